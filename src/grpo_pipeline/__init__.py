@@ -1,0 +1,3 @@
+"""Hybrid supervised + GRPO learning as a Kedro project."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,36 @@
+"""The attention task's model input: a table and the arrays that belong to its rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Examples:
+    """All cores of a data set at model size; row i of ``table`` owns ``images[i]`` and its masks.
+
+    Attributes:
+        table: one row per core, index 0..n-1, canonical columns (see docs/architecture.md) plus ``split``.
+        images: uint8 [n, S, S], grey levels, padded to a square with 0.
+        region: bool [n, S, S], True where points may fall; never True in the padding.
+        bag: bool [n, S, S], True where the label is known (the needle trace).
+        lesion: bool [n, S, S], True inside the lesion outline; all False where unknown. Evaluation only.
+        digest: hex digest of the content; keys everything that is derived from it.
+    """
+
+    table: pd.DataFrame
+    images: np.ndarray
+    region: np.ndarray
+    bag: np.ndarray
+    lesion: np.ndarray
+    digest: str
+
+    @property
+    def image_size(self) -> int:
+        """Side S of the square model image, in pixels."""
+        return int(self.images.shape[-1])
+
+    def rows(self, split: str) -> np.ndarray:
+        """Return the row numbers of one split, int64 [m], in table order."""
+        return np.flatnonzero((self.table["split"] == split).to_numpy())
