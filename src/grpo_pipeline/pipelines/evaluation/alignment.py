@@ -1,0 +1,83 @@
+"""Prediction tables -> one table per (arm, rule), all with the same cores in the same order."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.tasks.metric import MetricSuite
+
+Rules = dict[str, pd.DataFrame]
+
+
+def align_arms(arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline: str, cluster: str) -> dict[str, Rules]:
+    """Check every arm's predictions and split them by rule; row i is the same core in each of the tables.
+
+    Args:
+        arms: arm -> prediction rows (docs/architecture.md).
+        suite: the task's metrics; names the columns that must be there.
+        headline: the rule that every arm must have.
+        cluster: column of the units that are resampled together.
+
+    Raises:
+        ValueError: naming the arm's catalogue entry, if a column or the headline rule is missing, a core is repeated,
+            a required value is NaN, or two tables hold different cores, labels or clusters.
+    """
+    tables = {arm: split_rules(rows, suite, arm=arm, cluster=cluster) for arm, rows in arms.items()}
+    first_arm = next(iter(tables))
+    for arm, rules in tables.items():
+        if headline not in rules:
+            raise ValueError(f"predictions of {arm} must hold the rule {headline!r}, got {sorted(rules)}; predict again")
+        for rule, rows in rules.items():
+            check_same_cores(rows, tables[first_arm][headline], who=f"{arm} / {rule}", cluster=cluster)
+    return tables
+
+
+def split_rules(rows: pd.DataFrame, suite: MetricSuite, *, arm: str, cluster: str) -> Rules:
+    """Return rule -> rows in the order of their core ids."""
+    check_columns(rows, (*suite.required, cluster), arm=arm)
+    named = rows.assign(core_id=rows["core_id"].astype(str)).sort_values(["rule", "core_id"], kind="stable", ignore_index=True)
+    check_rows(named, suite.finite, arm=arm)
+    prepared = suite.prepare(named)
+    return {str(rule): part.reset_index(drop=True) for rule, part in prepared.groupby("rule", sort=True)}
+
+
+def check_columns(rows: pd.DataFrame, required: tuple[str, ...], *, arm: str) -> None:
+    """Raise ValueError if a column is missing or the table is empty."""
+    missing = [name for name in required if name not in rows.columns]
+    if missing:
+        raise ValueError(f"predictions of {arm} must have the columns {', '.join(required)}, got none named {missing[0]!r}")
+    if rows.empty:
+        raise ValueError(f"predictions of {arm} must hold at least one row, got none; check the test split")
+
+
+def check_rows(rows: pd.DataFrame, finite: tuple[str, ...], *, arm: str) -> None:
+    """Raise ValueError if a core is repeated inside a rule or a value that every metric needs is not finite."""
+    repeated = rows.duplicated(["rule", "core_id"])
+    if repeated.any():
+        row = rows[repeated].iloc[0]
+        raise ValueError(f"predictions of {arm} must hold a core once per rule, got {row['core_id']!r} twice in {row['rule']!r}")
+    for name in finite:
+        bad = ~np.isfinite(rows[name].to_numpy(dtype=np.float64, na_value=np.nan))
+        if bad.any():
+            row = rows[bad].iloc[0]
+            raise ValueError(
+                f"{name} in the predictions of {arm} must be finite, got {row[name]} for core {row['core_id']!r} "
+                f"under the rule {row['rule']!r}; look at this arm's training metrics"
+            )
+
+
+def check_same_cores(rows: pd.DataFrame, reference: pd.DataFrame, *, who: str, cluster: str) -> None:
+    """Raise ValueError unless both tables hold the same cores with the same label and cluster, in the same order."""
+    here, there = set(rows["core_id"]), set(reference["core_id"])
+    if here != there:
+        example = min(here ^ there)
+        raise ValueError(
+            f"predictions of {who} must hold the same cores as the other arms, got {len(here)} cores against {len(there)} "
+            f"(core {example!r} is on one side only); evaluate all arms on one split"
+        )
+    for name in ("label", cluster):
+        differs = rows[name].to_numpy() != reference[name].to_numpy()
+        if differs.any():
+            core = rows["core_id"][differs].iloc[0]
+            raise ValueError(f"{name} of core {core!r} must be the same in all arms, got another value in {who}; predict again")

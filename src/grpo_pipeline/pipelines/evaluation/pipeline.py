@@ -1,0 +1,27 @@
+"""Wiring of the evaluation: the predictions of all arms -> one comparison."""
+
+from collections.abc import Sequence
+
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, read_commit
+
+
+def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
+    """Compare the arms of a task: ``<task>.<arm>.predictions`` -> ``<task>.comparison``.
+
+    The control, the rules and the resamples come from the parameters ``<task>.evaluation``.
+
+    Args:
+        task: prefix of the catalogue names.
+        arms: names of the arms, in the order of the report.
+    """
+    # The parameters come first: Kedro matches the types of parameters to the function's arguments by position.
+    inputs = {"params": f"params:{task}.evaluation", "commit": f"{task}.commit"}
+    predictions = {arm: f"{task}.{arm}.predictions" for arm in arms}
+    return Pipeline(
+        [
+            Node(read_commit, inputs=None, outputs=f"{task}.commit", name="read_commit"),
+            Node(compare_arms, inputs=inputs | predictions, outputs=f"{task}.comparison", name="compare_arms"),
+        ]
+    )

@@ -1,0 +1,233 @@
+"""The metrics of the attention task, each computed from the prediction rows of one arm and one point rule.
+
+Definitions, directions and the rule for "undefined" are in docs/metrics.md.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field
+
+from grpo_pipeline.tasks import weighted
+from grpo_pipeline.tasks.attention.verdict import verdict
+from grpo_pipeline.tasks.metric import Direction, Metric, MetricSuite
+
+REQUIRED = (
+    *("core_id", "patient_id", "label", "involvement", "grade_group", "rule"),
+    *("prob", "heatmap_prob", "prob_std", "reward", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage"),
+)
+BOTH_CLASSES = "needs at least one positive and one negative core"
+
+Target = Callable[[pd.DataFrame], np.ndarray]
+Ranking = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+
+class MetricOptions(BaseModel):
+    """The constants that the definitions leave open."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    calibration_bins: int = Field(default=10, ge=2, description="equal-width bins of the calibration error")
+    high_involvement: float = Field(default=0.4, gt=0, le=1, description="least involvement of a high-involvement positive")
+
+
+def column(rows: pd.DataFrame, name: str) -> np.ndarray:
+    """Return a numeric column as float64 [n]; empty cells are NaN."""
+    return rows[name].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def label_target(rows: pd.DataFrame) -> np.ndarray:
+    """Return 1 for a positive core and 0 for a negative one, [n]."""
+    return column(rows, "label")
+
+
+def involvement_target(rows: pd.DataFrame, *, threshold: float) -> np.ndarray:
+    """Return 1 for positives with involvement >= threshold, 0 for all negatives, NaN (left out) for other positives."""
+    is_high = column(rows, "involvement") >= threshold
+    return np.where(label_target(rows) == 0, 0.0, np.where(is_high, 1.0, np.nan))
+
+
+def grade_target(rows: pd.DataFrame, *, grade: int) -> np.ndarray:
+    """Return 1 for positives of at least this grade group, 0 for the rest, NaN (left out) for ungraded positives."""
+    group = column(rows, "grade_group")
+    graded = np.where(np.isnan(group), np.nan, (group >= grade).astype(np.float64))
+    return np.where(label_target(rows) == 0, 0.0, graded)
+
+
+def ranking_metric(statistic: Ranking, target: Target, *, title: str, reason: str, score: str = "prob") -> Metric:
+    """Build a metric that ranks rows by a score against a 0/1 target; rows without score or target are left out."""
+    return Metric(
+        title=title,
+        better="higher",
+        reason=reason,
+        usable=lambda rows: _has(score, rows) & np.isfinite(target(rows)),
+        compute=lambda rows, weights: statistic(column(rows, score), target(rows) == 1, weights),
+    )
+
+
+def mean_metric(name: str, *, title: str, better: Direction, reason: str) -> Metric:
+    """Build the mean of one column over the rows that have a value."""
+    return Metric(
+        title=title,
+        better=better,
+        reason=reason,
+        usable=partial(_has, name),
+        compute=lambda rows, weights: weighted.mean(column(rows, name), weights),
+    )
+
+
+def _patient_auroc(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return the AUROC of patients: highest probability against any positive core, [B]; a patient weighs as its cores."""
+    groups = rows.groupby("patient_id", sort=True)
+    codes = groups.ngroup().to_numpy()
+    _, first_row = np.unique(codes, return_index=True)
+    if not np.array_equal(weights[:, first_row][:, codes], weights):
+        raise ValueError("the weights of one patient's cores must be equal, got different ones; resample whole patients")
+    return weighted.auroc(groups["prob"].max().to_numpy(), groups["label"].max().to_numpy() == 1, weights[:, first_row])
+
+
+def _brier(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    return weighted.mean((column(rows, "prob") - label_target(rows)) ** 2, weights)
+
+
+def _calibration(rows: pd.DataFrame, weights: np.ndarray, *, bins: int) -> np.ndarray:
+    return weighted.calibration_error(column(rows, "prob"), label_target(rows) == 1, weights, bins=bins)
+
+
+def _has(name: str, rows: pd.DataFrame) -> np.ndarray:
+    return np.asarray(np.isfinite(column(rows, name)))
+
+
+def _has_prob(rows: pd.DataFrame) -> np.ndarray:
+    return _has("prob", rows)
+
+
+def _has_lesion(rows: pd.DataFrame) -> np.ndarray:
+    return _has("lesion_hit", rows) & _has("lesion_coverage", rows)
+
+
+def _hit_ratio(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    return weighted.mean_ratio(column(rows, "lesion_hit"), column(rows, "lesion_coverage"), weights)
+
+
+def build_metrics(options: MetricOptions) -> dict[str, Metric]:
+    """Return every metric of the task by name, in the order of the report."""
+    return _ranking_metrics(options) | _probability_metrics(options) | _attention_metrics() | _reward_metrics()
+
+
+def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
+    at_specificity = weighted.sensitivity_at_specificity
+    high = partial(involvement_target, threshold=options.high_involvement)
+    auroc = partial(ranking_metric, weighted.auroc)
+    return {
+        "auroc": auroc(label_target, title="AUROC", reason=BOTH_CLASSES),
+        "average_precision": ranking_metric(
+            weighted.average_precision, label_target, title="Average precision", reason=BOTH_CLASSES
+        ),
+        "sensitivity_at_80_specificity": ranking_metric(
+            partial(at_specificity, level=0.8), label_target, title="Sensitivity at 80% specificity", reason=BOTH_CLASSES
+        ),
+        "sensitivity_at_60_specificity": ranking_metric(
+            partial(at_specificity, level=0.6), label_target, title="Sensitivity at 60% specificity", reason=BOTH_CLASSES
+        ),
+        "auroc_high_involvement": auroc(
+            high,
+            title=f"AUROC, involvement at least {options.high_involvement:.0%}",
+            reason=f"needs a negative core and a positive one with a known involvement of at least {options.high_involvement:g}",
+        ),
+        "auroc_patient": Metric(
+            title="AUROC of patients",
+            better="higher",
+            reason="needs at least one patient with a positive core and one without",
+            usable=_has_prob,
+            compute=_patient_auroc,
+            size=lambda rows: rows["patient_id"].nunique(),
+        ),
+        "auroc_gg2": auroc(
+            partial(grade_target, grade=2),
+            title="AUROC, grade group at least 2",
+            reason="needs a core of grade group 2 or higher and one that is not",
+        ),
+        "auroc_gg3": auroc(
+            partial(grade_target, grade=3),
+            title="AUROC, grade group at least 3",
+            reason="needs a core of grade group 3 or higher and one that is not",
+        ),
+        "heatmap_auroc": auroc(label_target, score="heatmap_prob", title="AUROC of the heatmap", reason=BOTH_CLASSES),
+    }
+
+
+def _probability_metrics(options: MetricOptions) -> dict[str, Metric]:
+    no_rows = "needs at least one core"
+    return {
+        "brier": Metric(title="Brier score", better="lower", reason=no_rows, usable=_has_prob, compute=_brier),
+        "ece": Metric(
+            title=f"Calibration error, {options.calibration_bins} bins",
+            better="lower",
+            reason=no_rows,
+            usable=_has_prob,
+            compute=partial(_calibration, bins=options.calibration_bins),
+        ),
+    }
+
+
+def _attention_metrics() -> dict[str, Metric]:
+    no_lesion = "needs a core with a lesion outline"
+    return {
+        "lesion_hit": mean_metric("lesion_hit", title="Share of points in the lesion", better="higher", reason=no_lesion),
+        "lesion_hit_ratio": Metric(
+            title="Points in the lesion, ratio to uniform points",
+            better="higher",
+            reason="needs a core whose lesion outline meets the region",
+            usable=_has_lesion,
+            compute=_hit_ratio,
+        ),
+        "prompt_sensitivity_samples": mean_metric(
+            "prob_std",
+            title="Spread of the probability over point sets",
+            better="none",
+            reason="needs several point sets per core",
+        ),
+        "prompt_sensitivity_images": mean_metric(
+            "prob_shift",
+            title="Change of the probability with another core's points",
+            better="none",
+            reason="is measured for the rule policy and needs the rule shuffled",
+        ),
+    }
+
+
+def _reward_metrics() -> dict[str, Metric]:
+    mean = partial(mean_metric, better="higher", reason="needs at least one core with a reward")
+    return {
+        "reward": mean("reward", title="Reward"),
+        "reward_class": mean("reward_class", title="Reward, class part"),
+        "reward_heatmap": mean("reward_heatmap", title="Reward, heatmap part"),
+    }
+
+
+def add_prob_shift(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add ``prob_shift`` = |prob with the policy's own points - prob with another core's points| to the policy's rows."""
+    shuffled = rows.loc[rows["rule"] == "shuffled"].set_index("core_id")["prob"]
+    shift = (rows["prob"] - rows["core_id"].map(shuffled)).abs()
+    return rows.assign(prob_shift=shift.where(rows["rule"] == "policy").astype(np.float64))
+
+
+METRICS: dict[str, Metric] = build_metrics(MetricOptions())
+
+
+def build_suite(options: Mapping[str, float]) -> MetricSuite:
+    """Return what the evaluation needs of this task; ``options`` are the fields of MetricOptions.
+
+    Raises:
+        pydantic.ValidationError: if an option is unknown or out of range.
+    """
+    return MetricSuite(
+        metrics=build_metrics(MetricOptions.model_validate(dict(options))),
+        required=REQUIRED,
+        finite=("label", "prob"),
+        prepare=add_prob_shift,
+        verdict=verdict,
+    )

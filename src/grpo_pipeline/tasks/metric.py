@@ -1,0 +1,61 @@
+"""What a metric is, for every task: rows and resampling weights in, one value per resample out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+Direction = Literal["higher", "lower", "none"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number computed from prediction rows; called with weights, it returns one number per resample.
+
+    Attributes:
+        title: the name a person reads.
+        better: which direction is good; "none" for a description.
+        reason: the sentence that is reported when the metric is undefined.
+        usable: rows -> bool [n], True where a row takes part.
+        compute: (usable rows [m], weights [B, m]) -> values [B], NaN where undefined.
+        size: usable rows -> the number of units (cores, patients) that the value rests on.
+    """
+
+    title: str
+    better: Direction
+    reason: str
+    usable: Callable[[pd.DataFrame], np.ndarray]
+    compute: Callable[[pd.DataFrame, np.ndarray], np.ndarray]
+    size: Callable[[pd.DataFrame], int] = len
+
+    def __call__(self, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        """Return the metric of each resample, float64 [B]; weights [B, n] say how often a resample holds each row."""
+        keep = self.usable(rows)
+        if not keep.any():
+            return np.full(len(weights), np.nan)
+        return self.compute(rows[keep], weights[:, keep])
+
+    def count(self, rows: pd.DataFrame) -> int:
+        """Return the number of units that the metric reads."""
+        return int(self.size(rows[self.usable(rows)]))
+
+
+@dataclass(frozen=True)
+class MetricSuite:
+    """Everything the evaluation asks of a task.
+
+    Attributes:
+        metrics: name -> metric, in the order of the report.
+        required: columns that every predictions table must have, beside the rule and the cluster.
+        finite: columns that may not hold NaN.
+        prepare: adds columns that compare the rules of one arm (all rows in, all rows out).
+        verdict: the comparison document -> sentences in plain words.
+    """
+
+    metrics: Mapping[str, Metric]
+    required: tuple[str, ...]
+    finite: tuple[str, ...]
+    prepare: Callable[[pd.DataFrame], pd.DataFrame]
+    verdict: Callable[[Mapping[str, Any]], list[str]]
