@@ -1,0 +1,40 @@
+"""Kedro settings, all by name: hooks, session, configuration rules, quiet logging, no telemetry."""
+
+import logging
+import os
+from pathlib import Path
+
+import yaml
+from kedro.framework.project import LOGGING, configure_logging
+
+from grpo_pipeline.hooks import MlflowHooks, SummaryHooks
+from grpo_pipeline.session import TrackedSession
+
+for _name, _value in {
+    "DO_NOT_TRACK": "true",
+    "KEDRO_DISABLE_TELEMETRY": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_CONFIGURE_LOGGING": "false",  # MLflow would add its own handler and print at INFO
+}.items():
+    os.environ.setdefault(_name, _value)
+
+
+def _quiet_logging() -> None:
+    """Apply ``conf/logging.yml`` when Kedro, which looks in the current folder only, has not found it."""
+    logging.captureWarnings(True)
+    path = Path(__file__).resolve().parents[2] / "conf" / "logging.yml"
+    if "KEDRO_LOGGING_CONFIG" not in os.environ and path.is_file() and "project" not in LOGGING.get("handlers", {}):
+        configure_logging(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+_quiet_logging()
+
+SESSION_CLASS = TrackedSession
+HOOKS = (_mlflow := MlflowHooks(), SummaryHooks(_mlflow))
+DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
+CONFIG_LOADER_ARGS = {
+    "base_env": "base",
+    "default_run_env": "local",
+    "merge_strategy": {"parameters": "soft", "mlflow": "soft"},
+    "config_patterns": {"mlflow": ["mlflow*", "mlflow*/**"]},
+}

@@ -1,0 +1,109 @@
+"""Progress on a terminal, in a log file and muted."""
+
+import os
+import pty
+import subprocess
+import sys
+import time
+
+import pytest
+
+from grpo_pipeline import progress as module
+from grpo_pipeline.progress import plain_line, progress, track
+
+
+@pytest.fixture
+def stderr(monkeypatch, capsys):
+    """Return what has been printed since the last call."""
+    monkeypatch.delenv("GRPO_PROGRESS", raising=False)
+    return lambda: capsys.readouterr().err
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that moves only when told to."""
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "seconds", "postfix", "line"),
+    [
+        (120, 400, 12.0, {}, "work: 120/400 (30%), 12 s, 28 s left"),
+        (400, 400, 40.0, {}, "work: 400/400 (100%), 40 s"),
+        (0, 400, 1.0, {}, "work: 0/400 (0%), 1 s"),
+        (7, None, 3.0, {"reward": 0.123456, "arm": "grpo"}, "work: 7, 3 s, reward=0.1235, arm=grpo"),
+        (0, 0, 0.0, {}, "work: 0, 0 s"),
+    ],
+)
+def test_plain_line(done, total, seconds, postfix, line):
+    assert plain_line("work", done=done, total=total, seconds=seconds, postfix=postfix) == line
+
+
+def test_track_yields_every_item_in_order(stderr):
+    assert list(track([3, 1, 2], "sorting")) == [3, 1, 2]
+    assert stderr() == "sorting: 3/3 (100%), 0 s\n"
+
+
+def test_track_takes_the_total_of_a_generator(stderr):
+    assert list(track((i for i in range(2)), "reading", total=2)) == [0, 1]
+    assert "2/2 (100%)" in stderr()
+
+
+def test_a_log_file_gets_a_line_every_ten_seconds(stderr, clock):
+    with progress(100, "training") as shown:
+        for step in range(100):
+            clock[0] += 0.5
+            shown.update(1, loss=float(step))
+    lines = stderr().splitlines()
+    assert lines == [
+        "training: 20/100 (20%), 10 s, 40 s left, loss=19",
+        "training: 40/100 (40%), 20 s, 30 s left, loss=39",
+        "training: 60/100 (60%), 30 s, 20 s left, loss=59",
+        "training: 80/100 (80%), 40 s, 10 s left, loss=79",
+        "training: 100/100 (100%), 50 s, loss=99",
+    ]
+
+
+def test_a_stopped_loop_says_how_far_it_came(stderr):
+    def items():
+        yield from range(4)
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        list(track(items(), "training", total=10))
+    assert stderr().startswith("training: 4/10 (40%)")
+
+
+def test_off_prints_nothing(stderr, monkeypatch):
+    monkeypatch.setenv("GRPO_PROGRESS", "off")
+    assert list(track(range(3), "x")) == [0, 1, 2]
+    assert stderr() == ""
+
+
+def test_a_terminal_gets_one_bar_that_ends_complete():
+    code = (
+        "from grpo_pipeline.progress import progress\n"
+        "with progress(40, 'Training grpo') as shown:\n"
+        "    for i in range(40): shown.update(1, reward=i)\n"
+    )
+    parent, child = pty.openpty()
+    env = {k: v for k, v in os.environ.items() if k != "GRPO_PROGRESS"} | {"COLUMNS": "100"}
+    subprocess.run([sys.executable, "-c", code], stderr=child, env=env, check=True, timeout=60)
+    os.close(child)
+    shown = os.read(parent, 65536).decode()
+    os.close(parent)
+    last = shown.rstrip("\r\n").split("\r")[-1]
+    assert last.startswith("Training grpo: 100%")
+    assert "40/40" in last
+    assert "reward=39" in last
+    assert shown.count("\n") == 1
+
+
+def test_an_update_costs_less_than_50_microseconds(stderr):
+    start = time.perf_counter()
+    with progress(10_000, "x") as shown:
+        for step in range(10_000):
+            shown.update(1, loss=float(step))
+    assert (time.perf_counter() - start) / 10_000 < 50e-6
