@@ -1,0 +1,72 @@
+"""Replace a folder in one step: a reader finds the old content or the new, never a mixture.
+
+Order of events: write ``<folder>.partial-<pid>``, flush it to disk, rename the old folder to ``<folder>.previous``, rename
+the new one into place, remove the old. A process killed between the two renames leaves only ``.previous``, which
+``find_complete`` returns. One writer per folder at a time.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty partial folder; on leaving, put it in place of ``folder``. On an error the old folder stays.
+
+    Remains of writers that were killed are removed first. The parent folder is created.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_partials(folder)
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir()
+        yield partial
+        for path in partial.iterdir():
+            _flush(path)
+        _flush(partial)
+        _swap(partial, folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def find_complete(folder: Path) -> Path | None:
+    """Return the folder that holds the last complete content, or None."""
+    return next((path for path in (folder, _previous(folder)) if path.is_dir()), None)
+
+
+def _swap(partial: Path, folder: Path) -> None:
+    previous = _previous(folder)
+    if folder.is_dir():
+        # Only now: while ``folder`` is missing, ``previous`` is the last complete content.
+        shutil.rmtree(previous, ignore_errors=True)
+        folder.rename(previous)
+    try:
+        partial.rename(folder)
+    except OSError:
+        if previous.is_dir() and not folder.exists():
+            previous.rename(folder)
+        raise
+    _flush(folder.parent)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _previous(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.previous")
+
+
+def _remove_partials(folder: Path) -> None:
+    for path in folder.parent.iterdir():
+        if path.name.startswith(f"{folder.name}.partial-"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,245 @@
+"""The whole training state as safetensors + JSON, replaced atomically; nothing is pickled."""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.core.atomic import find_complete, replacing_folder
+from grpo_pipeline.core.rng import capture_rng, restore_rng
+from grpo_pipeline.core.tensorfiles import CorruptFolderError, read_header, read_tensors, write_tensors
+from grpo_pipeline.core.types import TrainState
+
+HEADER = "checkpoint.json"
+FORMAT = 1
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written, read, or does not fit the run."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on bit-identically.
+
+    Attributes:
+        policy: tensors of the policy by name, on the CPU.
+        optimizer: "tensors" ("<parameter>:<entry>" -> tensor), "scalars" (parameter -> entry -> number) and "groups"
+            (settings of each parameter group, with the names of its parameters).
+        reference: tensors of the reference policy, or None.
+        rng: every random stream, as ``core.rng.capture_rng`` returns it.
+        progress: "step", "epoch", "seed" and what the loop adds (position in the data order).
+        config_digest: digest of the parameters that the run was started with.
+        extra: free text by name; a hook keeps the tracking run's id here.
+    """
+
+    policy: Mapping[str, Tensor]
+    optimizer: Mapping[str, Any]
+    reference: Mapping[str, Tensor] | None
+    rng: Mapping[str, Any]
+    progress: Mapping[str, Any]
+    config_digest: str = ""
+    extra: MutableMapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NoCheckpoint:
+    """Stands for a checkpoint that has not been written yet.
+
+    Attributes:
+        folder: where it would be.
+    """
+
+    folder: str
+
+
+def snapshot(
+    state: TrainState,
+    *,
+    progress: Mapping[str, Any] | None = None,
+    config_digest: str = "",
+    extra: Mapping[str, str] | None = None,
+    generators: Mapping[str, torch.Generator] | None = None,
+) -> Checkpoint:
+    """Copy the state as it is now; later training does not change the copy.
+
+    Args:
+        state: the state to copy.
+        progress: JSON values added to step, epoch and seed, such as the position in the data order.
+        config_digest: digest of the parameters of the run.
+        extra: free text by name.
+        generators: named generators whose streams go on across steps.
+    """
+    counters = {"step": state.step, "epoch": state.epoch, "seed": state.generator_seed}
+    return Checkpoint(
+        policy=_copy_tensors(state.policy.state_dict()),
+        optimizer=_copy_optimizer(state),
+        reference=None if state.reference is None else _copy_tensors(state.reference.state_dict()),
+        rng=capture_rng(generators),
+        progress={**counters, **(progress or {})},
+        config_digest=config_digest,
+        extra=dict(extra or {}),
+    )
+
+
+def restore(
+    state: TrainState,
+    checkpoint: Checkpoint,
+    *,
+    config_digest: str | None = None,
+    generators: Mapping[str, torch.Generator] | None = None,
+) -> TrainState:
+    """Put a checkpoint into freshly built modules, in place, exactly; also sets the global random streams.
+
+    Args:
+        state: built with the same configuration.
+        checkpoint: what to restore; it stays independent of later training.
+        config_digest: digest of the present parameters; None skips the comparison.
+        generators: the named generators that were given to ``snapshot``.
+
+    Returns:
+        The state with the checkpoint's counters.
+
+    Raises:
+        CheckpointError: if the checkpoint was written under other parameters or for another model or optimiser.
+    """
+    if config_digest is not None and config_digest != checkpoint.config_digest:
+        raise CheckpointError(
+            f"the checkpoint's parameters must be those of this run, got digest {checkpoint.config_digest!r} instead of "
+            f"{config_digest!r}; resume with the same parameters or remove the checkpoint"
+        )
+    if (state.reference is None) != (checkpoint.reference is None):
+        raise CheckpointError("the checkpoint must hold a reference policy exactly if the run has one; use the same parameters")
+    optimizer_state = _optimizer_state_dict(state, checkpoint.optimizer)
+    _load_module(state.policy, checkpoint.policy, "policy")
+    if state.reference is not None and checkpoint.reference is not None:
+        _load_module(state.reference, checkpoint.reference, "reference")
+    state.optimizer.load_state_dict(optimizer_state)
+    restore_rng(checkpoint.rng, generators)
+    p = checkpoint.progress
+    return replace(state, step=p["step"], epoch=p["epoch"], generator_seed=p["seed"])
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint so that ``folder`` holds the old or the new one at every moment, whole.
+
+    Raises:
+        CheckpointError: if the disk refuses it; the checkpoint that was there is intact and nothing half-written is left.
+    """
+    parts = {"policy": checkpoint.policy, "optimizer": checkpoint.optimizer["tensors"], "reference": checkpoint.reference}
+    header = {
+        "format": FORMAT,
+        "progress": dict(checkpoint.progress),
+        "config_digest": checkpoint.config_digest,
+        "extra": dict(checkpoint.extra),
+        "optimizer": {key: checkpoint.optimizer[key] for key in ("scalars", "groups")},
+        "rng": dict(checkpoint.rng),
+    }
+    try:
+        with replacing_folder(folder) as partial:
+            write_tensors(partial, {name: part for name, part in parts.items() if part is not None}, HEADER, header)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {folder} must be writable, got {error}; free some space or choose another folder (an earlier one is intact)"
+        ) from error
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read the last complete checkpoint.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        CheckpointError: if it is damaged or of another format.
+    """
+    try:
+        tensors, header = read_tensors(_complete(folder), HEADER)
+        if header.get("format") != FORMAT:
+            raise CorruptFolderError(f"{folder} must be of format {FORMAT}, got {header.get('format')}")
+        return Checkpoint(
+            policy=tensors["policy"],
+            optimizer={"tensors": tensors["optimizer"], **header["optimizer"]},
+            reference=tensors.get("reference"),
+            rng=header["rng"],
+            progress=header["progress"],
+            config_digest=header["config_digest"],
+            extra=header["extra"],
+        )
+    except (CorruptFolderError, KeyError) as error:
+        raise CheckpointError(f"{error}; the checkpoint is damaged: remove {folder} and start again") from error
+
+
+def load_progress(folder: Path) -> dict[str, Any]:
+    """Read the counters of the last complete checkpoint without its tensors; raises as ``load_checkpoint`` does."""
+    try:
+        return dict(read_header(_complete(folder) / HEADER)["progress"])
+    except (CorruptFolderError, KeyError) as error:
+        raise CheckpointError(f"{error}; the checkpoint is damaged: remove {folder} and start again") from error
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Say whether a complete checkpoint is there."""
+    return find_complete(folder) is not None
+
+
+def _complete(folder: Path) -> Path:
+    found = find_complete(folder)
+    if found is None:
+        raise FileNotFoundError(f"checkpoint {folder} must exist, got nothing there; run without resume first")
+    return found
+
+
+def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _parameter_names(state: TrainState) -> list[str]:
+    """Return the name of each parameter of the optimiser, in the order of its groups."""
+    names = {id(p): name for name, p in state.policy.named_parameters()}
+    order = [p for group in state.optimizer.param_groups for p in group["params"]]
+    return [names.get(id(p), f"#{i}") for i, p in enumerate(order)]
+
+
+def _copy_optimizer(state: TrainState) -> dict[str, Any]:
+    names = _parameter_names(state)
+    plain = state.optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    scalars: dict[str, dict[str, float]] = {}
+    for index, entries in plain["state"].items():
+        for key, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{names[index]}:{key}"] = value.detach().to("cpu", copy=True)
+            else:
+                scalars.setdefault(names[index], {})[key] = value
+    groups = [{**group, "params": [names[i] for i in group["params"]]} for group in plain["param_groups"]]
+    return {"tensors": tensors, "scalars": scalars, "groups": groups}
+
+
+def _optimizer_state_dict(state: TrainState, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Rebuild what ``Optimizer.load_state_dict`` takes, with tensors of its own."""
+    names = _parameter_names(state)
+    stored_names = [name for group in stored["groups"] for name in group["params"]]
+    if names != stored_names:
+        odd = sorted(set(names) ^ set(stored_names))[:3]
+        raise CheckpointError(f"the checkpoint must hold the optimiser's parameters in order, got a difference in {odd}; use the same model")
+    index = {name: i for i, name in enumerate(names)}
+    entries: dict[int, dict[str, Any]] = {index[name]: dict(values) for name, values in stored["scalars"].items()}
+    for name, tensor in stored["tensors"].items():
+        parameter, key = name.rsplit(":", 1)
+        entries.setdefault(index[parameter], {})[key] = tensor.clone()
+    groups = [_group_from_json(group, index) for group in stored["groups"]]
+    return {"state": entries, "param_groups": groups}
+
+
+def _group_from_json(group: Mapping[str, Any], index: Mapping[str, int]) -> dict[str, Any]:
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
+    return {**settings, "params": [index[name] for name in group["params"]]}
+
+
+def _load_module(module: nn.Module, tensors: Mapping[str, Tensor], label: str) -> None:
+    try:
+        module.load_state_dict(dict(tensors), strict=True)
+    except RuntimeError as error:
+        raise CheckpointError(f"the checkpoint must fit the {label}, got: {error}; use the parameters it was written with") from error

@@ -1,0 +1,138 @@
+"""Numbers that say whether the update does what it should; none of them changes anything."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.kl import k3
+from grpo_pipeline.core.losses import UNITS, RatioLevel
+
+Gradient = Mapping[str, list[Tensor]]
+
+
+@torch.no_grad()
+def ratio_statistics(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    is_valid: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    ratio_level: RatioLevel,
+) -> dict[str, float]:
+    """Summarise how far the present policy has moved from the one that drew the rollouts.
+
+    Args:
+        logprobs: [P, G, L], present policy.
+        old_logprobs: [P, G, L], as drawn.
+        advantages: [P, G].
+        is_valid: bool [P, G, L].
+        clip_low: as in ``policy_loss``.
+        clip_high: as in ``policy_loss``.
+        ratio_level: as in ``policy_loss``.
+
+    Returns:
+        ``policy/ratio_mean`` and ``policy/ratio_max`` over valid units (1 at the first update);
+        ``policy/clip_low``, ``policy/clip_high``: share of valid units whose gradient the clip removes;
+        ``policy/ess``: (sum r)^2 / (n * sum r^2), the effective share of the samples, in (0, 1];
+        ``kl/rollout``: mean over valid units of r - 1 - log r, unbiased for KL(rollout policy || present policy)
+        because the actions came from the rollout policy.
+
+    Raises:
+        ValueError: if no unit is valid.
+    """
+    units = UNITS[ratio_level](logprobs.double(), old_logprobs.double(), is_valid)
+    if not bool(units.is_valid.any()):
+        raise ValueError("at least one decision must be valid, got none; check the is_valid mask of the rollouts")
+    r = units.ratio[units.is_valid]
+    a = advantages.unsqueeze(-1).expand_as(units.ratio)[units.is_valid]
+    rows = torch.stack([
+        r.mean(),
+        r.max(),
+        ((r < 1 - clip_low) & (a < 0)).double().mean(),
+        ((r > 1 + clip_high) & (a > 0)).double().mean(),
+        r.sum().square() / (r.numel() * r.square().sum()),
+        k3(torch.zeros_like(r), r.log()).mean(),
+    ])
+    names = ("policy/ratio_mean", "policy/ratio_max", "policy/clip_low", "policy/clip_high", "policy/ess", "kl/rollout")
+    return dict(zip(names, rows.tolist(), strict=True))
+
+
+def gradient_report(
+    terms: Mapping[str, Tensor],
+    weights: Mapping[str, float],
+    parameters: Mapping[str, Sequence[torch.nn.Parameter]],
+    *,
+    supervised: str = "supervised",
+) -> dict[str, float]:
+    """Measure what each weighted term of the hybrid loss pulls at; ``.grad`` is not touched and the graph is kept.
+
+    RL is the sum of all weighted terms except ``supervised``. Costs one backward pass for each term of non-zero weight.
+
+    Args:
+        terms: name -> scalar with graph.
+        weights: name -> weight, as in ``hybrid_loss``.
+        parameters: group name -> parameters.
+        supervised: name of the supervised term.
+
+    Returns:
+        ``grad_norm/<term>``, ``grad_norm/<term>/<group>``; ``grad_norm/rl`` and ``grad_norm/rl/<group>``;
+        ``grad_cosine/supervised_rl`` and ``…/<group>``, absent where one side is exactly 0 (the angle is undefined);
+        ``dead/<term>``: 1.0 where a non-zero weight had exactly zero gradient.
+    """
+    gradients = {
+        name: _weighted_gradient(terms[name], weight, parameters)
+        for name, weight in weights.items()
+        if weight != 0 and name in terms
+    }
+    rl = _sum_gradients([g for name, g in gradients.items() if name != supervised], parameters)
+    report: dict[str, float] = {}
+    for name, gradient in gradients.items():
+        report |= _norms(name, gradient)
+        report[f"dead/{name}"] = float(report[f"grad_norm/{name}"] == 0.0)
+    if supervised in gradients:
+        report |= _cosines(gradients[supervised], rl)
+    return report | _norms("rl", rl)
+
+
+def _weighted_gradient(term: Tensor, weight: float, parameters: Mapping[str, Sequence[torch.nn.Parameter]]) -> Gradient:
+    flat = [p for group in parameters.values() for p in group if p.requires_grad]
+    if not term.requires_grad:
+        return {name: [] for name in parameters}
+    found = dict(zip(map(id, flat), torch.autograd.grad(term, flat, retain_graph=True, allow_unused=True), strict=True))
+    return {
+        name: [torch.zeros_like(p) if (g := found[id(p)]) is None else g * weight for p in group if p.requires_grad]
+        for name, group in parameters.items()
+    }
+
+
+def _sum_gradients(gradients: Sequence[Gradient], parameters: Mapping[str, Sequence[torch.nn.Parameter]]) -> Gradient:
+    """Add gradients tensor by tensor; a term without a graph has an empty list and adds nothing."""
+    return {
+        name: [torch.stack(same).sum(dim=0) for same in zip(*(g[name] for g in gradients if g[name]), strict=True)]
+        for name in parameters
+    }
+
+
+def _norms(label: str, gradient: Gradient) -> dict[str, float]:
+    squares = {name: _dot(tensors, tensors) for name, tensors in gradient.items()}
+    report = {f"grad_norm/{label}/{name}": square**0.5 for name, square in squares.items()}
+    return report | {f"grad_norm/{label}": sum(squares.values()) ** 0.5}
+
+
+def _cosines(a: Gradient, b: Gradient) -> dict[str, float]:
+    groups = {f"/{name}": (_dot(a[name], b[name]), _dot(a[name], a[name]), _dot(b[name], b[name])) for name in a}
+    total = tuple(sum(column) for column in zip(*groups.values(), strict=True))
+    report = {}
+    for suffix, (ab, aa, bb) in {**groups, "": total}.items():
+        if aa > 0 and bb > 0:
+            report[f"grad_cosine/supervised_rl{suffix}"] = ab / (aa * bb) ** 0.5
+    return report
+
+
+def _dot(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
+    # float64: squares of float32 gradients below 1e-19 would be 0 and read as a dead term.
+    products = [torch.dot(x.flatten().double(), y.flatten().double()) for x, y in zip(a, b, strict=False)]
+    return float(torch.stack(products).sum()) if products else 0.0

@@ -1,0 +1,142 @@
+"""Draw k choices without replacement, and score the ordered draw exactly.
+
+How this differs from public versions: the likelihood is that of the ordered draw without replacement (Plackett-Luce), not the
+sum of k independent log-softmax values; and no denominator is found by subtraction, so that it stays exact when one choice
+holds nearly all of the mass.
+"""
+
+import torch
+from torch import Tensor
+
+
+def masked_logits(logits: Tensor, is_allowed: Tensor) -> Tensor:
+    """Set the logits [..., V] of choices that are not allowed to -inf.
+
+    Raises:
+        ValueError: if a row allows no choice at all (names the row).
+    """
+    _check_counts(is_allowed.sum(dim=-1), 1)
+    return logits.masked_fill(~is_allowed, -float("inf"))
+
+
+def log_policy(logits: Tensor, is_allowed: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return the log of the categorical softmax(logits / temperature) over the allowed choices.
+
+    Args:
+        logits: [P, V], finite where allowed.
+        is_allowed: bool [P, V].
+        temperature: divides the logits, above 0; the same number in sampler and scorer.
+
+    Returns:
+        [P, V], -inf where not allowed.
+    """
+    return masked_logits(_tempered(logits, temperature), is_allowed).log_softmax(dim=-1)
+
+
+def categorical_entropy(logits: Tensor, is_allowed: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return the analytic entropy of the masked categorical, in nats.
+
+        H = - sum over allowed v of p_v * log p_v
+
+    Args:
+        logits: [P, V].
+        is_allowed: bool [P, V].
+        temperature: divides the logits.
+
+    Returns:
+        [P], between 0 and log(number of allowed choices).
+    """
+    return entropy_of(log_policy(logits, is_allowed, temperature))
+
+
+def entropy_of(log_probs: Tensor) -> Tensor:
+    """Return the entropy [P] of normalised log-probabilities [P, V]; entries at -inf contribute exactly 0."""
+    safe = log_probs.masked_fill(log_probs == -float("inf"), 0.0)
+    return -(log_probs.exp() * safe).sum(dim=-1)
+
+
+@torch.no_grad()
+def gumbel_top_k(
+    logits: Tensor, k: int, group_size: int, *, generator: torch.Generator, temperature: float = 1.0, is_allowed: Tensor
+) -> Tensor:
+    """Draw G ordered sets of k choices without replacement for each row.
+
+    The k largest of logits / temperature + Gumbel noise, in order, are a draw from the Plackett-Luce distribution.
+    Source: Kool et al., arXiv 1903.06059, section 2.
+
+    Args:
+        logits: [P, V], finite where allowed.
+        k: choices per sample.
+        group_size: samples G per row.
+        generator: the only source of randomness; on the device of the logits.
+        temperature: divides the logits.
+        is_allowed: bool [P, V].
+
+    Returns:
+        int64 [P, G, k], in the order of the draw.
+
+    Raises:
+        ValueError: if a row allows fewer than k choices (names the row), or k or the temperature is not positive.
+    """
+    _check_counts(is_allowed.sum(dim=-1), k)
+    z = masked_logits(_tempered(logits, temperature), is_allowed)
+    exponential = torch.empty(z.shape[0], group_size, z.shape[1], dtype=z.dtype, device=z.device).exponential_(generator=generator)
+    return (z.unsqueeze(1) - exponential.log()).topk(k, dim=-1).indices
+
+
+def plackett_luce_logprobs(logits: Tensor, actions: Tensor, *, temperature: float = 1.0, is_allowed: Tensor) -> Tensor:
+    """Return the exact log-probability of each choice of an ordered draw without replacement.
+
+        l_i = z_{a_i} - log( sum over cells not taken before i of exp(z) ),   z = logits / temperature
+
+    The denominators are built from the back: the cells that are never taken, plus a_{k-1}, plus a_{k-2}, ...  All terms
+    are added, none subtracted (test_is_exact_when_one_cell_holds_nearly_all_mass).
+
+    Args:
+        logits: [P, V], finite where allowed.
+        actions: int64 [P, G, k], distinct within a sample.
+        temperature: divides the logits.
+        is_allowed: bool [P, V].
+
+    Returns:
+        [P, G, k], differentiable with respect to the logits; -inf for a choice that is not allowed. The sum over k is the
+        log-probability of the whole ordered set.
+
+    Raises:
+        ValueError: if a sample takes a choice twice (names the row and the sample).
+    """
+    z = masked_logits(_tempered(logits, temperature), is_allowed)
+    p, g, k = actions.shape
+    is_taken = torch.zeros(p, g, z.shape[1], dtype=torch.bool, device=z.device).scatter_(2, actions, True)
+    _check_distinct(is_taken, k)
+    z_taken = z.gather(1, actions.reshape(p, g * k)).reshape(p, g, k)
+    denominator = z.unsqueeze(1).masked_fill(is_taken, -float("inf")).logsumexp(dim=-1)
+    logprobs = []
+    for i in reversed(range(k)):
+        denominator = torch.logaddexp(denominator, z_taken[..., i])
+        logprobs.append(z_taken[..., i] - denominator)
+    return torch.stack(logprobs[::-1], dim=-1)
+
+
+def _tempered(logits: Tensor, temperature: float) -> Tensor:
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}; use the arg-max for greedy choices")
+    return logits if temperature == 1.0 else logits / temperature
+
+
+def _check_counts(counts: Tensor, k: int) -> None:
+    if k < 1:
+        raise ValueError(f"the number of choices must be at least 1, got {k}; set it to the number of decisions per sample")
+    is_short = counts.reshape(-1) < k
+    if bool(is_short.any()):
+        row = int(is_short.nonzero()[0])
+        raise ValueError(
+            f"row {row} must allow at least {k} choices, got {int(counts.reshape(-1)[row])}; choose fewer or allow more cells in its mask"
+        )
+
+
+def _check_distinct(is_taken: Tensor, k: int) -> None:
+    is_repeated = is_taken.sum(dim=-1) != k
+    if bool(is_repeated.any()):
+        row, sample = is_repeated.nonzero()[0].tolist()
+        raise ValueError(f"actions must be distinct within a sample, got a repeat in row {row}, sample {sample}; draw without replacement")

@@ -1,0 +1,90 @@
+"""Named tensors and JSON in a folder, with a check sum per file."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+
+class CorruptFolderError(ValueError):
+    """A folder of tensors is incomplete or damaged."""
+
+
+def write_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], header_name: str, header: Mapping[str, Any]) -> None:
+    """Write one safetensors file per entry, then the JSON header with the check sums of those files.
+
+    Raises:
+        OSError: if the disk refuses the write.
+    """
+    sums = {}
+    for name, entries in tensors.items():
+        path = folder / f"{name}.safetensors"
+        try:
+            save_file(_separate(entries), path)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        sums[path.name] = _checksum(path)
+    text = json.dumps({**header, "crc32": sums}, indent=1, allow_nan=False)
+    (folder / header_name).write_text(text, encoding="utf-8")
+
+
+def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Read what ``write_tensors`` wrote.
+
+    Returns:
+        name -> tensors, on the CPU, and the header.
+
+    Raises:
+        CorruptFolderError: naming the file that is missing, damaged or unreadable.
+    """
+    header = read_header(folder / header_name)
+    tensors = {}
+    for file_name, expected in header["crc32"].items():
+        path = folder / file_name
+        try:
+            if (found := _checksum(path)) != expected:
+                raise CorruptFolderError(f"{path} must have check sum {expected}, got {found}")
+            tensors[path.stem] = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise CorruptFolderError(f"{path} must be a readable safetensors file, got {type(error).__name__}: {error}") from error
+    return tensors, header
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Read the JSON header alone.
+
+    Raises:
+        CorruptFolderError: if it is missing or is not such a header.
+    """
+    try:
+        header = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CorruptFolderError(f"{path} must be a readable JSON file, got {type(error).__name__}: {error}") from error
+    if not isinstance(header, dict) or not isinstance(header.get("crc32"), dict):
+        raise CorruptFolderError(f"{path} must hold an object with the entry 'crc32', got {str(header)[:80]}")
+    return header
+
+
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give each tensor its own contiguous memory, as safetensors demands; copies only where memory is shared."""
+    seen: set[int] = set()
+    separate = {}
+    for name, tensor in tensors.items():
+        contiguous = tensor.detach().contiguous()
+        pointer = contiguous.untyped_storage().data_ptr()
+        separate[name] = contiguous.clone() if pointer in seen else contiguous
+        seen.add(pointer)
+    return separate
+
+
+def _checksum(path: Path) -> str:
+    total = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            total = zlib.crc32(chunk, total)
+    return f"{total:08x}"

@@ -1,0 +1,94 @@
+"""The values that travel between the functions of ``core``: frozen, shaped, and free of any task's words.
+
+Axes: P prompts, G samples per prompt, L decisions per sample, V choices per decision.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Samples as they were drawn; an update replays these actions and never draws new ones.
+
+    Attributes:
+        actions: int64 [P, G, L], the index of each choice, 0..V-1.
+        logprobs: [P, G, L], log-probability of each action under the policy that drew it, nats, detached.
+        is_valid: bool [P, G, L], True where a decision was really taken (False for padding).
+    """
+
+    actions: Tensor
+    logprobs: Tensor
+    is_valid: Tensor
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the present policy says about stored rollouts, with gradient.
+
+    Attributes:
+        logprobs: [P, G, L], log-probability of exactly the stored actions, nats.
+        entropy: [P], analytic entropy of the distribution of one decision, nats.
+        log_probs_full: [P, V], log of the whole categorical, -inf where not allowed; None where V is large.
+        values: [P], predicted reward of each prompt; None without a value head.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor
+    log_probs_full: Tensor | None = None
+    values: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Named parts of the reward and their weighted sum.
+
+    Attributes:
+        parts: name -> [P, G], detached; NaN where a sample was not scored.
+        total: float64 [P, G]; NaN where no part was scored.
+    """
+
+    parts: Mapping[str, Tensor]
+    total: Tensor
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """How much better each sample did than its baseline.
+
+    Attributes:
+        values: float64 [P, G], detached, finite; exactly 0 where a sample teaches nothing.
+        is_tied: bool [P], True where all scored samples of the prompt earned the same reward.
+    """
+
+    values: Tensor
+    is_tied: Tensor
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """Everything that training changes; ``dataclasses.replace`` moves the counters on.
+
+    The modules inside are mutable and shared between successive states: only ``core.optim.apply_update`` and
+    ``core.checkpoint.restore`` write to them.
+
+    Attributes:
+        policy: the trained module.
+        optimizer: the optimiser over the policy's parameters.
+        reference: frozen copy of the policy at the start of RL, or None.
+        step: batches used so far; the next batch has this number.
+        epoch: passes over the data completed so far.
+        generator_seed: seed from which every step's generator is derived.
+        total_steps: batches of the whole run, the horizon of the schedules.
+    """
+
+    policy: nn.Module
+    optimizer: Optimizer
+    reference: nn.Module | None
+    step: int
+    epoch: int
+    generator_seed: int
+    total_steps: int = 1
