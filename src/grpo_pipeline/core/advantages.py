@@ -69,11 +69,11 @@ def apply_prompt_weights(advantages: Advantages, weights: Tensor) -> Advantages:
         ValueError: for a wrong shape, or a weight that is negative or not finite (names the prompt).
     """
     if weights.shape != advantages.values.shape[:1]:
-        raise ValueError(f"prompt weights must have shape [{len(advantages.values)}], got {list(weights.shape)}; give one per prompt")
+        raise ValueError(f"prompt weights must have shape [{len(advantages.values)}], got {list(weights.shape)}; give one each")
     is_bad = ~(weights.isfinite() & (weights >= 0))
     if bool(is_bad.any()):
         row = int(is_bad.nonzero()[0])
-        raise ValueError(f"prompt weights must be finite and >= 0, got {float(weights[row])} for prompt {row}; correct the weights")
+        raise ValueError(f"prompt weights must be finite and >= 0, got {float(weights[row])} for prompt {row}; correct them")
     return replace(advantages, values=advantages.values * weights.detach().double()[:, None])
 
 
@@ -131,8 +131,10 @@ def _check(rewards: Tensor, method: Method, std: Std, values: Tensor | None) -> 
     if values is not None and values.shape != rewards.shape[:1]:
         raise ValueError(f"values must have shape [{rewards.shape[0]}], got {list(values.shape)}; give one value per prompt")
     if rewards.shape[1] < 2 and _needs_a_group(method, values):
-        raise ValueError(f"group size must be at least 2 for advantages of kind {method}, got {rewards.shape[1]}; raise the group size")
+        raise ValueError(f"group size must be at least 2 for {method} advantages, got {rewards.shape[1]}; draw more samples")
     is_infinite = rewards.isinf().any(dim=1)
     if bool(is_infinite.any()):
         row = int(is_infinite.nonzero()[0])
-        raise ValueError(f"rewards must be finite or NaN (not scored), got an infinite one for prompt {row}; use NaN or a named penalty")
+        raise ValueError(
+            f"rewards must be finite or NaN (not scored), got an infinite one for prompt {row}; use NaN or a penalty"
+        )

@@ -36,10 +36,10 @@ class Checkpoint:
         extra: free text by name; a hook keeps the tracking run's id here.
     """
 
-    policy: Mapping[str, Tensor]
-    optimizer: Mapping[str, Any]
-    reference: Mapping[str, Tensor] | None
-    rng: Mapping[str, Any]
+    policy: Mapping[str, Tensor] = field(repr=False)
+    optimizer: Mapping[str, Any] = field(repr=False)
+    reference: Mapping[str, Tensor] | None = field(repr=False)
+    rng: Mapping[str, Any] = field(repr=False)
     progress: Mapping[str, Any]
     config_digest: str = ""
     extra: MutableMapping[str, str] = field(default_factory=dict)
@@ -112,7 +112,10 @@ def restore(
             f"{config_digest!r}; resume with the same parameters or remove the checkpoint"
         )
     if (state.reference is None) != (checkpoint.reference is None):
-        raise CheckpointError("the checkpoint must hold a reference policy exactly if the run has one; use the same parameters")
+        has, runs = ("one" if r is not None else "none" for r in (checkpoint.reference, state.reference))
+        raise CheckpointError(
+            f"the checkpoint's reference policy must be the run's, got {has} for {runs}; use the same parameters"
+        )
     optimizer_state = _optimizer_state_dict(state, checkpoint.optimizer)
     _load_module(state.policy, checkpoint.policy, "policy")
     if state.reference is not None and checkpoint.reference is not None:
@@ -143,7 +146,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
             write_tensors(partial, {name: part for name, part in parts.items() if part is not None}, HEADER, header)
     except OSError as error:
         raise CheckpointError(
-            f"checkpoint {folder} must be writable, got {error}; free some space or choose another folder (an earlier one is intact)"
+            f"checkpoint {folder} must be writable, got {error}; free some space or choose another folder "
+            "(the earlier checkpoint is intact)"
         ) from error
 
 
@@ -223,7 +227,9 @@ def _optimizer_state_dict(state: TrainState, stored: Mapping[str, Any]) -> dict[
     stored_names = [name for group in stored["groups"] for name in group["params"]]
     if names != stored_names:
         odd = sorted(set(names) ^ set(stored_names))[:3]
-        raise CheckpointError(f"the checkpoint must hold the optimiser's parameters in order, got a difference in {odd}; use the same model")
+        raise CheckpointError(
+            f"the checkpoint must hold the optimiser's parameters, got a difference in {odd}; use the same model"
+        )
     index = {name: i for i, name in enumerate(names)}
     entries: dict[int, dict[str, Any]] = {index[name]: dict(values) for name, values in stored["scalars"].items()}
     for name, tensor in stored["tensors"].items():
@@ -242,4 +248,4 @@ def _load_module(module: nn.Module, tensors: Mapping[str, Tensor], label: str) -
     try:
         module.load_state_dict(dict(tensors), strict=True)
     except RuntimeError as error:
-        raise CheckpointError(f"the checkpoint must fit the {label}, got: {error}; use the parameters it was written with") from error
+        raise CheckpointError(f"the checkpoint must fit the {label}, got: {error}; use the same parameters") from error

@@ -48,16 +48,16 @@ def ratio_statistics(
         raise ValueError("at least one decision must be valid, got none; check the is_valid mask of the rollouts")
     r = units.ratio[units.is_valid]
     a = advantages.unsqueeze(-1).expand_as(units.ratio)[units.is_valid]
-    rows = torch.stack([
-        r.mean(),
-        r.max(),
-        ((r < 1 - clip_low) & (a < 0)).double().mean(),
-        ((r > 1 + clip_high) & (a > 0)).double().mean(),
-        r.sum().square() / (r.numel() * r.square().sum()),
-        k3(torch.zeros_like(r), r.log()).mean(),
-    ])
-    names = ("policy/ratio_mean", "policy/ratio_max", "policy/clip_low", "policy/clip_high", "policy/ess", "kl/rollout")
-    return dict(zip(names, rows.tolist(), strict=True))
+    statistics = {
+        "policy/ratio_mean": r.mean(),
+        "policy/ratio_max": r.max(),
+        "policy/clip_low": ((r < 1 - clip_low) & (a < 0)).double().mean(),
+        "policy/clip_high": ((r > 1 + clip_high) & (a > 0)).double().mean(),
+        "policy/ess": r.sum().square() / (r.numel() * r.square().sum()),
+        "kl/rollout": k3(torch.zeros_like(r), r.log()).mean(),
+    }
+    # One transfer from the device for all of them.
+    return dict(zip(statistics, torch.stack(list(statistics.values())).tolist(), strict=True))
 
 
 def gradient_report(
@@ -78,8 +78,9 @@ def gradient_report(
         supervised: name of the supervised term.
 
     Returns:
-        ``grad_norm/<term>``, ``grad_norm/<term>/<group>``; ``grad_norm/rl`` and ``grad_norm/rl/<group>``;
-        ``grad_cosine/supervised_rl`` and ``…/<group>``, absent where one side is exactly 0 (the angle is undefined);
+        ``grad_norm/<term>`` and ``group_grad_norm/<term>/<group>``; the same with ``rl`` as the term;
+        ``grad_cosine/supervised_rl`` and ``group_grad_cosine/supervised_rl/<group>``, absent where one side is exactly 0
+        (the angle is undefined);
         ``dead/<term>``: 1.0 where a non-zero weight had exactly zero gradient.
     """
     gradients = {
@@ -118,18 +119,16 @@ def _sum_gradients(gradients: Sequence[Gradient], parameters: Mapping[str, Seque
 
 def _norms(label: str, gradient: Gradient) -> dict[str, float]:
     squares = {name: _dot(tensors, tensors) for name, tensors in gradient.items()}
-    report = {f"grad_norm/{label}/{name}": square**0.5 for name, square in squares.items()}
+    report = {f"group_grad_norm/{label}/{name}": square**0.5 for name, square in squares.items()}
     return report | {f"grad_norm/{label}": sum(squares.values()) ** 0.5}
 
 
 def _cosines(a: Gradient, b: Gradient) -> dict[str, float]:
-    groups = {f"/{name}": (_dot(a[name], b[name]), _dot(a[name], a[name]), _dot(b[name], b[name])) for name in a}
-    total = tuple(sum(column) for column in zip(*groups.values(), strict=True))
-    report = {}
-    for suffix, (ab, aa, bb) in {**groups, "": total}.items():
-        if aa > 0 and bb > 0:
-            report[f"grad_cosine/supervised_rl{suffix}"] = ab / (aa * bb) ** 0.5
-    return report
+    prefix = "group_grad_cosine/supervised_rl/"
+    dots = {prefix + name: (_dot(a[name], b[name]), _dot(a[name], a[name]), _dot(b[name], b[name])) for name in a}
+    ab, aa, bb = (sum(column) for column in zip(*dots.values(), strict=True))
+    dots["grad_cosine/supervised_rl"] = (ab, aa, bb)
+    return {name: ab / (aa**0.5 * bb**0.5) for name, (ab, aa, bb) in dots.items() if aa > 0 and bb > 0}
 
 
 def _dot(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:

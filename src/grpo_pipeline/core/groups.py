@@ -24,7 +24,7 @@ def to_rows(x: Tensor) -> Tensor:
 
 
 def to_groups(x: Tensor, group_size: int) -> Tensor:
-    """Split rows into groups, [P * G, ...] -> [P, G, ...], a view.
+    """Split rows into groups, [P * G, ...] -> [P, G, ...], a view where the memory allows.
 
     Raises:
         ValueError: if the number of rows is not a multiple of the group size.
@@ -32,7 +32,7 @@ def to_groups(x: Tensor, group_size: int) -> Tensor:
     _check_group_size(group_size)
     if x.shape[0] % group_size:
         raise ValueError(f"the number of rows must be a multiple of group_size {group_size}, got {x.shape[0]}; pass whole groups")
-    return x.unflatten(0, (x.shape[0] // group_size, group_size))
+    return x.reshape(x.shape[0] // group_size, group_size, *x.shape[1:])
 
 
 def replicate_tree(tree: Any, group_size: int) -> Any:

@@ -158,7 +158,7 @@ def value_loss(values: Tensor, returns: Tensor, old_values: Tensor | None = None
         ValueError: if shapes differ, or ``clip`` is given without ``old_values``.
     """
     if values.shape != returns.shape:
-        raise ValueError(f"returns must have the shape of values {list(values.shape)}, got {list(returns.shape)}; reduce them first")
+        raise ValueError(f"returns must have the shape of values {list(values.shape)}, got {list(returns.shape)}; reduce first")
     if clip is not None and old_values is None:
         raise ValueError("old_values must be given when clip is set, got None; pass the values at rollout time")
     is_scored = ~returns.isnan()
@@ -190,13 +190,13 @@ def hybrid_loss(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Te
     Raises:
         ValueError: if a term has no weight, a non-zero weight has no term, or every weight is 0.
     """
-    unweighted, missing = sorted(set(terms) - set(weights)), sorted(n for n, w in weights.items() if w != 0 and n not in terms)
-    if unweighted or missing:
-        raise ValueError(f"each loss term must have a weight, got terms without {unweighted}, weights without a term {missing}; match them")
+    odd = sorted(set(terms) - set(weights)) + sorted(name for name, w in weights.items() if w != 0 and name not in terms)
+    if odd:
+        raise ValueError(f"loss terms and their weights must match by name, got only one of the two for {odd}; add the other")
     weighted = [weights[name] * term for name, term in terms.items() if weights[name] != 0]
     if not weighted:
         raise ValueError(f"at least one loss weight must differ from 0, got {dict(weights)}; nothing would be learned")
-    return torch.stack(weighted).sum() if len({w.dtype for w in weighted}) == 1 else sum(weighted[1:], start=weighted[0])
+    return sum(weighted[1:], start=weighted[0])
 
 
 def check_finite(terms: Mapping[str, Tensor], *, step: int, task: str) -> None:
@@ -226,4 +226,4 @@ def _check_shapes(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is
             f"{list(old_logprobs.shape)} and {list(is_valid.shape)}; pass the log-probabilities of the stored actions"
         )
     if advantages.shape != logprobs.shape[:2]:
-        raise ValueError(f"advantages must have shape {list(logprobs.shape[:2])}, got {list(advantages.shape)}; give one per sample")
+        raise ValueError(f"advantages must have shape {list(logprobs.shape[:2])}, got {list(advantages.shape)}; give one each")

@@ -42,13 +42,18 @@ def build_optimizer(
             raise ValueError(f"parameter group '{name}' must hold a trainable parameter, got none; leave the frozen group out")
         for parameter in trainable:
             if (first := owner.setdefault(id(parameter), name)) != name:
-                raise ValueError(f"parameter groups must be disjoint, got one parameter in '{first}' and '{name}'; keep it in one")
+                raise ValueError(f"parameter groups must be disjoint, got one parameter in '{first}' and '{name}'; keep one")
         built.append({"params": trainable, "lr": lr, "name": name})
     return torch.optim.AdamW(built, weight_decay=weight_decay, betas=betas)
 
 
 def apply_update(
-    state: TrainState, loss: Tensor, *, max_grad_norm: float | None, clip: ClipScope = "per_group"
+    state: TrainState,
+    loss: Tensor,
+    *,
+    max_grad_norm: float | None,
+    clip: ClipScope = "per_group",
+    learning_rate_scale: float = 1.0,
 ) -> tuple[TrainState, dict[str, float]]:
     """Take one optimiser step on a scalar loss.
 
@@ -63,9 +68,11 @@ def apply_update(
         loss: scalar with graph.
         max_grad_norm: largest norm, or None for no clipping.
         clip: scope of the norm.
+        learning_rate_scale: factor on every group's learning rate for this step alone; the optimiser keeps its base rates.
 
     Returns:
-        The same state, and ``grad_norm/total`` and ``grad_norm/total/<group>`` before clipping.
+        The same state, and before clipping ``grad_norm/total`` and ``group_grad_norm/total/<group>``; ``group_lr/<group>``,
+        the rate of this step, and ``lr``, the largest of them.
 
     Raises:
         NonFiniteGradientError: naming the parameter and the step; weights, optimiser state and buffers are as before.
@@ -74,8 +81,8 @@ def apply_update(
     optimizer = state.optimizer
     optimizer.zero_grad(set_to_none=True)
     if not loss.requires_grad:
-        raise ValueError(f"the loss must depend on the policy's parameters, got a constant at step {state.step}; check for a detach")
-    loss.backward()
+        raise ValueError(f"the loss must depend on the policy's parameters, got a constant at step {state.step}; find the detach")
+    torch.autograd.backward(loss)
     gradients = _group_gradients(optimizer)
     norms = _norms(gradients)
     total = math.hypot(*norms.values())
@@ -85,8 +92,10 @@ def apply_update(
         raise NonFiniteGradientError(message)
     if max_grad_norm is not None:
         _clip(optimizer, norms, total, max_grad_norm=max_grad_norm, scope=clip)
-    optimizer.step()
-    return state, {"grad_norm/total": total} | {f"grad_norm/total/{name}": norm for name, norm in norms.items()}
+    rates = _step(optimizer, learning_rate_scale)
+    report = {"grad_norm/total": total, "lr": max(rates.values())}
+    report |= {f"group_grad_norm/total/{name}": norm for name, norm in norms.items()}
+    return state, report | {f"group_lr/{name}": rate for name, rate in rates.items()}
 
 
 def advance(state: TrainState, *, epoch: int | None = None) -> TrainState:
@@ -94,18 +103,22 @@ def advance(state: TrainState, *, epoch: int | None = None) -> TrainState:
     return replace(state, step=state.step + 1, epoch=state.epoch if epoch is None else epoch)
 
 
-def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Mapping[str, float]) -> None:
-    """Set the learning rate of named groups; groups that are not named keep theirs."""
-    unknown = sorted(set(rates) - {group["name"] for group in optimizer.param_groups})
-    if unknown:
-        raise ValueError(f"learning rates must name parameter groups of the optimiser, got {unknown}; correct the names")
-    for group in optimizer.param_groups:
-        group["lr"] = rates.get(group["name"], group["lr"])
-
-
 def parameter_groups(optimizer: torch.optim.Optimizer) -> dict[str, list[nn.Parameter]]:
     """Return group name -> parameters; a group without a name is called by its number."""
     return {str(group.get("name", i)): list(group["params"]) for i, group in enumerate(optimizer.param_groups)}
+
+
+def _step(optimizer: torch.optim.Optimizer, scale: float) -> dict[str, float]:
+    """Step with scaled learning rates and return them by group; the base rates come back even if the step fails."""
+    base = [group["lr"] for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, base, strict=True):
+        group["lr"] = rate * scale
+    try:
+        optimizer.step()
+    finally:
+        for group, rate in zip(optimizer.param_groups, base, strict=True):
+            group["lr"] = rate
+    return {name: rate * scale for name, rate in zip(parameter_groups(optimizer), base, strict=True)}
 
 
 def _group_gradients(optimizer: torch.optim.Optimizer) -> dict[str, list[Tensor]]:

@@ -50,7 +50,7 @@ def generalized_advantages(
         ValueError: if ``values`` does not hold one entry more than ``rewards``.
     """
     if values.shape[-1] != rewards.shape[-1] + 1:
-        raise ValueError(f"values must hold T + 1 = {rewards.shape[-1] + 1} steps, got {values.shape[-1]}; append the bootstrap value")
+        raise ValueError(f"values must hold T + 1 = {rewards.shape[-1] + 1} steps, got {values.shape[-1]}; append the last value")
     values = values.detach()
     goes_on = torch.ones_like(rewards) if dones is None else 1.0 - dones.to(rewards.dtype)
     deltas = rewards + gamma * values[..., 1:] * goes_on - values[..., :-1]

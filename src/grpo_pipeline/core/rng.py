@@ -2,11 +2,12 @@
 
 import base64
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 
 def step_generator(seed: int, step: int, *, stream: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
@@ -28,14 +29,14 @@ def capture_rng(generators: Mapping[str, torch.Generator] | None = None) -> dict
     Covers torch's CPU stream, torch's CUDA streams where CUDA is in use, numpy's and Python's global ones, and the
     named generators.
     """
-    kind, keys, position, has_gauss, gauss = np.random.get_state()
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 the global stream is what libraries use
     version, internal, gauss_next = random.getstate()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
         "torch": _encode(torch.get_rng_state()),
         "torch_cuda": [_encode(state) for state in cuda],
-        "numpy": {"kind": kind, "keys": np.asarray(keys).tolist(), "position": position, "has_gauss": has_gauss, "gauss": gauss},
-        "python": {"version": version, "internal": list(internal), "gauss_next": gauss_next},
+        "numpy": {"kind": kind, "keys": _pack(keys), "position": position, "has_gauss": has_gauss, "gauss": gauss},
+        "python": {"version": version, "internal": _pack(internal), "gauss_next": gauss_next},
         "generators": {name: _encode(generator.get_state()) for name, generator in (generators or {}).items()},
     }
 
@@ -53,10 +54,19 @@ def restore_rng(rng: Mapping[str, Any], generators: Mapping[str, torch.Generator
     if rng["torch_cuda"] and torch.cuda.is_available() and torch.cuda.device_count() == len(rng["torch_cuda"]):
         torch.cuda.set_rng_state_all([_decode(state) for state in rng["torch_cuda"]])
     n, p = rng["numpy"], rng["python"]
-    np.random.set_state((n["kind"], np.array(n["keys"], dtype=np.uint32), n["position"], n["has_gauss"], n["gauss"]))
-    random.setstate((p["version"], tuple(p["internal"]), p["gauss_next"]))
+    np.random.set_state((n["kind"], _unpack(n["keys"]), n["position"], n["has_gauss"], n["gauss"]))  # noqa: NPY002
+    random.setstate((p["version"], tuple(_unpack(p["internal"]).tolist()), p["gauss_next"]))
     for name, generator in (generators or {}).items():
         generator.set_state(_decode(rng["generators"][name]))
+
+
+def _pack(words: Sequence[int] | NDArray[np.uint32]) -> str:
+    """Encode 32-bit words, little-endian, as base64."""
+    return base64.b64encode(np.asarray(words, dtype="<u4").tobytes()).decode("ascii")
+
+
+def _unpack(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(base64.b64decode(text), dtype="<u4").astype(np.uint32)
 
 
 def _encode(state: torch.Tensor) -> str:

@@ -80,7 +80,7 @@ def gumbel_top_k(
     """
     _check_counts(is_allowed.sum(dim=-1), k)
     z = masked_logits(_tempered(logits, temperature), is_allowed)
-    exponential = torch.empty(z.shape[0], group_size, z.shape[1], dtype=z.dtype, device=z.device).exponential_(generator=generator)
+    exponential = z.new_empty(z.shape[0], group_size, z.shape[1]).exponential_(generator=generator)
     return (z.unsqueeze(1) - exponential.log()).topk(k, dim=-1).indices
 
 
@@ -131,7 +131,7 @@ def _check_counts(counts: Tensor, k: int) -> None:
     if bool(is_short.any()):
         row = int(is_short.nonzero()[0])
         raise ValueError(
-            f"row {row} must allow at least {k} choices, got {int(counts.reshape(-1)[row])}; choose fewer or allow more cells in its mask"
+            f"row {row} must allow at least {k} choices, got {int(counts.reshape(-1)[row])}; choose fewer or widen its mask"
         )
 
 
@@ -139,4 +139,4 @@ def _check_distinct(is_taken: Tensor, k: int) -> None:
     is_repeated = is_taken.sum(dim=-1) != k
     if bool(is_repeated.any()):
         row, sample = is_repeated.nonzero()[0].tolist()
-        raise ValueError(f"actions must be distinct within a sample, got a repeat in row {row}, sample {sample}; draw without replacement")
+        raise ValueError(f"actions must be distinct, got a repeat in row {row}, sample {sample}; draw without replacement")

@@ -1,9 +1,13 @@
 """Coefficients that change over training: learning rates, temperatures, entropy and mixing weights."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+def _same_as_start(data: dict[str, Any]) -> float:
+    return float(data.get("start", 0.0))
 
 
 class Schedule(BaseModel):
@@ -12,7 +16,7 @@ class Schedule(BaseModel):
     Attributes:
         kind: "constant" stays at start; "linear" and "cosine" go from start to end.
         start: value after the warm-up.
-        end: value at the last step; needed unless the kind is "constant".
+        end: value at the last step; needed unless the kind is "constant", where it is start.
         warmup_steps: steps over which the value rises in a straight line towards start.
     """
 
@@ -20,14 +24,14 @@ class Schedule(BaseModel):
 
     kind: Literal["constant", "linear", "cosine"] = "constant"
     start: float = Field(allow_inf_nan=False)
-    end: float | None = Field(default=None, allow_inf_nan=False)
+    end: float = Field(default_factory=_same_as_start, allow_inf_nan=False)
     warmup_steps: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _check_end(self) -> "Schedule":
-        if self.kind != "constant" and self.end is None:
-            raise ValueError(f"end must be given for a {self.kind} schedule, got null; set end or use kind: constant")
-        if self.kind == "constant" and self.end not in (None, self.start):
+        if self.kind != "constant" and "end" not in self.model_fields_set:
+            raise ValueError(f"end must be given for a {self.kind} schedule, got none; set end or use kind: constant")
+        if self.kind == "constant" and self.end != self.start:
             raise ValueError(f"end must be absent from a constant schedule, got {self.end}; remove it or use kind: linear")
         return self
 
@@ -46,7 +50,7 @@ def value_at(schedule: Schedule, step: int, total_steps: int) -> float:
         raise ValueError(f"step must be at least 0, got {step}; count steps from 0")
     if step < schedule.warmup_steps:
         return schedule.start * (step + 1) / (schedule.warmup_steps + 1)
-    if schedule.kind == "constant" or schedule.end is None:
+    if schedule.kind == "constant":
         return schedule.start
     x = min(1.0, (step - schedule.warmup_steps) / max(1, total_steps - 1 - schedule.warmup_steps))
     if schedule.kind == "linear":

@@ -51,7 +51,7 @@ def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, Te
                 raise CorruptFolderError(f"{path} must have check sum {expected}, got {found}")
             tensors[path.stem] = load_file(path)
         except (OSError, SafetensorError) as error:
-            raise CorruptFolderError(f"{path} must be a readable safetensors file, got {type(error).__name__}: {error}") from error
+            raise CorruptFolderError(f"{path} must be readable as safetensors, got {type(error).__name__}: {error}") from error
     return tensors, header
 
 

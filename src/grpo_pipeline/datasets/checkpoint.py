@@ -54,7 +54,7 @@ class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint 
         if data is False:
             return
         if not isinstance(data, Checkpoint):
-            raise DatasetError(f"{self._filepath} must be given a Checkpoint or False, got {type(data).__name__}; use core's snapshot")
+            raise DatasetError(f"{self._filepath} must be given a Checkpoint or False, got {type(data).__name__}; call snapshot")
         try:
             save_checkpoint(self._filepath, data)
         except CheckpointError as error:
