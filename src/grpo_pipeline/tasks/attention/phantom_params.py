@@ -15,11 +15,11 @@ class SpeckleParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     benign_psf: tuple[Positive, Positive] = (0.95, 1.5)
-    cancer_psf: tuple[Positive, Positive] = (0.7, 0.85)
+    cancer_psf: tuple[Positive, Positive] = (0.75, 1.05)
     benign_density: Positive = 0.7
     cancer_density: Positive = 4.0
     duct_size: Positive = 1.6
-    density_jitter: Positive = 0.25
+    density_jitter: Positive = 0.4
     cancer_level: float = -1.0
     lookalike_level: Range = (-8.0, -3.5)
     shadow_level: Range = (-14.0, -6.0)
@@ -62,8 +62,8 @@ class PhantomParams(BaseModel):
     lesion_share: tuple[Share, Share] = (0.08, 0.12)
     lookalikes: Annotated[int, Field(ge=0, le=5)] = 2
     shadow_share: Share = 0.35
-    conspicuity: tuple[Share, Share, Share, Share, Share] = (0.5, 0.65, 0.75, 0.85, 0.9)
-    conspicuity_spread: Share = 0.2
+    conspicuity: tuple[Share, Share, Share, Share, Share] = (0.2, 0.33, 0.46, 0.59, 0.72)
+    conspicuity_spread: Share = 0.25
     speckle: SpeckleParams = SpeckleParams()
 
     @model_validator(mode="after")
