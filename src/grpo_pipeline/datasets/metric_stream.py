@@ -1,0 +1,132 @@
+"""Training metrics that reach the disk while training runs: JSON lines, appended, resumable.
+
+JSON lines rather than CSV: an append costs the rows that are appended, whatever columns they bring, and a line that a kill
+cuts short is recognised as such.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+from kedro.io import AbstractDataset, DatasetError
+from kedro_datasets._typing import PlotlyPreview
+
+LEADING = ("step", "epoch", "split")
+MAX_PREVIEW_CURVES = 40
+
+Row = dict[str, Any]
+
+
+class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFrame]):
+    """Rows of metrics, one JSON object a line; each save appends, a load gives one table.
+
+    The first save of a run decides what it goes on from: of the rows on disk, those before its first step stay and the
+    others go. So a fresh run starts the file anew, and a resumed one drops the rows that it is about to write again.
+    A value of NaN or None means "not measured" and is left out. A line that a kill has cut short is dropped.
+
+    Example:
+        ``{type: grpo_pipeline.datasets.metric_stream.MetricStreamDataset, filepath: data/07_model_output/grpo/metrics.jsonl}``
+    """
+
+    def __init__(self, filepath: str, metadata: dict[str, Any] | None = None) -> None:
+        """Name the file.
+
+        Args:
+            filepath: the file of JSON lines.
+            metadata: free, for Kedro-Viz.
+        """
+        self._filepath = Path(filepath)
+        self._going_on = False
+        self.metadata = metadata
+
+    def save(self, data: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows; each needs an integer ``step``. No rows (or False) write nothing."""
+        if not data:
+            return
+        lines = [_encode(row, path=self._filepath) for row in data]
+        if not self._going_on:
+            _keep_before(self._filepath, min(int(row["step"]) for row in data))
+            self._going_on = True
+        with self._filepath.open("a", encoding="utf-8") as file:
+            file.write("".join(lines))
+
+    def load(self) -> pd.DataFrame:
+        """Read all rows as a table: ``step``, ``epoch``, ``split``, then the metrics as they first appeared; empty is NaN."""
+        if not self._filepath.is_file():
+            raise DatasetError(f"{self._filepath} must exist, got no file; train first")
+        rows = _read(self._filepath)
+        names = dict.fromkeys(name for row in rows for name in row)
+        leading = [name for name in LEADING if name in names]
+        return pd.DataFrame(rows, columns=leading + [name for name in names if name not in LEADING])
+
+    def preview(self) -> PlotlyPreview:
+        """Draw the training curves; the first is shown, the others are switched on in the legend."""
+        figure = curves(self.load()) if self._filepath.is_file() else go.Figure()
+        return PlotlyPreview(json.loads(figure.to_json()))
+
+    def _exists(self) -> bool:
+        return self._filepath.is_file()
+
+    def _describe(self) -> dict[str, Any]:
+        return {"filepath": str(self._filepath)}
+
+
+def curves(table: pd.DataFrame) -> go.Figure:
+    """Draw each metric over the steps, one trace per split."""
+    figure = go.Figure(layout={"xaxis": {"title": "step"}, "hovermode": "x unified"})
+    metrics = [name for name in table.columns if name not in LEADING and pd.api.types.is_numeric_dtype(table[name])]
+    parts = list(table.groupby("split", sort=False)) if "split" in table else [("", table)]
+    for name in metrics[:MAX_PREVIEW_CURVES]:
+        for split, rows in parts:
+            known = rows.dropna(subset=[name])
+            if len(known):
+                label = " ".join(part for part in (str(split), name) if part)
+                trace = go.Scatter(x=known["step"].tolist(), y=known[name].tolist(), name=label, mode="lines+markers")
+                figure.add_trace(trace.update(visible="legendonly" if figure.data else True))
+    return figure
+
+
+def _encode(row: Mapping[str, Any], *, path: Path) -> str:
+    """Return a row as one line; numpy and torch scalars become numbers."""
+    plain = {name: value.item() if hasattr(value, "item") else value for name, value in row.items()} if row else {}
+    if not isinstance(plain.get("step"), int):
+        raise DatasetError(f"{path} must be given rows with an integer 'step', got {row!r}; add the step")
+    return json.dumps({name: value for name, value in plain.items() if not _is_missing(value)}) + "\n"
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _keep_before(path: Path, step: int) -> None:
+    """Rewrite the file with the rows whose step is below ``step``, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = [row for row in _read(path) if row["step"] < step] if path.is_file() and step > 0 else []
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    draft.replace(path)
+
+
+def _read(path: Path) -> list[Row]:
+    """Return the rows; a last line that is cut short is dropped, any other damage raises ``DatasetError``."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return list(_parse(file.read().split("\n"), path=path))
+
+
+def _parse(lines: Sequence[str], *, path: Path) -> Iterable[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                return
+            message = f"{path} line {number} must be a JSON object, got {line[:40]!r}; remove the line or train again"
+            raise DatasetError(message) from error
+        yield row

@@ -1,0 +1,136 @@
+"""The metric file grows, goes on, and survives a kill."""
+
+import json
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from kedro.io import DatasetError
+
+from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
+
+
+def row(step, split="train", **metrics):
+    return {"step": step, "epoch": step // 4, "split": split, **metrics}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "output" / "metrics.jsonl"
+
+
+def steps(path):
+    return MetricStreamDataset(str(path)).load()["step"].tolist()
+
+
+def test_rows_come_back_in_order_with_late_columns(path):
+    stream = MetricStreamDataset(str(path))
+    stream.save([row(0, **{"reward/mean": 0.5})])
+    stream.save([row(1, **{"reward/mean": 0.25}), row(1, "val", **{"val_loss": 2.0})])
+    expected = pd.DataFrame(
+        {
+            "step": [0, 1, 1],
+            "epoch": [0, 0, 0],
+            "split": ["train", "train", "val"],
+            "reward/mean": [0.5, 0.25, np.nan],
+            "val_loss": [np.nan, np.nan, 2.0],
+        }
+    )
+    pd.testing.assert_frame_equal(stream.load(), expected, check_dtype=False)
+
+
+def test_rows_are_on_disk_after_each_save(path):
+    stream = MetricStreamDataset(str(path))
+    for step in range(3):
+        stream.save([row(step)])
+        assert steps(path) == list(range(step + 1))
+
+
+def test_a_fresh_run_starts_the_file_anew(path):
+    MetricStreamDataset(str(path)).save([row(step) for step in range(5)])
+    MetricStreamDataset(str(path)).save([row(0)])
+    assert steps(path) == [0]
+
+
+@pytest.mark.parametrize(("resumed_at", "kept"), [(1, [0]), (3, [0, 1, 2]), (9, [0, 1, 2, 3, 4])])
+def test_a_resumed_run_keeps_the_rows_before_its_first_step(path, resumed_at, kept):
+    MetricStreamDataset(str(path)).save([row(step) for step in range(5)])
+    again = MetricStreamDataset(str(path))
+    again.save([row(resumed_at)])
+    again.save([row(resumed_at + 1)])
+    assert steps(path) == [*kept, resumed_at, resumed_at + 1]
+
+
+def test_the_lowest_step_of_the_first_save_counts(path):
+    MetricStreamDataset(str(path)).save([row(step) for step in range(5)])
+    MetricStreamDataset(str(path)).save([row(3, "val"), row(2)])
+    assert steps(path) == [0, 1, 3, 2]
+
+
+def test_a_torn_last_line_is_dropped_and_not_appended_to(path):
+    MetricStreamDataset(str(path)).save([row(0), row(1)])
+    whole = path.read_bytes()
+    for cut in range(1, len(whole) // 2):
+        path.write_bytes(whole[:-cut])
+        assert steps(path) in ([0, 1], [0])
+    MetricStreamDataset(str(path)).save([row(2)])
+    assert steps(path) in ([0, 1, 2], [0, 2])
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_a_damaged_line_in_the_middle_names_file_and_line(path):
+    MetricStreamDataset(str(path)).save([row(0), row(1), row(2)])
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1][:7], lines[2]]) + "\n")
+    with pytest.raises(DatasetError, match=r"metrics\.jsonl line 2 must be a JSON object"):
+        MetricStreamDataset(str(path)).load()
+
+
+def test_nan_and_none_mean_not_measured(path):
+    MetricStreamDataset(str(path)).save([row(0, loss=float("nan"), kl=None, reward=1.0)])
+    assert json.loads(path.read_text()) == {"step": 0, "epoch": 0, "split": "train", "reward": 1.0}
+
+
+def test_numpy_and_torch_scalars_become_numbers(path):
+    MetricStreamDataset(str(path)).save([row(np.int64(0), a=np.float64(0.5), b=torch.tensor(2), c=np.float32("nan"))])
+    assert json.loads(path.read_text()) == {"step": 0, "epoch": 0, "split": "train", "a": 0.5, "b": 2}
+
+
+def test_no_rows_write_nothing(path):
+    stream = MetricStreamDataset(str(path))
+    stream.save([])
+    stream.save(False)
+    assert not path.exists()
+    with pytest.raises(DatasetError, match="must exist, got no file; train first"):
+        stream.load()
+
+
+@pytest.mark.parametrize("bad", [{"epoch": 1}, {"step": "1"}, {"step": 1.5}, {}])
+def test_a_row_needs_a_step(path, bad):
+    with pytest.raises(DatasetError, match="rows with an integer 'step'"):
+        MetricStreamDataset(str(path)).save([bad])
+    assert not path.exists()
+
+
+def test_an_append_does_not_get_slower_as_the_file_grows(path):
+    stream = MetricStreamDataset(str(path))
+
+    def seconds():
+        start = time.perf_counter()
+        for step in range(200):
+            stream.save([row(step, **{f"m{i}": 0.1 for i in range(30)})])
+        return time.perf_counter() - start
+
+    first = seconds()
+    stream.save([row(step, **{f"m{i}": 0.1 for i in range(30)}) for step in range(20_000)])
+    assert seconds() < 5 * first + 0.05
+
+
+def test_the_preview_draws_each_metric_and_split(path):
+    stream = MetricStreamDataset(str(path))
+    assert stream.preview()["data"] == []
+    stream.save([row(0, loss=1.0, kl=0.1), row(1, loss=0.5), row(1, "val", loss=0.75)])
+    curves = {trace["name"]: (trace["x"], trace["y"]) for trace in stream.preview()["data"]}
+    assert curves == {"train loss": ([0, 1], [1.0, 0.5]), "val loss": ([1], [0.75]), "train kl": ([0], [0.1])}
