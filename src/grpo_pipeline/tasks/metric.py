@@ -48,6 +48,7 @@ class MetricSuite:
 
     Attributes:
         metrics: name -> metric, in the order of the report.
+        rules: the point rules (or the like) in the order of the report; others follow by name.
         required: columns that every predictions table must have, beside the rule and the cluster.
         finite: columns that may not hold NaN.
         prepare: adds columns that compare the rules of one arm (all rows in, all rows out).
@@ -55,6 +56,7 @@ class MetricSuite:
     """
 
     metrics: Mapping[str, Metric]
+    rules: tuple[str, ...]
     required: tuple[str, ...]
     finite: tuple[str, ...]
     prepare: Callable[[pd.DataFrame], pd.DataFrame]

@@ -34,12 +34,13 @@ def align_arms(arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline
 
 
 def split_rules(rows: pd.DataFrame, suite: MetricSuite, *, arm: str, cluster: str) -> Rules:
-    """Return rule -> rows in the order of their core ids."""
+    """Return rule -> rows in the order of their core ids, the rules in the order of the report."""
     check_columns(rows, (*suite.required, cluster), arm=arm)
     named = rows.assign(core_id=rows["core_id"].astype(str)).sort_values(["rule", "core_id"], kind="stable", ignore_index=True)
     check_rows(named, suite.finite, arm=arm)
     prepared = suite.prepare(named)
-    return {str(rule): part.reset_index(drop=True) for rule, part in prepared.groupby("rule", sort=True)}
+    parts = {str(rule): part.reset_index(drop=True) for rule, part in prepared.groupby("rule", sort=True)}
+    return {rule: parts[rule] for rule in (*suite.rules, *sorted(parts.keys() - set(suite.rules))) if rule in parts}
 
 
 def check_columns(rows: pd.DataFrame, required: tuple[str, ...], *, arm: str) -> None:

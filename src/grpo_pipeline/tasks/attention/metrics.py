@@ -18,6 +18,7 @@ REQUIRED = (
     *("core_id", "patient_id", "label", "involvement", "grade_group", "rule"),
     *("prob", "heatmap_prob", "prob_std", "reward", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage"),
 )
+RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
 BOTH_CLASSES = "needs at least one positive and one negative core"
 
 Target = Callable[[pd.DataFrame], np.ndarray]
@@ -105,7 +106,7 @@ def _has_prob(rows: pd.DataFrame) -> np.ndarray:
 
 
 def _has_lesion(rows: pd.DataFrame) -> np.ndarray:
-    return _has("lesion_hit", rows) & _has("lesion_coverage", rows)
+    return np.asarray(_has("lesion_hit", rows) & _has("lesion_coverage", rows))
 
 
 def _hit_ratio(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
@@ -226,6 +227,7 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
     """
     return MetricSuite(
         metrics=build_metrics(MetricOptions.model_validate(dict(options))),
+        rules=RULES,
         required=REQUIRED,
         finite=("label", "prob"),
         prepare=add_prob_shift,

@@ -1,0 +1,130 @@
+"""Training metric rows of all arms -> one figure of small multiples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+from plotly import graph_objects as go
+from plotly.subplots import make_subplots
+
+from grpo_pipeline.pipelines.reporting.palette import FONT, GRID, INK, colour_of, translucent
+
+PANELS = {
+    "reward/mean": "Reward",
+    "supervised/loss": "Supervised loss",
+    "policy/entropy": "Policy entropy (nats)",
+    "kl/reference": "KL to the reference (nats)",
+    "policy/ratio_mean": "Mean probability ratio",
+    "grad_norm/supervised": "Gradient norm, supervised",
+    "grad_norm/rl": "Gradient norm, RL",
+}
+COLUMNS = 2
+POINTS = 500
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One line of one panel."""
+
+    arm: str
+    kind: str  # "raw", "smoothed" or "val"
+    steps: pd.Series
+    values: pd.Series
+
+
+def learning_curves(rows: Mapping[str, pd.DataFrame]) -> go.Figure:
+    """Overlay the arms in one panel per metric: raw values faint, smoothed training values solid, validation dashed.
+
+    A metric that no arm measured has no panel.
+
+    Args:
+        rows: arm -> metric rows (docs/architecture.md), columns ``step``, ``split`` and one per metric.
+    """
+    names = [name for name in PANELS if any(is_measured(frame, name) for frame in rows.values())]
+    if not names:
+        return empty_figure("No training metrics were recorded.")
+    lines = -(-len(names) // COLUMNS)
+    figure = make_subplots(lines, COLUMNS, subplot_titles=[PANELS[name] for name in names], vertical_spacing=0.28 / lines)
+    colours = colour_of(rows)
+    shown: set[tuple[str, str]] = set()
+    for i, name in enumerate(names):
+        for arm, frame in rows.items():
+            for trace in traces_of(frame, name, arm=arm):
+                key = (arm, trace.kind)
+                figure.add_trace(
+                    draw(trace, colours[arm], in_legend=trace.kind != "raw" and key not in shown),
+                    i // COLUMNS + 1,
+                    i % COLUMNS + 1,
+                )
+                shown.add(key)
+    return style(figure, height=90 + 230 * lines)
+
+
+def is_measured(frame: pd.DataFrame, name: str) -> bool:
+    """Say whether a table holds any value of a metric."""
+    return name in frame.columns and bool(frame[name].notna().any())
+
+
+def traces_of(frame: pd.DataFrame, name: str, *, arm: str) -> list[Trace]:
+    """Return an arm's lines in one panel, at most POINTS points each."""
+    if not is_measured(frame, name):
+        return []
+    known = frame.dropna(subset=[name])
+    train, val = (known[known["split"] == split].sort_values("step") for split in ("train", "val"))
+    lines = [
+        Trace(arm, "raw", train["step"], train[name]),
+        Trace(arm, "smoothed", train["step"], smooth(train[name])),
+        Trace(arm, "val", val["step"], val[name]),
+    ]
+    return [Trace(arm, line.kind, thin(line.steps), thin(line.values)) for line in lines if len(line.steps)]
+
+
+def smooth(values: pd.Series) -> pd.Series:
+    """Return an exponential moving average whose memory is a fifteenth of the run, at least one step."""
+    return values.ewm(span=max(1.0, len(values) / 15)).mean()
+
+
+def thin(values: pd.Series) -> pd.Series:
+    """Keep every m-th value, counted from the last one, so that at most POINTS remain."""
+    every = -(-len(values) // POINTS)
+    return values.iloc[::-1].iloc[:: max(every, 1)].iloc[::-1]
+
+
+def draw(trace: Trace, colour: str, *, in_legend: bool) -> go.Scatter:
+    """Turn a line into a Plotly trace; a click on the legend toggles it in all panels."""
+    looks = {
+        "raw": {"mode": "lines", "line": {"color": translucent(colour, 0.22), "width": 1}, "hoverinfo": "skip"},
+        "smoothed": {"mode": "lines", "line": {"color": colour, "width": 2}},
+        "val": {"mode": "lines+markers", "line": {"color": colour, "width": 1.5, "dash": "dot"}, "marker": {"size": 5}},
+    }
+    label = {"raw": "train, raw", "smoothed": "train", "val": "validation"}[trace.kind]
+    group = f"{trace.arm}/{'val' if trace.kind == 'val' else 'train'}"
+    return go.Scatter(
+        x=trace.steps.tolist(),
+        y=trace.values.tolist(),
+        name=f"{trace.arm}, {label}",
+        legendgroup=group,
+        showlegend=in_legend,
+        **looks[trace.kind],
+    )
+
+
+def style(figure: go.Figure, *, height: int) -> go.Figure:
+    """Give a figure the report's plain look."""
+    figure.update_layout(
+        height=height,
+        template="plotly_white",
+        font={"family": FONT, "size": 13, "color": INK},
+        legend={"orientation": "h", "y": 1.0, "yref": "container", "yanchor": "top", "x": 0.0},
+        margin={"l": 55, "r": 20, "t": 80, "b": 45},
+    )
+    figure.update_xaxes(gridcolor=GRID, zeroline=False)
+    figure.update_yaxes(gridcolor=GRID, zeroline=False)
+    return figure
+
+
+def empty_figure(message: str) -> go.Figure:
+    """Return a figure that says why there is nothing to see."""
+    figure = go.Figure()
+    figure.add_annotation(text=message, showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper")
+    return style(figure, height=240)

@@ -1,0 +1,60 @@
+"""Nodes of the reporting pipeline."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from plotly import graph_objects as go
+
+from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.suites import build_suite
+from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting.image_sheet import image_sheet
+from grpo_pipeline.pipelines.reporting.learning_curves import learning_curves
+from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
+from grpo_pipeline.pipelines.reporting.roc import roc
+
+QUARANTINE_ROWS = 50
+
+
+def plot_learning_curves(**metric_rows: pd.DataFrame) -> go.Figure:
+    """Overlay the training metrics of the arms; one keyword argument per arm, its metric rows."""
+    return learning_curves(metric_rows)
+
+
+def plot_roc(params: EvaluationParams, **predictions: pd.DataFrame) -> go.Figure:
+    """Draw the ROC curve of each arm with its band; one keyword argument per arm, its prediction rows."""
+    return roc(predictions, params, suite=build_suite(params.task, params.metric_options))
+
+
+def draw_image_sheet(params: EvaluationParams, showcase: dict[str, np.ndarray]) -> Figure:
+    """Draw the showcase cores of the baseline arm with outlines, heatmap and points."""
+    return image_sheet(showcase, arm=params.baseline_arm)
+
+
+def render_report(
+    params: EvaluationParams,
+    comparison: Mapping[str, Any],
+    learning_curves: go.Figure,
+    roc: go.Figure,
+    image_sheet: bytes,
+    data_report: Mapping[str, Any],
+    quarantine: pd.DataFrame,
+    parameters: Mapping[str, Any],
+) -> str:
+    """Put everything on one self-contained HTML page."""
+    metrics = build_suite(params.task, params.metric_options).metrics
+    page = Page(
+        comparison=comparison,
+        arms=tables.arms_table(comparison, metrics),
+        baselines=tables.baselines_table(comparison, metrics),
+        data=tables.facts_table("Data report", data_report),
+        quarantine=tables.frame_table("Refused rows", quarantine, limit=QUARANTINE_ROWS),
+        learning_curves=learning_curves,
+        roc=roc,
+        image_sheet=image_sheet,
+        configuration=configuration_text(parameters, params.task),
+    )
+    return render(page)

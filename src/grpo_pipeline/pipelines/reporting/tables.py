@@ -1,0 +1,130 @@
+"""The comparison document -> tables of ready-made cells; the template only lays them out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from grpo_pipeline.tasks.metric import Metric
+
+Entry = Mapping[str, Any]
+ARROWS = {"higher": "↑", "lower": "↓", "none": ""}
+LONGEST_TEXT = 300
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text of one cell.
+
+    Attributes:
+        text: the value.
+        note: the interval, or why there is none; set smaller below the value.
+        tone: "better", "worse" or "" (no difference shown, or no direction).
+    """
+
+    text: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, column heads and rows; the first cell of a row is its head."""
+
+    caption: str
+    heads: list[str]
+    rows: list[list[Cell]]
+
+
+def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table:
+    """Return metrics x (arms, differences to the control, gains over chance points)."""
+    control, differences, gains = comparison["control"], comparison["differences"], comparison["policy_gain"]
+    gaining = [arm for arm in differences if arm in gains]
+    heads = ["metric", "n", *comparison["arms"], *(f"{arm} − {control}" for arm in differences)]
+    rows = [
+        [
+            metric_cell(metric),
+            Cell(str(comparison["arms"][control]["metrics"][name]["n"])),
+            *(value_cell(scores["metrics"][name]) for scores in comparison["arms"].values()),
+            *(difference_cell(entries[name], metric) for entries in differences.values()),
+            *(difference_cell(gains[arm][name], metric) for arm in gaining),
+        ]
+        for name, metric in metrics.items()
+    ]
+    caption = f"Arms on the {comparison['split']} split, one set of points per core"
+    return Table(caption, heads + [f"{arm}: its points − uniform" for arm in gaining], rows)
+
+
+def baselines_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table:
+    """Return metrics x point rules, all with the decoder of the baseline arm; its own policy stands first."""
+    arm = comparison["baseline_arm"]
+    columns = {"policy": comparison["arms"][arm], **comparison["baselines"]}
+    rows = [
+        [metric_cell(metric), *(value_cell(column["metrics"][name]) for column in columns.values())]
+        for name, metric in metrics.items()
+        if any(column["metrics"][name]["value"] is not None for column in comparison["baselines"].values())
+    ]
+    return Table(f"Other ways to choose the points, with the decoder of {arm}", ["metric", *columns], rows)
+
+
+def metric_cell(metric: Metric) -> Cell:
+    """Return a row's head: the metric's name and the direction that is good."""
+    return Cell(f"{metric.title} {ARROWS[metric.better]}".strip())
+
+
+def value_cell(entry: Entry) -> Cell:
+    """Return a value above its interval."""
+    if entry["value"] is None:
+        return Cell("undefined", note=entry["reason"].removeprefix("undefined: "))
+    return Cell(f"{entry['value']:.3f}", note=interval_text(entry, sign=""))
+
+
+def difference_cell(entry: Entry, metric: Metric) -> Cell:
+    """Return a signed difference; it is coloured only where its interval leaves out 0 and the metric has a good side."""
+    if entry["value"] is None:
+        return Cell("undefined", note=entry["reason"].removeprefix("undefined: "))
+    return Cell(f"{entry['value']:+.3f}", note=interval_text(entry, sign="+"), tone=tone_of(entry, metric))
+
+
+def tone_of(entry: Entry, metric: Metric) -> str:
+    """Say whether an interval lies on the good or the bad side of 0."""
+    if entry["ci95"] is None or metric.better == "none":
+        return ""
+    low, high = entry["ci95"] if metric.better == "higher" else (-entry["ci95"][1], -entry["ci95"][0])
+    return "better" if low > 0 else "worse" if high < 0 else ""
+
+
+def interval_text(entry: Entry, *, sign: str) -> str:
+    """Return ``[low, high]``, or why there is no interval."""
+    if entry["ci95"] is None:
+        return str(entry["reason"])
+    low, high = entry["ci95"]
+    return f"[{low:{sign}.3f}, {high:{sign}.3f}]"
+
+
+def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
+    """Return a nested document as rows of dotted name and value."""
+    return Table(caption, ["what", "value"], [[Cell(name), Cell(shorten(value))] for name, value in flatten(facts).items()])
+
+
+def frame_table(caption: str, frame: pd.DataFrame, *, limit: int) -> Table:
+    """Return the first ``limit`` rows of a data frame; the caption says how many there are."""
+    rows = [[Cell(shorten(value)) for value in row] for row in frame.head(limit).astype(object).itertuples(index=False)]
+    total = f"{caption}: {len(frame)}" if len(frame) <= limit else f"{caption}: {len(frame)}, the first {limit} are shown"
+    return Table(total, [str(name) for name in frame.columns], rows)
+
+
+def flatten(facts: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
+    """Return ``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        path = f"{prefix}{name}"
+        flat |= flatten(value, prefix=f"{path}.") if isinstance(value, Mapping) and value else {path: value}
+    return flat
+
+
+def shorten(value: Any) -> str:
+    """Return a value as text; a long one is cut and says so."""
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} … ({len(text)} characters)"
