@@ -1,0 +1,97 @@
+"""What every test gets: one thread, no display, no progress bars, and projects of its own to run Kedro in."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+QUIET = {
+    "DO_NOT_TRACK": "true",
+    "GRPO_PROGRESS": "off",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MPLBACKEND": "agg",
+    "OMP_NUM_THREADS": "1",
+}
+os.environ.update(QUIET)  # before torch and matplotlib are imported: both read it then
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+KedroRun = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fix the number of threads: sums split over threads differ in their last bits."""
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked ``gpu`` where there is no CUDA device."""
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch finds none here"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's root folder."""
+    return ROOT
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runnable project in a temporary folder: this one's code and configuration, empty data, no local settings.
+
+    What opening a Kedro project leaves in this process (sys.path, PYTHONPATH) is undone after the test.
+    """
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "KEDRO_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    return copy_project(tmp_path / "project")
+
+
+@pytest.fixture
+def kedro_run() -> KedroRun:
+    """``kedro_run(project, *args, env="smoke", timeout=240)``: run ``kedro run`` there in a process of its own.
+
+    The result is returned whatever the exit status; a test looks at ``returncode``, ``stdout`` and ``stderr``.
+    """
+    return run_kedro
+
+
+@pytest.fixture
+def shared_data() -> Callable[[str], Path]:
+    """``shared_data(name)``: the folder ``../shared/data/<name>`` beside the repository; skips where there is none."""
+    return find_shared_data
+
+
+def copy_project(target: Path) -> Path:
+    """Make ``target`` a project with this repository's code (a link) and configuration (a copy), and no data."""
+    target.mkdir(parents=True)
+    shutil.copytree(ROOT / "conf", target / "conf", ignore=lambda folder, names: names if Path(folder).name == "local" else [])
+    for name in ("pyproject.toml", ".telemetry"):
+        shutil.copy(ROOT / name, target / name)
+    (target / "src").symlink_to(ROOT / "src", target_is_directory=True)
+    for layer in (ROOT / "data").glob("0*"):
+        (target / "data" / layer.name).mkdir(parents=True)
+    return target
+
+
+def run_kedro(project: Path, *args: str, env: str = "smoke", timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """Run ``kedro run --env <env> <args>`` in ``project`` and return the finished process."""
+    command = [sys.executable, "-m", "kedro", "run", "--env", env, *args]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def find_shared_data(name: str) -> Path:
+    """Return ``../shared/data/<name>``, or skip the test with the sentence that says why."""
+    folder = ROOT.parent / "shared" / "data" / name
+    if not folder.is_dir():
+        pytest.skip(f"needs the real images of ../shared/data/{name}, which are not beside this repository")
+    return folder
