@@ -80,10 +80,11 @@ def apply_update(
     """
     optimizer = state.optimizer
     optimizer.zero_grad(set_to_none=True)
-    if not loss.requires_grad:
-        raise ValueError(f"the loss must depend on the policy's parameters, got a constant at step {state.step}; find the detach")
-    torch.autograd.backward(loss)
+    if loss.requires_grad:
+        torch.autograd.backward(loss)
     gradients = _group_gradients(optimizer)
+    if not any(gradients.values()):
+        raise ValueError(f"the loss must depend on a trained parameter, got none at step {state.step}; find the detach")
     norms = _norms(gradients)
     total = math.hypot(*norms.values())
     if not math.isfinite(total):

@@ -29,13 +29,13 @@ def capture_rng(generators: Mapping[str, torch.Generator] | None = None) -> dict
     Covers torch's CPU stream, torch's CUDA streams where CUDA is in use, numpy's and Python's global ones, and the
     named generators.
     """
-    kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 the global stream is what libraries use
+    numpy = np.random.get_state(legacy=False)  # noqa: NPY002 the global stream is what libraries use
     version, internal, gauss_next = random.getstate()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
         "torch": _encode(torch.get_rng_state()),
         "torch_cuda": [_encode(state) for state in cuda],
-        "numpy": {"kind": kind, "keys": _pack(keys), "position": position, "has_gauss": has_gauss, "gauss": gauss},
+        "numpy": {**numpy, "state": {"key": _pack(numpy["state"]["key"]), "pos": numpy["state"]["pos"]}},
         "python": {"version": version, "internal": _pack(internal), "gauss_next": gauss_next},
         "generators": {name: _encode(generator.get_state()) for name, generator in (generators or {}).items()},
     }
@@ -54,7 +54,8 @@ def restore_rng(rng: Mapping[str, Any], generators: Mapping[str, torch.Generator
     if rng["torch_cuda"] and torch.cuda.is_available() and torch.cuda.device_count() == len(rng["torch_cuda"]):
         torch.cuda.set_rng_state_all([_decode(state) for state in rng["torch_cuda"]])
     n, p = rng["numpy"], rng["python"]
-    np.random.set_state((n["kind"], _unpack(n["keys"]), n["position"], n["has_gauss"], n["gauss"]))  # noqa: NPY002
+    key = {"key": _unpack(n["state"]["key"]), "pos": n["state"]["pos"]}
+    np.random.set_state({**n, "state": key})  # noqa: NPY002
     random.setstate((p["version"], tuple(_unpack(p["internal"]).tolist()), p["gauss_next"]))
     for name, generator in (generators or {}).items():
         generator.set_state(_decode(rng["generators"][name]))

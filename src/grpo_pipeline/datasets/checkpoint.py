@@ -7,6 +7,7 @@ from typing import Any, Literal
 from kedro.io.core import AbstractDataset, AbstractVersionedDataset, DatasetError, Version
 from kedro_datasets._typing import JSONPreview
 
+from grpo_pipeline.core.atomic import find_complete
 from grpo_pipeline.core.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -104,14 +105,14 @@ class ModelDataset(AbstractVersionedDataset[ModelWeights, ModelWeights]):
 
     def preview(self) -> JSONPreview:
         """Show the configuration and the number of weights."""
-        if not self._exists():
+        if not self.exists():
             return JSONPreview(json.dumps({"config": None}))
         weights = self.load()
         count = sum(tensor.numel() for tensor in weights.tensors.values())
         return JSONPreview(json.dumps({"config": dict(weights.config), "parameters": count}))
 
     def _exists(self) -> bool:
-        return Path(self._get_load_path()).is_dir()
+        return find_complete(Path(self._get_load_path())) is not None
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._filepath), "version": self._version}
