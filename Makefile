@@ -35,6 +35,7 @@ help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' Makefile | awk '{ n = $$1; $$1 = ""; printf "  make %-12s%s\n", n, $$0 }'
 
 setup: $(STAMP)  ## create .venv and install the pinned packages, once
+	@:
 
 $(STAMP): pyproject.toml constraints.txt
 	@python=; for p in $(CANDIDATES); do \
@@ -51,10 +52,11 @@ $(STAMP): pyproject.toml constraints.txt
 
 # Debian splits ensurepip off Python: there the machine's own pip fills the environment.
 create_venv = { $(1) -m venv $(2) >/dev/null 2>&1 || \
-	    { rm -rf $(2) && $(1) -m venv --without-pip $(2) && $(1) -m pip --python $(2)/bin/python install -q pip; }; }
+	    { rm -rf $(2) && $(1) -m venv --without-pip $(2) && $(1) -m pip --python $(2)/bin/python install -qq pip; }; }
 
 run: $(STAMP)  ## prepare, train, evaluate and report: kedro run
-	@$(if $(ENV),[ -d "conf/$(ENV)" ] || { echo "ENV must be a folder of conf/, got $(ENV); take one of: $$(ls conf | grep -v '\.' | tr '\n' ' ')" >&2; exit 1; })
+	@[ -z "$(ENV)" ] || [ -d "conf/$(ENV)" ] || \
+	  { echo "ENV must name a folder of conf/, got $(ENV); take one of:$$(cd conf && printf ' %s' */)" >&2; exit 1; }
 	@$(KEDRO) run $(RUN_FLAGS)
 
 test: $(STAMP)  ## run the whole test suite; ARGS="-m 'not slow' -k losses" for a part
