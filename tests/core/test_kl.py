@@ -42,7 +42,9 @@ def test_categorical_kl_agrees_with_torch_and_is_zero_for_equal_policies():
     log_p = torch.randn(4, 7, dtype=F64, generator=generator).log_softmax(-1)
     log_q = torch.randn(4, 7, dtype=F64, generator=generator).log_softmax(-1)
     allowed = torch.ones(4, 7, dtype=torch.bool)
-    want = torch.distributions.kl_divergence(torch.distributions.Categorical(log_p.exp()), torch.distributions.Categorical(log_q.exp()))
+    want = torch.distributions.kl_divergence(
+        torch.distributions.Categorical(log_p.exp()), torch.distributions.Categorical(log_q.exp())
+    )
     torch.testing.assert_close(categorical_kl(log_p, log_q, allowed), want, atol=1e-12, rtol=0)
     assert torch.count_nonzero(categorical_kl(log_p, log_p, allowed)) == 0
 

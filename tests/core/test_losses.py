@@ -57,13 +57,18 @@ def naive_policy_loss(new, old, advantages, is_valid, *, algorithm, clip_low, cl
 def test_agrees_with_a_naive_loop(algorithm, level, reduction):
     options = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction, "clip_low": 0.2, "clip_high": 0.28}
     for seed in range(5):
-        assert float(policy_loss(*example(seed), **options)) == pytest.approx(naive_policy_loss(*example(seed), **options), abs=1e-12)
+        assert float(policy_loss(*example(seed), **options)) == pytest.approx(
+            naive_policy_loss(*example(seed), **options), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
 def test_gradients_by_finite_differences(algorithm, level, reduction):
     new, old, advantages, is_valid = example(1)
-    loss = lambda l: policy_loss(l, old, advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction)  # noqa: E731
+
+    def loss(logprobs):
+        return policy_loss(logprobs, old, advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction)
+
     assert torch.autograd.gradcheck(loss, new.requires_grad_())
 
 
@@ -248,7 +253,13 @@ def test_check_finite_names_step_task_and_term(value):
 )
 def test_policy_loss_refuses(change, message):
     new, old, advantages, is_valid = example()
-    arguments = {"logprobs": new, "old_logprobs": old, "advantages": advantages, "is_valid": is_valid, "algorithm": "grpo"} | change
+    arguments = {
+        "logprobs": new,
+        "old_logprobs": old,
+        "advantages": advantages,
+        "is_valid": is_valid,
+        "algorithm": "grpo",
+    } | change
     with pytest.raises(ValueError, match=message):
         policy_loss(**arguments)
 

@@ -111,10 +111,12 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_move(bad):
     apply_update(state, loss_of(net), max_grad_norm=None)
     weights = [p.detach().clone() for p in net.parameters()]
     moments = [v.clone() for entry in state.optimizer.state.values() for v in entry.values()]
-    with pytest.raises(NonFiniteGradientError, match="gradient of parameter 'b' must be finite, .* at step 4"):
+    with pytest.raises(NonFiniteGradientError, match=r"gradient of parameter 'b' must be finite, .* at step 4"):
         apply_update(state, net.a.sum() + bad * net.b.sum(), max_grad_norm=1.0)
     assert all(torch.equal(w, p) for w, p in zip(weights, net.parameters(), strict=True))
-    assert all(torch.equal(m, v) for m, v in zip(moments, [v for e in state.optimizer.state.values() for v in e.values()], strict=True))
+    assert all(
+        torch.equal(m, v) for m, v in zip(moments, [v for e in state.optimizer.state.values() for v in e.values()], strict=True)
+    )
     assert (net.a.grad, net.b.grad) == (None, None)
 
 

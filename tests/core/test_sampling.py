@@ -42,7 +42,8 @@ def test_likelihood_agrees_with_a_naive_loop(k, temperature):
     actions = gumbel_top_k(logits, k, 6, generator=generator, temperature=temperature, is_allowed=allowed)
     got = plackett_luce_logprobs(logits, actions, temperature=temperature, is_allowed=allowed)
     want = [
-        [naive_logprobs(logits[p].tolist(), actions[p, g].tolist(), allowed[p].tolist(), temperature) for g in range(6)] for p in range(4)
+        [naive_logprobs(logits[p].tolist(), actions[p, g].tolist(), allowed[p].tolist(), temperature) for g in range(6)]
+        for p in range(4)
     ]
     torch.testing.assert_close(got, torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
 
