@@ -26,9 +26,7 @@ def combine_rewards(parts: Mapping[str, Tensor], weights: Mapping[str, float]) -
     attached = [name for name, part in parts.items() if part.requires_grad]
     if attached:
         raise ValueError(f"rewards must carry no gradient, got one in {attached}; detach them in Task.reward")
-    total = sum(
-        (weight * parts[name].to(torch.float64) for name, weight in weights.items() if weight), start=torch.zeros(())
-    )
+    total = sum((weight * parts[name].to(torch.float64) for name, weight in weights.items() if weight), start=torch.zeros(()))
     if not torch.is_tensor(total) or total.ndim != 2:
         raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one part a weight")
     return Rewards(parts=dict(parts), total=total)
