@@ -78,12 +78,11 @@ viz: $(STAMP)  ## browse the pipelines and their data: Kedro-Viz on port 4141
 	@$(KEDRO) viz run $(if $(ENV),--env "$(ENV)") $(ARGS)
 
 viz-build: $(STAMP)  ## write the pipeline graph as a static site: data/08_reporting/viz
-	@$(KEDRO) viz build --include-previews >/dev/null
-	@rm -rf data/08_reporting/viz && mv build data/08_reporting/viz
+	@$(PY) docs/pipeline_graph.py build data/08_reporting/viz
 	@echo "The pipeline graph is in data/08_reporting/viz; look at it with: $(PY) -m http.server 8000 -d data/08_reporting/viz"
 
 screenshot: viz-build  ## take docs/images/pipeline.png from the static site, with headless Chromium
-	@$(PY) docs/screenshot.py data/08_reporting/viz docs/images/pipeline.png
+	@$(PY) docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png $(ARGS)
 
 mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
 	@$(PY) -m mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}" $(ARGS)

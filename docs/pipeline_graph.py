@@ -1,0 +1,124 @@
+"""Write the pipeline graph as a static site, and take a picture of it.
+
+    python docs/pipeline_graph.py build data/08_reporting/viz
+    python docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png --pipeline __default__ --size 1600x1400
+
+The site is Kedro-Viz's own build, previews included, without the links to web fonts: it loads nothing from elsewhere and works
+from any file server. The picture is taken by headless Chromium from such a server, started for the purpose on a free local port.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WEB_FONTS = re.compile(r"\s*<link\s[^>]*https://fonts\.[^>]*>")
+TRACKERS = ("heap.load", "heapanalytics", "googletagmanager")
+START_PAGE = "start.html"
+
+
+def build_site(target: Path, project: Path = ROOT) -> None:
+    """Build the static site of ``project`` into ``target``, which is replaced.
+
+    Raises:
+        RuntimeError: if Kedro-Viz fails, with what it printed, or if the built page holds a tracking script.
+    """
+    command = [sys.executable, "-m", "kedro", "viz", "build", "--include-previews"]
+    done = subprocess.run(
+        command, cwd=project, env=os.environ | {"DO_NOT_TRACK": "true"}, capture_output=True, text=True, check=False
+    )
+    built = project / "build"
+    if done.returncode or not (built / "index.html").is_file():
+        raise RuntimeError(f"kedro viz build must succeed, got exit status {done.returncode}:\n{done.stdout}{done.stderr}")
+    index = built / "index.html"
+    page = WEB_FONTS.sub("", index.read_text(encoding="utf-8"))
+    if found := [word for word in TRACKERS if word in page]:
+        raise RuntimeError(f"the built page must hold no tracking script, got {found}; set consent: false in .telemetry")
+    index.write_text(page, encoding="utf-8")
+    if target.exists():
+        shutil.rmtree(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(built, target)
+
+
+def start_page(pipeline: str, theme: str) -> str:
+    """Return a page that tells Kedro-Viz how to show itself (it remembers that in the browser) and then opens it."""
+    hidden = {"sidebar": False, "miniMap": False, "graph": True}
+    state = {"theme": theme, "showFeatureHints": False, "expandAllPipelines": True, "visible": hidden}
+    address = f"/?pid={pipeline}&expandAllPipelines=true"
+    return f"<script>localStorage.setItem('KedroViz', JSON.stringify({json.dumps(state)}));location.replace('{address}')</script>"
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """A file handler that does not log its requests."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def take_picture(site: Path, picture: Path, *, pipeline: str, size: str, theme: str) -> None:
+    """Open ``pipeline`` of the static site in headless Chromium, all namespaces expanded, and write a PNG.
+
+    Raises:
+        RuntimeError: if there is no Chromium, no site, or no picture afterwards.
+    """
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        raise RuntimeError("chromium must be on PATH to take the picture, got none; on Debian: apt-get install chromium")
+    if not (site / "api" / "pipelines" / pipeline).is_file():
+        raise RuntimeError(f"{site} must hold pipeline {pipeline}, got no such file under api/pipelines; build the site first")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "site")
+        shutil.copytree(site, copy)
+        (copy / START_PAGE).write_text(start_page(pipeline, theme), encoding="utf-8")
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(copy)))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=30000"]
+        flags += [
+            f"--window-size={size.replace('x', ',')}",
+            f"--user-data-dir={folder}/profile",
+            f"--screenshot={folder}/picture.png",
+        ]
+        address = f"http://127.0.0.1:{server.server_address[1]}/{START_PAGE}"
+        done = subprocess.run([chromium, *flags, address], capture_output=True, text=True, timeout=180, check=False)
+        server.shutdown()
+        if not Path(folder, "picture.png").is_file():
+            raise RuntimeError(f"chromium must write a picture, got exit status {done.returncode}:\n{done.stderr}")
+        shutil.move(Path(folder, "picture.png"), picture)
+
+
+def main() -> None:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build")
+    build.add_argument("site", type=Path)
+    picture = commands.add_parser("picture")
+    picture.add_argument("site", type=Path)
+    picture.add_argument("picture", type=Path)
+    picture.add_argument("--pipeline", default="__default__")
+    picture.add_argument("--size", default="1600x1400", help="width x height of the window, in pixels")
+    picture.add_argument("--theme", default="light", choices=["light", "dark"])
+    arguments = parser.parse_args()
+    try:
+        if arguments.command == "build":
+            build_site(arguments.site)
+        else:
+            options = {"pipeline": arguments.pipeline, "size": arguments.size, "theme": arguments.theme}
+            take_picture(arguments.site, arguments.picture, **options)
+    except RuntimeError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
