@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# 0.6 * 5 is exactly 3 in float64 but 0.7 * 10 is not 7: a share that meets the level must not miss it by rounding.
+# 0.56 * 25 is 14.000000000000002 in float64: a share that meets the level must not miss it by rounding
+# (test_levels_that_are_not_exact_in_binary_are_met).
 LEVEL_TOLERANCE = 1e-9
 
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from grpo_pipeline.pipelines.reporting.tables import Table
 
-PLOTLY_CONFIG = {"displaylogo": False, "responsive": True}
+# plotly.js offers by default to upload a chart to a public server; these figures may show patients.
+PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False, "plotlyServerURL": ""}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,221 @@
+import json
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from kedro.validation.type_extractor import TypeExtractor
+from pydantic import ValidationError
+from sklearn.metrics import roc_auc_score
+
+from grpo_pipeline.pipelines.evaluation import EvaluationParams, create_pipeline
+from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, read_commit
+from grpo_pipeline.tasks.attention.metrics import METRICS
+
+FIELDS = {
+    "task": "attention",
+    "split": "test",
+    "control": "supervised",
+    "baseline_arm": "grpo",
+    "headline_rule": "policy",
+    "chance_rule": "uniform",
+    "cluster": "patient_id",
+    "seed": 0,
+    "resamples": 200,
+    "max_undefined": 0.1,
+    "metric_options": {},
+}
+PARAMS = EvaluationParams(**FIELDS)
+
+
+@pytest.fixture(scope="module")
+def arms(predictions):
+    return {"supervised": predictions(seed=1, skill=0.0), "grpo": predictions(seed=2, skill=1.0)}
+
+
+@pytest.fixture(scope="module")
+def document(arms):
+    return compare_arms(PARAMS, "abc123", **arms)
+
+
+def check_entry(entry, *, has_n):
+    assert entry.keys() <= {"value", "ci95", "n", "reason", "undefined_resamples"}
+    assert ("n" in entry) == (has_n or entry.get("n") is not None)
+    if entry["ci95"] is None:
+        assert entry["reason"]
+    else:
+        low, high = entry["ci95"]
+        assert low <= entry["value"] <= high
+
+
+def test_document_follows_the_schema(document):
+    json.dumps(document, allow_nan=False)
+    assert list(document) == [
+        *("task", "control", "split", "n", "seed", "commit", "interval"),
+        *("arms", "differences", "policy_gain", "baseline_arm", "baselines", "verdict"),
+    ]
+    assert document["n"] == {"examples": 240, "clusters": 40, "cluster": "patient_id"}
+    assert (document["commit"], document["control"], document["seed"]) == ("abc123", "supervised", 0)
+    assert set(document["arms"]) == {"supervised", "grpo"}
+    assert set(document["differences"]) == {"grpo"}
+    assert set(document["baselines"]) == {"greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"}
+    for section in (document["arms"], document["baselines"]):
+        for scores in section.values():
+            assert list(scores["metrics"]) == list(METRICS)
+            for entry in scores["metrics"].values():
+                check_entry(entry, has_n=True)
+    for section in (document["differences"], document["policy_gain"]):
+        for entries in section.values():
+            assert list(entries) == list(METRICS)
+            for entry in entries.values():
+                assert "n" not in entry
+                check_entry(entry, has_n=False)
+
+
+def test_values_belong_to_the_arm_and_the_rule(document, arms):
+    def auroc(arm, rule):
+        rows = arms[arm][arms[arm]["rule"] == rule]
+        return pytest.approx(roc_auc_score(rows["label"], rows["prob"]))
+
+    for arm in arms:
+        assert document["arms"][arm]["metrics"]["auroc"]["value"] == auroc(arm, "policy")
+    for rule, scores in document["baselines"].items():
+        assert scores["metrics"]["auroc"]["value"] == auroc("grpo", rule)
+
+
+def test_differences_and_gains_have_the_right_sign_and_operands(document):
+    arm, control = (document["arms"][name]["metrics"] for name in ("grpo", "supervised"))
+    uniform = document["baselines"]["uniform"]["metrics"]
+    for name in ("auroc", "reward", "lesion_hit", "brier"):
+        assert document["differences"]["grpo"][name]["value"] == pytest.approx(arm[name]["value"] - control[name]["value"])
+        assert document["policy_gain"]["grpo"][name]["value"] == pytest.approx(arm[name]["value"] - uniform[name]["value"])
+    assert document["policy_gain"]["grpo"]["reward"]["ci95"][0] > 0
+
+
+def test_paired_interval_is_narrower_than_the_two_arms_together(document):
+    widths = [np.ptp(document["arms"][arm]["metrics"]["auroc"]["ci95"]) for arm in ("grpo", "supervised")]
+    assert np.ptp(document["differences"]["grpo"]["auroc"]["ci95"]) < 0.75 * np.hypot(*widths)
+
+
+def test_prompt_sensitivity_compares_policy_with_shuffled_points(document, arms):
+    table = arms["grpo"].pivot(index="core_id", columns="rule", values="prob")
+    expected = (table["policy"] - table["shuffled"]).abs().mean()
+    assert document["arms"]["grpo"]["metrics"]["prompt_sensitivity_images"]["value"] == pytest.approx(expected)
+
+
+def test_order_of_rows_changes_nothing(document, arms):
+    shuffled = {arm: rows.sample(frac=1.0, random_state=i) for i, (arm, rows) in enumerate(arms.items())}
+    assert compare_arms(PARAMS, "abc123", **shuffled) == document
+
+
+def test_numeric_core_ids_are_read_as_names(document, arms):
+    numbered = {arm: rows.assign(core_id=rows["core_id"].str.removeprefix("core").astype(int)) for arm, rows in arms.items()}
+    assert compare_arms(PARAMS, "abc123", **numbered)["n"] == document["n"]
+
+
+def test_verdict_says_what_the_intervals_say(document):
+    ratio = document["arms"]["grpo"]["metrics"]["lesion_hit_ratio"]["value"]
+    text = "\n".join(document["verdict"])
+    assert f"grpo: points fall into lesions {ratio:.1f} times as often as uniform points" in text
+    assert "the policy has learned from reward" in text
+    assert "supervised: " not in text
+
+
+def test_a_policy_without_skill_is_seldom_called_better(predictions):
+    """Over 40 patients a 95% interval leaves out a true 0 in about 6% of draws; 6 or more of 25 have probability 0.3%."""
+    params = PARAMS.model_copy(update={"resamples": 100, "baseline_arm": "supervised"})
+    gains = [
+        compare_arms(params, "abc123", supervised=predictions(seed=100 + i, skill=0.0))["policy_gain"]["supervised"]["reward"][
+            "ci95"
+        ]
+        for i in range(25)
+    ]
+    assert sum(not low <= 0 <= high for low, high in gains) < 6
+
+
+def test_equal_arms_show_no_difference(arms):
+    verdict = compare_arms(PARAMS, "abc123", supervised=arms["grpo"], grpo=arms["grpo"])["verdict"]
+    assert "grpo: AUROC difference to supervised +0.000 (95% interval +0.000 to +0.000): no difference shown." in verdict
+
+
+def test_single_class_split_is_undefined_with_a_reason(arms):
+    benign = {arm: rows.assign(label=0, grade_group=0.0, lesion_hit=np.nan) for arm, rows in arms.items()}
+    document = compare_arms(PARAMS, "abc123", **benign)
+    json.dumps(document, allow_nan=False)
+    assert document["arms"]["grpo"]["metrics"]["auroc"] == {
+        "value": None,
+        "ci95": None,
+        "n": 240,
+        "reason": "undefined: needs at least one positive and one negative core",
+    }
+    assert document["differences"]["grpo"]["auroc"]["value"] is None
+    assert document["arms"]["grpo"]["metrics"]["lesion_hit"]["n"] == 0
+    assert document["arms"]["grpo"]["metrics"]["brier"]["ci95"][0] > 0
+    assert any("no statement (undefined" in sentence for sentence in document["verdict"])
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (
+            lambda rows: rows[rows["core_id"] != "core0003"],
+            r"predictions of grpo / policy must hold the same cores .* 'core0003'",
+        ),
+        (
+            lambda rows: pd.concat([rows, rows.head(1)]),
+            r"predictions of grpo must hold a core once per rule, got 'core0000' twice",
+        ),
+        (lambda rows: rows.drop(columns="reward"), r"predictions of grpo must have the columns .* got none named 'reward'"),
+        (lambda rows: rows[rows["rule"] != "policy"], r"predictions of grpo must hold the rule 'policy', got \['centre'"),
+        (
+            lambda rows: rows.assign(prob=rows["prob"].where(rows.index != 5)),
+            r"prob in the predictions of grpo must be finite, got nan for core 'core0005'",
+        ),
+        (lambda rows: rows.assign(label=1 - rows["label"]), r"label of core 'core0000' must be the same in all arms"),
+        (lambda rows: rows.assign(patient_id="x"), r"patient_id of core 'core0000' must be the same in all arms"),
+        (lambda rows: rows.iloc[:0], r"predictions of grpo must hold at least one row"),
+    ],
+)
+def test_tables_that_do_not_belong_together_are_refused(arms, broken, message):
+    with pytest.raises(ValueError, match=message):
+        compare_arms(PARAMS, "abc123", **{**arms, "grpo": broken(arms["grpo"])})
+
+
+@pytest.mark.parametrize("field", ["control", "baseline_arm"])
+def test_an_unknown_arm_is_refused(arms, field):
+    with pytest.raises(ValueError, match=rf"attention.evaluation.{field} must be one of the arms supervised, grpo, got 'gpro'"):
+        compare_arms(PARAMS.model_copy(update={field: "gpro"}), "abc123", **arms)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"resample": 10}, {"resamples": 5}, {"seed": -1}, {"max_undefined": 1.0}, {"metric_options": {"calibration_bins": "ten"}}],
+)
+def test_bad_parameters_are_refused(change):
+    with pytest.raises(ValidationError, match=next(iter(change))):
+        EvaluationParams(**FIELDS | change)
+
+
+def test_pipeline_runs_with_typed_parameters(arms, document):
+    pipeline = create_pipeline("attention", ["supervised", "grpo"])
+    assert pipeline.inputs() == {"params:attention.evaluation", "attention.supervised.predictions", "attention.grpo.predictions"}
+    assert TypeExtractor({"x": pipeline}).extract_types_from_pipelines() == {"attention.evaluation": EvaluationParams}
+    given = {"params:attention.evaluation": PARAMS} | {f"attention.{arm}.predictions": rows for arm, rows in arms.items()}
+    catalog = DataCatalog({name: MemoryDataset(value) for name, value in given.items()})
+    result = SequentialRunner().run(pipeline, catalog)["attention.comparison"].load()
+    assert result | {"commit": "abc123"} == document
+
+
+def test_commit_is_the_repositorys(tmp_path, monkeypatch):
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    if head.returncode:
+        pytest.skip("the tests do not run inside a git repository")
+    monkeypatch.chdir(tmp_path)
+    assert read_commit() == head.stdout.strip()
+
+
+def test_commit_without_git_is_unknown(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert read_commit() == "unknown"
