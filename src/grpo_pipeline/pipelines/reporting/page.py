@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from grpo_pipeline.pipelines.reporting.tables import Table
 
 # plotly.js offers by default to upload a chart to a public server; these figures may show patients.
-PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False, "plotlyServerURL": ""}
+PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 
 
 @dataclass(frozen=True)
