@@ -1,12 +1,13 @@
 """How hard is the phantom? Print what texture alone can tell, with and without knowledge of the lesion mask.
 
     python benchmarks/phantom_difficulty.py --seed 0 --patients 150
-    python benchmarks/phantom_difficulty.py --cnn            (adds a small convolutional net on 24-pixel patches, a minute)
+    python benchmarks/phantom_difficulty.py --cnn            (adds a small convolutional net on patches; a minute)
 
-Rows: `oracle` reads the texture inside the lesion (a lesion-shaped area on the needle in benign cores), `patch` one square patch per core
-centred in the lesion (in the region of a benign core), `patch, same core` inside against outside the lesion of the cancer cores, `look-alike`
-cancer patches against the darkest patch of each benign core, `brightness` the mean grey level of the patch alone, `whole core` the texture of
-the region without knowing where to look. Every AUROC is out of fold, folds by patient.
+Rows: `oracle` reads the texture inside the lesion (a lesion-shaped area on the needle in benign cores), `patch` one square
+patch per core centred in the lesion (in the region of a benign core), `patch, same core` inside against outside the lesion of
+the cancer cores, `look-alike` cancer patches against the darkest patch of each benign core, `brightness` the mean grey level of
+the patch alone, `whole core` the texture of the region without knowing where to look. Every AUROC is out of fold, folds by
+patient.
 """
 
 import argparse
@@ -86,7 +87,9 @@ def auroc(features: np.ndarray, label: np.ndarray, groups: np.ndarray) -> tuple[
     return roc_auc_score(label, scores[0]), roc_auc_score(label, scores[1])
 
 
-def report(name: str, cores: list[PhantomCore], masks: list[np.ndarray], label: np.ndarray, *, columns: slice = slice(None)) -> None:
+def report(
+    name: str, cores: list[PhantomCore], masks: list[np.ndarray], label: np.ndarray, *, columns: slice = slice(None)
+) -> None:
     """Print one row of the table."""
     features = np.stack([texture(core.image, mask) for core, mask in zip(cores, masks, strict=True)])[:, columns]
     groups = np.array([core.row["patient_id"] for core in cores])
@@ -98,7 +101,7 @@ def train_cnn(cores: list[PhantomCore], label: np.ndarray, *, side: int, seed: i
     """Train a small convolutional net on patches drawn anew in each epoch.
 
     Returns:
-        AUROC on a third of the patients: of one patch per core, and of the mean logit of eight patches per core (the oracle of a net).
+        AUROC on a third of the patients: of one patch per core, and of the mean logit of eight patches (the oracle of a net).
     """
     import torch
     from torch import nn
@@ -127,7 +130,7 @@ def train_cnn(cores: list[PhantomCore], label: np.ndarray, *, side: int, seed: i
             target = torch.tensor(label[batch], dtype=torch.float32)
             loss = nn.functional.binary_cross_entropy_with_logits(net(patches(batch))[:, 0], target, pos_weight=weight)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     net.eval()
     with torch.no_grad():
@@ -155,8 +158,10 @@ def main() -> None:
     label = np.array([int(core.lesion.any()) for core in cores])
     cancer = [core for core in cores if core.lesion.any()]
     print(f"seed {args.seed}: {len(cores)} cores, {args.patients} patients, {label.sum()} with cancer")
-    print(f"lesion / region {np.mean([c.lesion.sum() / c.region.sum() for c in cancer]):.3f}, median involvement "
-          f"{np.median([c.row['involvement'] for c in cancer]):.2f}, conspicuity < 0.3: {np.mean([c.conspicuity < 0.3 for c in cancer]):.2f}")  # fmt: skip
+    area = np.mean([core.lesion.sum() / core.region.sum() for core in cancer])
+    involvement = np.median([core.row["involvement"] for core in cancer])
+    faint = np.mean([core.conspicuity < 0.1 for core in cancer])
+    print(f"lesion / region {area:.3f}, median involvement {involvement:.2f}, lesions of conspicuity below 0.1: {faint:.2f}")
     print(f"{'':<18}{'n':>7}{'positive':>9}{'logistic':>11}{'forest':>9}")
     report("oracle", cores, [c.lesion if c.lesion.any() else stand_in(rng, c, params) for c in cores], label)
     patches = [draw_window(rng, c, where(c), args.patch) for c in cores]
@@ -164,7 +169,8 @@ def main() -> None:
     outside = [draw_window(rng, c, c.region & ~c.lesion, args.patch) for c in cancer]
     inside = [draw_window(rng, c, c.lesion, args.patch) for c in cancer]
     report("patch, same core", cancer * 2, inside + outside, np.repeat([1, 0], len(cancer)))
-    report("look-alike", cores, [draw_window(rng, c, c.lesion, args.patch) if c.lesion.any() else darkest_window(c, args.patch) for c in cores], label)
+    dark = [draw_window(rng, c, c.lesion, args.patch) if c.lesion.any() else darkest_window(c, args.patch) for c in cores]
+    report("look-alike", cores, dark, label)
     report("brightness", cores, patches, label, columns=slice(0, 1))
     report("whole core", cores, [c.region for c in cores], label)
     if args.cnn:

@@ -73,7 +73,9 @@ def draw_scanner(params: PhantomParams, center: int) -> Scanner:
     )
 
 
-def draw_core(rng: Generator, patient: Patient, number: int, *, grade: int, scanner: Scanner, params: PhantomParams) -> PhantomCore:
+def draw_core(
+    rng: Generator, patient: Patient, number: int, *, grade: int, scanner: Scanner, params: PhantomParams
+) -> PhantomCore:
     """Draw one core of a patient: shapes, then speckle, then the manifest row."""
     grid = shapes.pixel_grid(params.image_size)
     gland = shapes.draw_gland(rng, grid)
@@ -88,7 +90,9 @@ def draw_core(rng: Generator, patient: Patient, number: int, *, grade: int, scan
     echo = echo * decibels(needle_level(rng, needle, grid))
     image = log_compress(echo, gain=scanner.gain, dynamic_range=scanner.dynamic_range, gamma=scanner.gamma)
     involvement = draw_involvement(rng, trace & region, lesion) if grade > 0 else 0.0
-    return PhantomCore(image, region, trace, lesion, manifest_row(patient, number, grade=grade, involvement=involvement), conspicuity)
+    return PhantomCore(
+        image, region, trace, lesion, manifest_row(patient, number, grade=grade, involvement=involvement), conspicuity
+    )
 
 
 def draw_conspicuity(rng: Generator, grade: int, *, params: PhantomParams) -> float:
@@ -96,7 +100,9 @@ def draw_conspicuity(rng: Generator, grade: int, *, params: PhantomParams) -> fl
     return float(np.clip(rng.normal(params.conspicuity[grade - 1], params.conspicuity_spread), 0.0, 1.0))
 
 
-def draw_echo(rng: Generator, gland: np.ndarray, lesion: np.ndarray, *, conspicuity: float, blur: float, params: PhantomParams):
+def draw_echo(
+    rng: Generator, gland: np.ndarray, lesion: np.ndarray, *, conspicuity: float, blur: float, params: PhantomParams
+) -> np.ndarray:
     """Draw the complex echo of a core, complex [S, S].
 
         echo = (sqrt(1 - c) benign + sqrt(c) cancer) * 10^(level / 20) + noise,   c = conspicuity inside the lesion, 0 outside
@@ -106,7 +112,9 @@ def draw_echo(rng: Generator, gland: np.ndarray, lesion: np.ndarray, *, conspicu
     size, speckle = params.image_size, params.speckle
     jitter = np.exp(speckle.density_jitter * rng.standard_normal())
     axial, lateral = speckle.benign_psf
-    benign = tissue(rng, size, psf=(axial * blur, lateral * blur), density=speckle.benign_density * jitter, grain=speckle.duct_size)
+    benign = tissue(
+        rng, size, psf=(axial * blur, lateral * blur), density=speckle.benign_density * jitter, grain=speckle.duct_size
+    )
     share = np.where(lesion, np.float32(conspicuity), np.float32(0))
     echo = np.sqrt(1 - share) * benign
     if lesion.any():
@@ -115,7 +123,7 @@ def draw_echo(rng: Generator, gland: np.ndarray, lesion: np.ndarray, *, conspicu
         echo = echo + np.sqrt(share) * cancer
     level = draw_level(rng, gland, params=params) + speckle.cancer_level * share
     noise = tissue(rng, size, psf=(0.6, 0.6), density=50.0, grain=0.0)
-    return echo * decibels(level) + noise * decibels(speckle.noise_floor)
+    return np.asarray(echo * decibels(level) + noise * decibels(speckle.noise_floor))
 
 
 def draw_level(rng: Generator, gland: np.ndarray, *, params: PhantomParams) -> np.ndarray:
@@ -138,7 +146,7 @@ def needle_level(rng: Generator, needle: shapes.Needle, grid: tuple[np.ndarray, 
     within = expit((needle.length / 2 - np.abs(along)) / 0.01)
     line = rng.uniform(4, 8) * np.exp(-((across / 0.008) ** 2))
     band = rng.uniform(0.5, 1.5) * (np.abs(across) <= needle.width / 2)
-    return within * (line + band)
+    return np.asarray(within * (line + band))
 
 
 def draw_involvement(rng: Generator, bag: np.ndarray, lesion: np.ndarray) -> float:

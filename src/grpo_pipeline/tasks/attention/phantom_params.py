@@ -71,5 +71,7 @@ class PhantomParams(BaseModel):
         for name in ("cores_per_patient", "lesion_share"):
             low, high = getattr(self, name)
             if low > high:
-                raise ValueError(f"attention.phantom.{name} must be [smallest, largest], got [{low}, {high}]; swap the two numbers")
+                raise ValueError(
+                    f"attention.phantom.{name} must be [smallest, largest], got [{low}, {high}]; swap the two numbers"
+                )
         return self

@@ -34,6 +34,8 @@ def draw_patient(rng: Generator, number: int, *, params: PhantomParams) -> Patie
     """Draw one patient: age and family history first, cancer given those, grade, PSA and volume given cancer.
 
         logit P(cancer) = logit(prevalence) + 0.05 (age - 65) + log(2) family_history
+
+    Source of the numbers: docs/phantom.md.
     """
     age = float(np.clip(round(rng.normal(65, 7.5)), 45, 85))
     family_history = float(rng.random() < 0.12)

@@ -26,7 +26,14 @@ def pixel_grid(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.meshgrid(centres, centres)
 
 
-def blob(grid: tuple[np.ndarray, np.ndarray], centre: tuple[float, float], axes: tuple[float, float], angle: float, *, wobble: np.ndarray):
+def blob(
+    grid: tuple[np.ndarray, np.ndarray],
+    centre: tuple[float, float],
+    axes: tuple[float, float],
+    angle: float,
+    *,
+    wobble: np.ndarray,
+) -> np.ndarray:
     """Return the level of an irregular ellipse at every pixel, float32 [H, W]: below 1 inside, 1 on the outline.
 
         level = |R(-angle) (p - centre) / axes| / (1 + sum_k a_k cos(k t + phi_k)),   k = 2, 3, ...
@@ -45,7 +52,7 @@ def blob(grid: tuple[np.ndarray, np.ndarray], centre: tuple[float, float], axes:
     outline = np.ones_like(theta)
     for order, (amplitude, phase) in enumerate(wobble, start=2):
         outline += amplitude * np.cos(order * theta + phase)
-    return (np.hypot(u, v) / outline).astype(np.float32)
+    return np.asarray((np.hypot(u, v) / outline).astype(np.float32))
 
 
 def draw_wobble(rng: Generator, *, orders: int, amplitude: float) -> np.ndarray:
@@ -80,10 +87,12 @@ def needle_frame(needle: Needle, grid: tuple[np.ndarray, np.ndarray]) -> tuple[n
 def needle_mask(needle: Needle, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return True on the needle trace, bool [H, W]."""
     along, across = needle_frame(needle, grid)
-    return (np.abs(along) <= needle.length / 2) & (np.abs(across) <= needle.width / 2)
+    return np.asarray((np.abs(along) <= needle.length / 2) & (np.abs(across) <= needle.width / 2))
 
 
-def draw_lesion(rng: Generator, region: np.ndarray, needle: Needle, grid: tuple[np.ndarray, np.ndarray], *, share: float) -> np.ndarray:
+def draw_lesion(
+    rng: Generator, region: np.ndarray, needle: Needle, grid: tuple[np.ndarray, np.ndarray], *, share: float
+) -> np.ndarray:
     """Draw a lesion that crosses the needle inside the region and covers ``share`` of it, bool [H, W].
 
     The centre is a pixel of the trace inside the region; the outline is the level of an irregular ellipse at which exactly
@@ -96,7 +105,7 @@ def draw_lesion(rng: Generator, region: np.ndarray, needle: Needle, grid: tuple[
     level = blob(grid, centre, (elongation, 1.0), rng.uniform(0, np.pi), wobble=draw_wobble(rng, orders=4, amplitude=0.12))
     inside = level[region]
     wanted = max(1, round(share * inside.size))
-    return region & (level <= np.partition(inside, wanted - 1)[wanted - 1])
+    return np.asarray(region & (level <= np.partition(inside, wanted - 1)[wanted - 1]))
 
 
 def draw_patch(rng: Generator, region: np.ndarray, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -112,4 +121,4 @@ def draw_shadow(rng: Generator, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarr
     centre, top = rng.uniform(0.15, 0.85), rng.uniform(0.1, 0.5)
     half_width = rng.uniform(0.03, 0.08) + 0.06 * np.clip(grid[1] - top, 0, None)
     inside = expit((half_width - np.abs(grid[0] - centre)) / 0.012)
-    return (inside * expit((grid[1] - top) / 0.02)).astype(np.float32)
+    return np.asarray((inside * expit((grid[1] - top) / 0.02)).astype(np.float32))

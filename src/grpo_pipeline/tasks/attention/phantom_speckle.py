@@ -8,7 +8,7 @@ from scipy.ndimage import gaussian_filter
 def complex_noise(rng: Generator, size: int) -> np.ndarray:
     """Draw circular complex Gaussian noise of unit power, complex64 [size, size]."""
     parts = rng.standard_normal((2, size, size), dtype=np.float32)
-    return (parts[0] + 1j * parts[1]) / np.float32(np.sqrt(2))
+    return np.asarray((parts[0] + 1j * parts[1]) / np.float32(np.sqrt(2)))
 
 
 def smooth(field: np.ndarray, psf: tuple[float, float]) -> np.ndarray:
@@ -16,7 +16,7 @@ def smooth(field: np.ndarray, psf: tuple[float, float]) -> np.ndarray:
     real = gaussian_filter(field.real, psf, mode="wrap")
     imaginary = gaussian_filter(field.imag, psf, mode="wrap")
     smoothed = real + 1j * imaginary
-    return smoothed / np.sqrt(np.mean(np.abs(smoothed) ** 2))
+    return np.asarray(smoothed / np.sqrt(np.mean(np.abs(smoothed) ** 2)))
 
 
 def scatterer_power(rng: Generator, size: int, *, density: float, grain: float) -> np.ndarray:
@@ -36,7 +36,7 @@ def scatterer_power(rng: Generator, size: int, *, density: float, grain: float) 
     averaged = max(1.0, 4 * np.pi * grain**2)
     power = rng.standard_gamma(density / averaged, (size, size), dtype=np.float32)
     power = gaussian_filter(power, grain, mode="wrap") if grain > 0 else power
-    return power / power.mean()
+    return np.asarray(power / power.mean())
 
 
 def tissue(rng: Generator, size: int, *, psf: tuple[float, float], density: float, grain: float) -> np.ndarray:
@@ -63,4 +63,4 @@ def log_compress(echo: np.ndarray, *, gain: float, dynamic_range: float, gamma: 
     """
     level = 20 * np.log10(np.abs(echo) + 1e-6) + gain
     shown = np.clip(1 + level / dynamic_range, 0, 1) ** gamma
-    return np.round(255 * shown).astype(np.uint8)
+    return np.asarray(np.round(255 * shown).astype(np.uint8))

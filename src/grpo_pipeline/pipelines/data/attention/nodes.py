@@ -1,0 +1,50 @@
+"""Nodes of the attention task's data pipeline; the checks and the arithmetic are in ``tasks.attention``."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from grpo_pipeline.progress import track
+from grpo_pipeline.tasks.attention import build_examples as build
+from grpo_pipeline.tasks.attention import manifest
+from grpo_pipeline.tasks.attention import splits as splitting
+from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.image_folder import ImageChunk, ImageFolder
+from grpo_pipeline.tasks.attention.phantom import count_cores, generate_cores
+from grpo_pipeline.tasks.attention.phantom_folder import empty_chunk, phantom_chunks
+from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
+
+
+def generate_phantom(phantom: PhantomParams, data: DataParams) -> Iterator[tuple[ImageChunk, dict[str, object]]]:
+    """Yield the generated cores chunk by chunk, each with a summary of what is written so far.
+
+    With ``source: manifest`` one empty chunk is yielded, which writes nothing.
+    """
+    if data.source == "manifest":
+        yield empty_chunk(), {"source": "manifest", "cores": 0, "complete": True}
+        return
+    total, done = count_cores(phantom), 0
+    cores = track(generate_cores(phantom), "generate phantom", total=total)
+    for chunk in phantom_chunks(cores, chunk_size=phantom.chunk_size):
+        done += len(chunk.rows)
+        yield chunk, {"source": "phantom", "cores": done, "complete": chunk.is_last, "params": phantom.model_dump(mode="json")}
+
+
+def check_manifest(
+    data: DataParams, raw: ImageFolder, generated: dict[str, object]
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
+    """Check every manifest row and its files; see ``tasks.attention.manifest.check_manifest``."""
+    return manifest.check_manifest(raw, generated, data)
+
+
+def split_cores(split: SplitParams, data: DataParams, checked: pd.DataFrame) -> splitting.Splits:
+    """Divide the cores by group; see ``tasks.attention.splits.split_cores``."""
+    return splitting.split_cores(manifest.parse_checked(checked, data), split)
+
+
+def build_examples(
+    data: DataParams, raw: ImageFolder, checked: pd.DataFrame, splits: splitting.Splits
+) -> tuple[Examples, build.Imputation]:
+    """Build the model input; see ``tasks.attention.build_examples.build_examples``."""
+    return build.build_examples(raw, checked, splits, data)

@@ -1,0 +1,236 @@
+"""Checks of one manifest row and of rows against each other; a refusal is a ``RowError`` with one sentence."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.tasks.attention.data_params import ColumnParams, DataParams, FolderParams, LabelParams, canonical_value
+from grpo_pipeline.tasks.attention.grey import to_grey8
+from grpo_pipeline.tasks.attention.image_folder import ImageFolder, UnreadableFileError
+
+UNKNOWN = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
+SPLIT_NAMES = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test",
+    "testing": "test",
+}  # fmt: skip
+PATHS = ("image", "region_mask", "bag_mask", "lesion_mask")
+
+
+class RowError(ValueError):
+    """A row cannot be used; ``file`` is the file at fault, "" where it is the row itself."""
+
+    def __init__(self, reason: str, *, file: str = "") -> None:
+        super().__init__(reason)
+        self.file = file
+
+
+@dataclass(frozen=True)
+class CheckedMasks:
+    """What the pixels of a row say: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W]."""
+
+    bag_is_empty: bool
+    has_lesion: bool
+    shape: tuple[int, int]
+
+
+def check_columns(manifest: pd.DataFrame, columns: ColumnParams) -> None:
+    """Refuse a manifest that lacks a mapped column.
+
+    Raises:
+        ValueError: naming the parameter, the missing column and the columns that are there.
+    """
+    missing = {path: name for path, name in columns.mapped().items() if name not in manifest.columns}
+    if missing:
+        path, name = next(iter(missing.items()))
+        more = f" ({len(missing)} mapped columns are missing: {sorted(set(missing.values()))})" if len(missing) > 1 else ""
+        raise ValueError(f"{path} must name a column of the manifest, got {name!r}{more}; it has {list(manifest.columns)}")
+
+
+def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
+    """Turn the text of a row into the canonical columns, without opening a file.
+
+    Raises:
+        RowError: for the first cell that breaks its rule.
+    """
+    columns = params.columns
+    paths = read_paths(cells, columns, params.folders)
+    return {
+        "core_id": required(cells, columns.core_id, "core_id") if columns.core_id else PurePosixPath(paths["image"]).stem,
+        "patient_id": required(cells, columns.patient_id, "patient_id"),
+        "center": required(cells, columns.center, "center") if columns.center else "all",
+        "label": read_label(cells[columns.label], params.label, column=columns.label),
+        "involvement": read_involvement(cells, columns.involvement, unit=params.involvement_unit),
+        "grade_group": read_grade(cells, columns.grade_group),
+        **{name: read_number(cells[name], column=name) for name in columns.clinical},
+        **paths,
+        "split": read_split(cells, columns.split),
+    }
+
+
+def read_paths(cells: Mapping[str, str], columns: ColumnParams, folders: FolderParams) -> dict[str, str]:
+    """Return the four paths below the data root, "" where a file is not given; only a lesion mask may be missing in a cell."""
+    paths = {}
+    for name in PATHS:
+        column, folder = getattr(columns, name), getattr(folders, name)
+        cell = cells[column] if column else ""
+        if column and not cell and name != "lesion_mask":
+            raise RowError(f"column {column!r} must hold the path of the {name}, got an empty cell; fill it in")
+        # A plain join: an absolute path or ".." in the cell must reach the check of the data root unchanged.
+        paths[name] = f"{folder.rstrip('/')}/{cell}" if cell and folder and not cell.startswith("/") else cell
+    return paths
+
+
+def required(cells: Mapping[str, str], column: str, meaning: str) -> str:
+    """Return a cell that may not be empty."""
+    if cells[column].casefold() in UNKNOWN:
+        raise RowError(f"column {column!r} must hold the {meaning} of every row, got {cells[column]!r}; fill it in")
+    return cells[column]
+
+
+def read_label(cell: str, rule: LabelParams, *, column: str) -> int:
+    """Return 1 for a positive value, 0 for a negative one."""
+    value = canonical_value(cell)
+    if value in set(map(canonical_value, rule.positive)):
+        return 1
+    allowed = None if rule.negative is None else set(map(canonical_value, rule.negative))
+    if value in UNKNOWN or (allowed is not None and value not in allowed):
+        known = [*rule.positive, *(rule.negative or ("any other value",))]
+        raise RowError(f"column {column!r} must be one of {known}, got {cell!r}; correct the row or attention.data.label")
+    return 0
+
+
+def read_number(cell: str, *, column: str) -> float:
+    """Return a finite number, NaN for an unknown one."""
+    if cell.casefold() in UNKNOWN:
+        return math.nan
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise RowError(f"column {column!r} must be a number or empty, got {cell!r}; correct the row")
+    return value
+
+
+def read_involvement(cells: Mapping[str, str], column: str | None, *, unit: str) -> float:
+    """Return the involvement as a fraction, NaN if unknown."""
+    if column is None:
+        return math.nan
+    value = read_number(cells[column], column=column)
+    top = 100 if unit == "percent" else 1
+    if not math.isnan(value) and not 0 <= value <= top:
+        raise RowError(
+            f"column {column!r} must be an involvement from 0 to {top}, got {value:g}; "
+            "correct the row or attention.data.involvement_unit (fraction or percent)"
+        )
+    return value / top
+
+
+def read_grade(cells: Mapping[str, str], column: str | None) -> float:
+    """Return the grade group, NaN if unknown."""
+    if column is None:
+        return math.nan
+    value = read_number(cells[column], column=column)
+    if not math.isnan(value) and value not in range(6):
+        raise RowError(f"column {column!r} must be a grade group 0, 1, 2, 3, 4 or 5, got {value:g}; convert Gleason scores first")
+    return value
+
+
+def read_split(cells: Mapping[str, str], column: str | None) -> str:
+    """Return train, val or test, "" where the splits are to be drawn."""
+    if column is None:
+        return ""
+    name = SPLIT_NAMES.get(cells[column].casefold())
+    if name is None:
+        raise RowError(
+            f"column {column!r} must be train, val or test, got {cells[column]!r}; correct the row or map no split column"
+        )
+    return name
+
+
+def check_files(raw: ImageFolder, row: Mapping[str, object], params: DataParams) -> CheckedMasks:
+    """Open the files of a row and check that they belong together.
+
+    Raises:
+        RowError: if a file cannot be read, sizes differ, the region is empty, the bag is empty against ``empty_bag``, or the
+            bag and the region do not overlap.
+    """
+    image_path = str(row["image"])
+    try:
+        image = to_grey8(raw.read_image(image_path), name=image_path, intensity=params.intensity)
+        masks = {name: raw.read_mask(str(row[name])) for name in PATHS[1:] if row[name]}
+    except UnreadableFileError as error:
+        raise RowError(str(error), file=first_unreadable(raw, row)) from error
+    for name, mask in masks.items():
+        if mask.shape != image.shape:
+            size, wanted = f"{mask.shape[1]} x {mask.shape[0]}", f"{image.shape[1]} x {image.shape[0]}"
+            raise RowError(
+                f"{row[name]!r} must have the size of its image, {wanted}, got {size}; export it again", file=str(row[name])
+            )
+    region = masks.get("region_mask", np.ones(image.shape, bool))
+    if not region.any():
+        raise RowError(
+            f"{row['region_mask']!r} must mark where points may fall, got an empty mask; draw it", file=str(row["region_mask"])
+        )
+    bag_is_empty = check_bag(masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag)
+    has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
+    return CheckedMasks(bag_is_empty, has_lesion, (image.shape[0], image.shape[1]))
+
+
+def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:
+    """Return whether the bag mask is all zero; refuse that under ``empty_bag: error``, and a bag outside the region always."""
+    if bag is None or (bag & region).any():
+        return False
+    if bag.any():
+        raise RowError(
+            f"{path!r} must overlap the region mask, got two masks that share no pixel; correct one of them", file=path
+        )
+    if empty_bag == "error":
+        remedy = "draw it or set attention.data.empty_bag: region"
+        raise RowError(f"{path!r} must mark where the label is known, got an empty mask; {remedy}", file=path)
+    return True
+
+
+def first_unreadable(raw: ImageFolder, row: Mapping[str, object]) -> str:
+    """Return the path of the first file of a row that cannot be read; the image where only its values are refused."""
+    for name in PATHS:
+        try:
+            if row[name]:
+                raw.read_mask(str(row[name]))
+        except UnreadableFileError:
+            return str(row[name])
+    return str(row["image"])
+
+
+def duplicate_reasons(rows: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+    """Return line -> reason for every row whose core id occurs more than once: none of them can be trusted."""
+    lines: dict[str, list[int]] = {}
+    for row in rows:
+        lines.setdefault(row["core_id"], []).append(row["row"])
+    remedy = "rename them, or map attention.data.columns.core_id to a column of unique names"
+    return {
+        line: f"core id {core_id!r} must be unique, got it in lines {found}; {remedy}"
+        for core_id, found in lines.items()
+        if len(found) > 1
+        for line in found
+    }
+
+
+def split_reasons(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """Return line -> reason for every row of a patient that the manifest puts in two splits."""
+    splits: dict[str, set[str]] = {}
+    for row in rows:
+        splits.setdefault(row["patient_id"], set()).add(row["split"])
+    shared = {patient: sorted(names) for patient, names in splits.items() if len(names) > 1}
+    return {
+        row[
+            "row"
+        ]: f"patient {row['patient_id']!r} must be in one split, got {shared[row['patient_id']]}; move all its rows to one"
+        for row in rows
+        if row["patient_id"] in shared
+    }

@@ -1,0 +1,180 @@
+"""Parameters that describe a data set: where its columns are, what its labels mean, what to do with a bad row."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+CANONICAL_COLUMNS = (
+    "core_id", "patient_id", "center", "label", "involvement", "grade_group", "image", "region_mask", "bag_mask", "lesion_mask",
+    "has_lesion_mask", "row", "split",
+)  # fmt: skip
+
+
+def as_text(value: object) -> object:
+    """Return a number or a truth value of a YAML list as the text that a CSV holds; anything else unchanged."""
+    return str(value) if isinstance(value, bool | int | float) else value
+
+
+ColumnName = Annotated[str, Field(min_length=1)]
+LabelValue = Annotated[str, BeforeValidator(as_text)]
+
+
+class ColumnParams(BaseModel):
+    """Names of the manifest's columns; null where the data set has no such column.
+
+    Attributes:
+        image: path of the image.
+        region_mask: path of the mask of where points may fall; null = the whole image.
+        bag_mask: path of the mask of where the label is known; null = the region.
+        lesion_mask: path of the lesion outline (evaluation only); null, or an empty cell = unknown.
+        label: column that the label rule reads.
+        involvement: share of the core that is cancer; null = unknown.
+        grade_group: grade group 0 to 5; null = unknown.
+        patient_id: the group that is never split (a patient, or near-duplicate images).
+        center: hospital or scanner; null = one center.
+        core_id: unique name of the row; null = the image's file name without its ending.
+        split: train, val or test; null = drawn by the ``attention.split`` parameters.
+        clinical: numeric columns, may hold unknown values.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    image: ColumnName
+    region_mask: ColumnName | None
+    bag_mask: ColumnName | None
+    lesion_mask: ColumnName | None
+    label: ColumnName
+    involvement: ColumnName | None
+    grade_group: ColumnName | None
+    patient_id: ColumnName
+    center: ColumnName | None
+    core_id: ColumnName | None
+    split: ColumnName | None
+    clinical: tuple[ColumnName, ...]
+
+    @model_validator(mode="after")
+    def _clinical_names_are_free(self) -> Self:
+        taken = sorted(set(self.clinical) & set(CANONICAL_COLUMNS))
+        if taken:
+            raise ValueError(
+                f"attention.data.columns.clinical must not use the table's own column names, got {taken}; rename them"
+            )
+        if len(set(self.clinical)) < len(self.clinical):
+            raise ValueError(
+                f"attention.data.columns.clinical must name each column once, got {list(self.clinical)}; drop the copies"
+            )
+        return self
+
+    def mapped(self) -> dict[str, str]:
+        """Return parameter path -> column name for every column that the manifest must have."""
+        named = {name: getattr(self, name) for name in type(self).model_fields if name != "clinical"}
+        single = {f"attention.data.columns.{name}": column for name, column in named.items() if column is not None}
+        return single | {f"attention.data.columns.clinical[{i}]": column for i, column in enumerate(self.clinical)}
+
+
+class FolderParams(BaseModel):
+    """Folders, below the data root, that are put before the paths of a column; "" where the manifest has whole paths."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    image: str
+    region_mask: str
+    bag_mask: str
+    lesion_mask: str
+
+
+class LabelParams(BaseModel):
+    """Which values of the label column mean cancer.
+
+    Attributes:
+        positive: values with label 1.
+        negative: values with label 0, every other value being an error; null = every other value has label 0.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    positive: Annotated[tuple[LabelValue, ...], Field(min_length=1)]
+    negative: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
+
+    @model_validator(mode="after")
+    def _values_are_disjoint(self) -> Self:
+        both = sorted(set(map(canonical_value, self.positive)) & set(map(canonical_value, self.negative or ())))
+        if both:
+            raise ValueError(f"attention.data.label must list a value as positive or negative, got {both} as both; drop one")
+        return self
+
+
+class DataParams(BaseModel):
+    """How the manifest is read and checked (docs/data.md).
+
+    Attributes:
+        source: ``phantom`` generates the data first; ``manifest`` reads a data set that is there.
+        root: the data root as configured; it is set through ``attention_root`` in globals.yml or on the command line.
+        columns: the manifest's columns.
+        folders: prefixes of the paths.
+        label: the label rule.
+        involvement_unit: ``fraction`` (0 to 1) or ``percent`` (0 to 100) in the manifest.
+        intensity: ``dtype`` reads grey levels by their type (8 bit, 16 bit, floats from 0 to 1); ``minmax`` stretches each
+            image from its smallest to its largest value.
+        empty_bag: what an all-zero bag mask means: an ``error``, or the whole ``region`` is the bag.
+        on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
+        image_size: side of the square model image in pixels.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Literal["phantom", "manifest"]
+    root: str
+    columns: ColumnParams
+    folders: FolderParams
+    label: LabelParams
+    involvement_unit: Literal["fraction", "percent"]
+    intensity: Literal["dtype", "minmax"]
+    empty_bag: Literal["error", "region"]
+    on_bad_row: Literal["fail", "quarantine"]
+    image_size: Annotated[int, Field(ge=16, le=2048)]
+
+
+class SplitParams(BaseModel):
+    """How the groups are divided.
+
+    Attributes:
+        seed: fixes which group goes where.
+        fractions: wanted shares of the groups in train, val and test; they add up to 1.
+        single_class: what a val or test split with one class only means; in train it is always an error.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: Annotated[int, Field(ge=0)]
+    fractions: "SplitFractions"
+    single_class: Literal["error", "allow"]
+
+
+class SplitFractions(BaseModel):
+    """Shares of the groups."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    train: Annotated[float, Field(gt=0, lt=1)]
+    val: Annotated[float, Field(gt=0, lt=1)]
+    test: Annotated[float, Field(gt=0, lt=1)]
+
+    @model_validator(mode="after")
+    def _add_up_to_one(self) -> Self:
+        total = self.train + self.val + self.test
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"attention.split.fractions must add up to 1, got {total:g}; correct one of them")
+        return self
+
+
+SplitParams.model_rebuild()
+
+
+def canonical_value(text: str) -> str:
+    """Return the form in which label values are compared: without case and outer blanks; 1, 1.0 and 01 are one value."""
+    folded = text.strip().casefold()
+    try:
+        return f"{float(folded):g}"
+    except ValueError:
+        return folded

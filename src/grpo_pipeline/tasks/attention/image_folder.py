@@ -1,0 +1,181 @@
+"""A data set on disk: a manifest CSV and the image files that it names, read one at a time."""
+
+import csv
+import io
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image, UnidentifiedImageError
+
+PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
+MAX_PIXELS = 64_000_000
+
+
+class UnreadableFileError(ValueError):
+    """A file cannot be used; the message is one sentence that names the path below the data root."""
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """A data root with its manifest; images are read when they are asked for.
+
+    Attributes:
+        root: absolute path of the data root.
+        manifest: every cell as text, "" where empty; the index is the 1-based line in the file, the header being line 1.
+        manifest_path: absolute path of the manifest file.
+    """
+
+    root: Path
+    manifest: pd.DataFrame
+    manifest_path: Path
+
+    def read_image(self, relpath: str) -> np.ndarray:
+        """Read the grey levels of an image: uint8 or uint16 [H, W] from a picture, the array's own type from an NPY file.
+
+        Raises:
+            UnreadableFileError: if the path leaves the root, or the file is missing, truncated, no image, or holds NaN or Inf.
+        """
+        return read_pixels(resolve_below(self.root, relpath), relpath, as_mask=False)
+
+    def read_mask(self, relpath: str) -> np.ndarray:
+        """Read a mask, bool [H, W]: True where the file is not 0. Raises as ``read_image`` does."""
+        return np.asarray(read_pixels(resolve_below(self.root, relpath), relpath, as_mask=True) != 0)
+
+
+@dataclass(frozen=True)
+class ImageChunk:
+    """Files and manifest rows to be added to an image folder that is being written.
+
+    Attributes:
+        files: path below the root -> array (uint8 grey levels or bool mask) [H, W].
+        rows: the manifest rows that belong to these files.
+        is_first: True for the chunk that starts a new folder; what an interrupted run left behind is discarded.
+        is_last: True for the chunk that completes the folder; only then does it replace the old one.
+        source: ``phantom``, or ``manifest`` for a user's own data: such a chunk writes nothing.
+    """
+
+    files: dict[str, np.ndarray]
+    rows: pd.DataFrame
+    is_first: bool
+    is_last: bool
+    source: str
+
+
+def read_manifest(path: Path) -> pd.DataFrame:
+    """Read a manifest CSV as text; the index is the line number of each row, blank lines are skipped.
+
+    Raises:
+        ValueError: if the file has no header, no rows, a repeated column, a row with too many cells, or is not UTF-8 text.
+    """
+    try:
+        reader = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig")), strict=True)
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cell.strip() for cell in cells)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path} must be a comma-separated UTF-8 text file, got {error}; export the table as CSV again"
+        ) from error
+    if len(lines) < 2:
+        got = "only a header" if lines else "an empty file"
+        raise ValueError(f"{path} must hold a header and at least one row, got {got}; check that the export is complete")
+    header = lines[0][1]
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{path} must name each column once, got {repeated} more than once; rename one of them")
+    rows = [padded(cells, len(header), path=path, line=line) for line, cells in lines[1:]]
+    index = pd.Index([line for line, _ in lines[1:]], name="line")
+    return pd.DataFrame(rows, columns=header, index=index, dtype=str)
+
+
+def padded(cells: list[str], width: int, *, path: Path, line: int) -> list[str]:
+    """Return a row of the header's width; missing cells at its end are empty."""
+    if len(cells) > width:
+        raise ValueError(
+            f"{path} line {line} must have {width} cells as the header has, got {len(cells)}; quote cells with commas"
+        )
+    return cells + [""] * (width - len(cells))
+
+
+def resolve_below(root: Path, relpath: str) -> Path:
+    """Return the absolute path of a file below the root; ``..``, absolute paths and links that lead out are refused."""
+    given = Path(relpath)
+    if given.is_absolute() or ".." in given.parts or "\0" in relpath:
+        raise UnreadableFileError(
+            f"{relpath!r} must be a path below the data root, got one that leaves it; move the file below {root}"
+        )
+    path = root / given
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UnreadableFileError(
+            f"{relpath!r} must be a path below the data root, got a link that leaves it; copy the file below {root}"
+        )
+    if not path.is_file():
+        raise UnreadableFileError(
+            f"{relpath!r} must be a file below {root}, got nothing there; add the file or correct the manifest"
+        )
+    return path
+
+
+def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
+    """Read the array of one file, [H, W]; colours become grey levels, the palette of a mask its indices."""
+    array = read_npy(path, relpath) if path.suffix.lower() == ".npy" else read_picture(path, relpath, as_mask=as_mask)
+    if array.ndim != 2 or 0 in array.shape:
+        raise UnreadableFileError(
+            f"{relpath!r} must be one grey-level plane [height, width], got shape {array.shape}; save one plane"
+        )
+    if array.dtype.kind not in "buif":
+        raise UnreadableFileError(f"{relpath!r} must hold real numbers, got type {array.dtype}; save it as uint8 or float32")
+    bad = np.size(array) - int(np.count_nonzero(np.isfinite(array)))
+    if bad:
+        raise UnreadableFileError(f"{relpath!r} must hold finite numbers, got {bad} NaN or Inf; replace them before saving")
+    return array
+
+
+def read_npy(path: Path, relpath: str) -> np.ndarray:
+    """Read an NPY file that holds no Python objects."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        raise UnreadableFileError(
+            f"{relpath!r} must be a complete NPY file of numbers, got {describe(error)}; save it again"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise UnreadableFileError(f"{relpath!r} must be an NPY file, got an NPZ archive; save the array with numpy.save")
+    return array
+
+
+def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
+    """Read a picture file as grey levels, uint8 or uint16 [H, W]."""
+    content = path.read_bytes()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(content), formats=PIXEL_FORMATS) as picture:
+                kind, size = picture.format, picture.size
+                if size[0] * size[1] > MAX_PIXELS:
+                    raise UnreadableFileError(
+                        f"{relpath!r} must have at most {MAX_PIXELS} pixels, got {size[0]} x {size[1]}; shrink it"
+                    )
+                array = grey_levels(picture, as_mask=as_mask)
+    except UnidentifiedImageError as error:
+        raise UnreadableFileError(f"{relpath!r} must be a PNG or NPY image, got a file of another kind; convert it") from error
+    except (OSError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UnreadableFileError(f"{relpath!r} must be a complete image file, got {describe(error)}; copy it again") from error
+    # Pillow reads a PNG that lacks its last bytes without a word.
+    if kind == "PNG" and content.rfind(b"IEND") < 0:
+        raise UnreadableFileError(f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again")
+    return array
+
+
+def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:
+    """Return the grey levels of an open picture; 16-bit and float pictures keep their depth."""
+    if picture.mode.startswith("I;16"):
+        return np.asarray(picture).astype(np.uint16)
+    keeps_values = picture.mode in ("1", "L", "I", "F") or (as_mask and picture.mode == "P")
+    return np.asarray(picture if keeps_values else picture.convert("L"))
+
+
+def describe(error: BaseException) -> str:
+    """Return the message of an error on one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,167 @@
+"""Check a manifest against its files: usable rows in canonical columns, refused rows with reasons, and a report."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.progress import track
+from grpo_pipeline.tasks.attention.checks import (
+    RowError,
+    check_columns,
+    check_files,
+    duplicate_reasons,
+    read_row,
+    split_reasons,
+)
+from grpo_pipeline.tasks.attention.data_params import CANONICAL_COLUMNS, DataParams
+from grpo_pipeline.tasks.attention.image_folder import ImageFolder
+
+Row = dict[str, Any]
+
+QUARANTINE_COLUMNS = ("row", "core_id", "file", "reason")
+NUMBERS = ("involvement", "grade_group")
+
+
+def check_manifest(
+    raw: ImageFolder, generated: Mapping[str, object], params: DataParams
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
+    """Check every row and its files.
+
+    Args:
+        raw: the data root.
+        generated: what ``generate_phantom`` says that it wrote; it runs before this check.
+        params: the ``attention.data`` parameters.
+
+    Returns:
+        checked: canonical columns (docs/architecture.md), one row per usable core, in manifest order; unknown clinical values
+            are still NaN here and imputed from the training split later.
+        quarantine: ``row, core_id, file, reason`` of each refused row.
+        data_report: counts, unknown values, replaced bags and digests.
+
+    Raises:
+        ValueError: if the root is not the configured one, a mapped column is missing, a row is bad and ``on_bad_row`` is
+            ``fail``, or no row is left.
+    """
+    check_root(raw, generated, params)
+    check_columns(raw.manifest, params.columns)
+    rows, refused, empty_bags = check_rows(raw, params)
+    reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.columns.split else {})
+    refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
+    refused.sort(key=lambda entry: entry["row"])
+    rows = [row for row in rows if row["row"] not in reasons]
+    if refused and (params.on_bad_row == "fail" or not rows):
+        raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
+    checked = canonical_table(rows, params)
+    quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
+    return checked, quarantine, data_report(raw, checked, quarantine, empty_bags=empty_bags, params=params)
+
+
+def check_root(raw: ImageFolder, generated: Mapping[str, object], params: DataParams) -> None:
+    """Refuse a data root that is not the one the parameters name, and a user's folder where the phantom is asked for."""
+    named = tuple(part for part in PurePath(params.root).parts if part not in ("..", "."))
+    if raw.root.parts[len(raw.root.parts) - len(named) :] != named and raw.root.resolve() != Path(params.root).resolve():
+        raise ValueError(
+            f"attention.data.root must be the folder of the dataset attention.raw, {raw.root}, got {params.root!r}; "
+            "set attention_root in globals.yml, which both read"
+        )
+    if params.source == "phantom" and generated.get("cores") != len(raw.manifest):
+        raise ValueError(
+            f"{raw.root} must hold the {generated.get('cores')} generated cores while attention.data.source is phantom, "
+            f"got {len(raw.manifest)} rows; set attention.data.source: manifest to read your own data"
+        )
+
+
+def check_rows(raw: ImageFolder, params: DataParams) -> tuple[list[Row], list[Row], int]:
+    """Return the usable rows, the refused ones with their reasons, and the number of bags replaced by the region."""
+    rows, refused, empty_bags = [], [], 0
+    for line, *texts in track(list(raw.manifest.itertuples()), "check images"):
+        cells = dict(zip(raw.manifest.columns, texts, strict=True))
+        row: Row = {"core_id": named_core(cells, params), "row": int(line)}
+        try:
+            row |= read_row(cells, params)
+            masks = check_files(raw, row, params)
+        except RowError as error:
+            refused.append(refusal(row, str(error), file=error.file))
+            continue
+        rows.append(row | {"has_lesion_mask": masks.has_lesion, "bag_mask": "" if masks.bag_is_empty else row["bag_mask"]})
+        empty_bags += masks.bag_is_empty
+    return rows, refused, empty_bags
+
+
+def named_core(cells: Mapping[str, str], params: DataParams) -> str:
+    """Return how a row that may be bad is called in messages: its core id, else its image."""
+    return cells[params.columns.core_id or params.columns.image]
+
+
+def refusal(row: Mapping[str, object], reason: str, *, file: str = "") -> Row:
+    """Return the quarantine entry of a row."""
+    return {"row": row["row"], "core_id": row["core_id"], "file": file, "reason": reason}
+
+
+def failure(raw: ImageFolder, refused: list[Row], *, n_rows: int) -> str:
+    """Return the sentence that names the first bad row, counts the others and says what to do."""
+    first = refused[0]
+    where = f"{raw.manifest_path} line {first['row']} ({first['core_id']})"
+    if len(refused) == n_rows:
+        return f"{where}: {first['reason']} (all {n_rows} rows are bad, there is nothing to go on with)"
+    remedy = "correct them, or set attention.data.on_bad_row: quarantine to go on without them"
+    return f"{where}: {first['reason']} ({len(refused)} of {n_rows} rows are bad: {remedy})"
+
+
+def canonical_table(rows: list[Row], params: DataParams) -> pd.DataFrame:
+    """Return the canonical columns in their order, the clinical ones after the grade group."""
+    names = list(CANONICAL_COLUMNS if params.columns.split else CANONICAL_COLUMNS[:-1])
+    after = names.index("grade_group") + 1
+    return pd.DataFrame(rows, columns=[*names[:after], *params.columns.clinical, *names[after:]])
+
+
+def parse_checked(table: pd.DataFrame, params: DataParams) -> pd.DataFrame:
+    """Give a table that was read back as text its types again; a table that has them is returned equal."""
+    numbers = {name: to_floats(table[name]) for name in (*NUMBERS, *params.columns.clinical)}
+    integers = {name: table[name].astype(int) for name in ("label", "row")}
+    flags = {"has_lesion_mask": table["has_lesion_mask"].astype(str) == "True"}
+    return table.assign(**numbers, **integers, **flags)
+
+
+def to_floats(column: pd.Series) -> pd.Series:
+    """Return a column of numbers or of their text as float64, digit for digit; "" is NaN."""
+    return column.map(lambda cell: float(cell) if cell != "" else np.nan).astype(np.float64)
+
+
+def data_report(
+    raw: ImageFolder, checked: pd.DataFrame, quarantine: pd.DataFrame, *, empty_bags: int, params: DataParams
+) -> dict[str, object]:
+    """Count what was found; all values are plain JSON."""
+    return {
+        "root": str(raw.root),
+        "manifest": raw.manifest_path.name,
+        "rows": len(raw.manifest),
+        "usable": len(checked),
+        "quarantined": len(quarantine),
+        "patients": int(checked["patient_id"].nunique()),
+        "cores_by_label": {str(k): int(v) for k, v in checked["label"].value_counts().sort_index().items()},
+        "cores_by_center": {str(k): int(v) for k, v in checked["center"].value_counts().sort_index().items()},
+        "lesion_masks": int(checked["has_lesion_mask"].sum()),
+        "bags_replaced_by_region": empty_bags,
+        "unknown": {name: int(np.isnan(checked[name]).sum()) for name in (*NUMBERS, *params.columns.clinical)},
+        "imputation": "unknown clinical values become the median of the training split (attention.imputation)",
+        "digests": {"manifest": file_digest(raw.manifest_path), "files": files_digest(raw, checked)},
+    }
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def files_digest(raw: ImageFolder, checked: pd.DataFrame) -> str:
+    """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
+    names = {path for column in ("image", "region_mask", "bag_mask", "lesion_mask") for path in checked[column] if path}
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update(f"{name}\0{file_digest(raw.root / name)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,88 @@
+"""Divide the cores into train, val and test by group, stratified, independent of the order of the rows."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.tasks.attention.data_params import SplitParams
+
+SPLITS = ("train", "val", "test")
+Splits = dict[str, list[str]]
+
+
+def split_cores(checked: pd.DataFrame, params: SplitParams) -> Splits:
+    """Return the core ids of each split, sorted; a group (``patient_id``) is never divided.
+
+    Where the manifest names the splits they are taken as they are; otherwise groups are drawn, stratified by
+    "any core positive" and center.
+
+    Raises:
+        ValueError: if there are too few groups, a group is in two splits, or a split has a single class (in val and test
+            unless ``single_class`` is ``allow``).
+    """
+    groups = named_groups(checked) if "split" in checked else draw_groups(group_strata(checked), params)
+    split_of_core = checked["patient_id"].map(groups)
+    splits = {name: sorted(checked.loc[split_of_core == name, "core_id"]) for name in SPLITS}
+    for name in SPLITS:
+        check_split(checked.loc[split_of_core == name, "label"], name=name, params=params)
+    return splits
+
+
+def named_groups(checked: pd.DataFrame) -> dict[str, str]:
+    """Return group -> split as the manifest says.
+
+    Raises:
+        ValueError: if a group is in two splits.
+    """
+    groups: dict[str, str] = {}
+    for group, split in zip(checked["patient_id"], checked["split"], strict=True):
+        if groups.setdefault(str(group), str(split)) != split:
+            both = sorted({groups[str(group)], str(split)})
+            raise ValueError(f"patient {group!r} must be in one split, got {both}; move all its rows to one of them")
+    return groups
+
+
+def group_strata(checked: pd.DataFrame) -> dict[str, tuple[int, str]]:
+    """Return group -> (1 if any of its cores is positive, its most frequent center; the first name where several are)."""
+    positive = checked.groupby("patient_id")["label"].max()
+    center = {group: names.value_counts().sort_index().idxmax() for group, names in checked.groupby("patient_id")["center"]}
+    return {str(group): (int(positive[group]), str(center[group])) for group in positive.index}
+
+
+def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> dict[str, str]:
+    """Return group -> split: groups in random order within each stratum, dealt out so that every stratum gets its shares.
+
+    The i-th group goes to the split that is furthest below its share of i groups, counted through the strata, so that the
+    total is within one group of the wanted shares as well.
+
+    Raises:
+        ValueError: if there are fewer groups than splits.
+    """
+    if len(strata) < len(SPLITS):
+        raise ValueError(
+            f"the data must hold at least {len(SPLITS)} groups (attention.data.columns.patient_id), got {len(strata)}; "
+            "a group is never divided, so map a column with more values"
+        )
+    rng = np.random.default_rng(params.seed)
+    wanted = np.array([getattr(params.fractions, name) for name in SPLITS])
+    counts, groups = np.zeros(len(SPLITS)), {}
+    for stratum in sorted(set(strata.values())):
+        members = sorted(group for group, key in strata.items() if key == stratum)
+        for group in rng.permutation(members):
+            lag = wanted * (counts.sum() + 1) - counts
+            chosen = int(np.argmax(lag))
+            counts[chosen] += 1
+            groups[str(group)] = SPLITS[chosen]
+    return groups
+
+
+def check_split(labels: pd.Series, *, name: str, params: SplitParams) -> None:
+    """Refuse an empty split, and one with a single class where that is not allowed."""
+    remedy = "change attention.split.fractions or seed, or add data"
+    if labels.empty:
+        raise ValueError(f"split {name!r} must hold cores, got none; {remedy}")
+    if labels.nunique() == 1 and (name == "train" or params.single_class == "error"):
+        allow = "" if name == "train" else ", or set attention.split.single_class: allow (its AUROC is then undefined)"
+        got = f"{len(labels)} cores that all have label {int(labels.iloc[0])}"
+        raise ValueError(f"split {name!r} must hold cores of both classes, got {got}; {remedy}{allow}")
