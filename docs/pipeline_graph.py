@@ -21,7 +21,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-WEB_FONTS = re.compile(r"\s*<link\s[^>]*https://fonts\.[^>]*>")
+WEB_FONTS = re.compile(r"\s*<link\s[^>]*//fonts\.[^>]*>")
 TRACKERS = ("heap.load", "heapanalytics", "googletagmanager")
 START_PAGE = "start.html"
 

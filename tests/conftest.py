@@ -43,6 +43,13 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session")
+def committed_files() -> tuple[Path, ...]:
+    """Every file that git tracks and that is there."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return tuple(ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file())
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A runnable project in a temporary folder: this one's code and configuration, empty data, no local settings.

@@ -1,0 +1,143 @@
+"""What holds for the repository as a whole: nothing pickled, nothing personal, pins that fit, documents that are true."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "grpo_pipeline"
+PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+PICKLING_CALLS = {"torch.save", "torch.load", "pd.read_pickle"}
+PICKLING_UNLESS_TOLD = {"np.save", "np.savez", "np.savez_compressed"}
+# Where a reader may be sent; conf/ holds no address at all.
+HOSTS_TO_READ = re.compile(r"(www\.|docs\.)?(arxiv|doi|github|kedro|mlflow|pytorch|apache|w3)\.(org|com)")
+LOCAL_HOSTS = {"localhost", "127.0.0.1"}
+PERSONAL = re.compile(
+    r"/work/|/root/|/home/\w|/Users/|/opt/|file:///|pypi\.|pythonhosted|index-url[= ]+http|(?<![\w.])shared/(?!data\b)"
+)
+PICKLING_CODE = [
+    "import pickle",
+    "from joblib import dump",
+    "torch.save(x, y)",
+    "np.load(f, allow_pickle=True)",
+    "np.save(f, a)",
+    "table.to_pickle(f)",
+]
+WIRING = ["kedro", "kedro_datasets", "kedro_viz", "mlflow", "plotly"]
+SCIENCE = ["matplotlib", "pandas", "scipy", "sklearn", "transformers", "yaml"]
+
+
+def lines(files: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
+    """Yield ("file:line", text) for every line of every text file but this one, which has to spell what it looks for."""
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if file != Path(__file__).resolve():
+            yield from ((f"{file.relative_to(ROOT)}:{number}", line) for number, line in enumerate(text.splitlines(), start=1))
+
+
+def pickling(tree: ast.AST) -> Iterator[str]:
+    """Yield what in a module pickles or un-pickles."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (f"{node.lineno} import {name.name}" for name in names if name.name.split(".")[0] in PICKLES)
+            case ast.ImportFrom(module=str(module)) if module.split(".")[0] in PICKLES:
+                yield f"{node.lineno} from {module}"
+            case ast.Attribute() if ast.unparse(node) in PICKLING_CALLS or node.attr == "to_pickle":
+                yield f"{node.lineno} {ast.unparse(node)}"
+            case ast.Call(func=function, keywords=keywords) if ast.unparse(function) in PICKLING_UNLESS_TOLD:
+                if "allow_pickle" not in {keyword.arg for keyword in keywords}:
+                    yield f"{node.lineno} {ast.unparse(function)} without allow_pickle=False"
+            case ast.keyword(arg="allow_pickle", value=value) if ast.unparse(value) != "False":
+                yield f"{value.lineno} allow_pickle={ast.unparse(value)}"
+
+
+@pytest.mark.parametrize("code", PICKLING_CODE)
+def test_the_search_for_pickles_finds_them(code: str) -> None:
+    assert list(pickling(ast.parse(code)))
+
+
+def test_nothing_in_the_package_is_pickled(committed_files: tuple[Path, ...]) -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert not [f"{file.relative_to(ROOT)}:{what}" for file in files for what in pickling(ast.parse(file.read_text()))]
+    assert not [where for where, line in lines(committed_files) if where.startswith("conf/") and "pickle" in line.lower()]
+
+
+def test_addresses_lead_to_documentation_only(committed_files: tuple[Path, ...]) -> None:
+    found = []
+    for where, line in lines(committed_files):
+        for host in re.findall(r"https?://([^/\s\"'`)>:]+)", line):
+            is_for_readers = HOSTS_TO_READ.fullmatch(host) and not where.startswith("conf/")
+            if not is_for_readers and host not in LOCAL_HOSTS:
+                found.append(f"{where} {host}")
+    assert not found
+
+
+def test_no_machine_is_named(committed_files: tuple[Path, ...]) -> None:
+    assert not [f"{where} {line.strip()}" for where, line in lines(committed_files) if PERSONAL.search(line)]
+
+
+def test_generated_files_are_not_committed(committed_files: tuple[Path, ...]) -> None:
+    names = [str(file.relative_to(ROOT)) for file in committed_files]
+    kept = re.compile(r"^data/(README\.md|0\d_\w+/\.gitkeep)$")
+    assert not [name for name in names if name.startswith("data/") and not kept.match(name)]
+    assert not [name for name in names if re.search(r"\.(safetensors|pt|pth|npz|db|pkl|pyc)$", name)]
+    assert sorted(name for name in names if name.startswith("conf/local/")) == ["conf/local/.gitkeep"]
+    assert sum(file.stat().st_size for file in committed_files) < 8_000_000
+
+
+def test_telemetry_is_refused() -> None:
+    assert yaml.safe_load((ROOT / ".telemetry").read_text()) == {"consent": False}
+    assert "kedro_telemetry" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+
+
+def pins() -> dict[str, str]:
+    """Read constraints.txt as {canonical name: version}."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    assert not [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)]
+    pairs = [line.split("==") for line in lines]
+    assert len({canonicalize_name(name) for name, _ in pairs}) == len(pairs)
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def test_every_dependency_is_pinned_inside_its_range() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    pinned = pins()
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), requirement
+    assert pinned["torch"] == "2.13.0"
+
+
+@pytest.mark.parametrize(("package", "absent"), [("core", WIRING + SCIENCE), ("tasks", WIRING)])
+def test_imports_on_a_bare_machine(package: str, absent: list[str]) -> None:
+    """The modules of a package import where the named libraries are not installed."""
+    files = sorted((PACKAGE / package).rglob("*.py"))
+    modules = [".".join(file.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__") for file in files]
+    program = "import sys, importlib\n"
+    program += f"sys.modules.update(dict.fromkeys({absent!r}))\n"  # None in sys.modules makes an import fail
+    program += f"[importlib.import_module(name) for name in {modules!r}]\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(modules) > 5
+
+
+def test_styles_are_colours_that_kedro_viz_reads() -> None:
+    styles = json.loads((ROOT / ".viz" / "styles.json").read_text())
+    for name, style in styles.items():
+        flat = {**style, **{key: value for theme in style.get("themes", {}).values() for key, value in theme.items()}}
+        assert set(flat) <= {"fill", "stroke", "color", "themes"}, name
+        assert all(re.fullmatch(r"#[0-9a-f]{6}", value) for key, value in flat.items() if key != "themes"), name
