@@ -1,12 +1,130 @@
-"""Kedro hooks: MLflow tracking and the summary at the end of a run."""
+"""Kedro hooks: MLflow tracking, and the summary at the end of a run. What they do is in ``tracking``."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kedro.config import MissingConfigException
+from kedro.framework.context import KedroContext
+from kedro.framework.hooks import hook_impl
+from kedro.io import DataCatalog
+from kedro.pipeline import Pipeline
+from kedro.pipeline.node import Node
+from rich.console import Console
+
+from grpo_pipeline.tracking.artifacts import dataset_path
+from grpo_pipeline.tracking.config import MlflowConfig, parse_config
+from grpo_pipeline.tracking.summary import comparison_tables, places
+from grpo_pipeline.tracking.tracker import Tracker
+
+MIN_COLUMNS = 130  # of a log file, which has no width of its own
 
 
 class MlflowHooks:
-    """Track a run in MLflow."""
+    """Tell the tracker what happens in a run.
+
+    Attributes:
+        tracker: of the current run, None before one starts.
+    """
+
+    def __init__(self) -> None:
+        self.tracker: Tracker | None = None
+        self._config, self._project, self._env = MlflowConfig(), Path(), "local"
+        self._parameters: Mapping[str, Any] = {}
+        self._catalog: Mapping[str, Any] = {}
+        self._pid = 0
+
+    @property
+    def _live(self) -> Tracker | None:
+        """The tracker; None in the forked processes of a parallel runner, which have no writer."""
+        return self.tracker if os.getpid() == self._pid else None
+
+    @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        """Read mlflow.yml; the file may be absent."""
+        try:
+            self._config = parse_config(context.config_loader["mlflow"])
+        except (KeyError, MissingConfigException):
+            self._config = MlflowConfig()
+        self._project, self._env = Path(context.project_path), context.env or "local"
+
+    @hook_impl
+    def after_catalog_created(self, conf_catalog: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+        """Keep the resolved parameters and the catalogue's configuration."""
+        self._catalog, self._parameters = conf_catalog, parameters["parameters"]
+
+    @hook_impl
+    def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:
+        """Open the parent run."""
+        names = sorted(run_params["pipeline_names"] or ["__default__"])
+        tags = {"kedro.env": self._env, "kedro.pipeline": ",".join(names), "kedro.session": str(run_params["run_id"])}
+        self._pid, self.tracker = os.getpid(), Tracker(self._config, project=self._project, parameters=self._parameters)
+        self.tracker.start(pipeline, catalog, names=names, tags=tags)
+        self.tracker.log_config(self._catalog)
+
+    @hook_impl
+    def before_node_run(self, node: Node) -> None:
+        """Open the child run of an arm with its first node."""
+        if self._live:
+            self._live.node_started(node)
+
+    @hook_impl
+    def after_dataset_loaded(self, dataset_name: str, data: Any, node: Node) -> None:
+        """Read the child run's id from a checkpoint; log digests."""
+        if self._live:
+            self._live.loaded(dataset_name, data, node)
+
+    @hook_impl
+    def before_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Write the child run's id into a checkpoint."""
+        if self._live:
+            self._live.saving(dataset_name, data)
+
+    @hook_impl
+    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Log metric rows, comparisons, files and tables."""
+        if self._live:
+            self._live.saved(dataset_name, data)
+
+    @hook_impl
+    def after_pipeline_run(self) -> None:
+        """End all runs as FINISHED."""
+        self.on_run_ended(None)
+
+    @hook_impl
+    def on_pipeline_error(self, error: Exception) -> None:
+        """End the runs that are not done as FAILED."""
+        self.on_run_ended(error)
+
+    def on_run_ended(self, error: BaseException | None) -> None:
+        """End all runs; the session calls this with what Kedro reports to no hook: Ctrl-C and SIGTERM."""
+        if self._live:
+            self._live.finish(error)
 
 
 class SummaryHooks:
-    """Print the comparison at the end of a run."""
+    """Print the comparisons that a run has made, and where its page, graph and MLflow runs are."""
 
     def __init__(self, mlflow: MlflowHooks) -> None:
         self._mlflow = mlflow
+        self._comparisons: dict[str, Mapping[str, Any]] = {}
+
+    @hook_impl
+    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Keep a comparison for the end."""
+        if dataset_name.endswith(".comparison") and isinstance(data, Mapping):
+            self._comparisons[dataset_name.removesuffix(".comparison")] = data
+
+    @hook_impl(trylast=True)
+    def after_pipeline_run(self, catalog: DataCatalog) -> None:
+        """Print the tables, once."""
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, width=max(console.width, MIN_COLUMNS))
+        for task, comparison in self._comparisons.items():
+            for part in comparison_tables(comparison):
+                console.print(part)
+            report = dataset_path(catalog.get(f"{task}.report"))
+            console.print(places(report if report and report.exists() else None, tracker=self._mlflow.tracker))
+        self._comparisons.clear()

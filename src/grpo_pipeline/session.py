@@ -1,7 +1,75 @@
-"""The session: a Kedro session that ends cleanly on Ctrl-C and SIGTERM."""
+"""The session: a Kedro session that ends cleanly on Ctrl-C and SIGTERM.
 
+Kedro tells its hooks of an ``Exception`` only, and a generator node's work escapes ``on_node_error``. This session tells every
+hook that has ``on_run_ended`` how a run ended, whatever ended it.
+"""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
 from kedro.framework.session import KedroSession
+
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+HINT = "`kedro run --params resume=auto` goes on from the last checkpoint."
+
+
+class Terminated(SystemExit):
+    """SIGTERM has arrived: what runs is unwound, ``finally`` blocks included, and the process ends with code 143."""
+
+    def __str__(self) -> str:
+        return "SIGTERM"
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Raise ``Terminated`` when SIGTERM arrives; signals can be handled in the main thread only, elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated(TERMINATED)
+
+    previous = signal.signal(signal.SIGTERM, raise_terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 class TrackedSession(KedroSession):
-    """A session whose hooks learn that it was interrupted."""
+    """A session whose hooks learn how the run ended, and that ends on Ctrl-C with one line and code 130."""
+
+    def run(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run a pipeline; see ``KedroSession.run``.
+
+        Raises:
+            SystemExit: with code 143 after SIGTERM; with code 130 after Ctrl-C if the command line started the run.
+            KeyboardInterrupt: after Ctrl-C elsewhere, in a notebook for instance.
+        """
+        try:
+            with sigterm_raises():
+                return super().run(*args, **kwargs)
+        except BaseException as error:
+            self._tell_hooks(error)
+            if isinstance(error, Terminated):
+                _say("Stopped by SIGTERM")
+            elif isinstance(error, KeyboardInterrupt) and click.get_current_context(silent=True) is not None:
+                _say("Stopped by Ctrl-C")
+                raise SystemExit(INTERRUPTED) from None
+            raise
+
+    def _tell_hooks(self, error: BaseException) -> None:
+        for plugin in self._hook_manager.get_plugins():
+            if callable(tell := getattr(plugin, "on_run_ended", None)):
+                tell(error)
+
+
+def _say(what: str) -> None:
+    print(f"\n{what}. {HINT}", file=sys.stderr)

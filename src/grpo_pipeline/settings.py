@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from pathlib import Path
 
 import yaml
@@ -9,19 +10,16 @@ from kedro.framework.project import LOGGING, configure_logging
 
 from grpo_pipeline.hooks import MlflowHooks, SummaryHooks
 from grpo_pipeline.session import TrackedSession
+from grpo_pipeline.tracking.process import set_mlflow_defaults
 
-for _name, _value in {
-    "DO_NOT_TRACK": "true",
-    "KEDRO_DISABLE_TELEMETRY": "true",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_CONFIGURE_LOGGING": "false",  # MLflow would add its own handler and print at INFO
-}.items():
-    os.environ.setdefault(_name, _value)
+set_mlflow_defaults(os.environ)
 
 
 def _quiet_logging() -> None:
     """Apply ``conf/logging.yml`` when Kedro, which looks in the current folder only, has not found it."""
     logging.captureWarnings(True)
+    # Every dataset here is named <task>.<arm>.<what>, on purpose and whether or not its node has that namespace.
+    warnings.filterwarnings("ignore", message="One or more dataset names contain '.' characters", category=UserWarning)
     path = Path(__file__).resolve().parents[2] / "conf" / "logging.yml"
     if "KEDRO_LOGGING_CONFIG" not in os.environ and path.is_file() and "project" not in LOGGING.get("handlers", {}):
         configure_logging(yaml.safe_load(path.read_text(encoding="utf-8")))

@@ -1,0 +1,72 @@
+"""Which arm of which task a node or a dataset belongs to: both begin with ``<task>.<arm>``."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kedro.pipeline.node import Node
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Arm:
+    """What is known of one arm while a run goes on.
+
+    Attributes:
+        task: name of the task.
+        name: name of the arm within it.
+        nodes_left: nodes of the arm that have not started.
+        awaits_checkpoint: a checkpoint will be loaded that may name the child run to go on with.
+        resumed: id of that run.
+        run: id of the child run; empty until it is opened.
+        pending: what is to be logged once it is.
+    """
+
+    task: str
+    name: str
+    nodes_left: int = 0
+    awaits_checkpoint: bool = False
+    resumed: str = ""
+    run: str = ""
+    pending: list[Callable[[str], None]] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """Name of the child run."""
+        return f"{self.task}.{self.name}"
+
+
+def node_key(node: Node) -> Key | None:
+    """Return task and arm of a node's namespace; deeper levels belong to the arm, a namespace of one level to no arm."""
+    parts = (node.namespace or "").split(".")
+    return (parts[0], parts[1]) if len(parts) > 1 else None
+
+
+def dataset_key(name: str) -> Key | None:
+    """Return task and arm of a dataset's name ``<task>.<arm>.<what>``."""
+    parts = name.split(".")
+    return (parts[0], parts[1]) if len(parts) > 2 else None
+
+
+def find_arms(nodes: Iterable[Node], *, resume: bool) -> dict[Key, Arm]:
+    """Return the arms of a pipeline, in the order in which they first appear; ``resume`` lets them wait for a checkpoint."""
+    arms: dict[Key, Arm] = {}
+    for node in nodes:
+        if (key := node_key(node)) is not None:
+            arm = arms.setdefault(key, Arm(*key))
+            arm.nodes_left += 1
+            arm.awaits_checkpoint |= resume and f"{arm.label}.resume_from" in node.inputs
+    return arms
+
+
+def status_of(error: BaseException | None) -> str:
+    """Return MLflow's word for how a run ended; Ctrl-C and SIGTERM are no ``Exception``."""
+    if error is None:
+        return "FINISHED"
+    return "FAILED" if isinstance(error, Exception) else "KILLED"
+
+
+def end_statuses(arms: Mapping[Key, Arm], *, current: Key | None, error: BaseException | None) -> dict[str, str]:
+    """Return child run id -> status: an arm whose nodes were all done before the error has finished."""
+    done = {key: arm.nodes_left == 0 and key != current for key, arm in arms.items()}
+    return {arm.run: status_of(None if done[key] else error) for key, arm in arms.items() if arm.run}

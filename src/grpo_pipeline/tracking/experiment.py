@@ -1,0 +1,88 @@
+"""Single conversations with an MLflow store: functions of a client and a run id, called by the writer's thread."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlflow.entities import LifecycleStage, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from grpo_pipeline.tracking.flatten import batches, shorten
+from grpo_pipeline.tracking.process import is_gone
+
+MAX_METRICS_PER_CALL = 1000
+MAX_PER_CALL = 100
+MAX_TAG_LENGTH = 5000
+TOO_MANY_REQUESTS = 429
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether an entry was refused (a 4xx, or a value that cannot be sent), as opposed to a store that does not answer."""
+    if not isinstance(error, MlflowException):
+        return isinstance(error, LookupError | TypeError | ValueError | AttributeError)
+    code = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+    return 400 <= code < 500 and code != TOO_MANY_REQUESTS
+
+
+def find_experiment(client: MlflowClient, name: str, *, artifacts: str | None) -> str:
+    """Return the id of an experiment; one that does not exist is created, a deleted one restored."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=artifacts))
+        except MlflowException:
+            found = client.get_experiment_by_name(name)  # another run may have been faster
+            if found is None:
+                raise
+    if found.lifecycle_stage == LifecycleStage.DELETED:
+        client.restore_experiment(found.experiment_id)
+    return str(found.experiment_id)
+
+
+def reopen_run(client: MlflowClient, run: str) -> bool:
+    """Set an ended run back to RUNNING; False where it does not exist any more."""
+    try:
+        client.update_run(run, status="RUNNING")
+    except MlflowException as error:
+        if is_refusal(error):
+            return False
+        raise
+    return True
+
+
+def end_stale_runs(client: MlflowClient, experiment_id: str, *, project: str, is_local_store: bool) -> None:
+    """Mark the runs of a project that a kill or a power cut left RUNNING as KILLED."""
+    for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=200):
+        tags = run.data.tags
+        is_ours = tags.get("project.path") == project and tags.get("process.pid", "").isdigit()
+        if is_ours and is_gone(tags, is_local_store=is_local_store):
+            client.set_tag(run.info.run_id, "ended", "its process was found dead by a later run")
+            client.set_terminated(run.info.run_id, "KILLED")
+
+
+def log_params(client: MlflowClient, run: str, params: Mapping[str, str], *, tag_long: bool) -> None:
+    """Log the parameters that a run does not hold yet: MLflow lets none be changed, and a resumed run holds its own."""
+    known = client.get_run(run).data.params
+    new = {name: value for name, value in params.items() if name not in known}
+    for batch in batches([Param(name, shorten(value)) for name, value in new.items()], MAX_PER_CALL):
+        client.log_batch(run, params=batch)
+    if tag_long:
+        log_tags(client, run, {name: value for name, value in new.items() if shorten(value) != value})
+
+
+def log_tags(client: MlflowClient, run: str, tags: Mapping[str, str]) -> None:
+    """Set tags, in as few calls as MLflow's limit allows."""
+    for batch in batches([RunTag(name, value[:MAX_TAG_LENGTH]) for name, value in tags.items()], MAX_PER_CALL):
+        client.log_batch(run, tags=batch)
+
+
+def log_metrics(client: MlflowClient, run: str, metrics: Sequence[Metric]) -> None:
+    """Log points of metrics, in as few calls as MLflow's limit allows."""
+    for batch in batches(metrics, MAX_METRICS_PER_CALL):
+        client.log_batch(run, metrics=batch)
+
+
+def last_logged_step(client: MlflowClient, run: str, name: str) -> int:
+    """Return the last step at which a run holds a metric, -1 if at none."""
+    history: Sequence[Any] = client.get_metric_history(run, name)
+    return max((metric.step for metric in history), default=-1)

@@ -1,0 +1,205 @@
+"""What happens in a Kedro run, told to MLflow: the parent run, the arms' child runs, and what each of them logs."""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from kedro.io import DataCatalog
+from kedro.pipeline import Pipeline
+from kedro.pipeline.node import Node
+
+from grpo_pipeline.tracking.arms import Arm, Key, dataset_key, end_statuses, find_arms, node_key, status_of
+from grpo_pipeline.tracking.artifacts import catalog_text, dataset_path, matches, parameters_text
+from grpo_pipeline.tracking.config import MlflowConfig
+from grpo_pipeline.tracking.flatten import arm_parameters, flatten
+from grpo_pipeline.tracking.metrics import arm_scores, shared_scores
+from grpo_pipeline.tracking.process import source_tags
+from grpo_pipeline.tracking.store import artifact_location, is_server, redact, root_cause, tracking_uri, unreachable_reason
+
+logger = logging.getLogger(__name__)
+
+RUN_ID = "mlflow_run_id"  # under this name a checkpoint remembers its child run
+OPEN_SECONDS = {True: 12.0, False: 60.0}  # a new local database takes a while to create, a server does not
+
+
+class Tracker:
+    """Tracks one Kedro run; without a store that answers, it does nothing and training does not notice.
+
+    Attributes:
+        uri: of the store.
+        experiment: name of the experiment.
+        off: why nothing is logged, or None.
+    """
+
+    def __init__(self, config: MlflowConfig, *, project: Path, parameters: Mapping[str, Any]) -> None:
+        """Prepare; nothing is opened yet.
+
+        Args:
+            config: content of mlflow.yml.
+            project: folder of the project.
+            parameters: all parameters of the run, resolved.
+        """
+        self.uri = tracking_uri(config, project, environ=os.environ)
+        self.experiment = config.tracking.experiment.name
+        self.off: str | None = None
+        self._config, self._project, self._parameters = config, project, parameters
+        self._arms: dict[Key, Arm] = {}
+        self._current: Key | None = None
+        self._inputs: set[tuple[str, str]] = set()
+        self._catalog: DataCatalog | None = None
+        self._runs: Any = None
+        self._lock, self._is_over = threading.RLock(), False
+
+    @property
+    def run_ids(self) -> dict[str, str]:
+        """The runs of this command by name, the parent under ``""``."""
+        return {"": self._runs.parent, **self._runs.children} if self._runs and not self.off else {}
+
+    def start(self, pipeline: Pipeline, catalog: DataCatalog, *, names: list[str], tags: Mapping[str, str]) -> None:
+        """Open the parent run and log parameters, configuration and where the code comes from."""
+        self._catalog = catalog
+        self._arms = find_arms(pipeline.nodes, resume=self._parameters.get("resume") == "auto")
+        if set(names) <= set(self._config.tracking.disable_tracking.pipelines):
+            self.off = "not tracked, by mlflow.yml"
+        elif reason := unreachable_reason(self.uri):
+            self._lose(reason)
+        else:
+            self._open(" ".join(names), tags=tags)
+
+    def log_config(self, conf_catalog: Mapping[str, Any]) -> None:
+        """Log all parameters to the parent, flat and as a file, and the catalogue's configuration."""
+        if self._runs:
+            self._log_params(self._runs.parent, self._parameters)
+            self._runs.log_text(self._runs.parent, parameters_text(self._parameters), "config/parameters.yml")
+            self._runs.log_text(self._runs.parent, catalog_text(conf_catalog), "config/catalog.yml")
+
+    def node_started(self, node: Node) -> None:
+        """Open the child run of the node's arm, unless a checkpoint to come may say which one to go on with."""
+        self._current = key = node_key(node)
+        if key in self._arms:
+            arm = self._arms[key]
+            arm.nodes_left -= 1
+            if not arm.awaits_checkpoint:
+                self._open_child(arm)
+
+    def loaded(self, name: str, data: Any, node: Node) -> None:
+        """Take the child run's id from a checkpoint, and log the digest of input data."""
+        arm = self._arms.get(dataset_key(name) or ("", ""))
+        if arm and name == f"{arm.label}.resume_from" and arm.awaits_checkpoint:
+            arm.resumed = str((getattr(data, "extra", None) or {}).get(RUN_ID, ""))
+            arm.awaits_checkpoint = False
+        self._log_input(name, data, arm=self._arms.get(node_key(node) or ("", "")))
+
+    def saving(self, name: str, data: Any) -> None:
+        """Let a checkpoint remember its child run."""
+        arm = self._arms.get(dataset_key(name) or ("", ""))
+        extra = getattr(data, "extra", None)
+        if arm and name == f"{arm.label}.checkpoint" and isinstance(extra, MutableMapping) and (run := arm.run or arm.resumed):
+            extra[RUN_ID] = run
+
+    def saved(self, name: str, data: Any) -> None:
+        """Log what a dataset holds: metric rows, a comparison, a digest, a file, a table."""
+        if self._runs is None or self._runs.is_lost:
+            return
+        arm = self._arms.get(dataset_key(name) or ("", ""))
+        if name.endswith(".metric_rows") and data and arm:
+            self._with_run(arm, partial(self._runs.log_rows, rows=data))
+        elif name.endswith(".comparison") and isinstance(data, Mapping):
+            self._log_comparison(data)
+        self._log_input(name, data, arm=None)
+        self._log_file(name, data, arm=arm)
+
+    def finish(self, error: BaseException | None) -> None:
+        """End all runs: FINISHED, FAILED, or KILLED for what is not an ``Exception``; a second call does nothing."""
+        if self._runs is None or self._is_over:
+            return
+        self._is_over = True
+        for arm in self._arms.values():
+            if arm.pending and error is None:
+                self._open_child(arm)
+        statuses = end_statuses(self._arms, current=self._current, error=error) | {self._runs.parent: status_of(error)}
+        reason = {"error.type": type(error).__name__, "error.message": str(error) or type(error).__name__}
+        for run in (run for run, status in statuses.items() if status != "FINISHED"):
+            self._runs.set_tags(run, reason)
+        self._runs.end(statuses)
+
+    def _open(self, names: str, *, tags: Mapping[str, str]) -> None:
+        from grpo_pipeline.tracking.runs import Runs  # imports MLflow: a second that only tracked runs pay
+
+        runs = Runs(self.uri, experiment=self.experiment, project=self._project, on_lost=lambda e: self._lose(root_cause(e)))
+        tags = {**source_tags(self._project, sys.argv), **tags}
+        location = artifact_location(self._config, self._project, uri=self.uri)
+        name = self._config.tracking.run.name or names
+        if runs.open(name, tags=tags, artifacts=location, timeout=OPEN_SECONDS[is_server(self.uri)]):
+            self._runs = runs
+
+    def _open_child(self, arm: Arm) -> None:
+        with self._lock:
+            if self._runs is None or self._runs.is_lost or arm.run:
+                return
+            arm.run = self._runs.open_child(arm.label, tags={"task": arm.task, "arm": arm.name}, resumed=arm.resumed or None)
+            if arm.run:
+                arms = [name for task, name in self._arms if task == arm.task]
+                self._log_params(arm.run, arm_parameters(self._parameters, task=arm.task, arm=arm.name, arms=arms))
+                for action in arm.pending:
+                    action(arm.run)
+            arm.pending.clear()
+
+    def _with_run(self, arm: Arm | None, action: Callable[[str], None]) -> None:
+        """Do something with the arm's child run, later if it is not open yet; without an arm, with the parent."""
+        if arm is None:
+            action(self._runs.parent)
+        elif arm.run:
+            action(arm.run)
+        else:
+            arm.pending.append(action)
+
+    def _log_params(self, run: str, parameters: Mapping[str, Any]) -> None:
+        params = self._config.tracking.params
+        self._runs.log_params(run, flatten(parameters, sep=params.dict_params.sep), tag_long=params.long_params_strategy == "tag")
+
+    def _log_comparison(self, comparison: Mapping[str, Any]) -> None:
+        self._runs.log_scores(self._runs.parent, shared_scores(comparison))
+        for name, scores in arm_scores(comparison).items():
+            key = (str(comparison["task"]), name)
+            arm = self._arms.setdefault(key, Arm(*key))
+            if not arm.awaits_checkpoint:
+                self._open_child(arm)
+            self._with_run(arm, partial(self._runs.log_scores, scores=scores))
+
+    def _log_input(self, name: str, data: Any, *, arm: Arm | None) -> None:
+        digest = getattr(data, "digest", None)
+        if self._runs is None or not isinstance(digest, str) or not matches(name, self._config.inputs):
+            return
+        source = str(self._path(name) or "memory")
+        for owner in (None, arm) if arm else (None,):
+            if (seen := (owner.label if owner else "", name)) not in self._inputs:
+                self._inputs.add(seen)
+                self._with_run(owner, partial(self._runs.log_input, name=name, digest=digest, source=source))
+
+    def _log_file(self, name: str, data: Any, *, arm: Arm | None) -> None:
+        if matches(name, self._config.artifacts) and (path := self._path(name)) and path.exists():
+            self._with_run(arm, partial(self._runs.log_file, path=path))
+        if matches(name, self._config.tables) and isinstance(data, pd.DataFrame):
+            self._with_run(arm, partial(self._runs.log_table, table=data, file=f"tables/{name.rpartition('.')[2]}.json"))
+
+    def _path(self, name: str) -> Path | None:
+        return dataset_path(self._catalog.get(name)) if self._catalog is not None else None
+
+    def _lose(self, reason: str) -> None:
+        self.off = f"cannot be reached ({reason})"
+        where = redact(self.uri)
+        logger.warning("MLflow at %s %s; the run goes on, metrics are kept in %s", where, self.off, self._metric_folder())
+
+    def _metric_folder(self) -> str:
+        """Return where the metric rows lie on disk, relative to the project if they are in it."""
+        paths = [path for arm in self._arms.values() if (path := self._path(f"{arm.label}.metric_rows"))]
+        folder = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("data/07_model_output")
+        return str(folder.relative_to(self._project) if folder.is_relative_to(self._project) else folder)
+

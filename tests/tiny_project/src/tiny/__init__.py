@@ -1,0 +1,1 @@
+"""The smallest project with this package's hooks: two arms, a generator node each, a comparison."""

@@ -1,0 +1,120 @@
+"""The store is found from any folder, and one that does not answer is recognised within seconds."""
+
+import re
+import socket
+import sqlite3
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from grpo_pipeline.tracking.config import parse_config
+from grpo_pipeline.tracking.store import artifact_location, redact, root_cause, tracking_uri, unreachable_reason
+
+PROJECT = Path("/some/project")
+
+
+def config(uri=None, location=None):
+    experiment = {"name": "x", "create_experiment_kwargs": {"artifact_location": location}}
+    return parse_config({"server": {"mlflow_tracking_uri": uri}, "tracking": {"experiment": experiment}})
+
+
+@pytest.mark.parametrize(
+    ("configured", "environ", "uri"),
+    [
+        (None, {}, "sqlite:////some/project/mlflow.db"),
+        ("sqlite:///runs/a.db", {}, "sqlite:////some/project/runs/a.db"),
+        ("sqlite:////tmp/a.db", {}, "sqlite:////tmp/a.db"),
+        ("http://server:5000", {}, "http://server:5000"),
+        ("http://server:5000", {"MLFLOW_TRACKING_URI": "http://other"}, "http://other"),
+        (None, {"MLFLOW_TRACKING_URI": ""}, "sqlite:////some/project/mlflow.db"),
+    ],
+)
+def test_where_the_store_is(configured, environ, uri):
+    assert tracking_uri(config(configured), PROJECT, environ=environ) == uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "chosen", "location"),
+    [
+        ("sqlite:////a.db", None, "/some/project/mlruns"),
+        ("http://server", None, None),
+        ("http://server", "s3://bucket/x", "s3://bucket/x"),
+        ("sqlite:////a.db", "files", "/some/project/files"),
+    ],
+)
+def test_where_files_go(uri, chosen, location):
+    assert artifact_location(config(location=chosen), PROJECT, uri=uri) == location
+
+
+def test_a_password_is_never_shown():
+    assert redact("https://me:hunter2@server:5000/x") == "https://server:5000/x"
+    assert redact("sqlite:////a.db") == "sqlite:////a.db"
+    assert redact("http://me:hunter2@[::1") == "an unreadable address"
+
+
+def closed_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        (f"http://127.0.0.1:{closed_port()}", "Connection refused"),
+        ("http://no.such.host.invalid:5000", "Name or service not known|name resolution|No address"),
+        ("http://[::1", "Invalid"),
+        ("sqlite:////proc/nowhere/mlflow.db", "the folder /proc/nowhere does not exist"),
+        ("sqlite:////proc/self/mlflow.db", "unable to open database file"),
+    ],
+)
+def test_a_store_that_is_not_there(uri, reason):
+    start = time.perf_counter()
+    assert re.search(reason, unreachable_reason(uri))
+    assert time.perf_counter() - start < 6
+
+
+def test_a_server_that_accepts_and_never_answers():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        start = time.perf_counter()
+        reason = unreachable_reason(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
+    assert reason == "no answer within 0 s"
+    assert time.perf_counter() - start < 2
+
+
+def test_any_http_answer_will_do():
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(401)
+
+        def log_message(self, *args):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        assert unreachable_reason(f"http://127.0.0.1:{server.server_port}/sub") is None
+
+
+def test_a_database_that_can_be_written(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    assert unreachable_reason(uri) is None
+    with sqlite3.connect(tmp_path / "mlflow.db") as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def test_a_database_that_cannot(tmp_path):
+    (tmp_path / "text.db").write_text("no database " * 100)
+    assert unreachable_reason(f"sqlite:///{tmp_path / 'text.db'}") == "file is not a database"
+    with sqlite3.connect(tmp_path / "busy.db", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert unreachable_reason(f"sqlite:///{tmp_path / 'busy.db'}", timeout=0.1) == "database is locked"
+
+
+def test_the_root_of_a_chain_is_told():
+    inner, outer = ConnectionRefusedError(111, "Connection refused"), RuntimeError("HTTPConnectionPool: Max retries exceeded")
+    outer.__cause__ = inner
+    assert root_cause(outer) == "Connection refused"
+    assert root_cause(KeyError()) == "KeyError"

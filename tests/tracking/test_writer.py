@@ -1,0 +1,110 @@
+"""The writer keeps order, never blocks training, and gives up once."""
+
+import logging
+import threading
+import time
+
+import pytest
+
+from grpo_pipeline.tracking.writer import Writer
+
+
+@pytest.fixture
+def lost():
+    return []
+
+
+@pytest.fixture
+def writer(lost):
+    made = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: isinstance(error, ValueError))
+    yield made
+    made.close(timeout=2)
+
+
+def test_work_is_done_in_order_and_results_come_back(writer):
+    done = []
+    for number in range(100):
+        writer.post(lambda number=number: done.append(number))
+    assert writer.call(lambda: len(done), timeout=5) == 100
+    assert done == list(range(100))
+
+
+def test_posting_does_not_wait(writer):
+    gate = threading.Event()
+    writer.post(lambda: gate.wait(5))
+    start = time.perf_counter()
+    for _ in range(1000):
+        writer.post(lambda: None)
+    assert time.perf_counter() - start < 0.5
+    gate.set()
+
+
+def test_a_store_that_is_gone_ends_tracking_once(writer, lost):
+    done = []
+
+    def fail():
+        raise OSError("gone")
+
+    for work in (fail, fail, lambda: done.append(1)):
+        writer.post(work)
+    assert writer.call(lambda: 1, timeout=5) is None
+    assert [str(error) for error in lost] == ["gone"]
+    assert done == []
+
+
+def test_a_refused_entry_is_skipped_and_announced_three_times(writer, lost):
+    def refuse():
+        raise ValueError("bad name\nand a stack")
+
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logger = logging.getLogger("grpo_pipeline.tracking.writer")
+    logger.addHandler(handler)
+    try:
+        for _ in range(5):
+            writer.post(refuse)
+        assert writer.call(lambda: 1, timeout=5) == 1
+    finally:
+        logger.removeHandler(handler)
+    assert lost == []
+    assert messages == ["MLflow refused one entry, which is skipped: bad name"] * 3
+
+
+def test_a_call_that_takes_too_long_ends_tracking(writer, lost):
+    gate = threading.Event()
+    writer.post(lambda: gate.wait(5))
+    start = time.perf_counter()
+    assert writer.call(lambda: 1, timeout=0.1) is None
+    assert time.perf_counter() - start < 1
+    assert [str(error) for error in lost] == ["no answer within 0 s"]
+    gate.set()
+
+
+def test_close_finishes_what_was_posted(lost):
+    done, flushed = [], []
+    writer = Writer(on_lost=lost.append, flush=lambda: flushed.append(1), is_refusal=lambda error: False)
+    for number in range(50):
+        writer.post(lambda number=number: done.append(number))
+    assert writer.close(timeout=5)
+    assert done == list(range(50))
+    assert flushed
+
+
+def test_close_does_not_wait_for_ever(lost):
+    gate = threading.Event()
+    writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
+    writer.post(lambda: gate.wait(5))
+    start = time.perf_counter()
+    assert not writer.close(timeout=0.1)
+    assert time.perf_counter() - start < 1
+    assert len(lost) == 1
+    gate.set()
+
+
+def test_it_flushes_while_nothing_is_posted(lost, monkeypatch):
+    monkeypatch.setattr("grpo_pipeline.tracking.writer.FLUSH_SECONDS", 0.02)
+    flushed = threading.Event()
+    writer = Writer(on_lost=lost.append, flush=flushed.set, is_refusal=lambda error: False)
+    assert flushed.wait(2)
+    writer.close(timeout=2)
