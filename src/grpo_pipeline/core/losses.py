@@ -57,7 +57,7 @@ def reinforce_surrogate(units: Units, advantages: Tensor, clip: Clip) -> Tensor:
 def grpo_surrogate(units: Units, advantages: Tensor, clip: Clip) -> Tensor:
     """Return -min(r * A, clip(r, 1 - low, 1 + high) * A).
 
-    Source: PPO, arXiv 1707.06347, equation 7; with low != high DAPO, arXiv 2503.14476, equation 10.
+    Source: PPO, arXiv 1707.06347, equation 7; with low != high DAPO, arXiv 2503.14476, section 3.1.
     """
     clipped = units.ratio.clamp(1.0 - clip.low, 1.0 + clip.high)
     return -torch.minimum(units.ratio * advantages, clipped * advantages)
