@@ -20,6 +20,8 @@ os.environ.update(QUIET)  # before torch and matplotlib are imported: both read 
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+import grpo_pipeline  # noqa: E402, F401  (this one, whatever projects are opened later in this process)
+
 KedroRun = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -79,12 +81,12 @@ def shared_data() -> Callable[[str], Path]:
 
 
 def copy_project(target: Path) -> Path:
-    """Make ``target`` a project with this repository's code (a link) and configuration (a copy), and no data."""
+    """Make ``target`` a project with a copy of this repository's code and configuration, and no data."""
     target.mkdir(parents=True)
     shutil.copytree(ROOT / "conf", target / "conf", ignore=lambda folder, names: names if Path(folder).name == "local" else [])
     for name in ("pyproject.toml", ".telemetry"):
         shutil.copy(ROOT / name, target / name)
-    (target / "src").symlink_to(ROOT / "src", target_is_directory=True)
+    shutil.copytree(ROOT / "src" / "grpo_pipeline", target / "src" / "grpo_pipeline")
     for layer in (ROOT / "data").glob("0*"):
         (target / "data" / layer.name).mkdir(parents=True)
     return target

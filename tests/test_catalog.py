@@ -1,0 +1,92 @@
+"""Every dataset and parameter of every registered pipeline is there on purpose, in every environment."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from kedro.framework.context import KedroContext
+from kedro.framework.session import KedroSession
+from kedro.framework.startup import bootstrap_project
+from kedro.io import DataCatalog
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.pipeline_registry import register_pipelines
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = sorted(folder.name for folder in (ROOT / "data").glob("0*"))
+ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir() and folder.name != "base")
+PIPELINES = register_pipelines()
+# The body of the loop: run by `train`, which hands it its inputs, and in the main graph as the probe, which is checked below.
+BODIES = {name for name in PIPELINES if name.endswith("_step")}
+WHOLE = sorted(PIPELINES.keys() - BODIES)
+
+
+def open_context(project: Path, env: str) -> KedroContext:
+    bootstrap_project(project)
+    with KedroSession.create(project_path=project, env=env) as session:
+        return session.load_context()
+
+
+def unresolved(pipeline: Pipeline, catalog: DataCatalog) -> list[str]:
+    """Name the datasets and parameters that would silently become memory datasets, or be missing."""
+    names = {re.sub(r"@\w+$", "", name) for name in pipeline.datasets()}
+    return sorted(name for name in names if name not in catalog)
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_every_dataset_has_an_entry(project: Path, env: str) -> None:
+    catalog = open_context(project, env).catalog
+    assert {name: missing for name in WHOLE if (missing := unresolved(PIPELINES[name], catalog))} == {}
+
+
+def test_a_misspelt_name_is_found(project: Path) -> None:
+    pipeline = Pipeline(
+        [Node(str, "attention.examples", "attention.exmaples"), Node(str, "params:atention.data", "attention.x.y")]
+    )
+    found = unresolved(pipeline, open_context(project, "smoke").catalog)
+    assert found == ["attention.exmaples", "attention.x.y", "params:atention.data"]
+
+
+def test_no_pattern_catches_everything(project: Path) -> None:
+    patterns = open_context(project, "smoke").catalog.config_resolver.list_patterns()
+    assert not [pattern for pattern in patterns if not re.search(r"[a-z]", re.sub(r"\{[^}]*\}", "", pattern))]
+
+
+@pytest.mark.parametrize("name", ["__default__", "attention"])
+def test_a_whole_pipeline_needs_nothing_but_stored_data_and_parameters(project: Path, name: str) -> None:
+    context = open_context(project, "smoke")
+    free = {dataset for dataset in PIPELINES[name].inputs() if not dataset.startswith("params:") and dataset != "parameters"}
+    assert sorted(free - set(context.catalog.keys())) == []
+    assert PIPELINES["__default__"].describe() == PIPELINES["attention"].describe()
+
+
+def test_every_entry_is_used(project: Path) -> None:
+    context = open_context(project, "smoke")
+    used = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
+    patterns = {context.catalog.config_resolver.match_dataset_pattern(name) for name in used}
+    assert sorted(context.config_loader["catalog"].keys() - used - patterns) == []
+
+
+def test_every_stored_dataset_lies_in_the_layer_it_names(project: Path) -> None:
+    wrong = {}
+    for name, entry in open_context(project, "smoke").config_loader["catalog"].items():
+        layer = entry.get("metadata", {}).get("kedro-viz", {}).get("layer")
+        path = entry.get("filepath", f"/{layer}/")
+        if not name.startswith("_") and (layer not in LAYERS or f"/{layer}/" not in path):
+            wrong[name] = (layer, path)
+    assert wrong == {}
+
+
+def test_node_names_are_unique_and_readable() -> None:
+    names = [node.short_name for node in PIPELINES["__default__"].nodes]
+    assert not [name for name in names if not re.fullmatch(r"[A-Za-z][A-Za-z ]+|[a-z]+(_[a-z0-9]+)*", name)]
+    assert not [node.name for pipeline in PIPELINES.values() for node in pipeline.nodes if node._name is None]
+
+
+def test_styles_name_nodes_and_datasets_that_exist() -> None:
+    nodes = {node._name for pipeline in PIPELINES.values() for node in pipeline.nodes}
+    datasets = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
+    styles = json.loads((ROOT / ".viz" / "styles.json").read_text())
+    assert sorted(styles.keys() - nodes - datasets) == []
