@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sklearn.metrics import roc_auc_score
 
 from grpo_pipeline.pipelines.evaluation import EvaluationParams, create_pipeline
+from grpo_pipeline.pipelines.evaluation.bootstrap import cluster_weights
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, read_commit
 from grpo_pipeline.tasks.attention.metrics import METRICS
 
@@ -97,6 +98,16 @@ def test_differences_and_gains_have_the_right_sign_and_operands(document):
 def test_paired_interval_is_narrower_than_the_two_arms_together(document):
     widths = [np.ptp(document["arms"][arm]["metrics"]["auroc"]["ci95"]) for arm in ("grpo", "supervised")]
     assert np.ptp(document["differences"]["grpo"]["auroc"]["ci95"]) < 0.75 * np.hypot(*widths)
+
+
+def test_interval_is_that_of_a_naive_loop_over_repeated_rows(arms):
+    params = PARAMS.model_copy(update={"resamples": 20})
+    rows = arms["grpo"][arms["grpo"]["rule"] == "policy"].sort_values("core_id")
+    weights = cluster_weights(rows["patient_id"], resamples=20, seed=0).astype(int)
+    drawn = [rows.loc[rows.index.repeat(counts)] for counts in weights]
+    naive = [roc_auc_score(table["label"], table["prob"]) for table in drawn]
+    entry = compare_arms(params, "abc123", **arms)["arms"]["grpo"]["metrics"]["auroc"]
+    assert entry["ci95"] == pytest.approx(list(np.quantile(naive, [0.025, 0.975])), abs=1e-12)
 
 
 def test_prompt_sensitivity_compares_policy_with_shuffled_points(document, arms):
