@@ -85,7 +85,8 @@ screenshot: viz-build  ## take docs/images/pipeline.png from the static site, wi
 	@$(PY) docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png $(ARGS)
 
 mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
-	@$(PY) -m mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}" $(ARGS)
+	@echo "MLflow: http://127.0.0.1:5000 (Ctrl-C ends it)"
+	@$(PY) -m mlflow ui --workers 1 --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}" $(ARGS)
 
 bench: $(STAMP)  ## measure the training step and what surrounds it
 	@set -e; for b in benchmarks/*.py; do echo "== $$b"; $(PY) "$$b" $(ARGS); done
