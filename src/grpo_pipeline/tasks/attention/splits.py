@@ -21,11 +21,13 @@ def split_cores(checked: pd.DataFrame, params: SplitParams) -> Splits:
         ValueError: if there are too few groups, a group is in two splits, or a split has a single class (in val and test
             unless ``single_class`` is ``allow``).
     """
-    groups = named_groups(checked) if "split" in checked else draw_groups(group_strata(checked), params)
+    is_named = "split" in checked
+    groups = named_groups(checked) if is_named else draw_groups(group_strata(checked), params)
+    remedy = "move groups in the manifest's split column" if is_named else "change attention.split.fractions or seed"
     split_of_core = checked["patient_id"].map(groups)
     splits = {name: sorted(checked.loc[split_of_core == name, "core_id"]) for name in SPLITS}
     for name in SPLITS:
-        check_split(checked.loc[split_of_core == name, "label"], name=name, params=params)
+        check_split(checked.loc[split_of_core == name, "label"], name=name, params=params, remedy=f"{remedy}, or add data")
     return splits
 
 
@@ -77,9 +79,8 @@ def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> d
     return groups
 
 
-def check_split(labels: pd.Series, *, name: str, params: SplitParams) -> None:
+def check_split(labels: pd.Series, *, name: str, params: SplitParams, remedy: str) -> None:
     """Refuse an empty split, and one with a single class where that is not allowed."""
-    remedy = "change attention.split.fractions or seed, or add data"
     if labels.empty:
         raise ValueError(f"split {name!r} must hold cores, got none; {remedy}")
     if labels.nunique() == 1 and (name == "train" or params.single_class == "error"):
