@@ -60,9 +60,10 @@ def data_set(tmp_path: Path) -> DataSet:
         data.save(f"needle/{core}.png", rectangle(10, 13, 0, 20))
         if label:
             data.save(f"lesion/{core}.png", rectangle(8, 14, 6, 12))
-        values = (core, f"p{number // 2}", "ab"[number // 2 % 2], f"images/{core}.png", f"region/{core}.png",
-                  f"needle/{core}.png", f"lesion/{core}.png" if label else "", str(label), "0.4" if label else "0", str(3 * label), str(60 + number),
-                  f"{5 + number / 10:.1f}", "0.12", "0")  # fmt: skip
+        paths = [f"{name}/{core}.png" for name in ("images", "region", "needle")] + [f"lesion/{core}.png" if label else ""]
+        truth = (str(label), "0.4" if label else "0", str(3 * label))
+        clinical = (str(60 + number), f"{5 + number / 10:.1f}", "0.12", "0")
+        values = (core, f"p{number // 2}", "ab"[number // 2 % 2], *paths, *truth, *clinical)
         data.rows.append(dict(zip(HEADER, values, strict=True)))
     return data
 

@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 from grpo_pipeline.tasks.attention.phantom import (
     COLUMNS,
     count_cores,
+    draw_echo,
     draw_involvement,
     draw_scanner,
     generate_cores,
@@ -114,6 +115,17 @@ def test_brightness_says_nothing_about_cancer(cores):
     label = [core.row["label"] for core in cores]
     grey = [core.image[core.region].mean() for core in cores]
     assert 0.35 < roc_auc_score(label, grey) < 0.65
+
+
+def test_powers_of_the_two_tissues_add_up():
+    """Without slow changes of brightness, a half-changed lesion echoes as strongly as the tissue around it."""
+    flat = {"cancer_level": 0.0, "attenuation": (0.0, 0.0), "noise_floor": -200.0, "density_jitter": 1e-9}
+    params = PhantomParams.model_validate({"image_size": 512, "lookalikes": 0, "shadow_share": 0.0, "speckle": flat})
+    lesion = np.zeros((512, 512), bool)
+    lesion[:, :256] = True
+    echo = draw_echo(np.random.default_rng(0), np.zeros((512, 512)), lesion, conspicuity=0.5, blur=1.0, params=params)
+    power = np.abs(echo) ** 2
+    assert power[lesion].mean() / power[~lesion].mean() == pytest.approx(1.0, abs=0.05)
 
 
 def test_needle_says_nothing_about_cancer(cores):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_pipeline.tasks.attention.data_params import SplitParams
-from grpo_pipeline.tasks.attention.splits import group_strata, split_cores
+from grpo_pipeline.tasks.attention.splits import draw_groups, group_strata, split_cores
 
 
 def params(*, seed=0, single_class="error", train=0.6, val=0.15, test=0.25):
@@ -60,6 +60,11 @@ def test_every_stratum_gets_its_shares():
             assert abs(counts.get(name, 0) - share * len(stratum)) <= 2
     counts = frame["split"].value_counts()
     assert counts.to_dict() == {"train": 144, "test": 60, "val": 36}
+
+
+def test_order_of_the_groups_does_not_matter():
+    strata = {f"p{i}": (i % 2, "a") for i in range(12)}
+    assert draw_groups(dict(reversed(strata.items())), params()) == draw_groups(strata, params())
 
 
 def test_seed_decides():
