@@ -4,6 +4,7 @@ import logging
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
@@ -30,7 +31,7 @@ _quiet_logging()
 SESSION_CLASS = TrackedSession
 HOOKS = (_mlflow := MlflowHooks(), SummaryHooks(_mlflow))
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
-CONFIG_LOADER_ARGS = {
+CONFIG_LOADER_ARGS: dict[str, Any] = {
     "base_env": "base",
     "default_run_env": "local",
     "merge_strategy": {"parameters": "soft", "mlflow": "soft"},

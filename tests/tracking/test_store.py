@@ -66,7 +66,7 @@ def closed_port():
     [
         (f"http://127.0.0.1:{closed_port()}", "Connection refused"),
         ("http://no.such.host.invalid:5000", "Name or service not known|name resolution|No address"),
-        ("http://[::1", "Invalid"),
+        ("http://[::1", "not a valid host"),
         ("sqlite:////proc/nowhere/mlflow.db", "the folder /proc/nowhere does not exist"),
         ("sqlite:////proc/self/mlflow.db", "unable to open database file"),
     ],

@@ -18,6 +18,7 @@ class Arm:
         nodes_left: nodes of the arm that have not started.
         awaits_checkpoint: a checkpoint will be loaded that may name the child run to go on with.
         resumed: id of that run.
+        is_backfilled: the rows on disk from before were given to it once more.
         run: id of the child run; empty until it is opened.
         pending: what is to be logged once it is.
     """
@@ -27,6 +28,7 @@ class Arm:
     nodes_left: int = 0
     awaits_checkpoint: bool = False
     resumed: str = ""
+    is_backfilled: bool = False
     run: str = ""
     pending: list[Callable[[str], None]] = field(default_factory=list)
 

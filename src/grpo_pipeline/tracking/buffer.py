@@ -30,7 +30,7 @@ class RowBuffer:
         self._rows.setdefault(run, []).extend(rows)
 
     def mark_continued(self, run: str) -> None:
-        """Note that a run was resumed: of the rows it is given again, those that it holds are not written twice."""
+        """Note that a run was resumed: of the rows that it is given again, those that it holds are not written twice."""
         self._continued.add(run)
 
     def flush(self, client: MlflowClient) -> None:

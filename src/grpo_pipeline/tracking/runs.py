@@ -1,8 +1,10 @@
 """The runs of one command: a parent, and a child per arm, by explicit ids; no "active run" could be the wrong one.
 
-Every method returns at once and leaves the work to the writer, except those that return an id.
+Every method returns at once and leaves the work to the writer, except ``open_child``, which returns an id. Where a method asks
+for a run, ``PARENT`` means the parent: its id is not known before the store has answered.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,10 +25,13 @@ from grpo_pipeline.tracking.experiment import (
     reopen_run,
 )
 from grpo_pipeline.tracking.process import process_tags
-from grpo_pipeline.tracking.store import is_server
+from grpo_pipeline.tracking.store import is_server, root_cause
 from grpo_pipeline.tracking.writer import Writer
 
-CALL_SECONDS = 12.0
+logger = logging.getLogger(__name__)
+
+PARENT = ""
+CALL_SECONDS = {True: 12.0, False: 60.0}  # a server answers at once; a new local database takes a while to create
 CLOSE_SECONDS = {"FINISHED": 60.0, "FAILED": 15.0, "KILLED": 6.0}
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
@@ -55,7 +60,7 @@ class Runs:
         self.uri, self.experiment, self.parent = uri, experiment, ""
         self.children: dict[str, str] = {}
         self._experiment_id, self._tags = "", {"project.path": str(project), **process_tags()}
-        self._rows = RowBuffer()
+        self._rows, self._keeps_files = RowBuffer(), True
         self._client: MlflowClient | None = None
         self._writer = Writer(on_lost=on_lost, flush=self._flush, is_refusal=is_refusal)
 
@@ -64,70 +69,69 @@ class Runs:
         """Whether the store was given up."""
         return self._writer.lost is not None
 
-    def open(self, name: str, *, tags: Mapping[str, str], artifacts: str | None, timeout: float) -> bool:
-        """Connect, find or create the experiment and open the parent run; return whether that worked."""
+    def open(self, name: str, *, tags: Mapping[str, str], artifacts: str | None) -> None:
+        """Connect, find or create the experiment, open the parent run, and end what died without a word."""
+        project, is_local = self._tags["project.path"], not is_server(self.uri)
 
-        def work() -> str:
+        def work() -> None:
             self._client = MlflowClient(self.uri)
             self._experiment_id = find_experiment(self._live, self.experiment, artifacts=artifacts)
-            return self._create(name, tags)
+            self.parent = self._create(name, tags)
 
-        self.parent = self._writer.call(work, timeout=timeout) or ""
-        project, is_local = self._tags["project.path"], not is_server(self.uri)
+        self._writer.post(work)
         self._writer.post(lambda: end_stale_runs(self._live, self._experiment_id, project=project, is_local_store=is_local))
-        return bool(self.parent)
 
     def open_child(self, name: str, *, tags: Mapping[str, str], resumed: str | None) -> str:
         """Open a child run, or go on with the one of the id ``resumed``; return its id, empty where the store is lost."""
-        tags = {**tags, PARENT_TAG: self.parent}
 
         def work() -> str:
+            own = {**tags, PARENT_TAG: self.parent}
             if resumed and reopen_run(self._live, resumed):
                 self._rows.mark_continued(resumed)
-                log_tags(self._live, resumed, {**self._tags, **tags})
+                log_tags(self._live, resumed, {**self._tags, **own})
                 return resumed
-            return self._create(name, {**tags, "resumed.from": resumed} if resumed else tags)
+            return self._create(name, {**own, "resumed.from": resumed} if resumed else own)
 
-        self.children[name] = self._writer.call(work, timeout=CALL_SECONDS) or ""
+        self.children[name] = self._writer.call(work, timeout=CALL_SECONDS[is_server(self.uri)]) or ""
         return self.children[name]
 
     def log_params(self, run: str, params: Mapping[str, str], *, tag_long: bool) -> None:
         """Log flat parameters; long values are cut, and kept as a tag too if ``tag_long``."""
-        self._writer.post(lambda: log_params(self._live, run, params, tag_long=tag_long))
+        self._writer.post(lambda: log_params(self._live, self._id(run), params, tag_long=tag_long))
 
     def log_rows(self, run: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Log training rows; they are written together every two seconds."""
+        """Log training rows of a child; they are written together every two seconds."""
         self._writer.post(partial(self._rows.add, run, RowBuffer.stamp(rows)))
 
     def log_scores(self, run: str, scores: Mapping[str, float]) -> None:
         """Log single values."""
         now = int(time.time() * 1000)
         metrics = [Metric(name, value, now, 0) for name, value in scores.items()]
-        self._writer.post(lambda: log_metrics(self._live, run, metrics))
+        self._writer.post(lambda: log_metrics(self._live, self._id(run), metrics))
 
     def log_file(self, run: str, path: Path) -> None:
         """Log a file or a folder."""
-        self._writer.post(lambda: self._live.log_artifact(run, str(path)))
+        self._post_file(lambda: self._live.log_artifact(self._id(run), str(path)))
 
     def log_text(self, run: str, text: str, file: str) -> None:
         """Log a text as a file."""
-        self._writer.post(lambda: self._live.log_text(run, text, file))
+        self._post_file(lambda: self._live.log_text(self._id(run), text, file))
 
     def log_table(self, run: str, table: Any, file: str) -> None:
         """Log the first rows of a DataFrame so that MLflow shows them."""
         head = table.head(MAX_TABLE_ROWS).copy()
-        self._writer.post(lambda: self._live.log_table(run, head, file))
+        self._post_file(lambda: self._live.log_table(self._id(run), head, file))
 
     def log_input(self, run: str, name: str, *, digest: str, source: str) -> None:
         """Log which data a run saw, by its digest."""
         data = Dataset(name=name, digest=digest[:MAX_DIGEST_LENGTH], source_type="local", source=source)
         item = DatasetInput(data, [InputTag("mlflow.data.context", "model_input")])
-        self._writer.post(lambda: self._live.log_inputs(run, [item]))
+        self._writer.post(lambda: self._live.log_inputs(self._id(run), [item]))
         self.set_tags(run, {f"data.{name}.digest": digest})
 
     def set_tags(self, run: str, tags: Mapping[str, str]) -> None:
         """Set tags."""
-        self._writer.post(lambda: log_tags(self._live, run, tags))
+        self._writer.post(lambda: log_tags(self._live, self._id(run), tags))
 
     def end(self, statuses: Mapping[str, str]) -> None:
         """Set the end status by run id and finish writing; after a kill that may take a few seconds only."""
@@ -142,6 +146,23 @@ class Runs:
             raise RuntimeError("the MLflow client must be connected, got none; call open first")
         return self._client
 
+    def _post_file(self, work: Callable[[], Any]) -> None:
+        """Queue what goes to the store of files: another place than that of metrics, and one that may fail alone."""
+
+        def guarded() -> None:
+            if self._keeps_files:
+                try:
+                    work()
+                except Exception as error:  # noqa: BLE001 - whatever a file store raises, metrics go on
+                    self._keeps_files = False
+                    reason = root_cause(error)
+                    logger.warning("MLflow cannot keep files (%s); the run goes on with parameters and metrics", reason)
+
+        self._writer.post(guarded)
+
+    def _id(self, run: str) -> str:
+        return run or self.parent
+
     def _create(self, name: str, tags: Mapping[str, str]) -> str:
         return str(self._live.create_run(self._experiment_id, tags={**self._tags, **tags}, run_name=name).info.run_id)
 
@@ -149,4 +170,4 @@ class Runs:
         self._rows.flush(self._live)
 
     def _terminate(self, run: str, status: str) -> None:
-        self._live.set_terminated(run, status)
+        self._live.set_terminated(self._id(run), status)

@@ -20,12 +20,12 @@ from grpo_pipeline.tracking.config import MlflowConfig
 from grpo_pipeline.tracking.flatten import arm_parameters, flatten
 from grpo_pipeline.tracking.metrics import arm_scores, shared_scores
 from grpo_pipeline.tracking.process import source_tags
-from grpo_pipeline.tracking.store import artifact_location, is_server, redact, root_cause, tracking_uri, unreachable_reason
+from grpo_pipeline.tracking.store import artifact_location, redact, root_cause, tracking_uri, unreachable_reason
 
 logger = logging.getLogger(__name__)
 
 RUN_ID = "mlflow_run_id"  # under this name a checkpoint remembers its child run
-OPEN_SECONDS = {True: 12.0, False: 60.0}  # a new local database takes a while to create, a server does not
+PARENT = ""
 
 
 class Tracker:
@@ -59,7 +59,7 @@ class Tracker:
     @property
     def run_ids(self) -> dict[str, str]:
         """The runs of this command by name, the parent under ``""``."""
-        return {"": self._runs.parent, **self._runs.children} if self._runs and not self.off else {}
+        return {PARENT: self._runs.parent, **self._runs.children} if self._runs and not self.off else {}
 
     def start(self, pipeline: Pipeline, catalog: DataCatalog, *, names: list[str], tags: Mapping[str, str]) -> None:
         """Open the parent run and log parameters, configuration and where the code comes from."""
@@ -75,9 +75,9 @@ class Tracker:
     def log_config(self, conf_catalog: Mapping[str, Any]) -> None:
         """Log all parameters to the parent, flat and as a file, and the catalogue's configuration."""
         if self._runs:
-            self._log_params(self._runs.parent, self._parameters)
-            self._runs.log_text(self._runs.parent, parameters_text(self._parameters), "config/parameters.yml")
-            self._runs.log_text(self._runs.parent, catalog_text(conf_catalog), "config/catalog.yml")
+            self._log_params(PARENT, self._parameters)
+            self._runs.log_text(PARENT, parameters_text(self._parameters), "config/parameters.yml")
+            self._runs.log_text(PARENT, catalog_text(conf_catalog), "config/catalog.yml")
 
     def node_started(self, node: Node) -> None:
         """Open the child run of the node's arm, unless a checkpoint to come may say which one to go on with."""
@@ -109,7 +109,7 @@ class Tracker:
             return
         arm = self._arms.get(dataset_key(name) or ("", ""))
         if name.endswith(".metric_rows") and data and arm:
-            self._with_run(arm, partial(self._runs.log_rows, rows=data))
+            self._with_run(arm, partial(self._runs.log_rows, rows=self._rows(name, data, arm=arm)))
         elif name.endswith(".comparison") and isinstance(data, Mapping):
             self._log_comparison(data)
         self._log_input(name, data, arm=None)
@@ -123,7 +123,7 @@ class Tracker:
         for arm in self._arms.values():
             if arm.pending and error is None:
                 self._open_child(arm)
-        statuses = end_statuses(self._arms, current=self._current, error=error) | {self._runs.parent: status_of(error)}
+        statuses = end_statuses(self._arms, current=self._current, error=error) | {PARENT: status_of(error)}
         reason = {"error.type": type(error).__name__, "error.message": str(error) or type(error).__name__}
         for run in (run for run, status in statuses.items() if status != "FINISHED"):
             self._runs.set_tags(run, reason)
@@ -136,8 +136,8 @@ class Tracker:
         tags = {**source_tags(self._project, sys.argv), **tags}
         location = artifact_location(self._config, self._project, uri=self.uri)
         name = self._config.tracking.run.name or names
-        if runs.open(name, tags=tags, artifacts=location, timeout=OPEN_SECONDS[is_server(self.uri)]):
-            self._runs = runs
+        runs.open(name, tags=tags, artifacts=location)
+        self._runs = runs
 
     def _open_child(self, arm: Arm) -> None:
         with self._lock:
@@ -154,7 +154,7 @@ class Tracker:
     def _with_run(self, arm: Arm | None, action: Callable[[str], None]) -> None:
         """Do something with the arm's child run, later if it is not open yet; without an arm, with the parent."""
         if arm is None:
-            action(self._runs.parent)
+            action(PARENT)
         elif arm.run:
             action(arm.run)
         else:
@@ -164,8 +164,15 @@ class Tracker:
         params = self._config.tracking.params
         self._runs.log_params(run, flatten(parameters, sep=params.dict_params.sep), tag_long=params.long_params_strategy == "tag")
 
+    def _rows(self, name: str, data: Any, *, arm: Arm) -> Any:
+        """Return new rows; with the first of a resumed arm, all on disk: a kill may have kept the last from MLflow."""
+        if not arm.resumed or arm.is_backfilled or self._catalog is None:
+            return data
+        arm.is_backfilled = True
+        return self._catalog.load(name).to_dict("records")
+
     def _log_comparison(self, comparison: Mapping[str, Any]) -> None:
-        self._runs.log_scores(self._runs.parent, shared_scores(comparison))
+        self._runs.log_scores(PARENT, shared_scores(comparison))
         for name, scores in arm_scores(comparison).items():
             key = (str(comparison["task"]), name)
             arm = self._arms.setdefault(key, Arm(*key))

@@ -20,9 +20,10 @@ def arm(name: str) -> list[Node]:
 
 
 def register_pipelines() -> dict[str, Pipeline]:
+    predictions = ["attention.grpo.predictions", "attention.supervised.predictions"]
     shared = [
         Node(nodes.make_examples, None, "attention.examples", name="make_examples", namespace="attention"),
-        Node(nodes.compare, ["attention.grpo.predictions", "attention.supervised.predictions"], "attention.comparison", name="compare"),
+        Node(nodes.compare, predictions, "attention.comparison", name="compare"),
         Node(nodes.write_page, "attention.comparison", "attention.report", name="write_page"),
     ]
     everything = Pipeline(shared + arm("grpo") + arm("supervised"))

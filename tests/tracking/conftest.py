@@ -1,0 +1,73 @@
+"""The smallest Kedro project with this package's hooks, and its MLflow store."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A copy of tests/tiny_project; its parameters make the training nodes slow, fail or send themselves a signal."""
+
+    path: Path
+
+    def command(self, *params: str, pipelines: str = "") -> list[str]:
+        chosen = ["--pipelines", pipelines] if pipelines else []
+        return [sys.executable, "-m", "kedro", "run", *chosen, *(["--params", ",".join(params)] if params else [])]
+
+    def run(self, *params: str, pipelines: str = "", uri: str | None = None, cwd: str = ".") -> subprocess.CompletedProcess[str]:
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
+        env |= {"MLFLOW_TRACKING_URI": uri} if uri else {}
+        command = self.command(*params, pipelines=pipelines)
+        return subprocess.run(command, cwd=self.path / cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+    @property
+    def client(self) -> MlflowClient:
+        return MlflowClient(f"sqlite:///{self.path / 'mlflow.db'}")
+
+    def runs(self) -> list[Run]:
+        """All runs, the oldest first."""
+        experiment = self.client.get_experiment_by_name("tiny")
+        return self.client.search_runs([experiment.experiment_id], order_by=["attributes.start_time ASC"])
+
+    def statuses(self) -> list[tuple[str, str]]:
+        return [(run.info.run_name, run.info.status) for run in self.runs()]
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database without runs: creating one takes seconds, copying it does not."""
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture(scope="session")
+def make_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Tiny]:
+    """``make_tiny()``: a project of its own, without a store."""
+
+    def make() -> Tiny:
+        path = tmp_path_factory.mktemp("tiny") / "project"
+        shutil.copytree(ROOT / "tests" / "tiny_project", path, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "conf" / "logging.yml", path / "conf" / "logging.yml")
+        return Tiny(path)
+
+    return make
+
+
+@pytest.fixture
+def tiny(make_tiny: Callable[[], Tiny], empty_store: Path) -> Tiny:
+    """A project of its own with an empty store."""
+    made = make_tiny()
+    shutil.copy(empty_store, made.path)
+    return made

@@ -1,0 +1,42 @@
+"""Where the MLflow page is found."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from grpo_pipeline.tracking import __main__ as command
+
+
+@pytest.fixture
+def served(monkeypatch):
+    calls = []
+    monkeypatch.setattr(command.subprocess, "run", lambda args, check: calls.append(args) or SimpleNamespace(returncode=0))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return calls
+
+
+def test_a_local_store_is_served(make_tiny, served, monkeypatch):
+    path = make_tiny().path
+    (path / "conf/local/mlflow.yml").write_text("ui: {port: 5055}\n")
+    monkeypatch.chdir(path / "data")
+    assert command.main() == 0
+    uri = f"sqlite:///{path / 'mlflow.db'}"
+    expected = ["mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", "5055"]
+    assert served == [[sys.executable, "-m", *expected]]
+
+
+def test_a_server_is_named_without_its_password(make_tiny, served, monkeypatch, capsys):
+    path = make_tiny().path
+    (path / "conf/local/mlflow.yml").write_text("server: {mlflow_tracking_uri: 'https://me:hunter2@host'}\n")
+    monkeypatch.chdir(path)
+    assert command.main() == 0
+    assert (capsys.readouterr().out, served) == ("The runs are on https://host, experiment tiny\n", [])
+
+
+def test_outside_a_project(tmp_path):
+    command_line = [sys.executable, "-m", "grpo_pipeline.tracking"]
+    done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("the current folder must lie in a Kedro project")

@@ -1,0 +1,243 @@
+"""The runs against a server that speaks MLflow's protocol and can die, and against a database."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pandas as pd
+import pytest
+from mlflow.entities import RunStatus
+from mlflow.tracking import MlflowClient
+
+from grpo_pipeline.tracking.experiment import find_experiment, last_logged_step, log_params
+from grpo_pipeline.tracking.flatten import MAX_VALUE_LENGTH
+from grpo_pipeline.tracking.process import process_tags
+from grpo_pipeline.tracking.runs import PARENT, Runs
+
+
+class Server(ThreadingHTTPServer):
+    """Answers as MLflow does, until it has been sent a number of batches."""
+
+    def __init__(self, artifacts, batches=10**9):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.artifacts, self.batches_left, self.runs, self.posted = str(artifacts), batches, 0, []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        self.uri = f"http://127.0.0.1:{self.server_port}"
+
+    def die(self):
+        self.socket.close()
+        threading.Thread(target=self.shutdown, daemon=True).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path.startswith("/health"):
+            return self.answer({})
+        if "get-by-name" in self.path:
+            return self.answer({"experiment": {"experiment_id": "1", "name": "tiny", "lifecycle_stage": "active"}})
+        return self.answer({"run": {"info": {"run_id": "r", "artifact_uri": self.server.artifacts}, "data": {}}})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.posted.append((self.path.rpartition("mlflow/")[2], body))
+        if self.path.endswith("log-batch") and body.get("metrics"):
+            self.server.batches_left -= 1
+            if self.server.batches_left < 0:
+                self.server.die()
+                return self.close()
+        if self.path.endswith("runs/create"):
+            self.server.runs += 1
+            info = {"run_id": f"run{self.server.runs}", "status": "RUNNING", "artifact_uri": self.server.artifacts}
+            return self.answer({"run": {"info": info, "data": {}}})
+        return self.answer({})
+
+    def answer(self, content):
+        data = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def close(self):
+        self.close_connection = True
+        self.connection.close()
+
+    def log_message(self, *args):
+        pass
+
+
+def test_a_server_that_dies_in_the_middle_costs_one_line(tiny, tmp_path):
+    """It takes the first metrics and dies at the next; training goes on for three seconds more and all rows are on disk."""
+    with Server(tmp_path, batches=1) as server:
+        start = time.monotonic()
+        done = tiny.run("attention.training.steps=12", "attention.training.step_seconds=0.3", uri=server.uri)
+    assert done.returncode == 0
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"MLflow at {server.uri} cannot be reached (")
+    assert lines[0].endswith("; the run goes on, metrics are kept in data/07_model_output")
+    assert time.monotonic() - start < 45
+    for arm in ("grpo", "supervised"):
+        rows = [json.loads(line) for line in (tiny.path / f"data/07_model_output/{arm}/metrics.jsonl").read_text().splitlines()]
+        assert [row["step"] for row in rows if row["split"] == "train"] == list(range(12))
+    logged = [m["key"] for path, body in server.posted if path == "runs/log-batch" for m in body.get("metrics", [])]
+    assert "reward/mean" in logged
+
+
+def test_a_store_of_files_that_fails_costs_the_files_only(tiny, tmp_path):
+    """The server is well, the bucket cannot be reached: one line, and the metrics arrive."""
+    (tmp_path / "file").write_text("where a folder should be")
+    with Server(tmp_path / "file" / "bucket") as server:
+        done = tiny.run(uri=server.uri)
+    assert done.returncode == 0
+    assert done.stderr == "MLflow cannot keep files (Not a directory); the run goes on with parameters and metrics\n"
+    logged = [m["key"] for path, body in server.posted if path == "runs/log-batch" for m in body.get("metrics", [])]
+    assert logged.count("loss/total") == 12
+    assert logged.count("test/auroc") == 2
+    ends = [body["status"] for path, body in server.posted if path == "runs/update"]
+    assert ends == ["FINISHED"] * 3
+
+
+@pytest.fixture
+def store(tmp_path, empty_store):
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(empty_store.read_bytes())
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def lost():
+    return []
+
+
+@pytest.fixture
+def open_runs(store, tmp_path, lost):
+    opened = []
+
+    def make(**tags):
+        runs = Runs(store, experiment="x", project=tmp_path, on_lost=lost.append)
+        runs.open("parent", tags=tags, artifacts=str(tmp_path / "mlruns"))
+        opened.append(runs)
+        return runs
+
+    yield make
+    assert lost == []
+
+
+def rows(first, last):
+    return [{"step": step, "split": "train", "loss": step / 2} for step in range(first, last)]
+
+
+def test_a_thousand_rows_arrive_complete_and_in_order(open_runs, store):
+    runs = open_runs()
+    child = runs.open_child("task.arm", tags={}, resumed=None)
+    for step in range(1500):
+        runs.log_rows(child, [{"step": step, "split": "train", **{f"m{i}": step + i for i in range(7)}}])
+    runs.end({child: "FINISHED", PARENT: "FINISHED"})
+    for name in ("m0", "m6"):
+        history = MlflowClient(store).get_metric_history(child, name)
+        assert [(m.step, m.value) for m in history] == [(step, step + int(name[1])) for step in range(1500)]
+
+
+def test_posting_a_row_takes_less_than_two_milliseconds(open_runs):
+    runs = open_runs()
+    child = runs.open_child("task.arm", tags={}, resumed=None)
+    row = {"step": 0, "split": "train", **{f"m{i}": 0.5 for i in range(30)}}
+    start = time.perf_counter()
+    for step in range(500):
+        runs.log_rows(child, [{**row, "step": step}])
+    assert (time.perf_counter() - start) / 500 < 2e-3
+    runs.end({child: "FINISHED", PARENT: "FINISHED"})
+
+
+def test_a_continued_run_takes_no_row_twice(open_runs, store):
+    first = open_runs()
+    child = first.open_child("task.arm", tags={}, resumed=None)
+    first.log_rows(child, rows(0, 5))
+    first.end({child: "KILLED", PARENT: "KILLED"})
+    second = open_runs()
+    assert second.open_child("task.arm", tags={}, resumed=child) == child
+    assert MlflowClient(store).get_run(child).info.status == "RUNNING"
+    second.log_rows(child, rows(3, 8))
+    second.log_rows(child, [{"step": 2, "split": "val", "loss": 9.0}])
+    second.end({child: "FINISHED", PARENT: "FINISHED"})
+    client = MlflowClient(store)
+    assert [m.step for m in client.get_metric_history(child, "loss")] == list(range(8))
+    assert [m.step for m in client.get_metric_history(child, "val/loss")] == [2]
+    assert client.get_run(child).data.tags["mlflow.parentRunId"] == second.parent
+
+
+def test_a_run_that_is_gone_is_replaced(open_runs, store):
+    runs = open_runs()
+    child = runs.open_child("task.arm", tags={}, resumed="0" * 32)
+    assert child not in ("", "0" * 32)
+    runs.end({child: "FINISHED", PARENT: "FINISHED"})
+    assert MlflowClient(store).get_run(child).data.tags["resumed.from"] == "0" * 32
+
+
+def test_only_what_died_is_ended(open_runs, store, tmp_path):
+    client = MlflowClient(store)
+    experiment = find_experiment(client, "x", artifacts=str(tmp_path / "mlruns"))
+    mine = {"project.path": str(tmp_path), **process_tags()}
+    kinds = {
+        "dead": {**mine, "process.pid": str(2**22 + 1)},
+        "recycled id": {**mine, "process.start": "1"},
+        "alive": mine,
+        "another project": {**mine, "project.path": "/elsewhere", "process.pid": str(2**22 + 1)},
+        "by hand": {},
+    }
+    ids = {name: client.create_run(experiment, tags=tags).info.run_id for name, tags in kinds.items()}
+    runs = open_runs()
+    runs.end({PARENT: "FINISHED"})
+    statuses = {name: client.get_run(run).info.status for name, run in ids.items()}
+    assert {name for name, status in statuses.items() if status == "KILLED"} == {"dead", "recycled id"}
+    assert {status for name, status in statuses.items() if name not in ("dead", "recycled id")} == {RunStatus.to_string(1)}
+
+
+def test_a_refused_name_costs_one_entry_not_the_run(open_runs, store):
+    runs = open_runs()
+    child = runs.open_child("task.arm", tags={}, resumed=None)
+    runs.log_scores(child, {"bad name!": 1.0})
+    runs.log_scores(child, {"good": 1.0})
+    runs.end({child: "FINISHED", PARENT: "FINISHED"})
+    assert MlflowClient(store).get_run(child).data.metrics == {"good": 1.0}
+
+
+@pytest.mark.parametrize("tag_long", [False, True])
+def test_many_and_long_parameters(store, tmp_path, tag_long):
+    client = MlflowClient(store)
+    run = client.create_run(find_experiment(client, "x", artifacts=str(tmp_path))).info.run_id
+    params = {f"p{i:03}": str(i) for i in range(250)} | {"long": "x" * 2000}
+    log_params(client, run, params, tag_long=tag_long)
+    data = client.get_run(run).data
+    assert len(data.params) == 251
+    assert data.params["p249"] == "249"
+    assert len(data.params["long"]) == MAX_VALUE_LENGTH
+    assert data.tags.get("long") == ("x" * 2000 if tag_long else None)
+    log_params(client, run, {"p000": "changed", "new": "1"}, tag_long=False)
+    assert (client.get_run(run).data.params["p000"], client.get_run(run).data.params["new"]) == ("0", "1")
+
+
+def test_a_deleted_experiment_is_restored(store, tmp_path):
+    client = MlflowClient(store)
+    first = find_experiment(client, "x", artifacts=str(tmp_path))
+    client.delete_experiment(first)
+    assert find_experiment(client, "x", artifacts=str(tmp_path)) == first
+    assert client.get_experiment(first).lifecycle_stage == "active"
+
+
+def test_no_metric_no_last_step(store, tmp_path):
+    client = MlflowClient(store)
+    run = client.create_run(find_experiment(client, "x", artifacts=str(tmp_path))).info.run_id
+    assert last_logged_step(client, run, "loss") == -1
+
+
+def test_a_table_is_cut_to_what_can_be_looked_at(open_runs, store):
+    runs = open_runs()
+    runs.log_table(PARENT, pd.DataFrame({"x": range(600)}), "tables/x.json")
+    runs.end({PARENT: "FINISHED"})
+    folder = MlflowClient(store).download_artifacts(runs.parent, "tables")
+    with open(f"{folder}/x.json") as file:
+        assert [row[0] for row in json.load(file)["data"]] == list(range(500))

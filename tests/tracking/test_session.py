@@ -1,0 +1,100 @@
+"""However a run is stopped, MLflow and the shell hear of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from grpo_pipeline.session import Terminated, sigterm_raises
+
+
+@pytest.mark.parametrize(("number", "code", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")])
+def test_a_signal_ends_the_run_as_killed_with_one_line(tiny, number, code, name):
+    done = tiny.run(f"attention.training.stop={signal.Signals(number).name}", "attention.training.stop_at=4")
+    assert done.returncode == code
+    assert done.stderr == f"\nStopped by {name}. `kedro run --params resume=auto` goes on from the last checkpoint.\n"
+    assert done.stdout == ""
+    runs = tiny.runs()
+    assert {run.info.status for run in runs if run.info.run_name == "__default__"} == {"KILLED"}
+    stopped = runs[-1]
+    assert stopped.info.status == "KILLED"
+    assert stopped.data.tags["error.message"] == ("SIGTERM" if number == signal.SIGTERM else "KeyboardInterrupt")
+    history = tiny.client.get_metric_history(stopped.info.run_id, "reward/mean")
+    assert [metric.step for metric in history] == [0, 1, 2, 3]
+
+
+def test_a_signal_from_outside_is_obeyed_at_once(tiny):
+    process = subprocess.Popen(
+        tiny.command("attention.training.steps=1000", "attention.training.step_seconds=0.05"),
+        cwd=tiny.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "MLFLOW_TRACKING_URI": ""},
+    )
+    deadline = time.monotonic() + 60
+    while not list((tiny.path / "data").rglob("metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    start = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert time.monotonic() - start < 15
+    assert {status for _, status in tiny.statuses()} == {"KILLED"}
+
+
+def test_sigterm_unwinds_what_runs_and_the_handler_goes_back():
+    before, unwound = signal.getsignal(signal.SIGTERM), []
+
+    def work():
+        with sigterm_raises():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                unwound.append(True)
+
+    with pytest.raises(Terminated) as stopped:
+        work()
+    assert stopped.value.code == 143
+    assert unwound == [True]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_handler_goes_back_after_a_quiet_end():
+    before = signal.getsignal(signal.SIGTERM)
+    with sigterm_raises():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_thread_changes_no_handler():
+    code = (
+        "import signal, threading\n"
+        "from grpo_pipeline.session import sigterm_raises\n"
+        "def work():\n"
+        "    with sigterm_raises(): print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
+        "thread = threading.Thread(target=work); thread.start(); thread.join()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_ctrl_c_in_a_notebook_stays_a_keyboard_interrupt(tiny):
+    """Without a command line there is no exit code to set: the notebook's own handling applies."""
+    code = (
+        "from kedro.framework.session import KedroSession\n"
+        "from kedro.framework.startup import bootstrap_project\n"
+        "from kedro.framework.project import settings\n"
+        f"bootstrap_project({str(tiny.path)!r})\n"
+        "params = {'attention': {'training': {'stop': 'SIGINT', 'stop_at': 2}}}\n"
+        f"with settings.SESSION_CLASS.create(project_path={str(tiny.path)!r}, runtime_params=params) as session:\n"
+        "    try:\n"
+        "        session.run()\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("interrupted\n"), done.stderr
+    assert done.stderr == ""
+    assert {status for _, status in tiny.statuses()} == {"KILLED"}
