@@ -61,5 +61,3 @@ def _entries(entries: Mapping[str, Any], *, prefix: str) -> Iterator[tuple[str, 
         for suffix, value in (("", entry.get("value")), ("_ci_low", low), ("_ci_high", high)):
             if (number := as_number(value)) is not None:
                 yield sanitise(f"{prefix}/{metric}{suffix}"), number
-
-

@@ -209,4 +209,3 @@ class Tracker:
         paths = [path for arm in self._arms.values() if (path := self._path(f"{arm.label}.metric_rows"))]
         folder = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("data/07_model_output")
         return str(folder.relative_to(self._project) if folder.is_relative_to(self._project) else folder)
-
