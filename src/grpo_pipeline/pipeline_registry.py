@@ -1,0 +1,28 @@
+"""All pipelines of the project, by explicit names; nothing is discovered."""
+
+from kedro.pipeline import Pipeline
+
+from grpo_pipeline.pipelines.data import attention as attention_data
+from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
+from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
+from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
+from grpo_pipeline.pipelines.training.attention import create_pipeline as prepare_attention
+from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
+
+ATTENTION_ARMS = ("supervised", "grpo")
+
+
+def register_pipelines() -> dict[str, Pipeline]:
+    """Return name -> pipeline; ``__default__`` is the attention task end to end."""
+    data = attention_data.create_pipeline()
+    train = sum((create_arm("attention", arm) for arm in ATTENTION_ARMS), start=prepare_attention())
+    evaluate = create_evaluation("attention", ATTENTION_ARMS) + create_reporting("attention", ATTENTION_ARMS)
+    attention = data + train + evaluate
+    return {
+        "__default__": attention,
+        "attention": attention,
+        "attention_data": data,
+        "attention_train": train,
+        "attention_evaluate": evaluate,
+        "attention_step": create_step(),
+    }

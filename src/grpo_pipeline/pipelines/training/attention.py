@@ -1,0 +1,43 @@
+"""What the attention task adds in front of its arms: the task object, a frozen encoder's features, the data."""
+
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.tasks.attention import build, features
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.features import FeatureSet
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+
+def build_task(model: ModelParams, rewards: RewardParams, supervised_loss: SupervisedParams, examples: Examples) -> AttentionTask:
+    """Put the task together; refuses cores with fewer cells than points."""
+    return build.build_task(model, rewards, supervised_loss, examples)
+
+
+def encode_examples(seed: int, task: AttentionTask, examples: Examples, cached: FeatureSet) -> FeatureSet:
+    """Encode the data set once when the encoder is frozen; found again by the key of weights and data."""
+    return features.encode_examples(task, task.build_policy(seed), examples, cached)
+
+
+def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:
+    """Hand examples and features to the arms together."""
+    return build.join_features(examples, encoded)
+
+
+def create_pipeline() -> Pipeline:
+    """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``."""
+    parameters = [f"params:attention.{name}" for name in ("model", "reward", "supervised_loss")]
+    return Pipeline(
+        [
+            Node(build_task, [*parameters, "attention.examples"], "attention.task", name="build_task"),
+            Node(
+                encode_examples,
+                ["params:seed", "attention.task", "attention.examples", "attention.features_cache"],
+                "attention.features",
+                name="encode_examples",
+            ),
+            Node(join_features, ["attention.examples", "attention.features"], "attention.data", name="join_features"),
+        ],
+        tags="attention",
+    )

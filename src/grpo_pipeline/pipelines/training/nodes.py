@@ -1,0 +1,185 @@
+"""Nodes of one arm: build, probe, train, export, predict."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+
+from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint, restore, snapshot
+from grpo_pipeline.core.optim import build_optimizer
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.reference import frozen_copy
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.types import Advantages, Rewards, Rollouts, TrainState
+from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step, steps_per_epoch
+from grpo_pipeline.progress import progress
+from grpo_pipeline.tasks.protocol import Task
+
+PREDICTION_STREAM, SHOWCASE_CORES = 11, 12
+Row = dict[str, Any]
+
+
+def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any) -> TrainState:
+    """Return the start of an arm; every arm of a seed starts from the same weights.
+
+    Raises:
+        ValueError: if the learning rates do not name the task's parameter groups.
+    """
+    policy = task.build_policy(seed)
+    groups = task.parameter_groups(policy)
+    rates = training.optimizer.learning_rates
+    missing = sorted(set(groups) - set(rates))
+    if missing:
+        raise ValueError(
+            f"{task.name}.training.optimizer.learning_rates must name {sorted(groups)}, got nothing for {missing}; add them"
+        )
+    optimizer = build_optimizer(
+        {name: (parameters, rates[name]) for name, parameters in groups.items()}, weight_decay=training.optimizer.weight_decay
+    )
+    reference = frozen_copy(policy) if algorithm.kl_weight > 0 else None
+    total = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
+    return TrainState(policy, optimizer, reference, step=0, epoch=0, generator_seed=seed, total_steps=total)
+
+
+def pick_probe_batch(training: TrainingParams, seed: int, task: Task, data: Any) -> Any:
+    """Return the first training batch."""
+    return task.make_batch(data, rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed))
+
+
+def tabulate_probe(
+    task: Task, data: Any, batch: Any, rollouts: Rollouts, rewards: Rewards, advantages: Advantages
+) -> pd.DataFrame:
+    """Return the probe's worked example: one row per sample with its reward parts, reward and advantage."""
+    table = task.tabulate(data, batch, rollouts)
+    for name, part in rewards.parts.items():
+        table[f"reward_{name}"] = part.flatten().cpu().numpy()
+    table["reward"] = rewards.total.flatten().cpu().numpy()
+    table["advantage"] = advantages.values.flatten().cpu().numpy()
+    table["group_is_tied"] = advantages.is_tied.repeat_interleave(rewards.total.shape[1]).cpu().numpy()
+    return table
+
+
+def train(
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    resume: Literal["never", "auto"],
+    task: Task,
+    data: Any,
+    state: TrainState,
+    resume_from: Checkpoint | NoCheckpoint,
+    probe_table: pd.DataFrame,
+) -> Iterator[tuple[list[Row], Checkpoint | Literal[False]]]:
+    """Train one arm; yields the metric rows since the last yield, and now and then a checkpoint (else False).
+
+    Args:
+        algorithm: what the arm optimises.
+        training: the loop.
+        resume: "auto" goes on from ``resume_from`` when there is one, "never" starts anew.
+        task: the task.
+        data: its data.
+        state: the start; its modules are trained in place.
+        resume_from: the arm's last checkpoint.
+        probe_table: only orders this node after the probe, so that a wrong shape fails before the long part.
+
+    Raises:
+        ValueError: if ``resume`` is unknown.
+        CheckpointError: if the checkpoint belongs to other parameters.
+    """
+    del probe_table
+    digest = run_digest(algorithm, training, task, data, seed=state.generator_seed)
+    state = _resumed(state, resume_from, resume=resume, digest=digest)
+    fold, rows = Fold(task, algorithm, training), task.rows(data, "train")
+    per_epoch = steps_per_epoch(len(rows), training.batch_size)
+    pending: list[Row] = []
+    label = f"train {algorithm.name}"
+    with quiet_nodes(), progress(state.total_steps - state.step, label) as shown:
+        # A generator node must yield at least once, also when a resumed arm has nothing left to do.
+        yield [], False
+        while state.step < state.total_steps:
+            step, epoch = state.step, state.step // per_epoch
+            batch = task.make_batch(data, rows_of_step(rows, step, batch_size=training.batch_size, seed=state.generator_seed))
+            state, metrics = fold(state, batch)
+            pending.append({"step": step, "epoch": epoch, "split": "train", **metrics})
+            if _validates(state, per_epoch, training):
+                pending.append({"step": step, "epoch": epoch, "split": "val", **_validate(task, data, state, training)})
+            shown.update(reward=metrics["reward/mean"])
+            is_last = state.step == state.total_steps
+            saves = is_last or state.step % training.checkpoint_every_steps == 0
+            if saves or state.step % training.log_every_steps == 0:
+                position = {"position": state.step % per_epoch, "total_steps": state.total_steps}
+                yield pending, snapshot(state, progress=position, config_digest=digest) if saves else False
+                pending = []
+
+
+def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint) -> ModelWeights:
+    """Return the final weights with what is needed to build the policy again."""
+    if isinstance(checkpoint, NoCheckpoint):
+        raise ValueError(f"a checkpoint must be in {checkpoint.folder}, got nothing there; train the arm first")
+    policy = task.build_policy(0)
+    config = task.describe(policy) | {"training": dict(checkpoint.progress)}
+    return ModelWeights(tensors=checkpoint.policy, config=config)
+
+
+def predict(
+    algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any, model: ModelWeights
+) -> tuple[pd.DataFrame, pd.DataFrame, Mapping[str, np.ndarray]]:
+    """Score the test split with the final weights: prediction rows, sampled rollouts, and a few examples to look at."""
+    policy = task.build_policy(0)
+    policy.load_state_dict(dict(model.tensors))
+    rows = task.rows(data, "test")
+    predictions = task.evaluate(policy, data, rows, seed=seed, sets=training.group_size)
+    rollouts = _sample_table(task, policy, data, rows, algorithm=algorithm, training=training, seed=seed)
+    return predictions, rollouts, task.showcase(policy, data, _showcase_rows(rows, seed), seed=seed)
+
+
+def run_digest(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int) -> str:
+    """Return what a checkpoint must agree on to be resumed: parameters, model and data."""
+    content = {
+        "algorithm": algorithm.model_dump(mode="json"),
+        "training": training.model_dump(mode="json"),
+        "task": task.fingerprint(data),
+        "seed": seed,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _resumed(state: TrainState, checkpoint: Checkpoint | NoCheckpoint, *, resume: str, digest: str) -> TrainState:
+    if resume not in ("never", "auto"):
+        raise ValueError(f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint")
+    if resume == "never" or isinstance(checkpoint, NoCheckpoint):
+        return state
+    return restore(state, checkpoint, config_digest=digest)
+
+
+def _validates(state: TrainState, per_epoch: int, training: TrainingParams) -> bool:
+    return state.step == state.total_steps or state.step % (per_epoch * training.validate_every_epochs) == 0
+
+
+def _validate(task: Task, data: Any, state: TrainState, training: TrainingParams) -> dict[str, float]:
+    return task.validate(state.policy, data, task.rows(data, "val"), seed=state.generator_seed, sets=training.validation_samples)
+
+
+@torch.no_grad()
+def _sample_table(
+    task: Task, policy: Any, data: Any, rows: np.ndarray, *, algorithm: AlgorithmParams, training: TrainingParams, seed: int
+) -> pd.DataFrame:
+    frames = []
+    for number, start in enumerate(range(0, len(rows), 64)):
+        batch = task.make_batch(data, rows[start : start + 64])
+        context = task.encode(policy, batch)
+        generator = step_generator(seed, number, stream=PREDICTION_STREAM, device=next(policy.parameters()).device)
+        rollouts = task.sample(
+            policy, context, training.group_size, temperature=1.0, proposal=algorithm.proposal, generator=generator
+        )
+        frames.append(task.tabulate(data, batch, rollouts))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _showcase_rows(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Choose examples by chance, not by how good they look."""
+    return np.sort(np.random.default_rng([seed, PREDICTION_STREAM]).permutation(rows)[:SHOWCASE_CORES])

@@ -1,0 +1,59 @@
+"""Wiring of one arm: build -> probe -> train -> export -> predict, the same template for every task and arm."""
+
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
+from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
+from grpo_pipeline.pipelines.training import nodes
+
+
+def create_pipeline(task: str, arm: str) -> Pipeline:
+    """Wire one arm under the namespace ``<task>.<arm>``.
+
+    Shared with the other arms: ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:seed`` and
+    ``params:resume``. The arm's own: ``params:<task>.<arm>.algorithm`` and everything it writes.
+    """
+    return Pipeline(
+        _template(),
+        namespace=f"{task}.{arm}",
+        inputs={"task": f"{task}.task", "data": f"{task}.data"},
+        parameters={TRAINING: f"params:{task}.training", "params:seed": "params:seed", "params:resume": "params:resume"},
+        tags=[task, arm],
+    )
+
+
+def _template() -> Pipeline:
+    start = [
+        Node(nodes.build_state, [ALGORITHM, TRAINING, "params:seed", "task", "data"], "initial_state", name="build_state"),
+        # Built a second time: the probe updates its weights, training must start from the untouched ones.
+        Node(nodes.build_state, [ALGORITHM, TRAINING, "params:seed", "task", "data"], "probe.state", name="copy_state"),
+        Node(nodes.pick_probe_batch, [TRAINING, "params:seed", "task", "data"], "probe.batch", name="pick_probe_batch"),
+        Node(
+            nodes.tabulate_probe,
+            ["task", "data", "probe.batch", "probe.rollouts", "probe.rewards", "probe.advantages"],
+            "probe_table",
+            name="tabulate_probe",
+        ),
+    ]
+    probe = Pipeline(
+        create_step_pipeline(),
+        namespace="probe",
+        inputs={"task": "task"},
+        parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
+    )
+    rest = [
+        Node(
+            nodes.train,
+            [ALGORITHM, TRAINING, "params:resume", "task", "data", "initial_state", "resume_from", "probe_table"],
+            ["metric_rows", "checkpoint"],
+            name="train",
+        ),
+        Node(nodes.export_model, ["task", "checkpoint"], "model", name="export_model"),
+        Node(
+            nodes.predict,
+            [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"],
+            ["predictions", "rollouts", "showcase"],
+            name="predict",
+        ),
+    ]
+    return Pipeline([*start, *rest]) + probe

@@ -1,0 +1,100 @@
+"""What travels through the loop: a batch of cores, their encoding, and what the point sets lead to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grpo_pipeline.tasks.attention.examples import Examples
+
+
+@dataclass(frozen=True)
+class AttentionData:
+    """The data of a run: examples and, with a frozen encoder, their features float32 [n, C, h, w] (else None)."""
+
+    examples: Examples
+    features: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class AttentionBatch:
+    """P cores at model size. The lesion outline is deliberately not here: it serves evaluation only.
+
+    Attributes:
+        rows: row numbers in the data set, int64 [P].
+        images: [P, 1, S, S], grey levels standardised per image inside the non-zero area.
+        cells: bool [P, V], True where points may fall.
+        bag: [P, 4h, 4w] in [0, 1], coverage of each heatmap pixel by the part of the bag inside the region.
+        label: [P] or [P, G], 1.0 for cancer.
+        involvement: [P] or [P, G] in [0, 1]; the label where no involvement is known.
+        features: [P, C, h, w] of a frozen encoder, or None.
+    """
+
+    rows: Tensor
+    images: Tensor
+    cells: Tensor
+    bag: Tensor
+    label: Tensor
+    involvement: Tensor
+    features: Tensor | None
+
+
+@dataclass(frozen=True)
+class AttentionContext:
+    """One encoding per core, shared by its G samples: features [P, C, h, w], images and cells of the batch."""
+
+    features: Tensor
+    images: Tensor
+    cells: Tensor
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the decoders make of the point sets: class_logits [P, G], bag_probs [P, G], mask_logits [P, G, 4h, 4w].
+
+    ``bag_probs`` is the mean heatmap probability over the bag, the model's estimate of the involvement.
+    """
+
+    class_logits: Tensor
+    bag_probs: Tensor
+    mask_logits: Tensor
+
+
+def make_batch(data: AttentionData, rows: np.ndarray, *, grid: int, device: torch.device) -> AttentionBatch:
+    """Return the batch of these rows on ``device``."""
+    examples = data.examples
+    region = _tensor(examples.region, rows, device)
+    bag = _tensor(examples.bag, rows, device) & region
+    label = torch.as_tensor(examples.table["label"].to_numpy(np.float32)[rows], device=device)
+    involvement = torch.as_tensor(examples.table["involvement"].to_numpy(np.float32)[rows], device=device)
+    return AttentionBatch(
+        rows=torch.as_tensor(rows, device=device),
+        images=standardise(_tensor(examples.images, rows, device)),
+        cells=region_cells(region, grid),
+        bag=F.adaptive_avg_pool2d(bag.float(), 4 * grid),
+        label=label,
+        involvement=torch.where(involvement.isnan(), label, involvement),
+        features=None if data.features is None else _tensor(data.features, rows, device),
+    )
+
+
+def region_cells(region: Tensor, grid: int) -> Tensor:
+    """Return which cells have their centre pixel inside the region, bool [P, S, S] -> [P, grid * grid]."""
+    centre = ((torch.arange(grid, device=region.device) + 0.5) * region.shape[-1] / grid).floor().long()
+    return region[:, centre][:, :, centre].flatten(1)
+
+
+def standardise(images: Tensor) -> Tensor:
+    """Return uint8 images [P, S, S] as [P, 1, S, S] with mean 0 and standard deviation 1 over the non-zero pixels."""
+    values = images.float()
+    seen = (values > 0).float()
+    count = seen.sum((1, 2), keepdim=True).clamp(min=1)
+    mean = values.sum((1, 2), keepdim=True) / count
+    variance = ((values - mean).square() * seen).sum((1, 2), keepdim=True) / count
+    return ((values - mean) * seen / (variance.sqrt() + 1.0))[:, None]
+
+
+def _tensor(array: np.ndarray, rows: np.ndarray, device: torch.device) -> Tensor:
+    return torch.as_tensor(np.ascontiguousarray(array[rows]), device=device)

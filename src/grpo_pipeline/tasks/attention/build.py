@@ -1,0 +1,39 @@
+"""Put an attention task together from parameters and examples, refusing what could not be trained on."""
+
+import numpy as np
+import torch
+
+from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
+from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.features import FeatureSet
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+
+def build_task(model: ModelParams, rewards: RewardParams, supervised: SupervisedParams, examples: Examples) -> AttentionTask:
+    """Return the task for images of this size, on the GPU when there is one.
+
+    Raises:
+        ValueError: if a core has fewer cells in its region than points are to be placed.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    task = AttentionTask(model, rewards, supervised, examples.image_size, device)
+    _check_cells(examples, task.grid, model.points)
+    return task
+
+
+def join_features(examples: Examples, features: FeatureSet) -> AttentionData:
+    """Return the data of a run: examples and, with a frozen encoder, their features."""
+    return AttentionData(examples=examples, features=features.values)
+
+
+def _check_cells(examples: Examples, grid: int, points: int) -> None:
+    counts = region_cells(torch.as_tensor(np.array(examples.region)), grid).sum(1).numpy()
+    short = np.flatnonzero(counts < points)
+    if short.size:
+        row = int(short[0])
+        raise ValueError(
+            f"the region of core '{examples.table['core_id'].iloc[row]}' must cover at least attention.model.points = {points} "
+            f"cells of the {grid} x {grid} grid, got {counts[row]} (and {short.size - 1} more such cores); "
+            "use fewer points, a smaller patch_size, or a larger region mask"
+        )

@@ -1,0 +1,89 @@
+"""Class decoders: P(cancer) from the points.
+
+``glimpse`` reads nothing but a small patch of the image around each point, so that a good verdict needs good points.
+``global`` (the public design) reads the mask decoder's token, which sees the whole image: there, points may become a code
+that says nothing about where the cancer is (docs/decisions/0004).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+from grpo_pipeline.tasks.attention.texture import FilterBank
+
+
+class GlimpseDecoder(nn.Module):
+    """Pool the evidence of k patches of ``size`` pixels into one cancer logit per point set.
+
+    A patch is described by the texture energies of a learned filter bank. A deeper network separates true cancer patches
+    better, but from weak labels it learned the training patches by heart (docs/log.md).
+    """
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        self.size, self.pool = params.glimpse_size, params.glimpse_pool
+        self.texture = FilterBank(params.glimpse_channels)
+        self.evidence = nn.Sequential(nn.Linear(params.glimpse_channels + 1, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.prior = nn.Parameter(torch.zeros(()))
+
+    def forward(self, images: Tensor, points: Tensor) -> Tensor:
+        """Return cancer logits [P, G].
+
+        Args:
+            images: [P, 1, S, S].
+            points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the learned prior answers.
+        """
+        n_prompts, group_size, k, _ = points.shape
+        if k == 0:
+            return self.prior.expand(n_prompts, group_size)
+        patches = crop_patches(images, points.flatten(1, 2), self.size).flatten(0, 1)
+        evidence = self.evidence(self.texture.describe_patches(patches)).reshape(n_prompts, group_size, k)
+        return pool_evidence(evidence, self.pool) + self.prior
+
+
+class GlobalDecoder(nn.Module):
+    """Read the cancer logit from the mask decoder's output token [P, G, C] -> [P, G]."""
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(params.feature_channels, params.feature_channels), nn.ReLU(), nn.Linear(params.feature_channels, 1)
+        )
+
+    def forward(self, token: Tensor) -> Tensor:
+        """Return cancer logits [P, G]."""
+        return self.net(token).squeeze(-1)
+
+
+def crop_patches(images: Tensor, points: Tensor, size: int) -> Tensor:
+    """Cut a square patch around every point by one gather; outside the image there is 0.
+
+    Args:
+        images: [P, 1, S, S].
+        points: [P, M, 2], (x, y) in [0, 1].
+        size: side of a patch in pixels.
+
+    Returns:
+        [P, M, 1, size, size].
+    """
+    half = size // 2
+    padded = F.pad(images[:, 0], (half, size - half, half, size - half))
+    side = images.shape[-1]
+    corner = (points * side).floor().long().clamp(0, side - 1)
+    offsets = torch.arange(size, device=images.device)
+    rows = corner[..., 1, None, None] + offsets[:, None]
+    columns = corner[..., 0, None, None] + offsets[None, :]
+    prompt = torch.arange(len(images), device=images.device)[:, None, None, None]
+    return padded[prompt, rows, columns][:, :, None]
+
+
+def pool_evidence(evidence: Tensor, pool: str) -> Tensor:
+    """Pool per-point logits [..., k] into one logit [...]: their mean, their log-mean-exp, or the noisy or."""
+    if pool == "mean":
+        return evidence.mean(-1)
+    if pool == "logsumexp":
+        return evidence.logsumexp(-1) - torch.log(torch.tensor(float(evidence.shape[-1])))
+    log_miss = F.logsigmoid(-evidence).sum(-1)
+    # logit of 1 - prod(1 - p_i), computed from log prod(1 - p_i) without cancellation for small p.
+    return torch.log(-torch.expm1(log_miss.clamp(max=-1e-7))) - log_miss

@@ -1,0 +1,187 @@
+"""Held-out scores of the attention task: every point rule through the same decoder, one row per core and rule.
+
+Rules share the random numbers of a seed, so that two arms are compared on the same uniform and oracle points. The verdict
+(``prob``) always comes from one set of k points; rewards and hit rates are averages over all sampled sets.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Generator, Tensor, nn
+
+from grpo_pipeline.core.sampling import gumbel_top_k
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, region_cells
+from grpo_pipeline.tasks.attention.objectives import reward_parts
+from grpo_pipeline.tasks.attention.points import (
+    RULES,
+    lesion_coverage,
+    lesion_share,
+    nearest_cells,
+    oracle_cells,
+    region_centroids,
+)
+from grpo_pipeline.tasks.attention.sam import cell_centres
+
+if TYPE_CHECKING:
+    from grpo_pipeline.tasks.attention.task import AttentionTask
+
+BATCH_SIZE = 64
+FIXED_TARGET = (0.5, 0.5)
+
+
+@torch.no_grad()
+def evaluate(
+    task: "AttentionTask", policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+) -> pd.DataFrame:
+    """Return one row per core and rule (columns: docs/architecture.md, prediction rows).
+
+    Args:
+        task: the task.
+        policy: the arm's model.
+        data: the data set.
+        rows: row numbers to evaluate, int64 [n].
+        seed: of the sampled points.
+        sets: number of sampled sets per core for the sampled rules.
+    """
+    frames = []
+    previous = None
+    for batch, context, lesion in _batches(task, policy, data, rows):
+        generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
+        chosen = _points(task, policy, context, lesion, sets=sets, generator=generator)
+        chosen["shuffled"], previous = _shuffle(chosen["policy"][:, :1], previous)
+        frames += [_rows(task, policy, data, batch, context, lesion, rule, chosen[rule]) for rule in RULES]
+    return pd.concat(frames, ignore_index=True).sort_values(["rule", "core_id"], ignore_index=True)
+
+
+@torch.no_grad()
+def validate(
+    task: "AttentionTask", policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+) -> dict[str, float]:
+    """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores."""
+    totals: dict[str, list[np.ndarray]] = {"reward/mean": [], "reward/gain_over_uniform": [], "lesion_hit": [], "uniform_hit": []}
+    for batch, context, lesion in _batches(task, policy, data, rows):
+        rewards, hits = {}, {}
+        for proposal in ("policy", "uniform"):
+            generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
+            rollouts = task.sample(policy, context, sets, temperature=1.0, proposal=proposal, generator=generator)
+            rewards[proposal] = _reward(task, batch, task.decode(policy, context, rollouts, batch)).mean(1).cpu().numpy()
+            hits[proposal] = lesion_share(rollouts.actions, lesion)
+        totals["reward/mean"].append(rewards["policy"])
+        totals["reward/gain_over_uniform"].append(rewards["policy"] - rewards["uniform"])
+        totals["lesion_hit"].append(hits["policy"])
+        totals["uniform_hit"].append(hits["uniform"])
+    values = {name: np.concatenate(parts) for name, parts in totals.items()}
+    return {name: float(np.nanmean(v)) for name, v in values.items() if np.isfinite(v).any()}
+
+
+@torch.no_grad()
+def showcase(
+    task: "AttentionTask", policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int
+) -> dict[str, np.ndarray]:
+    """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points."""
+    batch = task.make_batch(data, rows)
+    context = task.encode(policy, batch)
+    points = {}
+    for proposal in ("policy", "uniform"):
+        generator = Generator(device=task.device).manual_seed(seed)
+        points[proposal] = task.sample(policy, context, 1, temperature=1.0, proposal=proposal, generator=generator)
+    outcomes = task.decode(policy, context, points["policy"], batch)
+    scores = task.score(policy, context, points["policy"], temperature=1.0)
+    examples = data.examples
+    return {
+        "core_id": examples.table["core_id"].to_numpy(str)[rows],
+        "label": examples.table["label"].to_numpy()[rows],
+        "prob": outcomes.class_logits[:, 0].sigmoid().cpu().numpy(),
+        "image": np.asarray(examples.images[rows]),
+        "region": np.asarray(examples.region[rows]),
+        "bag": np.asarray(examples.bag[rows]),
+        "lesion": np.asarray(examples.lesion[rows]),
+        "heatmap": outcomes.mask_logits[:, 0].sigmoid().cpu().numpy(),
+        "attention": scores.log_probs_full.exp().reshape(-1, task.grid, task.grid).cpu().numpy(),
+        "points_untrained": cell_centres(points["uniform"].actions[:, 0], task.grid).cpu().numpy(),
+        "points_trained": cell_centres(points["policy"].actions[:, 0], task.grid).cpu().numpy(),
+    }
+
+
+def _batches(
+    task: "AttentionTask", policy: nn.Module, data: AttentionData, rows: np.ndarray
+) -> Iterator[tuple[AttentionBatch, AttentionContext, Tensor]]:
+    for start in range(0, len(rows), BATCH_SIZE):
+        chunk = rows[start : start + BATCH_SIZE]
+        batch = task.make_batch(data, chunk)
+        lesion = torch.as_tensor(np.ascontiguousarray(data.examples.lesion[chunk]), device=task.device)
+        yield batch, task.encode(policy, batch), region_cells(lesion, task.grid)
+
+
+def _points(
+    task: "AttentionTask", policy: nn.Module, context: AttentionContext, lesion: Tensor, *, sets: int, generator: Generator
+) -> dict[str, Tensor]:
+    """Return the cells [P, E, k] that each rule chooses; the order of the draws is part of the seed's meaning."""
+    k, cells = task.model.points, context.cells
+    logits, _ = policy.policy(context.features, context.images)
+    uniform = gumbel_top_k(torch.zeros_like(logits), k, sets, generator=generator, is_allowed=cells)
+    oracle = oracle_cells(lesion, cells, k, sets=sets, generator=generator)
+    middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
+    return {
+        "policy": gumbel_top_k(logits, k, sets, generator=generator, is_allowed=cells),
+        "greedy": logits.masked_fill(~cells, -torch.inf).topk(k).indices[:, None],
+        "uniform": uniform,
+        "centre": nearest_cells(region_centroids(cells, task.grid), cells, task.grid, k),
+        "fixed": nearest_cells(middle, cells, task.grid, k),
+        "none": torch.empty(len(cells), 1, 0, dtype=torch.int64, device=cells.device),
+        "oracle": oracle,
+    }
+
+
+def _shuffle(points: Tensor, previous: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Give every core the points of the core before it; the first of a batch takes the last batch's last."""
+    first = points[-1:] if previous is None else previous
+    return torch.cat([first, points[:-1]]), points[-1:]
+
+
+def _rows(
+    task: "AttentionTask",
+    policy: nn.Module,
+    data: AttentionData,
+    batch: AttentionBatch,
+    context: AttentionContext,
+    lesion: Tensor,
+    rule: str,
+    actions: Tensor,
+) -> pd.DataFrame:
+    outcomes = task.decode(policy, context, _as_rollouts(actions), batch)
+    grouped = task.replicate(batch, actions.shape[1])
+    parts = {name: part.mean(1).cpu().numpy() for name, part in reward_parts(grouped, outcomes).items()}
+    probs = outcomes.class_logits.sigmoid()
+    table = data.examples.table.iloc[batch.rows.cpu().numpy()]
+    frame = table[["core_id", "patient_id", "center", "label", "involvement", "grade_group"]].reset_index(drop=True)
+    return frame.assign(
+        rule=rule,
+        prob=probs[:, 0].cpu().numpy(),
+        heatmap_prob=outcomes.bag_probs[:, 0].cpu().numpy(),
+        prob_std=probs.std(1, correction=0).cpu().numpy(),
+        reward=_reward(task, batch, outcomes).mean(1).cpu().numpy(),
+        reward_class=parts["class"],
+        reward_heatmap=parts["heatmap"],
+        lesion_hit=lesion_share(actions, lesion) if actions.shape[2] else np.nan,
+        lesion_coverage=lesion_coverage(lesion, context.cells),
+    )
+
+
+def _reward(task: "AttentionTask", batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
+    """Return the weighted reward, float [P, E]."""
+    grouped = task.replicate(batch, outcomes.class_logits.shape[1])
+    parts = reward_parts(grouped, outcomes)
+    return task.rewards.class_weight * parts["class"] + task.rewards.heatmap_weight * parts["heatmap"]
+
+
+def _as_rollouts(actions: Tensor) -> Rollouts:
+    return Rollouts(
+        actions=actions,
+        logprobs=torch.zeros(actions.shape, device=actions.device),
+        is_valid=torch.ones_like(actions, dtype=torch.bool),
+    )

@@ -1,0 +1,67 @@
+"""Parameters of the attention model, its rewards and its supervised losses."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class ModelParams(BaseModel):
+    """Sizes and switches of the model (``attention.model``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    patch_size: int = Field(ge=2)
+    encoder_width: int = Field(ge=8)
+    encoder_layers: int = Field(ge=1)
+    encoder_heads: int = Field(ge=1)
+    encoder_window: int = Field(ge=0)
+    encoder: Literal["train", "frozen"]
+    feature_channels: int = Field(ge=8)
+    decoder_layers: int = Field(ge=1)
+    decoder_heads: int = Field(ge=1)
+    policy_channels: int = Field(ge=8, multiple_of=8)
+    texture_channels: int = Field(ge=1)
+    points: int = Field(ge=1)
+    class_decoder: Literal["glimpse", "global"]
+    glimpse_size: int = Field(ge=4)
+    glimpse_channels: int = Field(ge=4)
+    glimpse_pool: Literal["mean", "noisy_or", "logsumexp"]
+
+    @model_validator(mode="after")
+    def _check_divisibility(self) -> Self:
+        if self.encoder_width % self.encoder_heads:
+            raise ValueError(
+                f"encoder_width must be a multiple of encoder_heads, got {self.encoder_width} and {self.encoder_heads}; "
+                "change one of them"
+            )
+        if self.feature_channels % 8 or (self.feature_channels // 2) % self.decoder_heads:
+            raise ValueError(
+                "feature_channels must be a multiple of 8 and its half a multiple of decoder_heads, got "
+                f"{self.feature_channels} and {self.decoder_heads}; change one of them"
+            )
+        return self
+
+
+class RewardParams(BaseModel):
+    """Weights of the named reward parts (``attention.reward``); a part with weight 0 is measured but does not count."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    class_weight: float = Field(ge=0)
+    heatmap_weight: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _check_some_reward(self) -> Self:
+        if self.class_weight + self.heatmap_weight == 0:
+            raise ValueError("class_weight + heatmap_weight must be positive, got 0; give one part a weight")
+        return self
+
+
+class SupervisedParams(BaseModel):
+    """Weights of the supervised loss (``attention.supervised_loss``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    class_weight: float = Field(ge=0)
+    heatmap_weight: float = Field(ge=0)
+    involvement_clamp: float = Field(ge=0, lt=0.5)

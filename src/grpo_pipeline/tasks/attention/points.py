@@ -1,0 +1,56 @@
+"""Rules that place k points in an image: the policy's own and the baselines beside it. All return cell numbers."""
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from grpo_pipeline.core.sampling import gumbel_top_k
+from grpo_pipeline.tasks.attention.sam import cell_centres
+
+RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
+
+
+def nearest_cells(targets: Tensor, cells: Tensor, grid: int, k: int) -> Tensor:
+    """Return the k allowed cells nearest to a target point of each image.
+
+    Args:
+        targets: [P, 2], (x, y) in [0, 1].
+        cells: bool [P, V], True where allowed; at least k per row.
+        grid: side of the cell grid.
+        k: number of points.
+
+    Returns:
+        int64 [P, 1, k], nearest first.
+    """
+    centres = cell_centres(torch.arange(grid * grid, device=cells.device), grid)
+    distance = (centres[None] - targets[:, None]).square().sum(-1).masked_fill(~cells, torch.inf)
+    return distance.topk(k, largest=False).indices[:, None]
+
+
+def region_centroids(cells: Tensor, grid: int) -> Tensor:
+    """Return the mean (x, y) of the allowed cells, [P, 2]."""
+    centres = cell_centres(torch.arange(grid * grid, device=cells.device), grid)
+    weight = cells.float()
+    return (weight @ centres) / weight.sum(1, keepdim=True)
+
+
+def oracle_cells(lesion_cells: Tensor, cells: Tensor, k: int, *, sets: int, generator: Generator) -> Tensor:
+    """Draw k points inside the lesion, then (or without a lesion) uniformly in the region; int64 [P, sets, k]."""
+    # A preference of 50 nats: lesion cells always win, and the rest of the region is uniform.
+    logits = 50.0 * (lesion_cells & cells).float()
+    return gumbel_top_k(logits, k, sets, generator=generator, is_allowed=cells)
+
+
+def lesion_share(actions: Tensor, lesion_cells: Tensor) -> np.ndarray:
+    """Return the share of points whose cell centre lies in the lesion, [P, E, k] -> float64 [P]; NaN without a lesion."""
+    hits = torch.gather(lesion_cells[:, None].expand(-1, actions.shape[1], -1), 2, actions).double()
+    return _known(hits.mean((1, 2)), lesion_cells)
+
+
+def lesion_coverage(lesion_cells: Tensor, cells: Tensor) -> np.ndarray:
+    """Return the share of allowed cells inside the lesion, float64 [P]: what uniform points hit on average."""
+    return _known((lesion_cells & cells).double().sum(1) / cells.double().sum(1), lesion_cells)
+
+
+def _known(values: Tensor, lesion_cells: Tensor) -> np.ndarray:
+    return torch.where(lesion_cells.any(1), values, torch.nan).cpu().numpy()

@@ -1,0 +1,39 @@
+"""The attention policy: which cells of the feature grid to look at, and how good this image is expected to be.
+
+Two heads on one trunk: an attention map (logits over the V = h*w cells) and a scalar value. The map's last layer starts at
+zero, so that an untrained policy is exactly uniform over the region. The trunk reads the encoder's features and, beside
+them, the texture of each cell.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.tasks.attention.texture import FilterBank
+
+
+class PolicyNetwork(nn.Module):
+    """Map features [P, C, h, w] and images [P, 1, S, S] to attention logits [P, V] and values [P]."""
+
+    def __init__(self, feature_channels: int, hidden_channels: int, texture_channels: int) -> None:
+        super().__init__()
+        self.texture = FilterBank(texture_channels)
+        self.trunk = nn.Sequential(
+            _conv_block(feature_channels + texture_channels + 1, hidden_channels),
+            _conv_block(hidden_channels, hidden_channels),
+        )
+        self.attention = nn.Conv2d(hidden_channels, 1, kernel_size=1)
+        nn.init.zeros_(self.attention.weight)
+        nn.init.zeros_(self.attention.bias)
+        self.value = nn.Linear(hidden_channels, 1)
+
+    def forward(self, features: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (logits [P, V], values [P])."""
+        texture = self.texture.describe_cells(images, features.shape[-1])
+        trunk = self.trunk(torch.cat([features, texture], dim=1))
+        values = self.value(trunk.mean(dim=(2, 3))).squeeze(-1)
+        return self.attention(trunk).flatten(1), values
+
+
+def _conv_block(inputs: int, outputs: int) -> nn.Module:
+    # GroupNorm, not BatchNorm: the same numbers in rollout and update, in train and eval mode (ratio 1 at the first update).
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU())

@@ -1,0 +1,144 @@
+"""SAM, seen from a policy: encode once per image, decode any number of point sets per image.
+
+This file owns the coordinate frame. Points are (x, y) in [0, 1] of the square model image, x to the right, y downwards;
+cell v = i * w + j of the h x w feature grid has its centre at ((j + 0.5) / w, (i + 0.5) / h). SAM's random Fourier
+encoding sees exactly these numbers, for points and for the dense grid alike, so a point in the centre of a cell has the
+encoding of that cell (test: ``test_point_lights_its_cell``).
+
+Architecture: Kirillov et al. 2023, "Segment Anything" (arXiv 2304.02643); layers from ``transformers``. How this differs:
+images have one grey channel, and the mask decoder also returns its output token for the class decoder.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import SamConfig, SamMaskDecoderConfig, SamModel, SamPromptEncoderConfig, SamVisionConfig
+
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What the mask decoder makes of N = P*G point sets: mask_logits [P, G, 4h, 4w] and token [P, G, C]."""
+
+    mask_logits: Tensor
+    token: Tensor
+
+
+class Sam(nn.Module):
+    """SAM's three boxes (image encoder, prompt encoder, mask decoder) with a group axis in the decoder."""
+
+    def __init__(self, params: ModelParams, image_size: int) -> None:
+        """Build a randomly initialised SAM for square grey images.
+
+        Args:
+            params: sizes of the model.
+            image_size: side S of the image in pixels, a multiple of ``params.patch_size``.
+
+        Raises:
+            ValueError: if ``image_size`` is not a multiple of the patch size.
+        """
+        super().__init__()
+        if image_size % params.patch_size:
+            raise ValueError(
+                f"the image size must be a multiple of attention.model.patch_size = {params.patch_size}, got {image_size}; "
+                "change attention.data.image_size or the patch size"
+            )
+        self.net = SamModel(_sam_config(params, image_size))
+        # SAM's box, mask and IoU branches are never used here: frozen, so that no optimiser or norm counts them.
+        for module in (self.net.prompt_encoder.mask_embed, self.net.mask_decoder.iou_prediction_head):
+            module.requires_grad_(False)
+        self.grid = image_size // params.patch_size
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Encode images [P, 1, S, S] into features [P, C, h, w]; the costly part, once per image."""
+        return self.net.vision_encoder(images).last_hidden_state
+
+    def dense_encoding(self) -> Tensor:
+        """Return the positional encoding of every cell, [1, C, h, w]."""
+        centres = (torch.arange(self.grid, device=self._basis.device, dtype=self._basis.dtype) + 0.5) / self.grid
+        y, x = torch.meshgrid(centres, centres, indexing="ij")
+        return self._fourier(torch.stack([x, y], dim=-1)).permute(2, 0, 1)[None]
+
+    def encode_points(self, points: Tensor) -> Tensor:
+        """Embed foreground points [..., k, 2] as tokens [..., k + 1, C]; the last token is SAM's "not a point"."""
+        prompt = self.net.prompt_encoder
+        tokens = self._fourier(points) + prompt.point_embed[1].weight[0]
+        padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
+        return torch.cat([tokens, padding], dim=-2)
+
+    def decode(self, features: Tensor, points: Tensor) -> Decoded:
+        """Decode G point sets per image with one call and no copy of the image features per sample before attention.
+
+        Args:
+            features: [P, C, h, w], as returned by :meth:`encode`.
+            points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
+
+        Returns:
+            Mask logits of SAM's single-mask output and its token.
+        """
+        decoder = self.net.mask_decoder
+        n_prompts, group_size = points.shape[:2]
+        outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
+        tokens = torch.cat([outputs.expand(n_prompts, group_size, -1, -1), self.encode_points(points)], dim=2)
+        image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
+        positions = self.dense_encoding().expand_as(image)
+        tokens, keys = decoder.transformer(
+            point_embeddings=tokens,
+            image_embeddings=image.repeat_interleave(group_size, 0),
+            image_positional_embeddings=positions.repeat_interleave(group_size, 0),
+            attention_similarity=None,
+        )
+        keys = keys.transpose(2, 3).reshape(n_prompts * group_size, -1, self.grid, self.grid)
+        token = tokens[:, :, 1]
+        return Decoded(self._mask_logits(keys, token), token)
+
+    def _mask_logits(self, keys: Tensor, token: Tensor) -> Tensor:
+        decoder = self.net.mask_decoder
+        upscaled = decoder.activation(decoder.upscale_layer_norm(decoder.upscale_conv1(keys)))
+        upscaled = decoder.activation(decoder.upscale_conv2(upscaled))
+        weights = decoder.output_hypernetworks_mlps[0](token)
+        upscaled = upscaled.reshape(*token.shape[:2], *upscaled.shape[1:])
+        return torch.einsum("pgc,pgchw->pghw", weights, upscaled)
+
+    @property
+    def _basis(self) -> Tensor:
+        return self.net.shared_image_embedding.positional_embedding
+
+    def _fourier(self, points: Tensor) -> Tensor:
+        angles = 2 * torch.pi * ((2 * points - 1) @ self._basis)
+        return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+def cell_centres(cells: Tensor, grid: int) -> Tensor:
+    """Return the (x, y) in [0, 1] of cell numbers v = i * grid + j; [...] int64 -> [..., 2] float32."""
+    row, column = cells // grid, cells % grid
+    return (torch.stack([column, row], dim=-1).to(torch.float32) + 0.5) / grid
+
+
+def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
+    vision = SamVisionConfig(
+        hidden_size=params.encoder_width,
+        output_channels=params.feature_channels,
+        num_hidden_layers=params.encoder_layers,
+        num_attention_heads=params.encoder_heads,
+        num_channels=1,
+        image_size=image_size,
+        patch_size=params.patch_size,
+        window_size=params.encoder_window,
+        global_attn_indexes=[params.encoder_layers - 1],
+        mlp_dim=2 * params.encoder_width,
+        num_pos_feats=params.feature_channels // 2,
+    )
+    prompt = SamPromptEncoderConfig(
+        hidden_size=params.feature_channels, image_size=image_size, patch_size=params.patch_size, mask_input_channels=4
+    )
+    decoder = SamMaskDecoderConfig(
+        hidden_size=params.feature_channels,
+        mlp_dim=2 * params.feature_channels,
+        num_hidden_layers=params.decoder_layers,
+        num_attention_heads=params.decoder_heads,
+        iou_head_hidden_dim=params.feature_channels,
+    )
+    return SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder)

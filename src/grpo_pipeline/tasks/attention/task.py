@@ -1,0 +1,160 @@
+"""The attention task: a policy chooses k points in an ultrasound image; decoders turn them into a verdict and a heatmap."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Generator, Tensor, nn
+
+from grpo_pipeline.core.groups import replicate
+from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, log_policy, plackett_luce_logprobs
+from grpo_pipeline.core.types import Rollouts, Scores
+from grpo_pipeline.tasks.attention import evaluation
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
+from grpo_pipeline.tasks.attention.model import AttentionModel
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
+from grpo_pipeline.tasks.attention.sam import cell_centres
+from grpo_pipeline.tasks.protocol import Proposal
+
+
+@dataclass(frozen=True)
+class AttentionTask:
+    """Implements :class:`grpo_pipeline.tasks.protocol.Task` for point prompts (L = k points, V = cells of the grid)."""
+
+    model: ModelParams
+    rewards: RewardParams
+    supervised: SupervisedParams
+    image_size: int
+    device: torch.device
+    name: str = "attention"
+
+    @property
+    def grid(self) -> int:
+        """Side of the cell grid."""
+        return self.image_size // self.model.patch_size
+
+    def build_policy(self, seed: int) -> AttentionModel:
+        """Return a freshly initialised model; leaves the global random state as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return AttentionModel(self.model, self.image_size).to(self.device)
+
+    def parameter_groups(self, policy: nn.Module) -> dict[str, list[nn.Parameter]]:
+        """Return the trainable parameters of each component."""
+        components = {
+            "encoder": [policy.sam.net.vision_encoder],
+            "policy_head": [policy.policy.texture, policy.policy.trunk, policy.policy.attention],
+            "value_head": [policy.policy.value],
+            "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
+            "class_decoder": [policy.class_decoder],
+        }
+        groups = {name: [p for m in modules for p in m.parameters() if p.requires_grad] for name, modules in components.items()}
+        return {name: parameters for name, parameters in groups.items() if parameters}
+
+    def rows(self, data: AttentionData, split: str) -> np.ndarray:
+        """Return the row numbers of a split."""
+        return data.examples.rows(split)
+
+    def make_batch(self, data: AttentionData, rows: np.ndarray) -> AttentionBatch:
+        """Return the batch of these rows on the task's device."""
+        return make_batch(data, rows, grid=self.grid, device=self.device)
+
+    def replicate(self, batch: AttentionBatch, group_size: int) -> AttentionBatch:
+        """Return the batch with label and involvement as [P, G] views."""
+        return replace(batch, label=replicate(batch.label, group_size), involvement=replicate(batch.involvement, group_size))
+
+    def encode(self, policy: nn.Module, batch: AttentionBatch) -> AttentionContext:
+        """Run SAM's image encoder once per core, or take the stored features of a frozen one."""
+        features = policy.sam.encode(batch.images) if batch.features is None else batch.features
+        return AttentionContext(features=features, images=batch.images, cells=batch.cells)
+
+    def detach(self, context: AttentionContext) -> AttentionContext:
+        """Return the context with features cut off from the encoder."""
+        return replace(context, features=context.features.detach())
+
+    @torch.no_grad()
+    def sample(
+        self,
+        policy: nn.Module,
+        context: AttentionContext,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: Proposal,
+        generator: Generator,
+    ) -> Rollouts:
+        """Draw G sets of k points without replacement; ``uniform`` ignores the policy's map."""
+        logits, _ = policy.policy(context.features, context.images)
+        if proposal == "uniform":
+            logits = torch.zeros_like(logits)
+        actions = gumbel_top_k(
+            logits, self.model.points, group_size, generator=generator, temperature=temperature, is_allowed=context.cells
+        )
+        logprobs = plackett_luce_logprobs(logits, actions, temperature=temperature, is_allowed=context.cells)
+        return Rollouts(actions=actions, logprobs=logprobs, is_valid=torch.ones_like(actions, dtype=torch.bool))
+
+    def decode(self, policy: nn.Module, context: AttentionContext, rollouts: Rollouts, batch: AttentionBatch) -> Outcomes:
+        """Decode the sampled points with the image features shared by the group."""
+        points = cell_centres(rollouts.actions, self.grid)
+        return policy.decode(context.features, context.images, points, batch.bag)
+
+    def reward(self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return the reward parts ``class`` and ``heatmap`` and their weights."""
+        weights = {"class": self.rewards.class_weight, "heatmap": self.rewards.heatmap_weight}
+        return reward_parts(batch, outcomes), weights
+
+    def score(self, policy: nn.Module, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
+        """Score exactly these points: ordered Plackett-Luce log-probabilities; entropy and map of the first draw."""
+        logits, values = policy.policy(context.features, context.images)
+        return Scores(
+            logprobs=plackett_luce_logprobs(logits, rollouts.actions, temperature=temperature, is_allowed=context.cells),
+            entropy=categorical_entropy(logits, context.cells, temperature=temperature),
+            log_probs_full=log_policy(logits, context.cells, temperature=temperature),
+            values=values,
+        )
+
+    def supervised_loss(self, policy: nn.Module, context: AttentionContext, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
+        """Return the class and involvement loss over all samples of the group."""
+        return supervised_loss(batch, outcomes, self.supervised)
+
+    def tabulate(self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts) -> pd.DataFrame:
+        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]."""
+        n_prompts, group_size, k = rollouts.actions.shape
+        points = cell_centres(rollouts.actions, self.grid).flatten(0, 1).cpu().numpy().round(3)
+        rows = batch.rows.cpu().numpy().repeat(group_size)
+        table = data.examples.table.iloc[rows]
+        frame = pd.DataFrame({"core_id": table["core_id"].to_numpy(), "sample": np.tile(np.arange(group_size), n_prompts)})
+        frame["label"] = table["label"].to_numpy()
+        for point in range(k):
+            frame[f"x{point}"], frame[f"y{point}"] = points[:, point, 0], points[:, point, 1]
+        return frame
+
+    def evaluate(self, policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Return one row per core and point rule."""
+        return evaluation.evaluate(self, policy, data, rows, seed=seed, sets=sets)
+
+    def validate(self, policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+        """Return held-out reward, its gain over uniform points, and the share of points in lesions."""
+        return evaluation.validate(self, policy, data, rows, seed=seed, sets=sets)
+
+    def showcase(self, policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+        """Return images, masks, heatmaps, attention maps and points of these cores."""
+        return evaluation.showcase(self, policy, data, rows, seed=seed)
+
+    def describe(self, policy: nn.Module) -> dict[str, Any]:
+        """Return the model's parameters and image size."""
+        return {"task": self.name, "image_size": self.image_size, "model": self.model.model_dump()}
+
+    def fingerprint(self, data: AttentionData) -> dict[str, Any]:
+        """Return model, rewards, losses and the digest of the examples."""
+        sections = {"model": self.model, "rewards": self.rewards, "supervised_loss": self.supervised}
+        digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
+        return {name: section.model_dump() for name, section in sections.items()} | {
+            "examples": data.examples.digest,
+            "split": digest,
+        }

@@ -1,0 +1,96 @@
+"""What a task must offer, so that one loop, one evaluation and one report serve all tasks.
+
+Axes: P prompts, G samples per prompt, L decisions, V choices. ``Batch``, ``Context`` and ``Outcomes`` are the task's own
+frozen dataclasses; the loop passes them on and never looks inside.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pandas as pd
+from torch import Generator, Tensor, nn
+
+from grpo_pipeline.core.types import Rollouts, Scores
+
+Proposal = Literal["policy", "uniform"]
+
+
+class Task(Protocol):
+    """One task: its model, its samples, its rewards. Methods without "no grad" keep the graph."""
+
+    name: str
+
+    def build_policy(self, seed: int) -> nn.Module:
+        """Return a freshly initialised policy; the same seed gives the same weights."""
+        ...
+
+    def parameter_groups(self, policy: nn.Module) -> dict[str, list[nn.Parameter]]:
+        """Return every trainable parameter exactly once, by component; the keys name learning rates and gradient norms."""
+        ...
+
+    def rows(self, data: Any, split: str) -> np.ndarray:
+        """Return the row numbers of a split, int64 [n]."""
+        ...
+
+    def make_batch(self, data: Any, rows: np.ndarray) -> Any:
+        """Return the batch of these rows on the task's device; holds nothing that only evaluation may see."""
+        ...
+
+    def replicate(self, batch: Any, group_size: int) -> Any:
+        """Return the batch with its targets as [P, G, ...] views; what the encoder reads stays per prompt."""
+        ...
+
+    def encode(self, policy: nn.Module, batch: Any) -> Any:
+        """Run the costly part, once per prompt, never per sample."""
+        ...
+
+    def detach(self, context: Any) -> Any:
+        """Return the context cut off from the graph: what later update epochs reuse."""
+        ...
+
+    def sample(
+        self, policy: nn.Module, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
+    ) -> Rollouts:
+        """Draw G samples per prompt and keep their log-probabilities (no grad)."""
+        ...
+
+    def decode(self, policy: nn.Module, context: Any, rollouts: Rollouts, batch: Any) -> Any:
+        """Return what the samples lead to: the supervised loss and the rewards both read it, so it is computed once."""
+        ...
+
+    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return the named reward parts, each [P, G] and detached, and their weights."""
+        ...
+
+    def score(self, policy: nn.Module, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
+        """Return log-probabilities of exactly these actions, the analytic entropy, the distribution and the values."""
+        ...
+
+    def supervised_loss(self, policy: nn.Module, context: Any, batch: Any, outcomes: Any) -> Tensor:
+        """Return the supervised loss, a scalar."""
+        ...
+
+    def tabulate(self, data: Any, batch: Any, rollouts: Rollouts) -> pd.DataFrame:
+        """Return one row per sample (row n = p*G + g) that tells a person what was sampled."""
+        ...
+
+    def evaluate(self, policy: nn.Module, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Return one row per example and rule; metrics and intervals are computed from rows."""
+        ...
+
+    def validate(self, policy: nn.Module, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+        """Return a few cheap numbers on held-out rows to watch while training."""
+        ...
+
+    def showcase(self, policy: nn.Module, data: Any, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+        """Return arrays of a few examples for the report."""
+        ...
+
+    def describe(self, policy: nn.Module) -> dict[str, Any]:
+        """Return what is needed to build this policy again, as JSON-able values."""
+        ...
+
+    def fingerprint(self, data: Any) -> dict[str, Any]:
+        """Return what a checkpoint must agree on to go on with: model, objective and data, as JSON-able values."""
+        ...
