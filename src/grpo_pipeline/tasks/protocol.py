@@ -67,6 +67,14 @@ class Task(Protocol):
         """Return log-probabilities of exactly these actions, the analytic entropy, the distribution and the values."""
         ...
 
+    def with_reference(self, data: Any, reference: nn.Module) -> Any:
+        """Return the data with what can be computed once about a frozen reference, or unchanged."""
+        ...
+
+    def score_reference(self, reference: nn.Module, batch: Any, rollouts: Rollouts, *, temperature: float) -> Tensor | None:
+        """Return the reference policy's log-probabilities over choices, [P, V] (no grad)."""
+        ...
+
     def supervised_loss(self, policy: nn.Module, context: Any, batch: Any, outcomes: Any) -> Tensor:
         """Return the supervised loss, a scalar."""
         ...

@@ -73,10 +73,7 @@ def score_reference(
     """Return the reference policy's distribution over choices; empty when the arm pays no KL."""
     if algorithm.kl_weight == 0 or state.reference is None:
         return ReferenceScores(None)
-    with torch.no_grad():
-        context = task.encode(state.reference, replicated)
-        scores = task.score(state.reference, context, rollouts, temperature=temperature)
-    return ReferenceScores(scores.log_probs_full)
+    return ReferenceScores(task.score_reference(state.reference, replicated, rollouts, temperature=temperature))
 
 
 def collect_experience(

@@ -93,6 +93,8 @@ def train(
     del probe_table
     digest = run_digest(algorithm, training, task, data, seed=state.generator_seed)
     state = _resumed(state, resume_from, resume=resume, digest=digest)
+    if state.reference is not None:
+        data = task.with_reference(data, state.reference)
     fold, rows = Fold(task, algorithm, training), task.rows(data, "train")
     per_epoch = steps_per_epoch(len(rows), training.batch_size)
     pending: list[Row] = []

@@ -12,10 +12,17 @@ from grpo_pipeline.tasks.attention.examples import Examples
 
 @dataclass(frozen=True)
 class AttentionData:
-    """The data of a run: examples and, with a frozen encoder, their features float32 [n, C, h, w] (else None)."""
+    """The data of a run.
+
+    Attributes:
+        examples: tables and images.
+        features: of a frozen encoder, float32 [n, C, h, w], or None.
+        reference_logits: of a frozen reference policy, float32 [n, V], or None; computed once, since neither changes.
+    """
 
     examples: Examples
     features: np.ndarray | None
+    reference_logits: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class AttentionBatch:
         label: [P] or [P, G], 1.0 for cancer.
         involvement: [P] or [P, G] in [0, 1]; the label where no involvement is known.
         features: [P, C, h, w] of a frozen encoder, or None.
+        reference_logits: [P, V] of the reference policy where they are known, or None.
     """
 
     rows: Tensor
@@ -39,13 +47,15 @@ class AttentionBatch:
     label: Tensor
     involvement: Tensor
     features: Tensor | None
+    reference_logits: Tensor | None
 
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """One encoding per core, shared by its G samples: features [P, C, h, w], images and cells of the batch."""
+    """One encoding per core, shared by its G samples: features [P, C, h, w], texture [P, T, h, w], images and cells."""
 
     features: Tensor
+    texture: Tensor
     images: Tensor
     cells: Tensor
 
@@ -77,6 +87,7 @@ def make_batch(data: AttentionData, rows: np.ndarray, *, grid: int, device: torc
         label=label,
         involvement=torch.where(involvement.isnan(), label, involvement),
         features=None if data.features is None else _tensor(data.features, rows, device),
+        reference_logits=None if data.reference_logits is None else _tensor(data.reference_logits, rows, device),
     )
 
 

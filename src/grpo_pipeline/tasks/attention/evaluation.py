@@ -122,7 +122,7 @@ def _points(
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses; the order of the draws is part of the seed's meaning."""
     k, cells = task.model.points, context.cells
-    logits, _ = policy.policy(context.features, context.images)
+    logits, _ = policy.policy(context.features, context.texture)
     uniform = gumbel_top_k(torch.zeros_like(logits), k, sets, generator=generator, is_allowed=cells)
     oracle = oracle_cells(lesion, cells, k, sets=sets, generator=generator)
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)

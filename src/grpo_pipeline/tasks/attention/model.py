@@ -7,6 +7,7 @@ from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder, GlobalDecoder
 from grpo_pipeline.tasks.attention.model_params import ModelParams
 from grpo_pipeline.tasks.attention.policy import PolicyNetwork
 from grpo_pipeline.tasks.attention.sam import Sam
+from grpo_pipeline.tasks.attention.texture import FilterBank
 
 
 class AttentionModel(nn.Module):
@@ -15,7 +16,8 @@ class AttentionModel(nn.Module):
     def __init__(self, params: ModelParams, image_size: int) -> None:
         super().__init__()
         self.sam = Sam(params, image_size)
-        self.policy = PolicyNetwork(params.feature_channels, params.policy_channels, params.texture_channels)
+        self.texture = FilterBank(params.texture_channels)
+        self.policy = PolicyNetwork(params.feature_channels, params.policy_channels, params.texture_channels + 1)
         self.class_decoder = GlimpseDecoder(params) if params.class_decoder == "glimpse" else GlobalDecoder(params)
         if params.encoder == "frozen":
             self.sam.net.vision_encoder.requires_grad_(False)

@@ -8,17 +8,14 @@ them, the texture of each cell.
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.tasks.attention.texture import FilterBank
-
 
 class PolicyNetwork(nn.Module):
-    """Map features [P, C, h, w] and images [P, 1, S, S] to attention logits [P, V] and values [P]."""
+    """Map features [P, C, h, w] and texture [P, T, h, w] to attention logits [P, V] and values [P]."""
 
     def __init__(self, feature_channels: int, hidden_channels: int, texture_channels: int) -> None:
         super().__init__()
-        self.texture = FilterBank(texture_channels)
         self.trunk = nn.Sequential(
-            _conv_block(feature_channels + texture_channels + 1, hidden_channels),
+            _conv_block(feature_channels + texture_channels, hidden_channels),
             _conv_block(hidden_channels, hidden_channels),
         )
         self.attention = nn.Conv2d(hidden_channels, 1, kernel_size=1)
@@ -26,9 +23,8 @@ class PolicyNetwork(nn.Module):
         nn.init.zeros_(self.attention.bias)
         self.value = nn.Linear(hidden_channels, 1)
 
-    def forward(self, features: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, features: Tensor, texture: Tensor) -> tuple[Tensor, Tensor]:
         """Return (logits [P, V], values [P])."""
-        texture = self.texture.describe_cells(images, features.shape[-1])
         trunk = self.trunk(torch.cat([features, texture], dim=1))
         values = self.value(trunk.mean(dim=(2, 3))).squeeze(-1)
         return self.attention(trunk).flatten(1), values

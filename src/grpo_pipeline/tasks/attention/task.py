@@ -21,6 +21,8 @@ from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_lo
 from grpo_pipeline.tasks.attention.sam import cell_centres
 from grpo_pipeline.tasks.protocol import Proposal
 
+REFERENCE_BATCH = 64
+
 
 @dataclass(frozen=True)
 class AttentionTask:
@@ -48,7 +50,7 @@ class AttentionTask:
         """Return the trainable parameters of each component."""
         components = {
             "encoder": [policy.sam.net.vision_encoder],
-            "policy_head": [policy.policy.texture, policy.policy.trunk, policy.policy.attention],
+            "policy_head": [policy.texture, policy.policy.trunk, policy.policy.attention],
             "value_head": [policy.policy.value],
             "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
             "class_decoder": [policy.class_decoder],
@@ -69,13 +71,14 @@ class AttentionTask:
         return replace(batch, label=replicate(batch.label, group_size), involvement=replicate(batch.involvement, group_size))
 
     def encode(self, policy: nn.Module, batch: AttentionBatch) -> AttentionContext:
-        """Run SAM's image encoder once per core, or take the stored features of a frozen one."""
+        """Run SAM's image encoder (or take a frozen one's stored features) and the filter bank, once per core."""
         features = policy.sam.encode(batch.images) if batch.features is None else batch.features
-        return AttentionContext(features=features, images=batch.images, cells=batch.cells)
+        texture = policy.texture.describe_cells(batch.images, self.grid)
+        return AttentionContext(features=features, texture=texture, images=batch.images, cells=batch.cells)
 
     def detach(self, context: AttentionContext) -> AttentionContext:
         """Return the context with features cut off from the encoder."""
-        return replace(context, features=context.features.detach())
+        return replace(context, features=context.features.detach(), texture=context.texture.detach())
 
     @torch.no_grad()
     def sample(
@@ -89,7 +92,7 @@ class AttentionTask:
         generator: Generator,
     ) -> Rollouts:
         """Draw G sets of k points without replacement; ``uniform`` ignores the policy's map."""
-        logits, _ = policy.policy(context.features, context.images)
+        logits, _ = policy.policy(context.features, context.texture)
         if proposal == "uniform":
             logits = torch.zeros_like(logits)
         actions = gumbel_top_k(
@@ -110,13 +113,32 @@ class AttentionTask:
 
     def score(self, policy: nn.Module, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Score exactly these points: ordered Plackett-Luce log-probabilities; entropy and map of the first draw."""
-        logits, values = policy.policy(context.features, context.images)
+        logits, values = policy.policy(context.features, context.texture)
         return Scores(
             logprobs=plackett_luce_logprobs(logits, rollouts.actions, temperature=temperature, is_allowed=context.cells),
             entropy=categorical_entropy(logits, context.cells, temperature=temperature),
             log_probs_full=log_policy(logits, context.cells, temperature=temperature),
             values=values,
         )
+
+    def with_reference(self, data: AttentionData, reference: nn.Module) -> AttentionData:
+        """Return the data with the reference policy's logits of every core: neither of the two changes in a run."""
+        rows = np.arange(len(data.examples.table))
+        logits = []
+        with torch.no_grad():
+            for start in range(0, len(rows), REFERENCE_BATCH):
+                context = self.encode(reference, self.make_batch(data, rows[start : start + REFERENCE_BATCH]))
+                logits.append(reference.policy(context.features, context.texture)[0].cpu().numpy())
+        return replace(data, reference_logits=np.concatenate(logits))
+
+    @torch.no_grad()
+    def score_reference(self, reference: nn.Module, batch: AttentionBatch, rollouts: Rollouts, *, temperature: float) -> Tensor:
+        """Return the reference policy's map [P, V] from its stored logits, or by running it."""
+        logits = batch.reference_logits
+        if logits is None:
+            context = self.encode(reference, batch)
+            logits = reference.policy(context.features, context.texture)[0]
+        return log_policy(logits, batch.cells, temperature=temperature)
 
     def supervised_loss(self, policy: nn.Module, context: AttentionContext, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
         """Return the class and involvement loss over all samples of the group."""
