@@ -37,7 +37,7 @@ class FeaturesDataset(AbstractDataset[FeatureSet, FeatureSet]):
         try:
             with safe_open(self._filepath, framework="numpy") as file:
                 key = (file.metadata() or {}).get("key", "")
-                return FeatureSet(key=key, values=file.get_tensor("features") if "features" in file.keys() else None)
+                return FeatureSet(key=key, values=file.get_tensor("features") if "features" in set(file.keys()) else None)
         except SafetensorError as error:
             raise DatasetError(f"features {self._filepath} must be a safetensors file, got: {error}; remove it") from error
 

@@ -25,7 +25,7 @@ class Task(Protocol):
         """Return a freshly initialised policy; the same seed gives the same weights."""
         ...
 
-    def parameter_groups(self, policy: nn.Module) -> dict[str, list[nn.Parameter]]:
+    def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
         """Return every trainable parameter exactly once, by component; the keys name learning rates and gradient norms."""
         ...
 
@@ -41,7 +41,7 @@ class Task(Protocol):
         """Return the batch with its targets as [P, G, ...] views; what the encoder reads stays per prompt."""
         ...
 
-    def encode(self, policy: nn.Module, batch: Any) -> Any:
+    def encode(self, policy: Any, batch: Any) -> Any:
         """Run the costly part, once per prompt, never per sample."""
         ...
 
@@ -50,12 +50,12 @@ class Task(Protocol):
         ...
 
     def sample(
-        self, policy: nn.Module, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
+        self, policy: Any, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
     ) -> Rollouts:
         """Draw G samples per prompt and keep their log-probabilities (no grad)."""
         ...
 
-    def decode(self, policy: nn.Module, context: Any, rollouts: Rollouts, batch: Any) -> Any:
+    def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
         """Return what the samples lead to: the supervised loss and the rewards both read it, so it is computed once."""
         ...
 
@@ -63,19 +63,19 @@ class Task(Protocol):
         """Return the named reward parts, each [P, G] and detached, and their weights."""
         ...
 
-    def score(self, policy: nn.Module, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
+    def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Return log-probabilities of exactly these actions, the analytic entropy, the distribution and the values."""
         ...
 
-    def with_reference(self, data: Any, reference: nn.Module) -> Any:
+    def with_reference(self, data: Any, reference: Any) -> Any:
         """Return the data with what can be computed once about a frozen reference, or unchanged."""
         ...
 
-    def score_reference(self, reference: nn.Module, batch: Any, rollouts: Rollouts, *, temperature: float) -> Tensor | None:
+    def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> Tensor | None:
         """Return the reference policy's log-probabilities over choices, [P, V] (no grad)."""
         ...
 
-    def supervised_loss(self, policy: nn.Module, context: Any, batch: Any, outcomes: Any) -> Tensor:
+    def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any) -> Tensor:
         """Return the supervised loss, a scalar."""
         ...
 
@@ -83,19 +83,19 @@ class Task(Protocol):
         """Return one row per sample (row n = p*G + g) that tells a person what was sampled."""
         ...
 
-    def evaluate(self, policy: nn.Module, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
         """Return one row per example and rule; metrics and intervals are computed from rows."""
         ...
 
-    def validate(self, policy: nn.Module, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+    def validate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
         """Return a few cheap numbers on held-out rows to watch while training."""
         ...
 
-    def showcase(self, policy: nn.Module, data: Any, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+    def showcase(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return arrays of a few examples for the report."""
         ...
 
-    def describe(self, policy: nn.Module) -> dict[str, Any]:
+    def describe(self, policy: Any) -> dict[str, Any]:
         """Return what is needed to build this policy again, as JSON-able values."""
         ...
 

@@ -191,7 +191,8 @@ def apply_update(
         state, losses.total, max_grad_norm=params.max_grad_norm, clip=params.clip, learning_rate_scale=scale
     )
     metrics |= {f"{name}/loss": term.detach() for name, term in losses.terms.items() if name not in ("entropy", "kl")}
-    metrics |= _policy_state(losses.terms) | norms
+    metrics |= _policy_state(losses.terms)
+    metrics |= norms
     if update_epoch == 0:
         metrics |= _reward_metrics(experience)
     return state, metrics

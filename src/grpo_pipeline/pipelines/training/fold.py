@@ -32,7 +32,7 @@ class Fold:
     """The loop body with its constant inputs bound; call it once per batch."""
 
     def __init__(self, task: Task, algorithm: AlgorithmParams, training: TrainingParams) -> None:
-        self._constants = {"task": task, ALGORITHM: algorithm, TRAINING: training}
+        self._constants: dict[str, Any] = {"task": task, ALGORITHM: algorithm, TRAINING: training}
         self._collect = create_collect_pipeline().nodes
         self._update = create_update_pipeline().nodes
         self._epochs = algorithm.update_epochs
@@ -40,7 +40,7 @@ class Fold:
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
         start = time.perf_counter()
-        values = self._constants | {"state": state, "batch": batch}
+        values: dict[str, Any] = self._constants | {"state": state, "batch": batch}
         _run(self._collect, values)
         measured = []
         for update_epoch in range(self._epochs):

@@ -53,7 +53,8 @@ class GlobalDecoder(nn.Module):
 
     def forward(self, token: Tensor) -> Tensor:
         """Return cancer logits [P, G]."""
-        return self.net(token).squeeze(-1)
+        logits: Tensor = self.net(token)
+        return logits.squeeze(-1)
 
 
 def crop_patches(images: Tensor, points: Tensor, size: int) -> Tensor:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
-from grpo_pipeline.core.sampling import gumbel_top_k
+from grpo_pipeline.core.sampling import gumbel_top_k, log_policy
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, region_cells
+from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.objectives import reward_parts
 from grpo_pipeline.tasks.attention.points import (
     RULES,
@@ -35,7 +36,7 @@ FIXED_TARGET = (0.5, 0.5)
 
 @torch.no_grad()
 def evaluate(
-    task: "AttentionTask", policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
 ) -> pd.DataFrame:
     """Return one row per core and rule (columns: docs/architecture.md, prediction rows).
 
@@ -59,7 +60,7 @@ def evaluate(
 
 @torch.no_grad()
 def validate(
-    task: "AttentionTask", policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
 ) -> dict[str, float]:
     """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores."""
     totals: dict[str, list[np.ndarray]] = {"reward/mean": [], "reward/gain_over_uniform": [], "lesion_hit": [], "uniform_hit": []}
@@ -80,7 +81,7 @@ def validate(
 
 @torch.no_grad()
 def showcase(
-    task: "AttentionTask", policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int
+    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
 ) -> dict[str, np.ndarray]:
     """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points."""
     batch = task.make_batch(data, rows)
@@ -90,7 +91,8 @@ def showcase(
         generator = Generator(device=task.device).manual_seed(seed)
         points[proposal] = task.sample(policy, context, 1, temperature=1.0, proposal=proposal, generator=generator)
     outcomes = task.decode(policy, context, points["policy"], batch)
-    scores = task.score(policy, context, points["policy"], temperature=1.0)
+    logits, _ = policy.policy(context.features, context.texture)
+    attention = log_policy(logits, context.cells).exp()
     examples = data.examples
     return {
         "core_id": examples.table["core_id"].to_numpy(str)[rows],
@@ -101,14 +103,14 @@ def showcase(
         "bag": np.asarray(examples.bag[rows]),
         "lesion": np.asarray(examples.lesion[rows]),
         "heatmap": outcomes.mask_logits[:, 0].sigmoid().cpu().numpy(),
-        "attention": scores.log_probs_full.exp().reshape(-1, task.grid, task.grid).cpu().numpy(),
+        "attention": attention.reshape(-1, task.grid, task.grid).cpu().numpy(),
         "points_untrained": cell_centres(points["uniform"].actions[:, 0], task.grid).cpu().numpy(),
         "points_trained": cell_centres(points["policy"].actions[:, 0], task.grid).cpu().numpy(),
     }
 
 
 def _batches(
-    task: "AttentionTask", policy: nn.Module, data: AttentionData, rows: np.ndarray
+    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray
 ) -> Iterator[tuple[AttentionBatch, AttentionContext, Tensor]]:
     for start in range(0, len(rows), BATCH_SIZE):
         chunk = rows[start : start + BATCH_SIZE]
@@ -118,7 +120,7 @@ def _batches(
 
 
 def _points(
-    task: "AttentionTask", policy: nn.Module, context: AttentionContext, lesion: Tensor, *, sets: int, generator: Generator
+    task: "AttentionTask", policy: AttentionModel, context: AttentionContext, lesion: Tensor, *, sets: int, generator: Generator
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses; the order of the draws is part of the seed's meaning."""
     k, cells = task.model.points, context.cells
@@ -145,7 +147,7 @@ def _shuffle(points: Tensor, previous: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _rows(
     task: "AttentionTask",
-    policy: nn.Module,
+    policy: AttentionModel,
     data: AttentionData,
     batch: AttentionBatch,
     context: AttentionContext,

@@ -9,6 +9,7 @@ from torch import nn
 
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 BATCH_SIZE = 64
@@ -22,7 +23,7 @@ class FeatureSet:
     values: np.ndarray | None
 
 
-def encode_examples(task: AttentionTask, policy: nn.Module, examples: Examples, cached: FeatureSet) -> FeatureSet:
+def encode_examples(task: AttentionTask, policy: AttentionModel, examples: Examples, cached: FeatureSet) -> FeatureSet:
     """Return the cached features where weights and data are the same, else encode every example once.
 
     Args:

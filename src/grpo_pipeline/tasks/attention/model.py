@@ -13,6 +13,11 @@ from grpo_pipeline.tasks.attention.texture import FilterBank
 class AttentionModel(nn.Module):
     """Everything with weights; the task decides what is called when."""
 
+    sam: Sam
+    texture: FilterBank
+    policy: PolicyNetwork
+    class_decoder: GlimpseDecoder | GlobalDecoder
+
     def __init__(self, params: ModelParams, image_size: int) -> None:
         super().__init__()
         self.sam = Sam(params, image_size)

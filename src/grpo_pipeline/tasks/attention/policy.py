@@ -19,8 +19,8 @@ class PolicyNetwork(nn.Module):
             _conv_block(hidden_channels, hidden_channels),
         )
         self.attention = nn.Conv2d(hidden_channels, 1, kernel_size=1)
-        nn.init.zeros_(self.attention.weight)
-        nn.init.zeros_(self.attention.bias)
+        for parameter in self.attention.parameters():
+            nn.init.zeros_(parameter)
         self.value = nn.Linear(hidden_channels, 1)
 
     def forward(self, features: Tensor, texture: Tensor) -> tuple[Tensor, Tensor]:

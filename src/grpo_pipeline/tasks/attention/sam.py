@@ -10,6 +10,7 @@ images have one grey channel, and the mask decoder also returns its output token
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ class Decoded:
 
 class Sam(nn.Module):
     """SAM's three boxes (image encoder, prompt encoder, mask decoder) with a group axis in the decoder."""
+
+    net: Any
 
     def __init__(self, params: ModelParams, image_size: int) -> None:
         """Build a randomly initialised SAM for square grey images.
@@ -53,7 +56,8 @@ class Sam(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """Encode images [P, 1, S, S] into features [P, C, h, w]; the costly part, once per image."""
-        return self.net.vision_encoder(images).last_hidden_state
+        features: Tensor = self.net.vision_encoder(images).last_hidden_state
+        return features
 
     def dense_encoding(self) -> Tensor:
         """Return the positional encoding of every cell, [1, C, h, w]."""
@@ -104,7 +108,8 @@ class Sam(nn.Module):
 
     @property
     def _basis(self) -> Tensor:
-        return self.net.shared_image_embedding.positional_embedding
+        basis: Tensor = self.net.shared_image_embedding.positional_embedding
+        return basis
 
     def _fourier(self, points: Tensor) -> Tensor:
         angles = 2 * torch.pi * ((2 * points - 1) @ self._basis)

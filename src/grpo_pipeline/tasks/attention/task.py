@@ -46,7 +46,7 @@ class AttentionTask:
             torch.manual_seed(seed)
             return AttentionModel(self.model, self.image_size).to(self.device)
 
-    def parameter_groups(self, policy: nn.Module) -> dict[str, list[nn.Parameter]]:
+    def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""
         components = {
             "encoder": [policy.sam.net.vision_encoder],
@@ -70,7 +70,7 @@ class AttentionTask:
         """Return the batch with label and involvement as [P, G] views."""
         return replace(batch, label=replicate(batch.label, group_size), involvement=replicate(batch.involvement, group_size))
 
-    def encode(self, policy: nn.Module, batch: AttentionBatch) -> AttentionContext:
+    def encode(self, policy: AttentionModel, batch: AttentionBatch) -> AttentionContext:
         """Run SAM's image encoder (or take a frozen one's stored features) and the filter bank, once per core."""
         features = policy.sam.encode(batch.images) if batch.features is None else batch.features
         texture = policy.texture.describe_cells(batch.images, self.grid)
@@ -83,7 +83,7 @@ class AttentionTask:
     @torch.no_grad()
     def sample(
         self,
-        policy: nn.Module,
+        policy: AttentionModel,
         context: AttentionContext,
         group_size: int,
         *,
@@ -101,7 +101,7 @@ class AttentionTask:
         logprobs = plackett_luce_logprobs(logits, actions, temperature=temperature, is_allowed=context.cells)
         return Rollouts(actions=actions, logprobs=logprobs, is_valid=torch.ones_like(actions, dtype=torch.bool))
 
-    def decode(self, policy: nn.Module, context: AttentionContext, rollouts: Rollouts, batch: AttentionBatch) -> Outcomes:
+    def decode(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, batch: AttentionBatch) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
         points = cell_centres(rollouts.actions, self.grid)
         return policy.decode(context.features, context.images, points, batch.bag)
@@ -111,7 +111,7 @@ class AttentionTask:
         weights = {"class": self.rewards.class_weight, "heatmap": self.rewards.heatmap_weight}
         return reward_parts(batch, outcomes), weights
 
-    def score(self, policy: nn.Module, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
+    def score(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Score exactly these points: ordered Plackett-Luce log-probabilities; entropy and map of the first draw."""
         logits, values = policy.policy(context.features, context.texture)
         return Scores(
@@ -121,7 +121,7 @@ class AttentionTask:
             values=values,
         )
 
-    def with_reference(self, data: AttentionData, reference: nn.Module) -> AttentionData:
+    def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
         """Return the data with the reference policy's logits of every core: neither of the two changes in a run."""
         rows = np.arange(len(data.examples.table))
         logits = []
@@ -132,7 +132,9 @@ class AttentionTask:
         return replace(data, reference_logits=np.concatenate(logits))
 
     @torch.no_grad()
-    def score_reference(self, reference: nn.Module, batch: AttentionBatch, rollouts: Rollouts, *, temperature: float) -> Tensor:
+    def score_reference(
+        self, reference: AttentionModel, batch: AttentionBatch, rollouts: Rollouts, *, temperature: float
+    ) -> Tensor:
         """Return the reference policy's map [P, V] from its stored logits, or by running it."""
         logits = batch.reference_logits
         if logits is None:
@@ -140,7 +142,9 @@ class AttentionTask:
             logits = reference.policy(context.features, context.texture)[0]
         return log_policy(logits, batch.cells, temperature=temperature)
 
-    def supervised_loss(self, policy: nn.Module, context: AttentionContext, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
+    def supervised_loss(
+        self, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch, outcomes: Outcomes
+    ) -> Tensor:
         """Return the class and involvement loss over all samples of the group."""
         return supervised_loss(batch, outcomes, self.supervised)
 
@@ -156,19 +160,21 @@ class AttentionTask:
             frame[f"x{point}"], frame[f"y{point}"] = points[:, point, 0], points[:, point, 1]
         return frame
 
-    def evaluate(self, policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def evaluate(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
         """Return one row per core and point rule."""
         return evaluation.evaluate(self, policy, data, rows, seed=seed, sets=sets)
 
-    def validate(self, policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+    def validate(
+        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    ) -> dict[str, float]:
         """Return held-out reward, its gain over uniform points, and the share of points in lesions."""
         return evaluation.validate(self, policy, data, rows, seed=seed, sets=sets)
 
-    def showcase(self, policy: nn.Module, data: AttentionData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+    def showcase(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return images, masks, heatmaps, attention maps and points of these cores."""
         return evaluation.showcase(self, policy, data, rows, seed=seed)
 
-    def describe(self, policy: nn.Module) -> dict[str, Any]:
+    def describe(self, policy: AttentionModel) -> dict[str, Any]:
         """Return the model's parameters and image size."""
         return {"task": self.name, "image_size": self.image_size, "model": self.model.model_dump()}
 
