@@ -1,0 +1,125 @@
+"""A tiny attention task for tests: the committed smoke parameters, 32-pixel images, a 4 x 4 grid, k = 3 points."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
+from grpo_pipeline.tasks.attention.build import build_task
+from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+SIZE, GRID, N_TRAIN, N_VAL, N_TEST = 32, 4, 8, 2, 5
+
+
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Merge nested mappings, as Kedro's soft merge does; a schedule is replaced as a whole."""
+    merged = dict(base)
+    for name, value in change.items():
+        nested = isinstance(value, dict) and isinstance(base.get(name), dict) and "start" not in value
+        merged[name] = merge(base[name], value) if nested else value
+    return merged
+
+
+@cache
+def _sections() -> dict[str, Any]:
+    base, smoke = (yaml.safe_load((CONF / f"{env}/parameters/attention_training.yml").read_text()) for env in ("base", "smoke"))
+    return merge(base["attention"], smoke["attention"])
+
+
+def section(name: str, **changes: Any) -> dict[str, Any]:
+    return merge(_sections()[name], changes)
+
+
+def model_params(**changes: Any) -> ModelParams:
+    return ModelParams.model_validate(section("model", **changes))
+
+
+def training_params(**changes: Any) -> TrainingParams:
+    return TrainingParams.model_validate(section("training", **changes))
+
+
+def algorithm_params(arm: str = "grpo", **changes: Any) -> AlgorithmParams:
+    return AlgorithmParams.model_validate(merge(section(arm)["algorithm"], changes))
+
+
+def constant(value: float) -> dict[str, Any]:
+    return {"kind": "constant", "start": value}
+
+
+def make_examples(seed: int = 0) -> Examples:
+    """15 cores: odd rows are cancer with a square lesion, but for row 1, whose outline is unknown; row 3 has no involvement."""
+    rng = np.random.default_rng(seed)
+    n = N_TRAIN + N_VAL + N_TEST
+    label = np.arange(n) % 2
+    images = rng.integers(20, 250, (n, SIZE, SIZE), dtype=np.uint8)
+    region, bag, lesion = (np.zeros((n, SIZE, SIZE), bool) for _ in range(3))
+    region[:, 2:30, 2:30] = True
+    bag[:, 12:20, 0:24] = True
+    for row in np.flatnonzero(label):
+        corner = 4 + 8 * (row % 3)
+        lesion[row, corner : corner + 9, corner : corner + 9] = row != 1
+    images[lesion] //= 4
+    table = pd.DataFrame(
+        {
+            "core_id": [f"c{i:02d}" for i in range(n)],
+            "patient_id": [f"p{i // 2}" for i in range(n)],
+            "center": ["a"] * n,
+            "label": label,
+            "involvement": np.where(label == 1, rng.uniform(0.2, 0.9, n), 0.0),
+            "grade_group": 3.0 * label,
+            "split": ["train"] * N_TRAIN + ["val"] * N_VAL + ["test"] * N_TEST,
+        }
+    )
+    table.loc[3, "involvement"] = np.nan
+    return Examples(table, images, region, bag, lesion, digest=f"tiny-{seed}")
+
+
+def make_task(examples: Examples | None = None, *, reward: dict[str, float] | None = None, **model: Any) -> AttentionTask:
+    return build_task(
+        model_params(**model),
+        RewardParams.model_validate(section("reward", **(reward or {}))),
+        SupervisedParams.model_validate(section("supervised_loss")),
+        make_examples() if examples is None else examples,
+    )
+
+
+def make_data(examples: Examples | None = None) -> AttentionData:
+    return AttentionData(make_examples() if examples is None else examples, None)
+
+
+def make_batch(task: AttentionTask, rows: tuple[int, ...] = (0, 1, 2, 3)) -> AttentionBatch:
+    return task.make_batch(make_data(), np.array(rows))
+
+
+def make_state(
+    task: Any, data: Any, algorithm: AlgorithmParams | None = None, training: TrainingParams | None = None, *, seed: int = 0
+) -> TrainState:
+    return build_state(algorithm or algorithm_params(), training or training_params(), seed, task, data)
+
+
+def shake(module: torch.nn.Module, *, seed: int = 1, scale: float = 0.3) -> None:
+    """Move every trainable weight in place, so that nothing is zero or symmetric by its initialisation."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += scale * torch.randn(parameter.shape, generator=generator)
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def differing(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> list[str]:
+    """Name the tensors that are not bit-identical."""
+    return [name for name in a if not torch.equal(a[name], b[name])]
