@@ -1,0 +1,437 @@
+"""What does a training step of the attention task cost? Print ratios of steps that are measured side by side.
+
+    python benchmarks/attention_step.py                      (sizes of conf/base, group of 4; some minutes)
+    python benchmarks/attention_step.py --smoke --repeats 2  (sizes of conf/smoke; seconds)
+
+One process, one model, one batch; the steps take turns and the order turns with each round, so that a machine that slows down
+slows all of them. A figure is the median over rounds of the ratio within a round, with the smallest and the largest.
+
+`supervised` is a step of the control. `grpo once` is ours: features of the batch reused by the later update epochs; `every_epoch`
+encodes again in each. `naive` is the loop of public versions: a rollout of the whole model per sample, then in every update
+epoch the whole model again for every sample. `floor` is one pass forward and backward through the encoder and one through the
+decoders for the G samples, with the supervised loss, and nothing else. All see the same stored logits of the reference policy.
+The gradient report and checkpoints, every 50 steps by default, are priced by the step they are spread over.
+"""
+
+import argparse
+import io
+import json
+import logging
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from kedro.io import DataCatalog
+
+from grpo_pipeline.core import losses
+from grpo_pipeline.core.checkpoint import snapshot
+from grpo_pipeline.core.kl import categorical_kl
+from grpo_pipeline.core.optim import advance
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.schedules import value_at
+from grpo_pipeline.core.types import Rewards, Rollouts, TrainState
+from grpo_pipeline.datasets.checkpoint import CheckpointDataset
+from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
+from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.training.fold import Fold, merge_metrics, quiet_nodes
+from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.progress import _Bar
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
+from grpo_pipeline.tasks.attention.build import build_task
+from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.phantom import generate_cores
+from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
+from grpo_pipeline.tasks.attention.task import AttentionTask
+from grpo_pipeline.tracking.runs import Runs
+
+ROOT = Path(__file__).resolve().parents[1]
+WANTED = {"naive / ours": (">=", 8.0), "ours / floor": ("<=", 1.2), "overhead, all of it (%)": ("<=", 5.0)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all steps share: the task, one batch of it, and the parameters of both arms."""
+
+    task: AttentionTask
+    data: AttentionData
+    batch: AttentionBatch
+    training: TrainingParams
+    grpo: AlgorithmParams
+    supervised: AlgorithmParams
+    seed: int
+
+    def start(self, algorithm: AlgorithmParams) -> TrainState:
+        """Return a fresh state of an arm; past the warm-up, so that every term counts."""
+        state = build_state(algorithm, self.training, self.seed, self.task, self.data)
+        return replace(state, step=self.grpo.policy_weight.warmup_steps, total_steps=100_000)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Median, smallest and largest of a ratio over rounds."""
+
+    median: float
+    low: float
+    high: float
+
+
+def read_parameters(*environments: str) -> dict[str, Any]:
+    """Return the section ``attention`` of the named environments, later ones over earlier ones."""
+    merged: dict[str, Any] = {}
+    for file in (file for env in environments for file in sorted((ROOT / "conf" / env / "parameters").glob("*.yml"))):
+        _merge(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
+    return merged["attention"]
+
+
+def build_setting(parameters: Mapping[str, Any], *, group_size: int, seed: int) -> Setting:
+    """Generate one batch of phantom cores and put the task together."""
+    training = TrainingParams(**parameters["training"] | {"group_size": group_size, "gradient_report_every_steps": 10**9})
+    model, reward, loss = (parameters[name] for name in ("model", "reward", "supervised_loss"))
+    examples = draw_examples(PhantomParams(**parameters["phantom"] | {"seed": seed}), training.batch_size)
+    task = build_task(ModelParams(**model), RewardParams(**reward), SupervisedParams(**loss), examples)
+    grpo, supervised = (AlgorithmParams(**parameters[arm]["algorithm"]) for arm in ("grpo", "supervised"))
+    data = task.with_reference(AttentionData(examples, None), task.build_policy(seed))
+    return Setting(task, data, task.make_batch(data, examples.rows("train")), training, grpo, supervised, seed)
+
+
+def draw_examples(params: PhantomParams, n: int) -> Examples:
+    """Return the first n generated cores, all of the training split."""
+    cores = [core for core, _ in zip(generate_cores(params), range(n), strict=False)]
+    table = pd.DataFrame([core.row for core in cores]).assign(split="train")
+    images, region, bag, lesion = (
+        np.stack([getattr(c, name) for c in cores]) for name in ("image", "region", "needle", "lesion")
+    )
+    return Examples(table, images, region, bag, lesion, digest="benchmark")
+
+
+def naive_rollouts(setting: Setting, state: TrainState) -> tuple[Rollouts, Rewards]:
+    """Run the whole model once per sample, without gradient: encoder, policy, decoders."""
+    task, batch, policy = setting.task, setting.batch, state.policy
+    generator = step_generator(setting.seed, state.step)
+    drawn, parts = [], []
+    with torch.no_grad():
+        for _ in range(setting.training.group_size):
+            context = task.encode(policy, batch)
+            one = task.sample(policy, context, 1, temperature=1.0, proposal="policy", generator=generator)
+            found, weights = task.reward(task.replicate(batch, 1), one, task.decode(policy, context, one, batch))
+            drawn.append(one)
+            parts.append(found)
+    actions, logprobs, is_valid = (
+        torch.cat([getattr(one, name) for one in drawn], 1) for name in ("actions", "logprobs", "is_valid")
+    )
+    named = {name: torch.cat([found[name] for found in parts], 1) for name in parts[0]}
+    return Rollouts(actions, logprobs, is_valid), combine_rewards(named, weights)
+
+
+def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards: Rewards) -> None:
+    """Back-propagate one update epoch: the whole model again for every sample; gradients add up in ``.grad``."""
+    task, policy, group_size = setting.task, state.policy, setting.training.group_size
+    batch, params = task.replicate(setting.batch, 1), setting.training.policy_loss
+    advantages = nodes.compute_advantages(setting.training, rewards).values.float()
+    returns, entropy = rewards.total.mean(1).float(), setting.grpo.entropy_weight
+    weights = {"supervised": setting.grpo.supervised_weight, "kl": setting.grpo.kl_weight, "value": setting.grpo.value_weight}
+    weights |= {"policy": value_at(setting.grpo.policy_weight, state.step, state.total_steps)}
+    weights |= {"entropy": value_at(entropy, state.step, state.total_steps)}
+    for g in range(group_size):
+        one = Rollouts(*(part[:, g : g + 1] for part in (rollouts.actions, rollouts.logprobs, rollouts.is_valid)))
+        context = task.encode(policy, setting.batch)
+        scores = task.score(policy, context, one, temperature=1.0)
+        outcomes = task.decode(policy, context, one, batch)
+        reference = task.score_reference(policy, batch, one, temperature=1.0)
+        terms = {
+            "supervised": task.supervised_loss(policy, context, batch, outcomes),
+            "policy": losses.policy_loss(
+                scores.logprobs, one.logprobs, advantages[:, g : g + 1], one.is_valid,
+                algorithm="grpo", clip_low=params.clip_low, clip_high=params.clip_high,
+                ratio_level=params.ratio_level, reduction=params.reduction,
+            ),
+            "entropy": -scores.entropy.mean(),
+            "value": losses.value_loss(scores.values, returns),
+            "kl": categorical_kl(scores.log_probs_full, reference, reference > -torch.inf).mean(),
+        }  # fmt: skip
+        (losses.hybrid_loss(terms, weights) / group_size).backward()
+
+
+def naive_step(setting: Setting, state: TrainState) -> None:
+    """Take the step of public versions: G rollouts, then K epochs over G samples, the whole model each time."""
+    rollouts, rewards = naive_rollouts(setting, state)
+    limit = setting.training.optimizer.max_grad_norm
+    for _ in range(setting.grpo.update_epochs):
+        state.optimizer.zero_grad()
+        naive_epoch(setting, state, rollouts, rewards)
+        for group in state.optimizer.param_groups:
+            torch.nn.utils.clip_grad_norm_(group["params"], limit or float("inf"))
+        state.optimizer.step()
+
+
+def floor_step(setting: Setting, state: TrainState, rollouts: Rollouts) -> None:
+    """Run the encoder and the decoders of the G samples once forward and once backward."""
+    task, batch = setting.task, setting.task.replicate(setting.batch, setting.training.group_size)
+    state.optimizer.zero_grad()
+    context = task.encode(state.policy, setting.batch)
+    outcomes = task.decode(state.policy, context, rollouts, batch)
+    task.supervised_loss(state.policy, context, batch, outcomes).backward()
+
+
+def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[str, float]]:
+    """Take our step by calling the functions of the step pipeline one after the other, without Kedro."""
+    task, training, algorithm = setting.task, setting.training, setting.grpo
+    context = nodes.encode_batch(task, state, setting.batch)
+    replicated = nodes.replicate_batch(training, task, setting.batch)
+    rollouts, temperature = nodes.sample_rollouts(algorithm, training, task, state, context)
+    outcomes = nodes.decode_rollouts(task, state, context, rollouts, replicated)
+    rewards = nodes.compute_rewards(task, replicated, rollouts, outcomes)
+    advantages = nodes.compute_advantages(training, rewards)
+    reference = nodes.score_reference(algorithm, task, state, replicated, rollouts, temperature)
+    experience = nodes.collect_experience(replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference)
+    measured = []
+    for epoch in range(algorithm.update_epochs):
+        policy, diagnostics = nodes.policy_terms(algorithm, training, task, state, experience, epoch)
+        supervised = nodes.supervised_term(task, state, experience, epoch)
+        terms = nodes.mix_losses(algorithm, task, state, policy, supervised, diagnostics)
+        state, metrics = nodes.apply_update(training, task, state, terms, experience, epoch)
+        measured.append(metrics)
+    return advance(state), merge_metrics(measured)
+
+
+def make_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
+    """Return the steps to be compared; each has a state of its own from the same start, and stays at its step number."""
+    again = setting.training.model_copy(update={"encoder_refresh": "every_epoch"})
+    report = setting.training.model_copy(update={"gradient_report_every_steps": 1})
+    folds = {
+        "supervised": (Fold(setting.task, setting.supervised, setting.training), setting.start(setting.supervised)),
+        "grpo once": (Fold(setting.task, setting.grpo, setting.training), setting.start(setting.grpo)),
+        "grpo every_epoch": (Fold(setting.task, setting.grpo, again), setting.start(setting.grpo)),
+        "grpo with report": (Fold(setting.task, setting.grpo, report), setting.start(setting.grpo)),
+    }
+    steps = {name: (lambda fold=fold, state=state: fold(state, setting.batch)) for name, (fold, state) in folds.items()}
+    naive, bottom = setting.start(setting.grpo), setting.start(setting.grpo)
+    rollouts, _ = naive_rollouts(setting, bottom)
+    return steps | {"naive": lambda: naive_step(setting, naive), "floor": lambda: floor_step(setting, bottom, rollouts)}
+
+
+def count_encoder_passes(setting: Setting, steps: Mapping[str, Callable[[], Any]]) -> dict[str, int]:
+    """Return how many batches each step sends through the image encoder."""
+    from transformers.models.sam.modeling_sam import SamVisionEncoder
+
+    counts = dict.fromkeys(steps, 0)
+    original = SamVisionEncoder.forward
+    for name, step in steps.items():
+
+        def counted(*args: Any, name: str = name, **kwargs: Any) -> Any:
+            counts[name] += 1
+            return original(*args, **kwargs)
+
+        SamVisionEncoder.forward = counted
+        try:
+            step()
+        finally:
+            SamVisionEncoder.forward = original
+    return counts
+
+
+def take_turns(steps: Mapping[str, Callable[[], Any]], *, rounds: int) -> dict[str, list[float]]:
+    """Time every step once per round, in an order that turns, after one round that does not count; seconds."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for number in range(-1, rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            taken = timed(steps[name])
+            if number >= 0:
+                seconds[name].append(taken)
+    return seconds
+
+
+def timed(step: Callable[[], Any]) -> float:
+    """Return the seconds that a step takes, the device's own work included."""
+    start = time.perf_counter()
+    step()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> Ratio:
+    """Compare within rounds."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
+
+
+def percent(r: Ratio, share: float = 1.0) -> Ratio:
+    """Return a ratio as what it adds, in per cent; ``share`` of the steps pay it."""
+    return Ratio(*(100 * share * (value - 1) for value in (r.median, r.low, r.high)))
+
+
+@contextmanager
+def open_runs(folder: Path) -> Iterator[Runs]:
+    """Open an MLflow store in a folder, with one run for the training rows."""
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    runs = Runs(f"sqlite:///{folder}/mlflow.db", experiment="benchmark", project=folder, on_lost=_stop)
+    runs.open("benchmark", tags={}, artifacts=None)
+    runs.open_child("attention.grpo", tags={}, resumed=None)
+    try:
+        yield runs
+    finally:
+        runs.end({runs.parent: "FINISHED"})
+
+
+def make_blocks(setting: Setting, runs: Runs, folder: Path, *, length: int) -> dict[str, Callable[[], None]]:
+    """Return blocks of steps as long as one interval of logging: plain calls, the fold, and the fold with all around it."""
+    fold, states = Fold(setting.task, setting.grpo, setting.training), [setting.start(setting.grpo) for _ in range(3)]
+    catalog = DataCatalog({"metric_rows": MetricStreamDataset(str(folder / "metric_rows.jsonl"))})
+    bar, numbers = _Bar(None, "train", file=io.StringIO()), iter(range(10**9))
+
+    def plain() -> None:
+        for _ in range(length):
+            plain_step(setting, states[0])
+
+    def folded() -> None:
+        for _ in range(length):
+            fold(states[1], setting.batch)
+
+    def tracked() -> None:
+        rows = []
+        for _ in range(length):
+            metrics = fold(states[2], setting.batch)[1]
+            rows.append({"step": next(numbers), "epoch": 0, "split": "train", **metrics})
+            bar.update(reward=metrics["reward/mean"])
+        catalog.save("metric_rows", rows)
+        runs.log_rows(runs.children["attention.grpo"], rows)
+        # In a run this happens in another thread every two seconds; here it has to fall into the block that it belongs to.
+        runs._writer.call(runs._flush, timeout=60)
+
+    return {"plain": plain, "fold": folded, "tracked": tracked}
+
+
+def checkpoint_seconds(setting: Setting, folder: Path, *, rounds: int) -> list[float]:
+    """Return what taking and saving a checkpoint costs, seconds."""
+    state, dataset = setting.start(setting.grpo), CheckpointDataset(str(folder / "checkpoint"))
+    return [timed(lambda: dataset.save(snapshot(state, progress={}, config_digest="benchmark"))) for _ in range(rounds)]
+
+
+def peak_memory_mb(step: Callable[[], Any]) -> float:
+    """Return the largest memory of the process while a step runs, MiB; since its start where Linux cannot reset the mark."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        step()
+        status = Path("/proc/self/status").read_text()
+        return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 2**10
+    except (OSError, StopIteration):
+        step()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def measure(setting: Setting, *, rounds: int) -> dict[str, Any]:
+    """Measure everything; JSON-able."""
+    steps, training = make_steps(setting), setting.training
+    passes, memory = count_encoder_passes(setting, steps), {name: peak_memory_mb(step) for name, step in steps.items()}
+    with quiet_nodes():
+        seconds = take_turns(steps, rounds=rounds)
+    with tempfile.TemporaryDirectory() as name, open_runs(folder := Path(name)) as runs, quiet_nodes():
+        # A block is many steps: it needs fewer rounds.
+        blocks = take_turns(make_blocks(setting, runs, folder, length=training.log_every_steps), rounds=max(2, rounds // 2))
+        saving = checkpoint_seconds(setting, folder, rounds=rounds)
+    ours = seconds["grpo once"]
+    report_share = 1 / read_parameters("base")["training"]["gradient_report_every_steps"]
+    figures = {
+        "naive / ours": ratio(seconds["naive"], ours),
+        "ours / floor": ratio(ours, seconds["floor"]),
+        "every_epoch / once": ratio(seconds["grpo every_epoch"], ours),
+        "grpo / supervised": ratio(ours, seconds["supervised"]),
+        "overhead, Kedro's nodes (%)": percent(ratio(blocks["fold"], blocks["plain"])),
+        "overhead, metrics + MLflow + bar (%)": percent(ratio(blocks["tracked"], blocks["fold"])),
+        "overhead, all of it (%)": percent(ratio(blocks["tracked"], blocks["plain"])),
+        "gradient report, spread (%)": percent(ratio(seconds["grpo with report"], ours), report_share),
+        "checkpoint, spread (%)": percent(
+            ratio([a + b for a, b in zip(saving, ours, strict=True)], ours), 1 / training.checkpoint_every_steps
+        ),
+    }
+    return {
+        "machine": machine(setting),
+        "milliseconds": {name: 1000 * statistics.median(values) for name, values in seconds.items()},
+        "encoder_passes": passes,
+        "peak_memory_mb": memory,
+        "figures": {name: vars(value) for name, value in figures.items()},
+    }
+
+
+def machine(setting: Setting) -> dict[str, Any]:
+    """Return what the figures depend on."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "commit": commit.stdout.strip() or "unknown",
+        "seed": setting.seed,
+        "batch_size": setting.training.batch_size,
+        "group_size": setting.training.group_size,
+        "update_epochs": setting.grpo.update_epochs,
+        "image_size": setting.task.image_size,
+    }
+
+
+def format_report(found: Mapping[str, Any]) -> str:
+    """Return the report as text."""
+    lines = [", ".join(f"{name} {value}" for name, value in found["machine"].items()), ""]
+    lines.append(f"{'step':<22}{'ms (median)':>13}{'encoder passes':>16}{'peak memory, MB':>17}")
+    for name, value in found["milliseconds"].items():
+        lines.append(f"{name:<22}{value:>13.1f}{found['encoder_passes'][name]:>16}{found['peak_memory_mb'][name]:>17.0f}")
+    lines += ["", f"{'':<38}{'median':>8}{'min':>9}{'max':>9}   wanted"]
+    for name, value in found["figures"].items():
+        sign, limit = WANTED.get(name, ("", 0.0))
+        wanted = f"{sign} {limit:g}" if sign else ""
+        lines.append(f"{name:<38}{value['median']:>8.2f}{value['low']:>9.2f}{value['high']:>9.2f}   {wanted}".rstrip())
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--group-size", type=int, default=4, help="samples per core (default 4)")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds (default 7)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--smoke", action="store_true", help="sizes of conf/smoke")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    parameters = read_parameters("base", "smoke") if args.smoke else read_parameters("base")
+    setting = build_setting(parameters, group_size=args.group_size, seed=args.seed)
+    found = measure(setting, rounds=args.repeats)
+    print(json.dumps(found, indent=2) if args.json else format_report(found))
+
+
+def _merge(into: dict[str, Any], over: Mapping[str, Any]) -> None:
+    for name, value in over.items():
+        if isinstance(value, Mapping) and isinstance(into.get(name), dict):
+            _merge(into[name], value)
+        else:
+            into[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _stop(error: BaseException) -> None:
+    raise RuntimeError("the benchmark's MLflow store must answer") from error
+
+
+if __name__ == "__main__":
+    main()
