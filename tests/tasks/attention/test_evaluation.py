@@ -1,0 +1,181 @@
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny_attention import make_data, make_task, shake
+from torch import Tensor
+
+from grpo_pipeline.tasks.attention import evaluation
+from grpo_pipeline.tasks.attention.batch import Outcomes, region_cells
+from grpo_pipeline.tasks.attention.model import AttentionModel
+from grpo_pipeline.tasks.attention.points import RULES
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+ROWS = np.arange(10, 15)
+SETS = 4
+COLUMNS = ["core_id", "patient_id", "center", "label", "involvement", "grade_group", "rule", "prob", "heatmap_prob", "prob_std",
+           "reward", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage"]  # fmt: skip
+
+
+def make_policy(task: AttentionTask, seed: int = 1) -> AttentionModel:
+    policy = task.build_policy(0)
+    shake(policy, seed=seed)
+    return policy
+
+
+def evaluate(
+    *, arm: int = 1, seed: int = 0, sets: int = SETS, rows: np.ndarray = ROWS, task: AttentionTask | None = None
+) -> pd.DataFrame:
+    task = task or make_task()
+    return task.evaluate(make_policy(task, arm), make_data(), rows, seed=seed, sets=sets)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Tensor, Outcomes]]]:
+    """What was decoded, in the order of the rules."""
+    decoded: list[tuple[Tensor, Outcomes]] = []
+    decode = AttentionTask.decode
+
+    def spy(self: AttentionTask, policy: Any, context: Any, rollouts: Any, batch: Any) -> Outcomes:
+        outcomes = decode(self, policy, context, rollouts, batch)
+        decoded.append((rollouts.actions, outcomes))
+        return outcomes
+
+    monkeypatch.setattr(AttentionTask, "decode", spy)
+    yield decoded
+
+
+def chosen(seen: list[tuple[Tensor, Outcomes]]) -> dict[str, Tensor]:
+    return {rule: actions for rule, (actions, _) in zip(RULES, seen, strict=True)}
+
+
+def test_one_row_per_core_and_rule():
+    table = evaluate()
+    assert list(table.columns) == COLUMNS
+    expected = {(core, rule) for core in ("c10", "c11", "c12", "c13", "c14") for rule in RULES}
+    assert len(table) == len(expected)
+    assert set(zip(table["core_id"], table["rule"], strict=True)) == expected
+    assert table["prob"].between(0, 1).all()
+    assert table["heatmap_prob"].between(0, 1).all()
+
+
+def test_is_a_function_of_the_seed():
+    pd.testing.assert_frame_equal(evaluate(), evaluate())
+    a, b = evaluate().set_index(["rule", "core_id"]), evaluate(seed=1).set_index(["rule", "core_id"])
+    assert not np.allclose(a.loc["uniform", "prob"], b.loc["uniform", "prob"], atol=1e-6)
+    np.testing.assert_array_equal(a.loc["greedy", "prob"], b.loc["greedy", "prob"])
+
+
+def test_leaves_the_global_random_state_alone():
+    before = torch.get_rng_state()
+    evaluate()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_arms_share_the_uniform_and_the_oracle_points(seen: list[tuple[Tensor, Outcomes]]):
+    evaluate(arm=1)
+    first = chosen(seen)
+    seen.clear()
+    evaluate(arm=2)
+    second = chosen(seen)
+    for rule in ("uniform", "oracle", "centre", "fixed"):
+        assert torch.equal(first[rule], second[rule]), rule
+    assert not torch.equal(first["policy"], second["policy"])
+
+
+def test_every_rule_stays_in_the_region(seen: list[tuple[Tensor, Outcomes]]):
+    examples = make_data().examples
+    examples.region[10:, :, :16] = False  # only the two right columns of cells are left
+    task = make_task(examples)
+    task.evaluate(make_policy(task), type(make_data())(examples, None), ROWS, seed=0, sets=50)
+    for rule, actions in chosen(seen).items():
+        assert bool((actions % task.grid >= 2).all()), rule
+        assert actions.sort(-1).values.diff(dim=-1).ne(0).all(), rule
+    assert chosen(seen)["none"].shape == (5, 1, 0)
+
+
+def test_oracle_is_in_the_lesion_where_there_is_one(seen: list[tuple[Tensor, Outcomes]]):
+    # In a grid of 8 cells a lesion covers at least k = 3 of them.
+    task = make_task(patch_size=4)
+    table = evaluate(task=task).query("rule == 'oracle'")
+    lesion = region_cells(torch.as_tensor(make_data().examples.lesion[ROWS]), task.grid)
+    for row, actions in enumerate(chosen(seen)["oracle"]):
+        assert bool(lesion[row][actions].all()) == bool(lesion[row].any())
+    assert table["lesion_hit"].tolist() == [
+        pytest.approx(1.0) if label else pytest.approx(np.nan, nan_ok=True) for label in table["label"]
+    ]
+
+
+def test_greedy_takes_the_highest_cells(seen: list[tuple[Tensor, Outcomes]]):
+    task = make_task()
+    policy, data = make_policy(task), make_data()
+    evaluate(task=task)
+    context = task.encode(policy, task.make_batch(data, ROWS))
+    logits = policy.policy(context.features, context.texture)[0].detach()
+    for row in range(5):
+        ranked = [v for v in logits[row].argsort(descending=True).tolist() if context.cells[row, v]]
+        assert chosen(seen)["greedy"][row, 0].tolist() == ranked[:3]
+
+
+def test_shuffled_uses_the_points_of_another_core(seen: list[tuple[Tensor, Outcomes]], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", 3)
+    evaluate()
+    batches = [seen[: len(RULES)], seen[len(RULES) :]]
+    policy, shuffled = (torch.cat([chosen(batch)[rule][:, :1] for batch in batches]) for rule in ("policy", "shuffled"))
+    # Batches of 3 and 2 cores: the first core takes the third's points, every other core those of the core before it.
+    assert torch.equal(shuffled, policy[[2, 0, 1, 2, 3]])
+    assert len({tuple(sorted(points.flatten().tolist())) for points in policy}) == 5
+
+
+def test_the_verdict_comes_from_exactly_one_set(seen: list[tuple[Tensor, Outcomes]]):
+    task = make_task()
+    policy, data = make_policy(task), make_data()
+    table = evaluate(task=task).set_index(["rule", "core_id"])
+    batch = task.make_batch(data, ROWS)
+    context = task.encode(policy, batch)
+    for rule, actions in list(chosen(seen).items()):
+        assert actions.shape[1] == (SETS if rule in ("policy", "uniform", "oracle") else 1), rule
+        alone = AttentionTask.decode(task, policy, context, evaluation._as_rollouts(actions[:, :1]), batch)
+        np.testing.assert_allclose(table.loc[rule, "prob"], alone.class_logits[:, 0].sigmoid().detach(), atol=1e-6)
+        np.testing.assert_allclose(table.loc[rule, "heatmap_prob"], alone.bag_probs[:, 0].detach(), atol=1e-6)
+
+
+def test_rewards_and_spread_are_over_all_sets(seen: list[tuple[Tensor, Outcomes]]):
+    task = make_task(reward={"class_weight": 2.0, "heatmap_weight": 3.0})
+    table = evaluate(task=task).set_index(["rule", "core_id"])
+    made = dict(zip(RULES, seen, strict=True))["policy"][1]
+    probs = made.class_logits.sigmoid().numpy()
+    label = make_data().examples.table["label"].to_numpy()[ROWS, None]
+    np.testing.assert_allclose(table.loc["policy", "reward_class"], np.log(np.where(label, probs, 1 - probs)).mean(1), atol=1e-5)
+    np.testing.assert_allclose(table.loc["policy", "prob_std"], probs.std(1), atol=1e-6)
+    np.testing.assert_allclose(table["reward"], 2 * table["reward_class"] + 3 * table["reward_heatmap"], atol=1e-5)
+
+
+def test_validate_measures_the_gain_over_uniform_points():
+    task, data = make_task(patch_size=4), make_data()
+    untrained = task.build_policy(0)
+    numbers = task.validate(untrained, data, ROWS, seed=0, sets=3)
+    assert set(numbers) == {"reward/mean", "reward/gain_over_uniform", "lesion_hit", "uniform_hit"}
+    # An untrained policy is uniform and draws from the same generator: the very same points.
+    assert numbers["reward/gain_over_uniform"] == 0.0
+    assert numbers["lesion_hit"] == numbers["uniform_hit"]
+    benign = task.validate(untrained, data, ROWS[::2], seed=0, sets=3)
+    assert set(benign) == {"reward/mean", "reward/gain_over_uniform"}  # without a lesion there is nothing to hit
+
+
+def test_showcase_arrays_belong_together():
+    task = make_task()
+    policy, data = make_policy(task), make_data()
+    shown = task.showcase(policy, data, ROWS[[3, 0]], seed=0)
+    assert shown["core_id"].tolist() == ["c13", "c10"]
+    np.testing.assert_array_equal(shown["lesion"], data.examples.lesion[[13, 10]])
+    np.testing.assert_allclose(shown["attention"].sum((1, 2)), 1.0, atol=1e-5)
+    cells = region_cells(torch.as_tensor(shown["region"]), task.grid).numpy()
+    assert (shown["attention"].reshape(2, -1)[~cells] == 0).all()
+    for name in ("points_untrained", "points_trained"):
+        assert shown[name].shape == (2, 3, 2)
+        column, row = (shown[name] * task.grid).astype(int).transpose(2, 0, 1)
+        assert np.take_along_axis(cells, row * task.grid + column, 1).all()

@@ -1,0 +1,56 @@
+from dataclasses import replace
+
+import numpy as np
+import torch
+from tiny_attention import make_data, make_examples, make_task, shake
+
+from grpo_pipeline.tasks.attention.features import FeatureSet, encode_examples
+
+EMPTY = FeatureSet(key="", values=None)
+
+
+def test_a_trainable_encoder_keeps_nothing():
+    task = make_task()
+    assert encode_examples(task, task.build_policy(0), make_examples(), EMPTY) == EMPTY
+
+
+def test_stored_features_are_those_of_the_encoder():
+    task, data = make_task(encoder="frozen"), make_data()
+    policy = task.build_policy(0)
+    shake(policy, scale=0.1)
+    stored = encode_examples(task, policy, data.examples, EMPTY)
+    rows = np.array([9, 2])
+    fresh = task.encode(policy, task.make_batch(data, rows)).features
+    from_store = task.encode(policy, task.make_batch(replace(data, features=stored.values), rows)).features
+    torch.testing.assert_close(from_store, fresh, atol=1e-5, rtol=0)
+    assert not torch.allclose(fresh[0], fresh[1], atol=1e-3)
+
+
+def test_the_same_weights_and_data_are_found_again():
+    task, examples = make_task(encoder="frozen"), make_examples()
+    first = encode_examples(task, task.build_policy(0), examples, EMPTY)
+    calls = []
+    policy = task.build_policy(0)
+    policy.sam.net.vision_encoder.register_forward_hook(lambda *_: calls.append(1))
+    assert encode_examples(task, policy, examples, first) is first
+    assert calls == []
+
+
+def test_other_weights_or_data_are_encoded_again():
+    task, examples = make_task(encoder="frozen"), make_examples()
+    policy = task.build_policy(0)
+    first = encode_examples(task, policy, examples, EMPTY)
+    other_data = encode_examples(task, policy, make_examples(1), first)
+    shake(policy.sam.net.vision_encoder, scale=1e-3)
+    other_weights = encode_examples(task, policy, examples, first)
+    assert len({first.key, other_data.key, other_weights.key}) == 3
+    assert not np.array_equal(first.values, other_data.values)
+    assert not np.array_equal(first.values, other_weights.values)
+
+
+def test_the_key_ignores_what_is_not_the_encoder():
+    task, examples = make_task(encoder="frozen"), make_examples()
+    policy = task.build_policy(0)
+    first = encode_examples(task, policy, examples, EMPTY)
+    shake(policy.policy)
+    assert encode_examples(task, policy, examples, first) is first

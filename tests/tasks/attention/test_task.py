@@ -1,0 +1,148 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tiny_attention import differing, make_batch, make_data, make_examples, make_task, shake, weights
+from torch import Tensor
+
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.model import AttentionModel
+from grpo_pipeline.tasks.attention.task import AttentionTask
+from grpo_pipeline.tasks.protocol import Proposal
+
+
+def make_policy(task: AttentionTask) -> AttentionModel:
+    policy = task.build_policy(0)
+    shake(policy)
+    return policy
+
+
+def sample(
+    task: AttentionTask, policy: AttentionModel, *, group: int = 400, proposal: Proposal = "policy", temperature: float = 1.0
+) -> Rollouts:
+    context = task.encode(policy, make_batch(task))
+    generator = torch.Generator().manual_seed(0)
+    return task.sample(policy, context, group, temperature=temperature, proposal=proposal, generator=generator)
+
+
+def naive_logprobs(logits: Tensor, cells: Tensor, points: list[int], temperature: float) -> list[float]:
+    """Take the points one after the other; a softmax over the cells that are left."""
+    left = cells.clone()
+    logprobs = []
+    for point in points:
+        z = (logits.double() / temperature).masked_fill(~left, -torch.inf)
+        logprobs.append(float(z.log_softmax(0)[point]))
+        left[point] = False
+    return logprobs
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_logprobs_equal_a_naive_loop(temperature: float):
+    task = make_task()
+    policy = make_policy(task)
+    rollouts = sample(task, policy, group=3, temperature=temperature)
+    context = task.encode(policy, make_batch(task))
+    logits = policy.policy(context.features, context.texture)[0].detach()
+    for p in range(4):
+        for g in range(3):
+            expected = naive_logprobs(logits[p], context.cells[p], rollouts.actions[p, g].tolist(), temperature)
+            assert rollouts.logprobs[p, g].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_points_are_distinct_and_in_the_region():
+    examples = make_examples()
+    examples.region[:, :, :16] = False
+    task = make_task(examples)
+    batch = task.make_batch(AttentionData(examples, None), np.arange(4))
+    policy = make_policy(task)
+    context = task.encode(policy, batch)
+    for proposal in ("policy", "uniform"):
+        generator = torch.Generator().manual_seed(0)
+        actions = task.sample(policy, context, 50, temperature=1.0, proposal=proposal, generator=generator).actions
+        assert bool(batch.cells.unsqueeze(1).expand(-1, 50, -1).gather(2, actions).all())
+        assert bool(actions.sort(-1).values.diff(dim=-1).ne(0).all())
+
+
+def test_samples_follow_the_map():
+    task = make_task()
+    policy = make_policy(task)
+    first = sample(task, policy, group=4000).actions[0, :, 0]
+    context = task.encode(policy, make_batch(task))
+    logits = policy.policy(context.features, context.texture)[0][0].detach()
+    expected = logits.masked_fill(~context.cells[0], -torch.inf).softmax(0)
+    counts = torch.bincount(first, minlength=16) / 4000
+    torch.testing.assert_close(counts, expected, atol=4 * 0.5 / 4000**0.5, rtol=0)  # 4 sigma at most
+
+
+def test_reward_weights_come_from_the_parameters():
+    task = make_task(reward={"class_weight": 0.3, "heatmap_weight": 0.7})
+    batch = task.replicate(make_batch(task), 2)
+    policy = make_policy(task)
+    context = task.encode(policy, batch)
+    rollouts = sample(task, policy, group=2)
+    parts, rates = task.reward(batch, rollouts, task.decode(policy, context, rollouts, batch))
+    assert rates == {"class": 0.3, "heatmap": 0.7}
+    assert {name: tuple(part.shape) for name, part in parts.items()} == {"class": (4, 2), "heatmap": (4, 2)}
+
+
+def test_the_table_of_samples_names_its_points():
+    task, data = make_task(), make_data()
+    batch = make_batch(task, (5, 2))
+    actions = torch.tensor([[[0, 6, 15], [1, 2, 3]], [[4, 5, 6], [7, 8, 9]]])
+    table = task.tabulate(data, batch, Rollouts(actions, torch.zeros(2, 2, 3), torch.ones(2, 2, 3, dtype=torch.bool)))
+    assert table[["core_id", "sample", "label"]].values.tolist() == [["c05", 0, 1], ["c05", 1, 1], ["c02", 0, 0], ["c02", 1, 0]]
+    # Cell 6 is row 1, column 2 of 4.
+    assert table.loc[0, ["x0", "y0", "x1", "y1", "x2", "y2"]].tolist() == [0.125, 0.125, 0.625, 0.375, 0.875, 0.875]
+
+
+def test_description_builds_the_model_again():
+    task = make_task(points=2)
+    policy = make_policy(task)
+    described = json.loads(json.dumps(task.describe(policy)))
+    assert (described["task"], described["image_size"]) == ("attention", 32)
+    again = AttentionModel(type(task.model).model_validate(described["model"]), described["image_size"])
+    again.load_state_dict(weights(policy))
+    assert differing(weights(policy), weights(again)) == []
+
+
+def test_the_fingerprint_follows_model_objective_and_data():
+    data = make_data()
+    other_split = make_examples()
+    other_split.table.loc[0, "split"] = "val"
+    prints = [
+        make_task().fingerprint(data),
+        make_task(points=2).fingerprint(data),
+        make_task(reward={"heatmap_weight": 1.0}).fingerprint(data),
+        make_task().fingerprint(make_data(make_examples(1))),
+        make_task().fingerprint(make_data(other_split)),
+    ]
+    assert len({json.dumps(p, sort_keys=True) for p in prints}) == len(prints)
+    assert make_task().fingerprint(data) == prints[0]
+
+
+@torch.no_grad()
+def test_reference_logits_are_those_of_each_row():
+    task, data = make_task(), make_data()
+    reference = make_policy(task)
+    cached = task.with_reference(data, reference)
+    assert cached.reference_logits.shape == (15, 16)
+    rows = np.array([7, 0, 12])
+    rollouts = sample(task, reference, group=2)
+    for temperature in (1.0, 0.7):
+        direct = task.score_reference(reference, task.make_batch(data, rows), rollouts, temperature=temperature)
+        from_cache = task.score_reference(task.build_policy(9), task.make_batch(cached, rows), rollouts, temperature=temperature)
+        torch.testing.assert_close(from_cache, direct, atol=1e-5, rtol=0)
+        assert not torch.allclose(direct[0], direct[1], atol=1e-3)
+
+
+def test_replicated_targets_are_views():
+    task = make_task()
+    batch = make_batch(task)
+    grouped = task.replicate(batch, 3)
+    assert torch.equal(grouped.label, batch.label[:, None].expand(4, 3))
+    assert torch.equal(grouped.involvement, batch.involvement[:, None].expand(4, 3))
+    assert grouped.label.data_ptr() == batch.label.data_ptr()
+    assert replace(grouped, label=batch.label, involvement=batch.involvement) == batch
