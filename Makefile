@@ -17,6 +17,7 @@ KEDRO := $(PY) -m kedro
 TORCH := 2.13.0
 TORCH_ARGS ?=
 EXTRAS := attention,dev
+SITE := data/08_reporting/viz
 
 # ENV from the shell's environment counts only where it names a folder of conf/: other programs use that name too.
 ifneq ($(origin ENV),command line)
@@ -57,7 +58,8 @@ create_venv = { $(1) -m venv $(2) >/dev/null 2>&1 || \
 run: $(STAMP)  ## prepare, train, evaluate and report: kedro run
 	@[ -z "$(ENV)" ] || [ -d "conf/$(ENV)" ] || \
 	  { echo "ENV must name a folder of conf/, got $(ENV); take one of:$$(cd conf && printf ' %s' */)" >&2; exit 1; }
-	@$(KEDRO) run $(RUN_FLAGS)
+	@GRPO_GRAPH=follows $(KEDRO) run $(RUN_FLAGS)
+	@$(PY) docs/pipeline_graph.py build $(SITE) $(if $(ENV),--env "$(ENV)")
 
 test: $(STAMP)  ## run the whole test suite; ARGS="-m 'not slow' -k losses" for a part
 	@$(PY) -m pytest $(ARGS)
@@ -78,15 +80,14 @@ viz: $(STAMP)  ## browse the pipelines and their data: Kedro-Viz on port 4141
 	@$(KEDRO) viz run $(if $(ENV),--env "$(ENV)") $(ARGS)
 
 viz-build: $(STAMP)  ## write the pipeline graph as a static site: data/08_reporting/viz
-	@$(PY) docs/pipeline_graph.py build data/08_reporting/viz
-	@echo "The pipeline graph is in data/08_reporting/viz; look at it with: $(PY) -m http.server 8000 -d data/08_reporting/viz"
+	@$(PY) docs/pipeline_graph.py build $(SITE) $(if $(ENV),--env "$(ENV)")
+	@echo "The pipeline graph is in $(SITE); look at it with: $(PY) -m http.server 8000 -d $(SITE)"
 
 screenshot: viz-build  ## take docs/images/pipeline.png from the static site, with headless Chromium
-	@$(PY) docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png $(ARGS)
+	@$(PY) docs/pipeline_graph.py picture $(SITE) docs/images/pipeline.png $(ARGS)
 
 mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
-	@echo "MLflow: http://127.0.0.1:5000 (Ctrl-C ends it)"
-	@$(PY) -m mlflow ui --workers 1 --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}" $(ARGS)
+	@$(PY) -m grpo_pipeline.tracking
 
 bench: $(STAMP)  ## measure the training step and what surrounds it
 	@set -e; for b in benchmarks/*.py; do echo "== $$b"; $(PY) "$$b" $(ARGS); done

@@ -26,16 +26,15 @@ TRACKERS = ("heap.load", "heapanalytics", "googletagmanager")
 START_PAGE = "start.html"
 
 
-def build_site(target: Path, project: Path = ROOT) -> None:
-    """Build the static site of ``project`` into ``target``, which is replaced.
+def build_site(target: Path, project: Path = ROOT, *, env: str = "") -> None:
+    """Build the static site of ``project`` into ``target``, which is replaced; previews show the data of ``env``.
 
     Raises:
         RuntimeError: if Kedro-Viz fails, with what it printed, or if the built page holds a tracking script.
     """
     command = [sys.executable, "-m", "kedro", "viz", "build", "--include-previews"]
-    done = subprocess.run(
-        command, cwd=project, env=os.environ | {"DO_NOT_TRACK": "true"}, capture_output=True, text=True, check=False
-    )
+    environment = os.environ | {"DO_NOT_TRACK": "true"} | ({"KEDRO_ENV": env} if env else {})
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     built = project / "build"
     if done.returncode or not (built / "index.html").is_file():
         raise RuntimeError(f"kedro viz build must succeed, got exit status {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -50,12 +49,26 @@ def build_site(target: Path, project: Path = ROOT) -> None:
     shutil.move(built, target)
 
 
-def start_page(pipeline: str, theme: str) -> str:
+def start_page(pipeline: str, *, theme: str, is_expanded: bool) -> str:
     """Return a page that tells Kedro-Viz how to show itself (it remembers that in the browser) and then opens it."""
-    hidden = {"sidebar": False, "miniMap": False, "graph": True}
-    state = {"theme": theme, "showFeatureHints": False, "expandAllPipelines": True, "visible": hidden}
-    address = f"/?pid={pipeline}&expandAllPipelines=true"
+    visible = {"sidebar": False, "miniMap": False, "graph": True, "labelBtn": False, "layerBtn": False, "exportBtn": False}
+    state = {"theme": theme, "showFeatureHints": False, "expandAllPipelines": is_expanded, "visible": visible}
+    address = f"/?pid={pipeline}" + ("&expandAllPipelines=true" if is_expanded else "")
     return f"<script>localStorage.setItem('KedroViz', JSON.stringify({json.dumps(state)}));location.replace('{address}')</script>"
+
+
+def unfold_outermost(pipeline: Path) -> None:
+    """Put the arms into the place of the namespace that holds them all, as after a click on it."""
+    page = json.loads(pipeline.read_text(encoding="utf-8"))
+    folds = page["modular_pipelines"]
+    outermost = [child for child in folds["__root__"]["children"] if child["type"] == "modularPipeline"]
+    for child in outermost:
+        inner = folds.pop(child["id"])["children"]
+        folds["__root__"]["children"] = [other for other in folds["__root__"]["children"] if other != child] + inner
+    gone = {child["id"] for child in outermost}
+    page["nodes"] = [node for node in page["nodes"] if node["id"] not in gone]
+    page["edges"] = [edge for edge in page["edges"] if not gone & {edge["source"], edge["target"]}]
+    pipeline.write_text(json.dumps(page), encoding="utf-8")
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -65,8 +78,8 @@ class QuietHandler(SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-def take_picture(site: Path, picture: Path, *, pipeline: str, size: str, theme: str) -> None:
-    """Open ``pipeline`` of the static site in headless Chromium, all namespaces expanded, and write a PNG.
+def take_picture(site: Path, picture: Path, *, pipeline: str, size: str, theme: str, is_expanded: bool) -> None:
+    """Open ``pipeline`` of the static site in headless Chromium, with its namespaces collapsed or expanded, and write a PNG.
 
     Raises:
         RuntimeError: if there is no Chromium, no site, or no picture afterwards.
@@ -80,7 +93,10 @@ def take_picture(site: Path, picture: Path, *, pipeline: str, size: str, theme: 
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "site")
         shutil.copytree(site, copy)
-        (copy / START_PAGE).write_text(start_page(pipeline, theme), encoding="utf-8")
+        (copy / START_PAGE).write_text(start_page(pipeline, theme=theme, is_expanded=is_expanded), encoding="utf-8")
+        if not is_expanded:
+            unfold_outermost(copy / "api" / "pipelines" / pipeline)
+            unfold_outermost(copy / "api" / "main")
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(copy)))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=30000"]
@@ -103,18 +119,21 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build")
     build.add_argument("site", type=Path)
+    build.add_argument("--env", default="", help="folder of conf/ whose data the previews show")
     picture = commands.add_parser("picture")
     picture.add_argument("site", type=Path)
     picture.add_argument("picture", type=Path)
     picture.add_argument("--pipeline", default="__default__")
     picture.add_argument("--size", default="1600x1400", help="width x height of the window, in pixels")
     picture.add_argument("--theme", default="light", choices=["light", "dark"])
+    picture.add_argument("--expanded", action="store_true", help="show the nodes inside of the namespaces")
     arguments = parser.parse_args()
     try:
         if arguments.command == "build":
-            build_site(arguments.site)
+            build_site(arguments.site, env=arguments.env)
         else:
             options = {"pipeline": arguments.pipeline, "size": arguments.size, "theme": arguments.theme}
+            options["is_expanded"] = arguments.expanded
             take_picture(arguments.site, arguments.picture, **options)
     except RuntimeError as error:
         sys.exit(str(error))

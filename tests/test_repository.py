@@ -80,7 +80,8 @@ def test_code_names_no_host_but_documentation(committed_files: tuple[Path, ...])
     """Documents may link anywhere and tests make hosts up; what runs or configures a run may not."""
     running = tuple(file for file in committed_files if file.suffix != ".md" and ROOT / "tests" not in file.parents)
     hosts = [(where, host) for where, line in lines(running) for host in re.findall(r"https?://([^/\s\"'`)>:,]+)", line)]
-    assert not [f"{where} {host}" for where, host in hosts if host not in LOCAL_HOSTS and not HOSTS_TO_READ.fullmatch(host)]
+    named = [(where, host) for where, host in hosts if not host.startswith("{")]  # {…}: filled in from the configuration
+    assert not [f"{where} {host}" for where, host in named if host not in LOCAL_HOSTS and not HOSTS_TO_READ.fullmatch(host)]
 
 
 def test_no_machine_is_named(committed_files: tuple[Path, ...]) -> None:

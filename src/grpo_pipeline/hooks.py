@@ -18,7 +18,8 @@ from grpo_pipeline.tracking.config import MlflowConfig, parse_config
 from grpo_pipeline.tracking.summary import comparison_tables, places
 from grpo_pipeline.tracking.tracker import Tracker
 
-MIN_COLUMNS = 130  # of a log file, which has no width of its own
+COLUMNS = 120  # of a log file, which has no width of its own
+GRAPH = Path("data/08_reporting/viz/index.html")  # written by `make run` and `make viz-build`
 
 
 class MlflowHooks:
@@ -26,14 +27,22 @@ class MlflowHooks:
 
     Attributes:
         tracker: of the current run, None before one starts.
+        has_checkpoint: whether this run has saved one, so that it can be gone on with.
     """
 
     def __init__(self) -> None:
         self.tracker: Tracker | None = None
+        self.has_checkpoint = False
         self._config, self._project, self._env = MlflowConfig(), Path(), "local"
         self._parameters: Mapping[str, Any] = {}
         self._catalog: Mapping[str, Any] = {}
         self._pid = 0
+
+    @property
+    def graph(self) -> Path | None:
+        """The static site of the pipeline graph; None where nobody built it or will, as ``make run`` does."""
+        path = self._project / GRAPH
+        return path if path.is_file() or os.environ.get("GRPO_GRAPH") == "follows" else None
 
     @property
     def _live(self) -> Tracker | None:
@@ -57,6 +66,7 @@ class MlflowHooks:
     @hook_impl
     def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:
         """Open the parent run."""
+        self.has_checkpoint = False
         names = sorted(run_params["pipeline_names"] or ["__default__"])
         tags = {"kedro.env": self._env, "kedro.pipeline": ",".join(names), "kedro.session": str(run_params["run_id"])}
         self._pid, self.tracker = os.getpid(), Tracker(self._config, project=self._project, parameters=self._parameters)
@@ -84,6 +94,7 @@ class MlflowHooks:
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
         """Log metric rows, comparisons, files and tables."""
+        self.has_checkpoint |= dataset_name.endswith(".checkpoint") and data is not False
         if self._live:
             self._live.saved(dataset_name, data)
 
@@ -121,10 +132,11 @@ class SummaryHooks:
         """Print the tables, once."""
         console = Console(highlight=False)
         if not console.is_terminal:
-            console = Console(highlight=False, width=max(console.width, MIN_COLUMNS))
+            console = Console(highlight=False, width=COLUMNS)
         for task, comparison in self._comparisons.items():
             for part in comparison_tables(comparison):
                 console.print(part)
             report = dataset_path(catalog.get(f"{task}.report"))
-            console.print(places(report if report and report.exists() else None, tracker=self._mlflow.tracker))
+            page = report if report and report.exists() else None
+            console.print(places(page, graph=self._mlflow.graph, tracker=self._mlflow.tracker), soft_wrap=True)
         self._comparisons.clear()

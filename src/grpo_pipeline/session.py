@@ -1,13 +1,14 @@
-"""The session: a Kedro session that ends cleanly on Ctrl-C and SIGTERM.
+"""The session: a Kedro session that ends cleanly on Ctrl-C, SIGTERM and bad input.
 
 Kedro tells its hooks of an ``Exception`` only, and a generator node's work escapes ``on_node_error``. This session tells every
-hook that has ``on_run_ended`` how a run ended, whatever ended it.
+hook that has ``on_run_ended`` how a run ended, whatever ended it. Only the command line shortens errors.
 """
 
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -15,7 +16,10 @@ from typing import Any, NoReturn
 import click
 from kedro.framework.session import KedroSession
 
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+from grpo_pipeline.errors import sentence
+
+FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
+SHOW_TRACEBACK = "GRPO_TRACEBACK"
 HINT = "`kedro run --params resume=auto` goes on from the last checkpoint."
 
 
@@ -50,7 +54,8 @@ class TrackedSession(KedroSession):
         """Run a pipeline; see ``KedroSession.run``.
 
         Raises:
-            SystemExit: with code 143 after SIGTERM; with code 130 after Ctrl-C if the command line started the run.
+            SystemExit: with code 143 after SIGTERM; if the command line started the run, with code 130 after Ctrl-C and with
+                code 1 after an error that one sentence explains (``GRPO_TRACEBACK=1`` leaves it as it is).
             KeyboardInterrupt: after Ctrl-C elsewhere, in a notebook for instance.
         """
         try:
@@ -60,10 +65,27 @@ class TrackedSession(KedroSession):
             self._tell_hooks(error)
             if isinstance(error, Terminated):
                 _say("Stopped by SIGTERM")
-            elif isinstance(error, KeyboardInterrupt) and click.get_current_context(silent=True) is not None:
-                _say("Stopped by Ctrl-C")
-                raise SystemExit(INTERRUPTED) from None
+            elif click.get_current_context(silent=True) is not None:
+                self._end_command(error)
             raise
+
+    def _end_command(self, error: BaseException) -> None:
+        """End the command in few words where they suffice."""
+        if isinstance(error, KeyboardInterrupt):
+            _say("Stopped by Ctrl-C")
+            raise SystemExit(INTERRUPTED) from None
+        if os.environ.get(SHOW_TRACEBACK, "0") in ("", "0") and (text := sentence(error, parameters=self._raw_parameters())):
+            print(f"error: {text}  [{SHOW_TRACEBACK}=1 shows the traceback]", file=sys.stderr)
+            if any(getattr(plugin, "has_checkpoint", False) for plugin in self._hook_manager.get_plugins()):
+                print(HINT, file=sys.stderr)
+            raise SystemExit(FAILED) from None
+
+    def _raw_parameters(self) -> Mapping[str, Any]:
+        """Return the parameters as they were configured; nothing where the configuration itself is at fault."""
+        try:
+            return dict(self._get_config_loader()["parameters"])
+        except Exception:  # noqa: BLE001 - whatever is wrong with the configuration is what is being reported
+            return {}
 
     def _tell_hooks(self, error: BaseException) -> None:
         for plugin in self._hook_manager.get_plugins():

@@ -23,7 +23,7 @@ def test_a_local_store_is_served(make_tiny, served, monkeypatch):
     monkeypatch.chdir(path / "data")
     assert command.main() == 0
     uri = f"sqlite:///{path / 'mlflow.db'}"
-    expected = ["mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", "5055"]
+    expected = ["mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", "5055", "--workers", "1"]
     assert served == [[sys.executable, "-m", *expected]]
 
 

@@ -1,10 +1,12 @@
 """The last thing on the terminal."""
 
+import re
+
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from grpo_pipeline.tracking.summary import cell_text, comparison_tables
+from grpo_pipeline.tracking.summary import cell_text, comparison_tables, places
 
 
 @pytest.mark.parametrize(
@@ -15,8 +17,8 @@ from grpo_pipeline.tracking.summary import cell_text, comparison_tables
         ({"value": 0.25, "ci95": [-0.125, 0.5]}, True, True, "+0.250 [-0.125, +0.500]"),
         ({"value": 0.5, "ci95": None}, False, True, "0.500"),
         ({"value": 0.5, "ci95": [None, None]}, False, True, "0.500"),
-        ({"value": None, "ci95": None, "reason": "one class only"}, False, True, "undefined: one class only"),
-        ({"value": None}, True, True, "undefined: no reason given"),
+        ({"value": None, "ci95": None, "reason": "one class only"}, False, True, "-"),
+        ({"value": None}, True, True, "-"),
         (None, False, True, ""),
     ],
 )
@@ -67,8 +69,48 @@ def test_no_baselines_no_table():
     assert sum(isinstance(part, Table) for part in comparison_tables({**COMPARISON, "baselines": {}})) == 1
 
 
-def test_a_reason_is_given_once_in_a_row():
-    nothing = {"auroc": {"value": None, "reason": "the split holds one class"}}
-    text = shown({**COMPARISON, "arms": {"supervised": {"metrics": nothing}, "grpo": {"metrics": nothing}}})
-    assert text.count("the split holds one class") == 1
-    assert text.count("undefined") == 2
+UNDEFINED = {"value": None, "ci95": None, "reason": "undefined: the split holds one class"}
+
+
+def test_a_metric_that_is_undefined_everywhere_has_a_line_instead_of_a_row():
+    nothing = {"auroc": UNDEFINED}
+    scores = {"supervised": {"metrics": nothing | {"brier": {"value": 0.25, "ci95": None}}}, "grpo": {"metrics": nothing}}
+    text = shown({**COMPARISON, "arms": scores, "differences": {"grpo": nothing}, "baselines": {}})
+    assert "- auroc: undefined: the split holds one class\n" in text
+    assert text.count("auroc") == text.count("undefined") == 1
+
+
+def test_an_undefined_cell_is_a_dash_with_its_reason_below():
+    baselines = {"uniform": {"metrics": metric(0.5)}, "none": {"metrics": {"auroc": UNDEFINED}}}
+    text = shown({**COMPARISON, "baselines": baselines})
+    assert re.search(r"^ auroc +0.500 +- *$", text, re.MULTILINE)
+    assert "- auroc (none): undefined: the split holds one class\n" in text
+
+
+def test_of_the_baselines_the_main_metrics_are_shown():
+    scores = metric(0.5) | {"ece": {"value": 0.125, "ci95": None}, "reward": {"value": -0.75, "ci95": None}}
+    text = shown({**COMPARISON, "baselines": {"uniform": {"metrics": scores}}})
+    below = text.partition("Other ways")[2]
+    assert re.findall(r"^ (auroc|ece|reward)", below, re.MULTILINE) == ["auroc", "reward"]
+
+
+def test_the_tables_of_the_attention_task_fit_a_terminal():
+    names = ["sensitivity_at_80_specificity", "lesion_hit_ratio", "reward"]
+    scores = {"metrics": {name: {"value": -0.678, "ci95": [-0.689, -0.663]} for name in names}}
+    rules = ("greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
+    comparison = {
+        **COMPARISON,
+        "arms": {"supervised": scores, "grpo": scores},
+        "differences": {"grpo": scores["metrics"]},
+        "baselines": dict.fromkeys(rules, scores),
+    }
+    text = shown(comparison, width=120)
+    assert max(map(len, text.splitlines())) <= 120
+    assert "…" not in text
+    assert text.count("-0.678 [-0.689, -0.663]") == 9
+
+
+def test_the_graph_is_a_file_where_one_was_built(tmp_path):
+    assert "Graph   make viz" in places(None, graph=None, tracker=None).plain
+    text = places(None, graph=tmp_path / "index.html", tracker=None).plain
+    assert f"Graph   {tmp_path / 'index.html'} (behind a file server; or: make viz)" in text

@@ -30,6 +30,7 @@ def main() -> int:
         print(f"The runs are on {redact(uri)}, experiment {config.tracking.experiment.name}")
         return 0
     command = ["mlflow", "ui", "--backend-store-uri", uri, "--host", config.ui.host, "--port", str(config.ui.port)]
+    command += ["--workers", "1"]
     print(f"http://{config.ui.host}:{config.ui.port} shows {uri}; Ctrl-C ends it")
     try:
         return subprocess.run([sys.executable, "-m", *command], check=False).returncode

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +13,8 @@ from grpo_pipeline.tracking.store import redact
 from grpo_pipeline.tracking.tracker import Tracker
 
 Entries = Mapping[str, Mapping[str, Any]]
+# Of the other point rules these are shown, where a task has them; all of them are on the page and in the comparison.
+BASELINE_METRICS = ("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "reward")
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
@@ -25,20 +28,21 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
     columns = {name if name != control else f"{name} (control)": entries for name, entries in arms.items()}
     columns |= {f"{name} - {control}": entries for name, entries in comparison.get("differences", {}).items()}
     yield Text(_title(comparison), style="bold")
-    yield _table(columns, signed=len(arms))
+    yield from _table(columns, _metrics(columns), signed=len(arms))
     baselines = {name: scores["metrics"] for name, scores in comparison.get("baselines", {}).items()}
     if baselines:
         arm = comparison.get("baseline_arm", control)
-        yield Text(f"Baselines, scored by the model of {arm}", style="bold")
-        yield _table(baselines, signed=len(baselines), with_interval=False)
+        chosen = [name for name in _metrics(baselines) if name in BASELINE_METRICS] or _metrics(baselines)
+        yield Text(f"Other ways to choose the points, with the decoder of {arm}", style="bold")
+        yield from _table(baselines, chosen, signed=len(baselines), with_interval=False)
     for sentence in comparison.get("verdict", []):
         yield Text(sentence)
 
 
-def places(report: Path | None, *, tracker: Tracker | None) -> Text:
-    """Return where to look next: the page, the graph, the MLflow store and the runs in it."""
+def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:
+    """Return where to look next: the page, the graph (a static site, if one was built), the MLflow store and the runs in it."""
     lines = [f"Page    {_short(report)}"] if report else []
-    lines.append("Graph   make viz")
+    lines.append(f"Graph   {_short(graph)} (behind a file server; or: make viz)" if graph else "Graph   make viz")
     if tracker is not None:
         lines += mlflow_lines(tracker)
     return Text("\n" + "\n".join(lines))
@@ -59,38 +63,57 @@ def _title(comparison: Mapping[str, Any]) -> str:
     return f"{comparison['task']}, {comparison.get('split', 'test')} split{count}: value [95% interval]"
 
 
-def _table(columns: Mapping[str, Entries], *, signed: int, with_interval: bool = True) -> Table:
-    """Return one row per metric; the columns from number ``signed`` on are differences."""
-    table = Table(header_style="bold")
-    table.add_column("metric")
+def _metrics(columns: Mapping[str, Entries]) -> list[str]:
+    return list(dict.fromkeys(metric for entries in columns.values() for metric in entries))
+
+
+def _table(
+    columns: Mapping[str, Entries], metrics: Sequence[str], *, signed: int, with_interval: bool = True
+) -> Iterator[Table | Text]:
+    """Yield one row per metric that is defined somewhere, and below it why cells are empty.
+
+    The columns from number ``signed`` on are differences.
+    """
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("metric", no_wrap=True)
     for name in columns:
-        table.add_column(name, justify="right")
-    for metric in dict.fromkeys(metric for entries in columns.values() for metric in entries):
+        table.add_column(name, justify="right", no_wrap=True)
+    for metric in metrics:
         cells = [entries.get(metric) for entries in columns.values()]
-        texts = [cell_text(cell, sign=i >= signed, with_interval=with_interval) for i, cell in enumerate(cells)]
-        table.add_row(metric, *_once(texts))
-    return table
+        if any(cell and cell.get("value") is not None for cell in cells):
+            table.add_row(metric, *(cell_text(c, sign=i >= signed, with_interval=with_interval) for i, c in enumerate(cells)))
+    if table.row_count:
+        yield table
+    for reason, names in reasons(columns, metrics).items():
+        yield Text(f"- {', '.join(names)}: {reason}", style="dim")
+
+
+def reasons(columns: Mapping[str, Entries], metrics: Sequence[str]) -> dict[str, list[str]]:
+    """Return reason -> the metrics that are undefined for it, with the columns if it is not all of them."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for metric in metrics:
+        for column, entries in columns.items():
+            if (entry := entries.get(metric)) and entry.get("value") is None:
+                reason = f"undefined: {str(entry.get('reason') or 'no reason given').removeprefix('undefined: ')}"
+                found.setdefault(reason, {}).setdefault(metric, []).append(column)
+    return {
+        reason: [name if len(where) == len(columns) else f"{name} ({', '.join(where)})" for name, where in places.items()]
+        for reason, places in found.items()
+    }
 
 
 def cell_text(entry: Mapping[str, Any] | None, *, sign: bool, with_interval: bool) -> str:
-    """Return ``0.812 [0.750, 0.874]``, ``undefined: reason`` where there is no value, nothing where there is no entry."""
+    """Return ``0.812 [0.750, 0.874]``, ``-`` where there is no value, nothing where there is no entry."""
     if entry is None:
         return ""
     value, interval = entry.get("value"), entry.get("ci95")
     if value is None:
-        return f"undefined: {entry.get('reason', 'no reason given')}"
+        return "-"
     form = "{:+.3f}" if sign else "{:.3f}"
     text = form.format(value)
     if with_interval and interval and None not in interval:
         text += f" [{form.format(interval[0])}, {form.format(interval[1])}]"
     return text
-
-
-def _once(texts: Sequence[str]) -> list[str]:
-    """Say a reason in the first cell only that has it."""
-    return [
-        "undefined" if text.startswith("undefined") and text in texts[:position] else text for position, text in enumerate(texts)
-    ]
 
 
 def _short(path: Path) -> str:

@@ -1,0 +1,134 @@
+"""An error of the user's input as one sentence; whatever else goes wrong keeps its traceback."""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kedro.config import BadConfigException, MissingConfigException
+from kedro.io import DatasetError
+from kedro.validation.exceptions import ParameterValidationError
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from grpo_pipeline.core.checkpoint import CheckpointError
+from grpo_pipeline.core.losses import NonFiniteLossError
+from grpo_pipeline.core.optim import NonFiniteGradientError
+
+# Raised for what a user gave, wherever they are raised.
+EXPECTED = (
+    BadConfigException,
+    CheckpointError,
+    DatasetError,
+    MissingConfigException,
+    NonFiniteGradientError,
+    NonFiniteLossError,
+    OSError,
+    OmegaConfBaseException,
+    ParameterValidationError,
+    YAMLError,
+)
+WRAPPERS = ("Failed while loading data from dataset ", "Failed while saving data to dataset ")
+OURS = Path(__file__).resolve().parent
+PARAMETER = re.compile(r"^- Parameter '([^']+)': ", re.MULTILINE)
+PROBLEM = re.compile(
+    r"^(?:.*validation errors? for \w+|(?P<path>\S+))\n"
+    r"  (?P<message>.*?) \[type=(?P<type>\w+), input_value=(?P<value>.*), input_type=",
+    re.MULTILINE,
+)
+LONGEST = 1000
+
+
+def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = None) -> str | None:
+    """Return what the user should read of an error, or None if it is a fault of the code.
+
+    Args:
+        error: what ended the run.
+        parameters: all parameters, for the name that a misspelt one may have meant.
+    """
+    relevant = unwrap(error)
+    if isinstance(relevant, ParameterValidationError):
+        return "; ".join(parameter_sentences(str(relevant), parameters or {}))
+    if not is_expected(relevant):
+        return None
+    text = " ".join(str(relevant).split()) or type(relevant).__name__
+    if relevant is not error and not text.startswith(WRAPPERS) and is_library(relevant):
+        text = f"{dataset_file(str(error))}: {text}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+
+
+def unwrap(error: BaseException) -> BaseException:
+    """Return the error inside of Kedro's "failed while loading" and "failed while saving"."""
+    while isinstance(error, DatasetError) and str(error).startswith(WRAPPERS) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def is_expected(error: BaseException) -> bool:
+    """Say whether an error is about the input; a ``ValueError`` is if this package, Kedro or a file reader raised it."""
+    if isinstance(error, EXPECTED):
+        return True
+    return isinstance(error, ValueError) and (not is_library(error) or module_of(error) in ("pandas", "json"))
+
+
+def is_library(error: BaseException) -> bool:
+    """Say whether neither this package nor Kedro raised an error."""
+    frames = list(files(error.__traceback__))
+    return bool(frames) and not (OURS in frames[-1].parents or "kedro" in frames[-1].parts)
+
+
+def module_of(error: BaseException) -> str:
+    """Return the top-level module in which an error's class is defined."""
+    return type(error).__module__.partition(".")[0]
+
+
+def files(trace: TracebackType | None) -> Iterator[Path]:
+    """Yield the source files of a traceback, the outermost first."""
+    while trace is not None:
+        yield Path(trace.tb_frame.f_code.co_filename)
+        trace = trace.tb_next
+
+
+def dataset_file(message: str) -> str:
+    """Return the file that a dataset's description names, else the description."""
+    described = message.partition("\n")[0]
+    found = re.search(r"filepath='?([^',)]+)", described)
+    return found[1] if found else described
+
+
+def parameter_sentences(message: str, parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one sentence for each parameter that Kedro's validation has refused."""
+    starts = [*PARAMETER.finditer(message)]
+    for start, end in zip(starts, [*(match.start() for match in starts[1:]), None], strict=True):
+        text, name = message[start.end() : end], start[1]
+        problems = [*PROBLEM.finditer(text)]
+        if not problems:
+            yield f"parameter {name}: {' '.join(text.split())}"
+        for problem in problems:
+            yield parameter_sentence(".".join(filter(None, (name, problem["path"]))), problem, parameters)
+
+
+def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[str, Any]) -> str:
+    """Return what is wrong with one parameter and what to write instead."""
+    if problem["type"] == "extra_forbidden":
+        return f"{path} must be a parameter of this project, got an unknown name; {suggestion(path, parameters)}"
+    if problem["type"] == "missing":
+        return f"{path} must be given, got nothing; add it to the parameters"
+    text = problem["message"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return text if path in text else f"{path}: {text}"
+    text = re.sub(r"^Input should be", "must be", text)
+    return f"{path} {text[:1].lower() + text[1:]}, got {problem['value']}; correct it"
+
+
+def suggestion(path: str, parameters: Mapping[str, Any]) -> str:
+    """Return the name that was meant, or that the parameter is to be removed."""
+    *parents, name = path.split(".")
+    siblings: Any = parameters
+    for parent in parents:
+        siblings = siblings.get(parent, {}) if isinstance(siblings, Mapping) else {}
+    names = [str(other) for other in siblings if str(other) != name] if isinstance(siblings, Mapping) else []
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {'.'.join([*parents, close[0]])}?" if close else "remove it or correct its name"
