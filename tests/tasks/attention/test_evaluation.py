@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ def evaluate(
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Tensor, Outcomes]]]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Outcomes]]:
     """What was decoded, in the order of the rules."""
     decoded: list[tuple[Tensor, Outcomes]] = []
     decode = AttentionTask.decode
@@ -45,7 +44,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Tensor, Outcome
         return outcomes
 
     monkeypatch.setattr(AttentionTask, "decode", spy)
-    yield decoded
+    return decoded
 
 
 def chosen(seen: list[tuple[Tensor, Outcomes]]) -> dict[str, Tensor]:

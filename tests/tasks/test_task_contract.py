@@ -1,0 +1,299 @@
+"""What every task must keep, whatever its samples are. A new task is one more row of ``TASKS``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_attention as attention
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.core.groups import replicate
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.types import Rollouts, Scores, TrainState
+from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.tasks.protocol import Proposal
+
+GROUP, TEMPERATURE = 4, 0.7
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task in miniature.
+
+    Attributes:
+        task: builds the task.
+        data: builds its data.
+        algorithm: parameters of its grpo arm, with changes.
+        training: parameters of its loop, with changes.
+        encoder: the module that may run once per batch.
+        policy_groups: parameter groups that only the reward may teach.
+        decoder_groups: parameter groups that only the supervised loss may teach.
+    """
+
+    task: Callable[[], Any]
+    data: Callable[[], Any]
+    algorithm: Callable[..., AlgorithmParams]
+    training: Callable[..., TrainingParams]
+    encoder: Callable[[Any], nn.Module]
+    policy_groups: tuple[str, ...]
+    decoder_groups: tuple[str, ...]
+
+    def state(self, **changes: Any) -> TrainState:
+        """Return a state whose policy is not uniform and whose reference is another policy."""
+        state = build_state(self.algorithm(**changes), self.training(), 0, self.task(), self.data())
+        attention.shake(state.policy, seed=1)
+        return state
+
+    def batch(self) -> Any:
+        task, data = self.task(), self.data()
+        return task.make_batch(data, task.rows(data, "train")[:4])
+
+
+TASKS = {
+    "attention": Case(
+        task=attention.make_task,
+        data=attention.make_data,
+        algorithm=attention.algorithm_params,
+        training=attention.training_params,
+        encoder=lambda policy: policy.sam.net.vision_encoder,
+        policy_groups=("policy_head",),
+        decoder_groups=("mask_decoder", "class_decoder"),
+    ),
+    "attention_global": Case(
+        task=lambda: attention.make_task(class_decoder="global"),
+        data=attention.make_data,
+        algorithm=attention.algorithm_params,
+        training=attention.training_params,
+        encoder=lambda policy: policy.sam.net.vision_encoder,
+        policy_groups=("policy_head",),
+        decoder_groups=("mask_decoder", "class_decoder"),
+    ),
+}
+
+
+@pytest.fixture(params=TASKS.values(), ids=TASKS.keys())
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
+def draw(case: Case, policy: Any, *, seed: int = 0, proposal: Proposal = "policy") -> Rollouts:
+    task = case.task()
+    context = task.encode(policy, case.batch())
+    generator = torch.Generator().manual_seed(seed)
+    return task.sample(policy, context, GROUP, temperature=TEMPERATURE, proposal=proposal, generator=generator)
+
+
+def score(case: Case, policy: Any, rollouts: Rollouts) -> Scores:
+    task = case.task()
+    return task.score(policy, task.encode(policy, case.batch()), rollouts, temperature=TEMPERATURE)
+
+
+def collect(case: Case, state: TrainState) -> Experience:
+    """Run the collect half of a step."""
+    task, algorithm, training = case.task(), case.algorithm(), case.training()
+    batch = case.batch()
+    context, replicated = nodes.encode_batch(task, state, batch), nodes.replicate_batch(training, task, batch)
+    rollouts, temperature = nodes.sample_rollouts(algorithm, training, task, state, context)
+    return experience_of(case, state, replicated, context, rollouts, temperature)
+
+
+def experience_of(
+    case: Case, state: TrainState, replicated: Any, context: Any, rollouts: Rollouts, temperature: float
+) -> Experience:
+    task, algorithm = case.task(), case.algorithm()
+    outcomes = nodes.decode_rollouts(task, state, context, rollouts, replicated)
+    rewards = nodes.compute_rewards(task, replicated, rollouts, outcomes)
+    advantages = nodes.compute_advantages(case.training(), rewards)
+    reference = nodes.score_reference(algorithm, task, state, replicated, rollouts, temperature)
+    return nodes.collect_experience(replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference)
+
+
+def group_gradients(case: Case, state: TrainState, loss: Tensor) -> dict[str, float]:
+    """Return the norm of a loss's gradient on each parameter group."""
+    groups = case.task().parameter_groups(state.policy)
+    norms = {}
+    for name, parameters in groups.items():
+        gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        norms[name] = sum(float(g.square().sum()) for g in gradients if g is not None) ** 0.5
+    return norms
+
+
+@pytest.mark.parametrize(("refresh", "encodings"), [("once", 1), ("every_epoch", 4)])
+def test_encodes_once_per_batch_whatever_the_group(case: Case, refresh: str, encodings: int):
+    for group in (2, 8):
+        state = case.state()
+        calls: list[int] = []
+        case.encoder(state.policy).register_forward_hook(lambda _, inputs, output, calls=calls: calls.append(len(output[0])))
+        fold = Fold(case.task(), case.algorithm(update_epochs=4), case.training(encoder_refresh=refresh, group_size=group))
+        fold(state, case.batch())
+        assert len(calls) == encodings, group
+
+
+def test_scores_are_those_of_the_sampler(case: Case):
+    policy = case.state().policy
+    rollouts = draw(case, policy)
+    scores = score(case, policy, rollouts)
+    torch.testing.assert_close(scores.logprobs.detach(), rollouts.logprobs, atol=1e-6, rtol=0)
+    assert float(rollouts.logprobs.std()) > 1e-3  # the policy is not uniform: the comparison says something
+
+
+def test_training_mode_changes_no_score(case: Case):
+    policy = case.state().policy
+    rollouts = draw(case, policy.train())
+    assert torch.equal(score(case, policy.eval(), rollouts).logprobs, score(case, policy.train(), rollouts).logprobs)
+
+
+def test_the_ratio_is_exactly_1_at_the_first_update(case: Case):
+    state = case.state()
+    fold = Fold(case.task(), case.algorithm(), case.training())
+    ratios = []
+    for _ in range(3):
+        state, metrics = fold(state, case.batch())
+        ratios.append(metrics["policy/ratio_first"])
+        assert metrics["policy/ratio_max"] > 1.0  # the later update epochs have moved on
+    assert ratios == [1.0, 1.0, 1.0]
+
+
+def test_stored_actions_are_replayed(case: Case):
+    state = case.state()
+    experience = collect(case, state)
+    actions, logprobs = experience.rollouts.actions.clone(), experience.rollouts.logprobs.clone()
+    before = score(case, state.policy, experience.rollouts).logprobs.detach()
+    attention.shake(state.policy, seed=5)
+    after = score(case, state.policy, experience.rollouts).logprobs.detach()
+    assert torch.equal(experience.rollouts.actions, actions)
+    assert torch.equal(experience.rollouts.logprobs, logprobs)
+    assert (after - before).abs().max() > 1e-2
+
+
+def test_rewards_and_rollouts_are_detached(case: Case):
+    experience = collect(case, case.state())
+    tensors = [*experience.rewards.parts.values(), experience.rewards.total, experience.advantages.values]
+    assert not any(t.requires_grad for t in [*tensors, experience.rollouts.logprobs])
+    assert all(part.shape == (4, GROUP) for part in experience.rewards.parts.values())
+    assert float(experience.rewards.total.std(1).min()) > 0  # samples of one prompt earn different rewards
+
+
+def test_the_two_gradients_keep_to_their_modules(case: Case):
+    state = case.state()
+    experience = collect(case, state)
+    supervised = nodes.supervised_term(case.task(), state, experience, 0)["supervised"]
+    terms, _ = nodes.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 0)
+    from_supervised, from_policy = (group_gradients(case, state, loss) for loss in (supervised, terms["policy"]))
+    assert {name: from_supervised[name] for name in case.policy_groups} == dict.fromkeys(case.policy_groups, 0.0)
+    assert {name: from_policy[name] for name in case.decoder_groups} == dict.fromkeys(case.decoder_groups, 0.0)
+    assert all(from_policy[name] > 0 for name in case.policy_groups)
+    assert all(from_supervised[name] > 0 for name in case.decoder_groups)
+
+
+def test_parameter_groups_hold_every_trainable_parameter_once(case: Case):
+    policy = case.task().build_policy(0)
+    grouped = [id(p) for parameters in case.task().parameter_groups(policy).values() for p in parameters]
+    trainable = {id(p): name for name, p in policy.named_parameters() if p.requires_grad}
+    assert sorted(grouped) == sorted(set(grouped))
+    assert [trainable[i] for i in trainable.keys() - set(grouped)] == []
+    assert set(grouped) <= trainable.keys()
+
+
+def test_every_grouped_parameter_is_taught_by_some_term(case: Case):
+    state = case.state()
+    experience = collect(case, state)
+    terms, _ = nodes.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 0)
+    terms |= nodes.supervised_term(case.task(), state, experience, 0)
+    norms = group_gradients(case, state, torch.stack(list(terms.values())).sum())
+    assert [name for name, norm in norms.items() if norm == 0] == []
+
+
+def test_build_policy_is_reproducible(case: Case):
+    before = torch.get_rng_state()
+    a, b, c = (attention.weights(case.task().build_policy(seed)) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert attention.differing(a, b) == []
+    assert attention.differing(a, c) != []
+
+
+def test_sampling_leaves_the_global_random_state_alone(case: Case):
+    before = torch.get_rng_state()
+    a, b, c = (draw(case, case.state().policy, seed=seed).actions for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+def test_the_order_of_samples_does_not_matter(case: Case):
+    state = case.state()
+    experience = collect(case, state)
+    order = torch.tensor([2, 0, 3, 1])
+    rollouts = Rollouts(*(x[:, order] for x in vars(experience.rollouts).values()))
+    permuted = experience_of(case, state, experience.batch, experience.context, rollouts, experience.temperature)
+    attention.shake(state.policy, seed=5, scale=0.02)  # away from the policy that drew, where every ratio is 1
+    a, b = (all_terms(case, state, e) for e in (experience, permuted))
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-6)
+
+
+def all_terms(case: Case, state: TrainState, experience: Experience) -> dict[str, Tensor]:
+    terms, _ = nodes.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 1)
+    terms |= nodes.supervised_term(case.task(), state, experience, 0)
+    return {name: term.detach() for name, term in terms.items()}
+
+
+def test_uniform_proposal_ignores_the_policy(case: Case):
+    trained, untrained = case.state().policy, case.task().build_policy(0)
+    a, b = (draw(case, policy, proposal="uniform") for policy in (trained, untrained))
+    assert torch.equal(a.actions, b.actions)
+    assert torch.equal(a.logprobs, b.logprobs)
+    assert not torch.equal(draw(case, trained).actions, a.actions)
+
+
+def test_entropy_is_that_of_the_distribution(case: Case):
+    policy = case.state().policy
+    scores = score(case, policy, draw(case, policy))
+    log_p = scores.log_probs_full.detach()
+    p = log_p.exp()
+    torch.testing.assert_close(p.sum(1), torch.ones(len(p)), atol=1e-5, rtol=0)
+    expected = torch.stack([-(row[row > 0] * row[row > 0].log()).sum() for row in p])
+    torch.testing.assert_close(scores.entropy.detach(), expected, atol=1e-5, rtol=0)
+
+
+def test_replicate_gives_every_sample_the_targets_of_its_prompt(case: Case):
+    task, batch = case.task(), case.batch()
+    grouped = task.replicate(batch, 3)
+    for name, before in vars(batch).items():
+        after = getattr(grouped, name)
+        if isinstance(before, Tensor) and after is not before:
+            assert torch.equal(after, replicate(before, 3)), name
+    assert any(getattr(grouped, name) is not value for name, value in vars(batch).items())
+
+
+def test_a_detached_context_has_no_graph(case: Case):
+    task, policy = case.task(), case.state().policy
+    context = task.encode(policy, case.batch())
+    assert any(t.requires_grad for t in vars(context).values() if isinstance(t, Tensor))
+    detached = task.detach(context)
+    assert not any(t.requires_grad for t in vars(detached).values() if isinstance(t, Tensor))
+    assert all(torch.equal(t, vars(detached)[name]) for name, t in vars(context).items() if isinstance(t, Tensor))
+
+
+def test_splits_do_not_overlap(case: Case):
+    task, data = case.task(), case.data()
+    rows = np.concatenate([task.rows(data, split) for split in ("train", "val", "test")])
+    assert len(set(rows.tolist())) == len(rows) > 0
+
+
+def test_a_prompt_is_independent_of_its_batch(case: Case):
+    task, data, state = case.task(), case.data(), case.state()
+    rows = task.rows(data, "train")[:4]
+    rollouts = draw(case, state.policy)
+    together = score(case, state.policy, rollouts).logprobs.detach()
+    batch = task.make_batch(data, rows[2:3])
+    alone = replace(rollouts, **{name: value[2:3] for name, value in vars(rollouts).items()})
+    logprobs = task.score(state.policy, task.encode(state.policy, batch), alone, temperature=TEMPERATURE).logprobs
+    torch.testing.assert_close(logprobs.detach()[0], together[2], atol=1e-5, rtol=0)
