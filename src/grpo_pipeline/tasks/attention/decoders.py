@@ -26,6 +26,7 @@ class GlimpseDecoder(nn.Module):
         self.texture = FilterBank(params.glimpse_channels)
         self.evidence = nn.Sequential(nn.Linear(params.glimpse_channels + 1, 16), nn.ReLU(), nn.Linear(16, 1))
         self.prior = nn.Parameter(torch.zeros(()))
+        self.involvement_prior = nn.Parameter(torch.zeros(()))
 
     def forward(self, images: Tensor, points: Tensor) -> Tensor:
         """Return cancer logits [P, G].
@@ -37,9 +38,25 @@ class GlimpseDecoder(nn.Module):
         n_prompts, group_size, k, _ = points.shape
         if k == 0:
             return self.prior.expand(n_prompts, group_size)
-        patches = crop_patches(images, points.flatten(1, 2), self.size).flatten(0, 1)
-        evidence = self.evidence(self.texture.describe_patches(patches)).reshape(n_prompts, group_size, k)
+        evidence = self.weigh(images, points.flatten(1, 2)).reshape(n_prompts, group_size, k)
         return pool_evidence(evidence, self.pool) + self.prior
+
+    def weigh(self, images: Tensor, points: Tensor) -> Tensor:
+        """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
+        patches = crop_patches(images, points, self.size)
+        evidence: Tensor = self.evidence(self.texture.describe_patches(patches.flatten(0, 1)))
+        return evidence.reshape(points.shape[:2])
+
+    def estimate_involvement(self, images: Tensor, points: Tensor, is_valid: Tensor) -> Tensor:
+        """Return the mean probability of cancer over points of the bag, [P].
+
+        Args:
+            images: [P, 1, S, S].
+            points: [P, M, 2], (x, y) in [0, 1].
+            is_valid: bool [P, M], True where a point lies in the bag; at least one per row.
+        """
+        probs = (self.weigh(images, points) + self.involvement_prior).sigmoid() * is_valid
+        return probs.sum(1) / is_valid.sum(1).clamp(min=1)
 
 
 class GlobalDecoder(nn.Module):

@@ -64,4 +64,6 @@ class SupervisedParams(BaseModel):
 
     class_weight: float = Field(ge=0)
     heatmap_weight: float = Field(ge=0)
+    glimpse_weight: float = Field(ge=0)
+    glimpse_bag_cells: int = Field(ge=1)
     involvement_clamp: float = Field(ge=0, lt=0.5)

@@ -24,11 +24,27 @@ def reward_parts(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Tensor]
     return {"class": -class_nll.detach(), "heatmap": -proportion_bce(outcomes.bag_probs, batch.involvement).detach() / 2}
 
 
-def supervised_loss(batch: AttentionBatch, outcomes: Outcomes, params: SupervisedParams) -> Tensor:
-    """Return ``w_c * BCE(class) + w_h * proportion BCE``, averaged over all P*G samples, a scalar."""
+def supervised_loss(
+    batch: AttentionBatch, outcomes: Outcomes, params: SupervisedParams, *, glimpse_involvement: Tensor | None
+) -> Tensor:
+    """Return the class loss and the involvement losses of heatmap and glimpse decoder, a scalar.
+
+    ``w_c * BCE(class) + w_h * BCE(heatmap in the bag, involvement)``, averaged over all P*G samples, plus
+    ``w_g * BCE(mean evidence of the glimpse decoder along the bag, involvement)``, averaged over P: the label is known along
+    the needle alone, and there the involvement says how many of its patches hold cancer.
+
+    Args:
+        batch: targets replicated to [P, G].
+        outcomes: of the samples.
+        params: weights and clamp.
+        glimpse_involvement: [P], or None with a decoder that does not read patches.
+    """
     class_loss = F.binary_cross_entropy_with_logits(outcomes.class_logits, batch.label)
     target = batch.involvement.clamp(params.involvement_clamp, 1 - params.involvement_clamp)
-    return params.class_weight * class_loss + params.heatmap_weight * proportion_bce(outcomes.bag_probs, target).mean()
+    loss = params.class_weight * class_loss + params.heatmap_weight * proportion_bce(outcomes.bag_probs, target).mean()
+    if glimpse_involvement is not None:
+        loss = loss + params.glimpse_weight * proportion_bce(glimpse_involvement, target[:, 0]).mean()
+    return loss
 
 
 def proportion_bce(bag_probs: Tensor, involvement: Tensor) -> Tensor:

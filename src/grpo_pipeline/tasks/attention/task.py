@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, log_policy, plackett_luce_logprobs
 from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
+from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
@@ -145,8 +147,17 @@ class AttentionTask:
     def supervised_loss(
         self, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch, outcomes: Outcomes
     ) -> Tensor:
-        """Return the class and involvement loss over all samples of the group."""
-        return supervised_loss(batch, outcomes, self.supervised)
+        """Return the class and involvement losses over all samples of the group."""
+        involvement = self._glimpse_involvement(policy, batch) if self.supervised.glimpse_weight else None
+        return supervised_loss(batch, outcomes, self.supervised, glimpse_involvement=involvement)
+
+    def _glimpse_involvement(self, policy: AttentionModel, batch: AttentionBatch) -> Tensor | None:
+        """Ask the glimpse decoder about the cells that the bag covers most."""
+        if not isinstance(policy.class_decoder, GlimpseDecoder):
+            return None
+        coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
+        most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
+        return policy.class_decoder.estimate_involvement(batch.images, cell_centres(most.indices, self.grid), most.values > 0)
 
     def tabulate(self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts) -> pd.DataFrame:
         """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]."""
