@@ -1,0 +1,231 @@
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from tiny_attention import (
+    algorithm_params,
+    constant,
+    differing,
+    make_batch,
+    make_data,
+    make_state,
+    make_task,
+    shake,
+    training_params,
+    weights,
+)
+from torch import Tensor
+
+from grpo_pipeline.core.kl import categorical_kl
+from grpo_pipeline.core.losses import NonFiniteLossError
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.sampling import log_policy
+from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+TASK, DATA = make_task(), make_data()
+PURE_POLICY = {
+    "supervised_weight": 0.0,
+    "policy_weight": constant(1.0),
+    "kl_weight": 0.0,
+    "value_weight": 0.0,
+    "entropy_weight": constant(0.0),
+}
+
+
+def moved_state(algorithm: AlgorithmParams | None = None, *, step: int = 0) -> TrainState:
+    """Return a state whose policy has left its reference."""
+    state = make_state(TASK, DATA, algorithm)
+    shake(state.policy, seed=1)
+    return replace(state, step=step)
+
+
+def collected(state: TrainState, algorithm: AlgorithmParams, **training: Any) -> Any:
+    params, batch = training_params(**training), make_batch(TASK)
+    context, replicated = TASK.encode(state.policy, batch), TASK.replicate(batch, params.group_size)
+    rollouts, temperature = nodes.sample_rollouts(algorithm, params, TASK, state, context)
+    outcomes = TASK.decode(state.policy, context, rollouts, replicated)
+    rewards = nodes.compute_rewards(TASK, replicated, rollouts, outcomes)
+    advantages = nodes.compute_advantages(params, rewards)
+    reference = nodes.score_reference(algorithm, TASK, state, replicated, rollouts, temperature)
+    return nodes.collect_experience(replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference)
+
+
+def test_one_step_raises_the_best_rewarded_samples():
+    algorithm = algorithm_params(**PURE_POLICY, update_epochs=1)
+    training = training_params(optimizer={"learning_rates": {"encoder": 0.0}, "learning_rate_schedule": constant(0.1)})
+    state = moved_state(algorithm)
+    experience = collected(state, algorithm)
+    best = experience.rewards.total.argmax(1)
+    before = joint_logprobs(state, experience)
+    Fold(TASK, algorithm, training)(state, make_batch(TASK))
+    change = joint_logprobs(state, experience) - before
+    assert float(change[torch.arange(4), best].mean()) > 1e-4
+    assert float((experience.advantages.values * change).sum(1).min()) > 0  # each prompt: better samples gained more
+
+
+def joint_logprobs(state: TrainState, experience: Any) -> Tensor:
+    context = TASK.encode(state.policy, experience.batch)
+    return TASK.score(state.policy, context, experience.rollouts, temperature=1.0).logprobs.detach().sum(-1)
+
+
+def test_supervised_term_is_in_the_first_update_epoch_only():
+    state = moved_state()
+    experience = collected(state, algorithm_params())
+    assert list(nodes.supervised_term(TASK, state, experience, 0)) == ["supervised"]
+    assert [nodes.supervised_term(TASK, state, experience, epoch) for epoch in (1, 2, 3)] == [{}, {}, {}]
+
+
+def test_later_update_epochs_do_not_move_encoder_and_decoders():
+    state = moved_state()
+    training = training_params(optimizer={"weight_decay": 0.0, "learning_rate_schedule": constant(0.1)})
+    experience = collected(state, algorithm_params())
+    before = weights(state.policy)
+    for update_epoch in (1, 2):
+        terms, diagnostics = nodes.policy_terms(algorithm_params(), training, TASK, state, experience, update_epoch)
+        losses = nodes.mix_losses(algorithm_params(), TASK, state, terms, {}, diagnostics)
+        nodes.apply_update(training, TASK, state, losses, experience, update_epoch)
+    changed = {name.split(".")[0] for name in differing(before, weights(state.policy))}
+    assert changed == {"policy"}
+
+
+def test_weight_zero_leaves_the_graph():
+    algorithm = algorithm_params(**PURE_POLICY | {"policy_weight": constant(0.5)})
+    state = moved_state(algorithm)
+    experience = collected(state, algorithm)
+    terms, diagnostics = nodes.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    supervised = nodes.supervised_term(TASK, state, experience, 0)
+    losses = nodes.mix_losses(algorithm, TASK, state, terms, supervised, diagnostics)
+    torch.testing.assert_close(losses.total, 0.5 * terms["policy"])
+    assert losses.weights == {"supervised": 0.0, "policy": 0.5, "entropy": 0.0, "value": 0.0}
+    groups = TASK.parameter_groups(state.policy)
+    silent = [*groups["value_head"], *groups["class_decoder"], *groups["mask_decoder"]]
+    assert torch.autograd.grad(losses.total, silent, allow_unused=True) == (None,) * len(silent)
+
+
+def test_hybrid_loss_golden():
+    algorithm = algorithm_params(
+        supervised_weight=2.0, policy_weight=constant(3.0), kl_weight=0.5, value_weight=0.25, entropy_weight=constant(0.1)
+    )
+    terms = {name: torch.tensor(value) for name, value in {"policy": 1.0, "entropy": -4.0, "value": 8.0, "kl": 6.0}.items()}
+    losses = nodes.mix_losses(algorithm, TASK, moved_state(), terms, {"supervised": torch.tensor(5.0)}, {})
+    # 2*5 + 3*1 + .5*6 + .25*8 - .1*4; the entropy term carries the minus sign
+    assert float(losses.total) == pytest.approx(10 + 3 + 3 + 2 - 0.4)
+
+
+def test_schedules_follow_the_step():
+    algorithm = algorithm_params(policy_weight={"kind": "linear", "start": 1.0, "end": 0.0}, kl_weight=0.0)
+    terms = {"policy": torch.tensor(1.0), "entropy": torch.tensor(0.0)}
+    mixed = [
+        nodes.mix_losses(algorithm, TASK, replace(moved_state(), step=step, total_steps=5), terms, {}, {}).weights["policy"]
+        for step in (0, 1, 3)
+    ]
+    assert mixed == pytest.approx([1.0, 0.75, 0.25])
+
+
+def test_temperature_follows_its_schedule():
+    state, algorithm = moved_state(), algorithm_params()
+    training = training_params(temperature={"kind": "linear", "start": 2.0, "end": 1.0})
+    context = TASK.encode(state.policy, make_batch(TASK))
+    for step, expected in ((0, 2.0), (2, 1.5), (4, 1.0)):
+        at = replace(state, step=step, total_steps=5)
+        rollouts, temperature = nodes.sample_rollouts(algorithm, training, TASK, at, context)
+        assert temperature == pytest.approx(expected)
+        scores = TASK.score(state.policy, context, rollouts, temperature=expected)
+        torch.testing.assert_close(scores.logprobs.detach(), rollouts.logprobs, atol=1e-6, rtol=0)
+
+
+def test_each_step_draws_its_own_samples():
+    state, context = moved_state(), TASK.encode(moved_state().policy, make_batch(TASK))
+    drawn = [
+        nodes.sample_rollouts(algorithm_params(), training_params(), TASK, replace(state, step=step), context)[0].actions
+        for step in (0, 0, 1)
+    ]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_control_draws_uniformly_and_has_no_policy_term():
+    control, state = algorithm_params("supervised"), moved_state()
+    experience = collected(state, control)
+    n_cells = experience.context.cells.sum(1).double()
+    expected = -(n_cells.log() + (n_cells - 1).log() + (n_cells - 2).log())
+    torch.testing.assert_close(experience.rollouts.logprobs.double().sum(-1), expected[:, None].expand(-1, 4), atol=1e-5, rtol=0)
+    assert nodes.policy_terms(control, training_params(), TASK, state, experience, 0) == ({}, {})
+    assert experience.reference.log_probs is None
+
+
+@torch.no_grad()
+def test_kl_is_against_the_frozen_reference():
+    algorithm = algorithm_params()
+    state = moved_state(algorithm)
+    experience = collected(state, algorithm)
+    terms, diagnostics = nodes.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    assert abs(diagnostics["kl/rollout"]) < 1e-12  # the rollout policy is the present one: a KL to it would be 0
+    context = TASK.encode(state.policy, make_batch(TASK))
+    logits = state.policy.policy(context.features, context.texture)[0]
+    untrained = context.cells / context.cells.sum(1, keepdim=True)  # the reference is the untrained, uniform policy
+    present = log_policy(logits, context.cells).exp()
+    naive = torch.where(context.cells, present * (present / untrained).log(), 0.0).sum(1).mean()
+    assert float(naive) > 1e-3
+    torch.testing.assert_close(terms["kl"], naive, atol=1e-6, rtol=1e-5)
+
+
+def test_the_reference_stays_where_it_was():
+    state = moved_state()
+    before = weights(state.reference)
+    fold = Fold(TASK, algorithm_params(), training_params())
+    for _ in range(2):
+        state, _ = fold(state, make_batch(TASK))
+    assert differing(before, weights(state.reference)) == []
+
+
+def test_stored_reference_logits_equal_the_direct_computation():
+    state = moved_state()
+    shake(state.reference, seed=7)
+    algorithm = algorithm_params()
+    direct = collected(state, algorithm)
+    cached_batch = TASK.make_batch(TASK.with_reference(DATA, state.reference), make_batch(TASK).rows.numpy())
+    scored = nodes.score_reference(algorithm, TASK, state, cached_batch, direct.rollouts, direct.temperature).log_probs
+    torch.testing.assert_close(scored, direct.reference.log_probs, atol=1e-5, rtol=0)
+    kl = categorical_kl(scored, torch.zeros_like(scored).log_softmax(1), scored > -math.inf)
+    assert float(kl.min()) > 1e-3  # a reference that is not uniform
+
+
+def test_no_kl_means_no_reference():
+    state = make_state(TASK, DATA, algorithm_params(kl_weight=0.0))
+    assert state.reference is None
+    terms, _ = nodes.policy_terms(
+        algorithm_params(), training_params(), TASK, state, collected(state, algorithm_params(kl_weight=0.0)), 0
+    )
+    assert set(terms) == {"policy", "entropy", "value"}
+
+
+@dataclass(frozen=True)
+class Spoilt(AttentionTask):
+    """Turns one term of the loss into NaN."""
+
+    term: str = "supervised"
+
+    def supervised_loss(self, *args: Any) -> Tensor:
+        return super().supervised_loss(*args) * (math.nan if self.term == "supervised" else 1.0)
+
+    def score(self, *args: Any, **kwargs: Any) -> Any:
+        scores = super().score(*args, **kwargs)
+        return replace(scores, values=scores.values * math.inf) if self.term == "value" else scores
+
+
+@pytest.mark.parametrize(("term", "got"), [("supervised", "nan"), ("value", "(nan|inf)")])
+def test_a_term_that_is_not_finite_stops_the_run(term: str, got: str):
+    task = Spoilt(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device, term=term)
+    state = moved_state(step=7)
+    before, moments = weights(state.policy), len(state.optimizer.state)
+    message = f"loss term '{term}' of task 'attention' must be finite, got {got} at step 7; the weights are unchanged"
+    with pytest.raises(NonFiniteLossError, match=message):
+        Fold(task, algorithm_params(), training_params())(state, make_batch(TASK))
+    assert differing(before, weights(state.policy)) == []
+    assert len(state.optimizer.state) == moments == 0
