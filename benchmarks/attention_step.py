@@ -8,8 +8,9 @@ slows all of them. A figure is the median over rounds of the ratio within a roun
 
 `supervised` is a step of the control. `grpo once` is ours: features of the batch reused by the later update epochs; `every_epoch`
 encodes again in each. `naive` is the loop of public versions: a rollout of the whole model per sample, then in every update
-epoch the whole model again for every sample. `floor` is one pass forward and backward through the encoder and one through the
-decoders for the G samples, with the supervised loss, and nothing else. All see the same stored logits of the reference policy.
+epoch the whole model again for every sample. `floor` is one pass forward and backward through the encoder, with the policy's
+filter bank, and one through the decoders for the G samples, with the supervised loss, and nothing else; `SAM alone` leaves the
+filter bank out, too. All see the same stored logits of the reference policy.
 The gradient report and checkpoints, every 50 steps by default, are priced by the step they are spread over.
 """
 
@@ -53,7 +54,7 @@ from grpo_pipeline.pipelines.step import nodes
 from grpo_pipeline.pipelines.training.fold import Fold, merge_metrics, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.progress import _Bar
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.examples import Examples
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
@@ -182,13 +183,21 @@ def naive_step(setting: Setting, state: TrainState) -> None:
         state.optimizer.step()
 
 
-def floor_step(setting: Setting, state: TrainState, rollouts: Rollouts) -> None:
-    """Run the encoder and the decoders of the G samples once forward and once backward."""
+def floor_step(setting: Setting, state: TrainState, rollouts: Rollouts, *, texture: bool) -> None:
+    """Run the encoder and the decoders of the G samples once forward and once backward.
+
+    With ``texture`` the filter bank counts as part of the encoder: its description of the cells, forward and backward.
+    """
     task, batch = setting.task, setting.task.replicate(setting.batch, setting.training.group_size)
     state.optimizer.zero_grad()
-    context = task.encode(state.policy, setting.batch)
+    if texture:
+        context = task.encode(state.policy, setting.batch)
+        unused = 0.0 * context.texture.sum()
+    else:
+        features = state.policy.sam.encode(setting.batch.images)
+        context, unused = AttentionContext(features, features, setting.batch.images, setting.batch.cells), 0.0
     outcomes = task.decode(state.policy, context, rollouts, batch)
-    task.supervised_loss(state.policy, context, batch, outcomes).backward()
+    (task.supervised_loss(state.policy, context, batch, outcomes) + unused).backward()
 
 
 def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[str, float]]:
@@ -225,7 +234,11 @@ def make_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
     steps = {name: (lambda fold=fold, state=state: fold(state, setting.batch)) for name, (fold, state) in folds.items()}
     naive, bottom = setting.start(setting.grpo), setting.start(setting.grpo)
     rollouts, _ = naive_rollouts(setting, bottom)
-    return steps | {"naive": lambda: naive_step(setting, naive), "floor": lambda: floor_step(setting, bottom, rollouts)}
+    return steps | {
+        "naive": lambda: naive_step(setting, naive),
+        "floor": lambda: floor_step(setting, bottom, rollouts, texture=True),
+        "floor, SAM alone": lambda: floor_step(setting, bottom, rollouts, texture=False),
+    }
 
 
 def count_encoder_passes(setting: Setting, steps: Mapping[str, Callable[[], Any]]) -> dict[str, int]:
@@ -354,6 +367,7 @@ def measure(setting: Setting, *, rounds: int) -> dict[str, Any]:
     figures = {
         "naive / ours": ratio(seconds["naive"], ours),
         "ours / floor": ratio(ours, seconds["floor"]),
+        "ours / floor, SAM alone": ratio(ours, seconds["floor, SAM alone"]),
         "every_epoch / once": ratio(seconds["grpo every_epoch"], ours),
         "grpo / supervised": ratio(ours, seconds["supervised"]),
         "overhead, Kedro's nodes (%)": percent(ratio(blocks["fold"], blocks["plain"])),
