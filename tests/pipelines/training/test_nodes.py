@@ -1,0 +1,267 @@
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_attention import (
+    algorithm_params,
+    differing,
+    make_batch,
+    make_data,
+    make_state,
+    make_task,
+    shake,
+    training_params,
+    weights,
+)
+
+from grpo_pipeline.core.checkpoint import Checkpoint, CheckpointError, NoCheckpoint
+from grpo_pipeline.core.losses import NonFiniteLossError
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.datasets.checkpoint import CheckpointDataset
+from grpo_pipeline.pipelines.step import nodes as step_nodes
+from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+TASK, DATA, NOTHING = make_task(), make_data(), NoCheckpoint("nowhere")
+TIMES = {"step_seconds", "samples_per_second", "peak_memory_mb"}
+# What formulas.md calls "metrics every run logs"; dead/<coefficient> and the gradient norms come at report steps.
+EVERY_STEP = {
+    "reward/mean", "reward/std", "reward/class/mean", "reward/class/std", "reward/heatmap/mean", "reward/heatmap/std",
+    "reward/ties_fraction", "advantage/abs_mean", "policy/loss", "policy/ratio_mean", "policy/ratio_max", "policy/clip_low",
+    "policy/clip_high", "policy/ess", "policy/entropy", "kl/reference", "kl/rollout", "value/loss", "value/explained_variance",
+    "supervised/loss", "grad_norm/total", "lr", "step_seconds", "samples_per_second", "peak_memory_mb",
+}  # fmt: skip
+REPORTED = {
+    "grad_norm/supervised", "grad_norm/rl", "grad_cosine/supervised_rl",
+    "dead/supervised", "dead/policy", "dead/kl", "dead/value", "dead/entropy",
+}  # fmt: skip
+Yielded = tuple[list[dict[str, Any]], Any]
+
+
+def short(**changes: Any) -> TrainingParams:
+    """Return 3 epochs of 2 steps: checkpoints after steps 2, 4 and 6, a gradient report in steps 1, 3 and 5."""
+    return training_params(**{"epochs": 3, "batch_size": 4} | changes)
+
+
+def run(
+    arm: str = "grpo",
+    *,
+    training: TrainingParams | None = None,
+    resume: str = "never",
+    start: Any = NOTHING,
+    seed: int = 0,
+    algorithm: AlgorithmParams | None = None,
+    state: TrainState | None = None,
+) -> Iterator[Yielded]:
+    algorithm, training = algorithm or algorithm_params(arm), training or short()
+    state = state or nodes.build_state(algorithm, training, seed, TASK, DATA)
+    return nodes.train(algorithm, training, resume, TASK, DATA, state, start, None)
+
+
+def rows_of(yielded: list[Yielded]) -> list[dict[str, Any]]:
+    return [row for rows, _ in yielded for row in rows]
+
+
+def last_checkpoint(yielded: list[Yielded]) -> Checkpoint:
+    return [checkpoint for _, checkpoint in yielded if checkpoint is not False][-1]
+
+
+def timeless(rows: list[dict[str, Any]]) -> list[str]:
+    """Return rows as text without what depends on the clock; NaN equals NaN there."""
+    return [json.dumps({name: value for name, value in row.items() if name not in TIMES}, sort_keys=True) for row in rows]
+
+
+def test_rows_and_checkpoints_come_at_their_steps():
+    yielded = list(run(training=short(checkpoint_every_steps=4, log_every_steps=3)))
+    saved = [checkpoint.progress["step"] for _, checkpoint in yielded if checkpoint is not False]
+    assert saved == [4, 6]
+    # The first yield opens the run; then at steps 3 (log), 4 (checkpoint) and 6 (last).
+    assert [len([r for r in rows if r["split"] == "train"]) for rows, _ in yielded] == [0, 3, 1, 2]
+    rows = rows_of(yielded)
+    assert [(r["step"], r["epoch"]) for r in rows if r["split"] == "train"] == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
+    assert [r["step"] for r in rows if r["split"] == "val"] == [1, 3, 5]
+
+
+def test_every_metric_of_a_run_is_there():
+    rows = [row for row in rows_of(list(run())) if row["split"] == "train"]
+    assert [sorted(EVERY_STEP - row.keys()) for row in rows] == [[]] * 6
+    assert [sorted(REPORTED - row.keys()) for row in rows[1::2]] == [[]] * 3
+    numbers = [value for row in rows for name, value in row.items() if name not in ("split", "value/explained_variance")]
+    assert all(math.isfinite(value) for value in numbers)
+
+
+def test_the_metrics_of_a_run_are_alive():
+    rows = [row for row in rows_of(list(run())) if row["split"] == "train"]
+    assert [row["policy/ratio_first"] for row in rows] == [1.0] * 6
+    assert all(0 < row["policy/ess"] <= 1 for row in rows)
+    assert all(row["dead/policy"] == row["dead/supervised"] == 0 for row in rows[1::2])
+    assert rows[-1]["kl/reference"] > 1e-9
+    assert all(row["reward/mean"] == pytest.approx(row["reward/class/mean"], abs=1e-6) for row in rows)
+
+
+def test_the_control_shares_the_names_of_its_metrics():
+    rows = [row for row in rows_of(list(run("supervised"))) if row["split"] == "train"]
+    rl = {name for name in EVERY_STEP if name.startswith(("policy/", "kl/", "value/"))}
+    assert EVERY_STEP - rl <= rows[0].keys()
+    assert rows[0].keys().isdisjoint(rl)
+
+
+def test_the_control_leaves_its_policy_uniform():
+    yielded = list(run("supervised"))
+    trained, start = last_checkpoint(yielded).policy, weights(TASK.build_policy(0))
+    changed = differing(dict(trained), start)
+    assert not any(name.startswith(("policy.", "texture.")) for name in changed)
+    assert any(name.startswith("class_decoder.") for name in changed)
+
+
+def test_both_arms_start_from_the_same_weights():
+    a, b = (nodes.build_state(algorithm_params(arm), short(), 0, TASK, DATA) for arm in ("supervised", "grpo"))
+    assert differing(weights(a.policy), weights(b.policy)) == []
+    assert differing(weights(b.policy), weights(b.reference)) == []
+    assert a.total_steps == b.total_steps == 6
+
+
+@pytest.mark.parametrize("arm", ["supervised", "grpo"])
+@pytest.mark.parametrize("stop_after", [1, 2, 5])
+def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, arm: str, stop_after: int):
+    unbroken = list(run(arm))
+    dataset, kept = CheckpointDataset(str(tmp_path / "checkpoint")), []
+    generator = run(arm)
+    for _ in range(stop_after + 1):
+        rows, checkpoint = next(generator)
+        kept += rows
+        dataset.save(checkpoint)
+    generator.close()
+    torch.manual_seed(99)  # what a new process brings along
+    again = list(run(arm, resume="auto", start=CheckpointDataset(str(tmp_path / "checkpoint")).load()))
+    first = rows_of(again)[0]["step"]
+    assert first == (stop_after // 2) * 2  # from the last checkpoint, not from the last step
+    assert timeless([row for row in kept if row["step"] < first] + rows_of(again)) == timeless(rows_of(unbroken))
+    a, b = last_checkpoint(unbroken), last_checkpoint(again)
+    assert differing(dict(a.policy), dict(b.policy)) == []
+    assert differing(dict(a.optimizer["tensors"]), dict(b.optimizer["tensors"])) == []
+    assert (a.optimizer["groups"], a.progress) == (b.optimizer["groups"], b.progress)
+
+
+def test_resume_never_starts_anew():
+    checkpoint = last_checkpoint(list(run(training=short(epochs=1))))
+    assert rows_of(list(run(training=short(epochs=1), start=checkpoint)))[0]["step"] == 0
+
+
+def test_resume_auto_without_a_checkpoint_starts_anew():
+    assert timeless(rows_of(list(run(resume="auto")))) == timeless(rows_of(list(run())))
+
+
+def test_resume_auto_of_a_finished_arm_does_nothing():
+    checkpoint = last_checkpoint(list(run()))
+    assert list(run(resume="auto", start=checkpoint)) == [([], False)]
+
+
+def test_an_unknown_resume_value_is_refused():
+    with pytest.raises(ValueError, match=r"resume must be never or auto, got 'yes'; use --params resume=auto"):
+        list(run(resume="yes"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"training": short(group_size=3)},
+        {"training": short(optimizer={"weight_decay": 0.5})},
+        {"algorithm": algorithm_params(kl_weight=0.5)},
+        {"seed": 1},
+    ],
+    ids=["group_size", "weight_decay", "kl_weight", "seed"],
+)
+def test_resuming_with_other_parameters_is_refused(other: dict[str, Any]):
+    checkpoint = last_checkpoint(list(run()))
+    with pytest.raises(
+        CheckpointError, match=r"must be those of this run.*resume with the same parameters or remove the checkpoint"
+    ):
+        list(run(resume="auto", start=checkpoint, **other))
+
+
+def test_learning_rates_must_name_every_group():
+    training = short()
+    rates = {name: rate for name, rate in training.optimizer.learning_rates.items() if name not in ("encoder", "value_head")}
+    lacking = training.model_copy(update={"optimizer": training.optimizer.model_copy(update={"learning_rates": rates})})
+    message = (
+        r"attention.training.optimizer.learning_rates must name \['class_decoder', 'encoder', 'mask_decoder', 'policy_head', "
+        r"'value_head'\], got nothing for \['encoder', 'value_head'\]; add them"
+    )
+    with pytest.raises(ValueError, match=message):
+        nodes.build_state(algorithm_params(), lacking, 0, TASK, DATA)
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    dataset = CheckpointDataset(str(tmp_path / "checkpoint"))
+    calls: list[int] = []
+    loss = AttentionTask.supervised_loss
+
+    def fail_at_step_3(*args: Any) -> torch.Tensor:
+        calls.append(1)
+        return loss(*args) * (math.nan if len(calls) == 4 else 1.0)
+
+    monkeypatch.setattr(AttentionTask, "supervised_loss", fail_at_step_3)
+    with pytest.raises(NonFiniteLossError, match=r"'supervised' of task 'attention' must be finite, got nan at step 3"):
+        for _, checkpoint in run():
+            dataset.save(checkpoint)
+    monkeypatch.setattr(AttentionTask, "supervised_loss", loss)
+    again = list(run(resume="auto", start=dataset.load()))
+    assert differing(dict(last_checkpoint(again).policy), dict(last_checkpoint(list(run())).policy)) == []
+
+
+def test_probe_batch_is_the_first_training_batch():
+    batch = nodes.pick_probe_batch(short(), 0, TASK, DATA)
+    assert batch.rows.tolist() == nodes.rows_of_step(TASK.rows(DATA, "train"), 0, batch_size=4, seed=0).tolist()
+
+
+def test_probe_table_is_a_worked_example():
+    training, algorithm = short(), algorithm_params()
+    state, batch = make_state(TASK, DATA, algorithm, training), make_batch(TASK)
+    context, grouped = TASK.encode(state.policy, batch), TASK.replicate(batch, training.group_size)
+    rollouts, _ = step_nodes.sample_rollouts(algorithm, training, TASK, state, context)
+    rewards = step_nodes.compute_rewards(TASK, grouped, rollouts, TASK.decode(state.policy, context, rollouts, grouped))
+    advantages = step_nodes.compute_advantages(training, rewards)
+    table = nodes.tabulate_probe(TASK, DATA, batch, rollouts, rewards, advantages)
+    assert len(table) == 16
+    assert table["core_id"].tolist() == [core for core in ("c00", "c01", "c02", "c03") for _ in range(4)]
+    np.testing.assert_allclose(table["reward"], table["reward_class"], atol=1e-6)
+    groups = table.groupby("core_id")
+    expected = (table["reward"] - groups["reward"].transform("mean")) / (groups["reward"].transform("std") + 1e-4)
+    np.testing.assert_allclose(table["advantage"], expected, atol=1e-6)
+
+
+def test_export_then_predict_scores_the_test_split():
+    training = short()
+    checkpoint = last_checkpoint(list(run(training=training)))
+    model = nodes.export_model(TASK, checkpoint)
+    assert differing(dict(checkpoint.policy), dict(model.tensors)) == []
+    assert model.config["training"]["step"] == 6
+    predictions, rollouts, shown = nodes.predict(algorithm_params(), training, 0, TASK, DATA, model)
+    test_cores = {"c10", "c11", "c12", "c13", "c14"}
+    assert set(predictions["core_id"]) == set(rollouts["core_id"]) == set(shown["core_id"].tolist()) == test_cores
+    assert len(rollouts) == 5 * training.group_size
+    policy = TASK.build_policy(5)
+    policy.load_state_dict(dict(model.tensors))
+    expected = TASK.evaluate(policy, DATA, TASK.rows(DATA, "test"), seed=0, sets=training.group_size)
+    np.testing.assert_array_equal(predictions["prob"], expected["prob"])
+
+
+def test_export_needs_a_checkpoint():
+    with pytest.raises(ValueError, match=r"a checkpoint must be in nowhere, got nothing there; train the arm first"):
+        nodes.export_model(TASK, NOTHING)
+
+
+def test_training_is_in_place_on_the_state_that_is_given():
+    state = make_state(TASK, DATA, algorithm_params(), short())
+    shake(state.policy, scale=0.01)
+    before = weights(state.policy)
+    checkpoint = last_checkpoint(list(run(state=state)))
+    assert differing(weights(state.policy), dict(checkpoint.policy)) == []
+    assert differing(before, weights(state.policy)) != []
