@@ -1,7 +1,7 @@
 """Write the pipeline graph as a static site, and take a picture of it.
 
     python docs/pipeline_graph.py build data/08_reporting/viz
-    python docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png --pipeline __default__ --size 1600x1400
+    python docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png --pipeline __default__ --size 1500x1800
 
 The site is Kedro-Viz's own build, previews included, without the links to web fonts: it loads nothing from elsewhere and works
 from any file server. The picture is taken by headless Chromium from such a server, started for the purpose on a free local port.
@@ -124,7 +124,7 @@ def main() -> None:
     picture.add_argument("site", type=Path)
     picture.add_argument("picture", type=Path)
     picture.add_argument("--pipeline", default="__default__")
-    picture.add_argument("--size", default="1600x1400", help="width x height of the window, in pixels")
+    picture.add_argument("--size", default="1500x1800", help="width x height of the window, in pixels")
     picture.add_argument("--theme", default="light", choices=["light", "dark"])
     picture.add_argument("--expanded", action="store_true", help="show the nodes inside of the namespaces")
     arguments = parser.parse_args()

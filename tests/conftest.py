@@ -65,6 +65,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy_project(tmp_path / "project")
 
 
+@pytest.fixture(scope="session")
+def make_project() -> Callable[[Path], Path]:
+    """``make_project(target)``: make ``target`` a project like the one of the fixture ``project``."""
+    return copy_project
+
+
 @pytest.fixture
 def kedro_run() -> KedroRun:
     """``kedro_run(project, *args, env="smoke", timeout=240)``: run ``kedro run`` there in a process of its own.

@@ -1,0 +1,249 @@
+"""One `kedro run` as a user meets it: what it writes, what it tells MLflow, what it prints, and that it can be repeated."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+ARMS = ("supervised", "grpo")
+FOLDER = "attention_smoke"
+PLAIN = {".csv", ".html", ".json", ".jsonl", ".npy", ".npz", ".png", ".safetensors"}
+TRAINING_METRICS = {
+    "reward/mean", "reward/std", "reward/class/mean", "reward/ties_fraction", "advantage/abs_mean",
+    "supervised/loss", "grad_norm/total", "step_seconds", "samples_per_second", "peak_memory_mb", "val/reward/mean",
+}  # fmt: skip
+GRPO_METRICS = {
+    "policy/loss",
+    "policy/entropy",
+    "policy/ratio_mean",
+    "policy/ratio_max",
+    "policy/ess",
+    "kl/rollout",
+    "value/loss",
+}
+
+
+def kedro(project: Path, *args: str, cwd: str = ".", uri: str = "") -> subprocess.CompletedProcess[str]:
+    """Run ``kedro run --env smoke`` from a folder of the project."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
+    env |= {"MLFLOW_TRACKING_URI": uri} if uri else {}
+    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", *args]
+    return subprocess.run(command, cwd=project / cwd, env=env, capture_output=True, text=True, timeout=240, check=False)
+
+
+def versions(project: Path, layer: str, name: str) -> list[Path]:
+    """All versions of a file, the oldest first."""
+    return sorted((project / "data" / layer / FOLDER).glob(f"{name}/*/{Path(name).name}"))
+
+
+def predictions(project: Path, arm: str, version: int) -> pd.DataFrame:
+    return pd.read_csv(versions(project, "07_model_output", f"{arm}/predictions.csv")[version])
+
+
+def comparison(project: Path, version: int) -> dict:
+    return json.loads(versions(project, "08_reporting", "comparison.json")[version].read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A project under git with one finished run."""
+    project = make_project(tmp_path_factory.mktemp("smoke") / "project")
+    shutil.copy(Path(__file__).resolve().parents[1] / ".gitignore", project)
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
+        subprocess.run([*git, *command], cwd=project, check=True)
+    done = kedro(project)
+    assert done.returncode == 0, done.stderr
+    return project, done
+
+
+@pytest.fixture(scope="module")
+def project(finished) -> Path:
+    return finished[0]
+
+
+@pytest.fixture(scope="module")
+def client(project: Path) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+
+
+def runs_of(client: MlflowClient) -> list[Run]:
+    experiment = client.get_experiment_by_name("grpo_pipeline_smoke")
+    return client.search_runs([experiment.experiment_id], order_by=["attributes.start_time ASC"])
+
+
+@pytest.fixture(scope="module")
+def runs(client: MlflowClient) -> dict[str, Run]:
+    """The runs of the first command by name."""
+    first = runs_of(client)[:3]
+    return {run.info.run_name: run for run in first}
+
+
+def test_every_layer_holds_its_artefacts(project: Path) -> None:
+    versioned = {
+        "07_model_output": [f"{arm}/{name}" for arm in ARMS for name in ("probe_table.csv", "predictions.csv", "rollouts.csv")],
+        "08_reporting": ["comparison.json", "learning_curves.json", "roc.json", "image_sheet.png"],
+    }
+    assert {name: len(versions(project, layer, name)) for layer, names in versioned.items() for name in names} == {
+        name: 1 for names in versioned.values() for name in names
+    }
+    plain = [
+        "01_raw/*/phantom/manifest.csv", "02_intermediate/*/checked.csv", "02_intermediate/*/quarantine.csv",
+        "02_intermediate/*/data_report.json", "03_primary/*/splits.json", "04_feature/*/features.safetensors",
+        "05_model_input/*/examples/images.npy", "05_model_input/*/imputation.json", "06_models/*/grpo/checkpoint/checkpoint.json",
+        "06_models/*/grpo/model/*/model/model.safetensors", "07_model_output/*/grpo/metric_rows.jsonl",
+        "08_reporting/*/report.html",
+    ]  # fmt: skip
+    assert {pattern: len(list((project / "data").glob(pattern))) for pattern in plain} == dict.fromkeys(plain, 1)
+
+
+def test_nothing_is_pickled_and_nothing_half_written_is_left(project: Path) -> None:
+    files = [path for path in (project / "data").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} <= PLAIN
+    assert not [path for path in (project / "data").rglob("*") if "partial" in path.name or path.suffix == ".tmp"]
+    for path in files:
+        if path.suffix in (".npy", ".npz"):
+            np.load(path, allow_pickle=False)
+
+
+def test_the_comparison_follows_the_schema(project: Path) -> None:
+    document = comparison(project, 0)
+    assert {name: document[name] for name in ("task", "control", "split", "seed", "baseline_arm")} == {
+        "task": "attention", "control": "supervised", "split": "test", "seed": 0, "baseline_arm": "grpo",
+    }  # fmt: skip
+    splits = json.loads((project / "data/03_primary" / FOLDER / "splits.json").read_text())
+    assert document["n"] == {"examples": len(splits["test"]), "clusters": 4, "cluster": "patient_id"}
+    assert set(document["arms"]) == set(ARMS)
+    assert set(document["differences"]) == {"grpo"}
+    assert set(document["baselines"]) == {"greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"}
+    sections = [*document["arms"].values(), *document["baselines"].values()]
+    entries = [*(e for s in sections for e in s["metrics"].values()), *document["differences"]["grpo"].values()]
+    assert not [entry for entry in entries if entry["value"] is None and not entry["reason"]]
+    assert not [entry for entry in entries if entry["ci95"] is not None and not entry["ci95"][0] <= entry["ci95"][1]]
+    assert document["differences"]["grpo"]["brier"]["value"] == pytest.approx(
+        document["arms"]["grpo"]["metrics"]["brier"]["value"] - document["arms"]["supervised"]["metrics"]["brier"]["value"]
+    )
+    assert document["verdict"]
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_predictions_hold_each_test_core_once_per_rule(project: Path, arm: str) -> None:
+    splits = json.loads((project / "data/03_primary" / FOLDER / "splits.json").read_text())
+    rows = predictions(project, arm, 0)
+    assert {rule: sorted(part["core_id"]) for rule, part in rows.groupby("rule")} == dict.fromkeys(
+        rows["rule"].unique(), sorted(splits["test"])
+    )
+    assert rows["prob"].between(0, 1).all()
+
+
+def test_the_page_loads_nothing_from_elsewhere(project: Path) -> None:
+    page = (project / "data/08_reporting" / FOLDER / "report.html").read_text(encoding="utf-8")
+    markup = re.sub(r"<script\b[^>]*>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.findall(
+        r"<(?:script|img|link|iframe)\b[^>]*(?:src|href)=[\"'](?!data:)[^\"']*", page.replace(markup, "") + markup
+    )
+    assert "data:image/png;base64," in page
+    assert "undefined: undefined" not in markup
+
+
+def test_a_parent_and_a_child_for_each_arm_have_finished(runs: dict[str, Run]) -> None:
+    assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(
+        ("__default__", "attention.grpo", "attention.supervised"), "FINISHED"
+    )
+    parents = {run.data.tags.get("mlflow.parentRunId") for name, run in runs.items() if name != "__default__"}
+    assert parents == {runs["__default__"].info.run_id}
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_child_holds_training_and_test_metrics(project: Path, runs: dict[str, Run], arm: str) -> None:
+    metrics = runs[f"attention.{arm}"].data.metrics
+    assert sorted((TRAINING_METRICS | (GRPO_METRICS if arm == "grpo" else set())) - metrics.keys()) == []
+    scores = comparison(project, 0)["arms"][arm]["metrics"]
+    logged = {name.removeprefix("test/"): value for name, value in metrics.items() if name.startswith("test/")}
+    assert {name: logged.get(name) for name in scores} == {name: entry["value"] for name, entry in scores.items()}
+
+
+def test_the_arms_share_their_metric_names(runs: dict[str, Run]) -> None:
+    names = {arm: {name for name in runs[f"attention.{arm}"].data.metrics if name.startswith("test/")} for arm in ARMS}
+    assert names["grpo"] == names["supervised"]
+
+
+def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run]) -> None:
+    def files(name: str, folder: str | None = None) -> set[str]:
+        return {item.path for item in client.list_artifacts(runs[name].info.run_id, folder)}
+
+    parent = {"comparison.json", "learning_curves.json", "roc.json", "image_sheet.png", "report.html", "data_report.json"}
+    assert sorted(parent - files("__default__")) == []
+    assert files("__default__", "config") == {"config/catalog.yml", "config/parameters.yml"}
+    for arm in ARMS:
+        child = {"probe_table.csv", "predictions.csv", "rollouts.csv", "model"}
+        assert sorted(child - files(f"attention.{arm}")) == []
+        assert files(f"attention.{arm}", "tables") == {"tables/probe_table.json", "tables/rollouts.json"}
+
+
+def test_a_run_names_code_command_and_data(project: Path, runs: dict[str, Run]) -> None:
+    parent = runs["__default__"]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, check=True).stdout.strip()
+    tags = parent.data.tags
+    assert tags["argv"] == "kedro run --env smoke"
+    assert (tags["mlflow.source.git.commit"], tags["git.dirty"], tags["kedro.env"]) == (head, "false", "smoke")
+    assert comparison(project, 0)["commit"] == head
+    digest = json.loads((project / "data/05_model_input" / FOLDER / "examples" / "meta.json").read_text())["digest"]
+    assert [entry.dataset.name for entry in parent.inputs.dataset_inputs] == ["attention.examples"]
+    assert tags["data.attention.examples.digest"] == digest
+    assert parent.data.params["attention.training.epochs"] == "2"
+
+
+def test_little_is_printed(finished) -> None:
+    done = finished[1]
+    assert done.stderr == ""
+    assert not re.findall(r"WARNING|INFO|Warning|Traceback", done.stdout)
+    lines = done.stdout.splitlines()
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= 130
+    assert f"Page    data/08_reporting/{FOLDER}/report.html" in lines
+    assert any(line.startswith("MLflow  make mlflow (experiment grpo_pipeline_smoke") for line in lines)
+
+
+@pytest.fixture(scope="module")
+def in_parts(finished, runs) -> Path:
+    """The same project after the three parts of the pipeline were run one by one, from a folder inside of it."""
+    project = finished[0]
+    for part in ("attention_data", "attention_train", "attention_evaluate"):
+        done = kedro(project, "--pipelines", part, cwd="data")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    return project
+
+
+def test_the_parts_give_what_the_whole_gives(in_parts: Path) -> None:
+    for arm in ARMS:
+        pd.testing.assert_frame_equal(predictions(in_parts, arm, 0), predictions(in_parts, arm, 1), check_exact=True)
+    first, second = comparison(in_parts, 0), comparison(in_parts, 1)
+    assert first == second
+
+
+def test_versions_accumulate_and_the_store_stays_in_the_project(in_parts: Path) -> None:
+    assert len(versions(in_parts, "08_reporting", "comparison.json")) == 2
+    assert len(versions(in_parts, "07_model_output", "grpo/rollouts.csv")) == 2
+    assert not list((in_parts / "data").glob("ml*"))
+
+
+def test_without_mlflow_a_run_goes_on_and_another_seed_gives_another_result(in_parts: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    done = kedro(in_parts, "--pipelines", "attention_train", "--params", "seed=1", uri=f"http://127.0.0.1:{port}")
+    assert done.returncode == 0
+    assert re.fullmatch(r"MLflow at http://127\.0\.0\.1:\d+ cannot be reached \(.*\); the run goes on, .*\n", done.stderr)
+    assert not predictions(in_parts, "grpo", 2)["prob"].equals(predictions(in_parts, "grpo", 0)["prob"])
