@@ -1,0 +1,93 @@
+"""Every environment's parameters pass the models that read them, and describe a model that can be built."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from kedro.config import OmegaConfigLoader
+from pydantic import BaseModel, ValidationError
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
+from grpo_pipeline.settings import CONFIG_LOADER_ARGS
+from grpo_pipeline.tasks.attention.build import AttentionTask
+from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir())
+MODELS: dict[str, type[BaseModel]] = {
+    "phantom": PhantomParams,
+    "data": DataParams,
+    "split": SplitParams,
+    "model": ModelParams,
+    "reward": RewardParams,
+    "supervised_loss": SupervisedParams,
+    "training": TrainingParams,
+    "evaluation": EvaluationParams,
+    "supervised.algorithm": AlgorithmParams,
+    "grpo.algorithm": AlgorithmParams,
+}
+
+
+def sections(conf: Path, env: str) -> dict[str, Any]:
+    """Return the attention task's sections as Kedro resolves them, arms as ``<arm>.algorithm``."""
+    parameters = OmegaConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"]["attention"]
+    flat = {name: section for name, section in parameters.items() if "algorithm" not in section}
+    return flat | {f"{arm}.algorithm": section["algorithm"] for arm, section in parameters.items() if "algorithm" in section}
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_every_section_has_a_model_and_passes_it(env: str) -> None:
+    found = sections(ROOT / "conf", env)
+    assert found.keys() == MODELS.keys()
+    for name, section in found.items():
+        MODELS[name](**section)
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_the_model_of_an_environment_can_be_built_and_trained(env: str) -> None:
+    found = {name: MODELS[name](**section) for name, section in sections(ROOT / "conf", env).items()}
+    model, data, training = found["model"], found["data"], found["training"]
+    task = AttentionTask(model, found["reward"], found["supervised_loss"], data.image_size, torch.device("cpu"))
+    groups = task.parameter_groups(task.build_policy(0))
+    assert groups.keys() <= training.optimizer.learning_rates.keys()
+    assert model.points <= task.grid**2
+    assert model.glimpse_size < data.image_size
+    assert data.source == "manifest" or found["phantom"].image_size >= data.image_size
+
+
+def test_a_misspelt_parameter_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "base").symlink_to(ROOT / "conf" / "base")
+    file = tmp_path / "wrong" / "parameters" / "attention.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(yaml.safe_dump({"attention": {"training": {"groupsize": 4}}}))
+    with pytest.raises(ValidationError, match="groupsize"):
+        TrainingParams(**sections(tmp_path, "wrong")["training"])
+
+
+def test_the_readmes_example_environment_passes(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "base").symlink_to(ROOT / "conf" / "base")
+    for name, block in re.findall(r"^`conf/(mine/\S+\.yml)`\n\n```yaml\n(.*?)^```", readme, re.DOTALL | re.MULTILINE):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    data = DataParams(**sections(tmp_path, "mine")["data"])
+    assert data.root == "../clinic_b"
+    assert (data.columns.label, data.columns.region_mask, data.columns.clinical) == ("diagnosis", None, ())
+    written = yaml.safe_load((tmp_path / "mine" / "parameters" / "attention_data.yml").read_text())["attention"]["data"]
+    assert written["columns"].keys() == set(type(data.columns).model_fields)
+
+
+def test_the_readmes_defaults_are_those_of_base() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = sections(ROOT / "conf", "base")
+    stated = re.findall(r"^\| `attention\.(\w+)\.(\w+)` \| `?([\w.]+)`? \|", readme, re.MULTILINE)
+    assert len(stated) > 4
+    assert {(section, key): value for section, key, value in stated} == {
+        (section, key): str(found[section][key]) for section, key, _ in stated
+    }
