@@ -198,6 +198,11 @@ def test_learning_rates_must_name_every_group():
         nodes.build_state(algorithm_params(), lacking, 0, TASK, DATA)
 
 
+def save_all(yielded: Iterator[Yielded], dataset: CheckpointDataset) -> None:
+    for _, checkpoint in yielded:
+        dataset.save(checkpoint)
+
+
 def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     dataset = CheckpointDataset(str(tmp_path / "checkpoint"))
     calls: list[int] = []
@@ -209,8 +214,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path: Path, mon
 
     monkeypatch.setattr(AttentionTask, "supervised_loss", fail_at_step_3)
     with pytest.raises(NonFiniteLossError, match=r"'supervised' of task 'attention' must be finite, got nan at step 3"):
-        for _, checkpoint in run():
-            dataset.save(checkpoint)
+        save_all(run(), dataset)
     monkeypatch.setattr(AttentionTask, "supervised_loss", loss)
     again = list(run(resume="auto", start=dataset.load()))
     assert differing(dict(last_checkpoint(again).policy), dict(last_checkpoint(list(run())).policy)) == []
