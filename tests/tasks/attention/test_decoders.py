@@ -74,6 +74,19 @@ def test_glimpse_without_points_answers_its_prior():
     assert torch.equal(decoder(images(), torch.empty(2, 3, 0, 2)), torch.full((2, 3), 0.7))
 
 
+@torch.no_grad()
+def test_involvement_is_the_mean_probability_of_the_valid_patches():
+    decoder, pictures = make_glimpse(glimpse_pool="mean"), images()
+    decoder.involvement_prior.fill_(0.4)
+    points = torch.rand(2, 3, 2, generator=torch.Generator().manual_seed(1))
+    valid = torch.tensor([[True, False, True], [False, True, False]])
+    # One point alone: its evidence is the class logit, whose prior is 0 here.
+    evidence = torch.stack([decoder(pictures, points[:, m : m + 1, None])[:, 0] for m in range(3)], dim=1)
+    probs = (evidence + 0.4).sigmoid()
+    expected = torch.stack([(probs[0, 0] + probs[0, 2]) / 2, probs[1, 1]])
+    torch.testing.assert_close(decoder.estimate_involvement(pictures, points, valid), expected, atol=1e-6, rtol=0)
+
+
 def test_pooling_golden():
     evidence = torch.tensor([[0.0, math.log(3.0)]])
     assert float(pool_evidence(evidence, "mean")) == pytest.approx(math.log(3.0) / 2, abs=1e-6)

@@ -25,7 +25,8 @@ def batch(label: list[float], involvement: list[float], group: int) -> Attention
 
 
 def params(**changes: float) -> SupervisedParams:
-    return SupervisedParams(**{"class_weight": 1.0, "heatmap_weight": 1.0, "involvement_clamp": 0.0} | changes)
+    ones = {"class_weight": 1.0, "heatmap_weight": 1.0, "glimpse_weight": 1.0, "involvement_clamp": 0.0}
+    return SupervisedParams(glimpse_bag_cells=4, **ones | changes)
 
 
 def test_reward_parts_golden():
@@ -64,22 +65,37 @@ def test_supervised_loss_golden():
     # class: (-log 3/4 - log 1/2) / 2; heatmap: involvement 0 clamped to 0.1
     class_loss = -(math.log(3 / 4) + math.log(1 / 2)) / 2
     heatmap = -((0.1 * math.log(0.5) + 0.9 * math.log(0.5)) + (0.1 * math.log(0.25) + 0.9 * math.log(0.75))) / 2
-    got = supervised_loss(batch([1.0], [0.0], 2), made, params(class_weight=2.0, heatmap_weight=3.0, involvement_clamp=0.1))
+    got = supervised_loss(
+        batch([1.0], [0.0], 2),
+        made,
+        params(class_weight=2.0, heatmap_weight=3.0, involvement_clamp=0.1),
+        glimpse_involvement=None,
+    )
     assert float(got) == pytest.approx(2 * class_loss + 3 * heatmap, abs=1e-6)
 
 
 def test_supervised_gradient_golden():
     made = outcomes([[LOGIT_3, 0.0]], [[0.5, 0.25]], grad=True)
-    supervised_loss(batch([1.0], [0.5], 2), made, params()).backward()
+    supervised_loss(batch([1.0], [0.5], 2), made, params(), glimpse_involvement=None).backward()
     # d BCE / d logit = (p - y) / 2 samples; d BCE / d p = (p - y) / (p (1 - p)) / 2 samples
     assert grads(made.class_logits) == pytest.approx([(0.75 - 1) / 2, (0.5 - 1) / 2], abs=1e-6)
     assert grads(made.bag_probs) == pytest.approx([0.0, (0.25 - 0.5) / (0.25 * 0.75) / 2], abs=1e-5)
 
 
+def test_glimpse_term_golden():
+    targets, made = batch([1.0, 0.0], [0.5, 0.0], 2), outcomes([[LOGIT_3, 0.0]] * 2, [[0.5, 0.25]] * 2)
+    weighted = params(glimpse_weight=2.0, involvement_clamp=0.1)
+    without = supervised_loss(targets, made, weighted, glimpse_involvement=None)
+    got = supervised_loss(targets, made, weighted, glimpse_involvement=torch.tensor([0.25, 0.5]))
+    # (.5 log .25 + .5 log .75 + .1 log .5 + .9 log .5) / 2 cores; involvement 0 clamped to 0.1
+    term = -(0.5 * math.log(0.25 * 0.75) + math.log(0.5)) / 2
+    assert float(got - without) == pytest.approx(2 * term, abs=1e-6)
+
+
 @pytest.mark.parametrize(("weights", "silent"), [({"class_weight": 0.0}, "class_logits"), ({"heatmap_weight": 0.0}, "bag_probs")])
 def test_weight_zero_gives_no_gradient(weights: dict[str, float], silent: str):
     made = outcomes([[LOGIT_3, 0.0]], [[0.6, 0.25]], grad=True)
-    supervised_loss(batch([1.0], [0.5], 2), made, params(**weights)).backward()
+    supervised_loss(batch([1.0], [0.5], 2), made, params(**weights), glimpse_involvement=None).backward()
     for name in ("class_logits", "bag_probs"):
         assert any(grads(getattr(made, name))) == (name != silent)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.model import AttentionModel
+from grpo_pipeline.tasks.attention.objectives import supervised_loss
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.protocol import Proposal
 
@@ -86,6 +87,26 @@ def test_reward_weights_come_from_the_parameters():
     parts, rates = task.reward(batch, rollouts, task.decode(policy, context, rollouts, batch))
     assert rates == {"class": 0.3, "heatmap": 0.7}
     assert {name: tuple(part.shape) for name, part in parts.items()} == {"class": (4, 2), "heatmap": (4, 2)}
+
+
+def test_glimpse_decoder_is_asked_along_the_bag():
+    task = make_task()
+    examples = make_examples()
+    examples.bag[:] = False
+    examples.bag[:, 8:16, 0:24] = True  # row 1 of the cells, columns 0 to 2; column 0 is partly outside the region
+    batch = task.replicate(task.make_batch(AttentionData(examples, None), np.arange(3)), 2)
+    policy = make_policy(task)
+    context = task.encode(policy, batch)
+    rollouts = sample(task, policy, group=2)
+    first = Rollouts(*(x[:3] for x in vars(rollouts).values()))
+    outcomes = task.decode(policy, context, first, batch)
+    loss = task.supervised_loss(policy, context, batch, outcomes).detach()
+    centres = torch.tensor([[0.125, 0.375], [0.375, 0.375], [0.625, 0.375]]).expand(3, 3, 2)
+    involvement = policy.class_decoder.estimate_involvement(batch.images, centres, torch.ones(3, 3, dtype=torch.bool))
+    expected = supervised_loss(batch, outcomes, task.supervised, glimpse_involvement=involvement).detach()
+    torch.testing.assert_close(loss, expected)
+    without = supervised_loss(batch, outcomes, task.supervised, glimpse_involvement=None).detach()
+    assert float(expected - without) > 1e-2
 
 
 def test_the_table_of_samples_names_its_points():

@@ -1,0 +1,136 @@
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, OptimizerParams, PolicyLossParams, TrainingParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+
+
+def constant(value: float) -> dict[str, Any]:
+    return {"kind": "constant", "start": value}
+
+
+GRPO = {
+    "name": "grpo", "supervised_weight": 1.0, "policy_weight": constant(1.0), "kl_weight": 0.1, "value_weight": 0.1,
+    "entropy_weight": constant(0.01), "update_epochs": 4,
+}  # fmt: skip
+CONTROL = GRPO | {
+    "name": "supervised", "policy_weight": constant(0.0), "kl_weight": 0.0, "value_weight": 0.0, "update_epochs": 1,
+}  # fmt: skip
+REINFORCE = GRPO | {"name": "reinforce", "update_epochs": 1}
+ADVANTAGE = {"method": "group", "std": "sample"}
+POLICY_LOSS = {"clip_low": 0.2, "clip_high": 0.3, "ratio_level": "decision", "reduction": "per_sequence"}
+OPTIMIZER = {
+    "learning_rates": {"a": 0.1}, "weight_decay": 0.0, "max_grad_norm": 1.0, "clip": "joint",
+    "learning_rate_schedule": constant(1.0),
+}  # fmt: skip
+TRAINING = {
+    "epochs": 2, "batch_size": 4, "group_size": 4, "encoder_refresh": "once", "temperature": constant(1.0),
+    "advantage": ADVANTAGE, "policy_loss": POLICY_LOSS, "optimizer": OPTIMIZER, "log_every_steps": 1,
+    "checkpoint_every_steps": 1, "gradient_report_every_steps": 1, "validate_every_epochs": 1, "validation_samples": 1,
+}  # fmt: skip
+MODEL = {
+    "patch_size": 8, "encoder_width": 16, "encoder_layers": 1, "encoder_heads": 2, "encoder_window": 4, "encoder": "train",
+    "feature_channels": 16, "decoder_layers": 1, "decoder_heads": 2, "policy_channels": 8, "texture_channels": 4, "points": 3,
+    "class_decoder": "glimpse", "glimpse_size": 16, "glimpse_channels": 4, "glimpse_pool": "mean",
+}  # fmt: skip
+REWARD = {"class_weight": 1.0, "heatmap_weight": 0.0}
+SUPERVISED = {
+    "class_weight": 1.0, "heatmap_weight": 1.0, "glimpse_weight": 1.0, "glimpse_bag_cells": 4, "involvement_clamp": 0.02,
+}  # fmt: skip
+VALID: list[tuple[type[BaseModel], dict[str, Any]]] = [
+    (AlgorithmParams, GRPO), (AlgorithmParams, CONTROL), (AlgorithmParams, REINFORCE), (AdvantageParams, ADVANTAGE),
+    (PolicyLossParams, POLICY_LOSS), (OptimizerParams, OPTIMIZER), (TrainingParams, TRAINING), (ModelParams, MODEL),
+    (RewardParams, REWARD), (SupervisedParams, SUPERVISED),
+]  # fmt: skip
+
+CONTROL_RULE = (
+    r"policy_weight, kl_weight and value_weight must be 0 and update_epochs 1 for name = supervised; "
+    r"use name = grpo or reinforce to train the policy"
+)
+ONE_OF = "Input should be '"
+REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
+    (AlgorithmParams, CONTROL, {"policy_weight": constant(1.0)}, CONTROL_RULE),
+    (AlgorithmParams, CONTROL, {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0}}, CONTROL_RULE),
+    (AlgorithmParams, CONTROL, {"kl_weight": 0.1}, CONTROL_RULE),
+    (AlgorithmParams, CONTROL, {"value_weight": 0.1}, CONTROL_RULE),
+    (AlgorithmParams, CONTROL, {"update_epochs": 2}, CONTROL_RULE),
+    (AlgorithmParams, GRPO, {"policy_weight": constant(0.0)},
+     r"policy_weight must be positive for name = grpo, got 0; use name = supervised for the control"),
+    (AlgorithmParams, REINFORCE, {"policy_weight": constant(0.0)}, r"policy_weight must be positive for name = reinforce, got 0"),
+    (AlgorithmParams, REINFORCE, {"update_epochs": 4},
+     r"update_epochs must be 1 for name = reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
+    (AlgorithmParams, GRPO, {"name": "ppo2"}, ONE_OF),
+    (AlgorithmParams, GRPO, {"supervised_weight": -1.0}, "supervised_weight\n.*greater than or equal to 0"),
+    (AlgorithmParams, GRPO, {"kl_weight": -0.1}, "kl_weight\n.*greater than or equal to 0"),
+    (AlgorithmParams, GRPO, {"value_weight": -0.1}, "value_weight\n.*greater than or equal to 0"),
+    (AlgorithmParams, GRPO, {"update_epochs": 0}, "update_epochs\n.*greater than or equal to 1"),
+    (AdvantageParams, ADVANTAGE, {"method": "z"}, ONE_OF),
+    (AdvantageParams, ADVANTAGE, {"std": "n"}, ONE_OF),
+    (PolicyLossParams, POLICY_LOSS, {"clip_low": 0.0}, "clip_low\n.*greater than 0"),
+    (PolicyLossParams, POLICY_LOSS, {"clip_low": 1.0}, "clip_low\n.*less than 1"),
+    (PolicyLossParams, POLICY_LOSS, {"clip_high": 0.0}, "clip_high\n.*greater than 0"),
+    (PolicyLossParams, POLICY_LOSS, {"ratio_level": "token"}, ONE_OF),
+    (PolicyLossParams, POLICY_LOSS, {"reduction": "mean"}, ONE_OF),
+    (OptimizerParams, OPTIMIZER, {"weight_decay": -0.1}, "weight_decay\n.*greater than or equal to 0"),
+    (OptimizerParams, OPTIMIZER, {"max_grad_norm": 0.0}, "max_grad_norm\n.*greater than 0"),
+    (OptimizerParams, OPTIMIZER, {"clip": "none"}, ONE_OF),
+    (TrainingParams, TRAINING, {"group_size": 1},
+     r"group_size must be at least 2, got 1; the advantage of a sample is measured against the other samples of its group"),
+    (TrainingParams, TRAINING, {"encoder_refresh": "never"}, ONE_OF),
+    *[(TrainingParams, TRAINING, {name: 0}, f"{name}\n.*greater than or equal to 1") for name in (
+        "epochs", "batch_size", "group_size", "log_every_steps", "checkpoint_every_steps", "gradient_report_every_steps",
+        "validate_every_epochs", "validation_samples")],
+    (ModelParams, MODEL, {"encoder_heads": 3},
+     r"encoder_width must be a multiple of encoder_heads, got 16 and 3; change one of them"),
+    (ModelParams, MODEL, {"feature_channels": 12},
+     r"feature_channels must be a multiple of 8 and its half a multiple of decoder_heads, got 12 and 2"),
+    (ModelParams, MODEL, {"decoder_heads": 3}, r"its half a multiple of decoder_heads, got 16 and 3; change one of them"),
+    (ModelParams, MODEL, {"policy_channels": 12}, "policy_channels\n.*multiple of 8"),
+    (ModelParams, MODEL, {"points": 0}, "points\n.*greater than or equal to 1"),
+    (ModelParams, MODEL, {"patch_size": 1}, "patch_size\n.*greater than or equal to 2"),
+    (ModelParams, MODEL, {"encoder_window": -1}, "encoder_window\n.*greater than or equal to 0"),
+    (ModelParams, MODEL, {"encoder": "adapter"}, ONE_OF),
+    (ModelParams, MODEL, {"class_decoder": "both"}, ONE_OF),
+    (ModelParams, MODEL, {"glimpse_pool": "max"}, ONE_OF),
+    (ModelParams, MODEL, {"glimpse_size": 3}, "glimpse_size\n.*greater than or equal to 4"),
+    (RewardParams, REWARD, {"class_weight": 0.0},
+     r"class_weight \+ heatmap_weight must be positive, got 0; give one part a weight"),
+    (RewardParams, REWARD, {"heatmap_weight": -1.0}, "heatmap_weight\n.*greater than or equal to 0"),
+    (SupervisedParams, SUPERVISED, {"involvement_clamp": 0.5}, "involvement_clamp\n.*less than 0.5"),
+    (SupervisedParams, SUPERVISED, {"glimpse_bag_cells": 0}, "glimpse_bag_cells\n.*greater than or equal to 1"),
+    (SupervisedParams, SUPERVISED, {"class_weight": -1.0}, "class_weight\n.*greater than or equal to 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "values", "change", "message"), REFUSED)
+def test_is_refused(model: type[BaseModel], values: dict[str, Any], change: dict[str, Any], message: str):
+    with pytest.raises(ValidationError, match=message):
+        model.model_validate(values | change)
+
+
+@pytest.mark.parametrize(("model", "values"), VALID)
+def test_is_accepted_frozen_and_complete(model: type[BaseModel], values: dict[str, Any]):
+    params = model.model_validate(values)
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(params, next(iter(values)), None)
+    with pytest.raises(ValidationError, match=r"mistyped\n.*Extra inputs are not permitted"):
+        model.model_validate(values | {"mistyped": 1})
+    for name in values:  # values live in YAML: nothing has a default
+        with pytest.raises(ValidationError, match=rf"{name}\n.*Field required"):
+            model.model_validate({key: value for key, value in values.items() if key != name})
+
+
+def test_a_misspelt_nested_name_is_refused_with_its_path():
+    with pytest.raises(ValidationError, match=r"policy_loss.clip_hihg\n.*Extra inputs"):
+        TrainingParams.model_validate(TRAINING | {"policy_loss": POLICY_LOSS | {"clip_hihg": 0.3}})
+
+
+def test_the_control_draws_uniformly():
+    proposals = [AlgorithmParams.model_validate(values).proposal for values in (CONTROL, REINFORCE, GRPO)]
+    assert proposals == ["uniform", "policy", "policy"]
+
+
+def test_no_clipping_is_null():
+    assert OptimizerParams.model_validate(OPTIMIZER | {"max_grad_norm": None}).max_grad_norm is None
