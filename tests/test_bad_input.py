@@ -1,0 +1,258 @@
+"""Bad input as a user meets it: one sentence on stderr, exit code 1, nothing half-written, a failed run in MLflow.
+
+The checks themselves are tested where they are made (tests/tasks/attention, tests/core).
+"""
+
+import errno
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from kedro.io import DatasetError
+from kedro.validation.exceptions import ParameterValidationError
+from mlflow.tracking import MlflowClient
+from PIL import Image
+
+from grpo_pipeline.errors import sentence
+
+TAIL = "  [GRPO_TRACEBACK=1 shows the traceback]\n"
+# Runs `kedro run` with a fault that no input can cause.
+FAULTY = """
+import errno, sys
+from grpo_pipeline.core import checkpoint, losses
+from kedro.framework.cli import main
+
+def full(*args, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+def after(calls, function, fault):
+    def run(*args, **kwargs):
+        run.calls += 1
+        return (fault if run.calls > calls else function)(*args, **kwargs)
+    run.calls = 0
+    return run
+
+{fault}
+sys.argv = ["kedro", "run", "--env", "smoke", *sys.argv[1:]]
+main()
+"""
+DISK_FULL = "checkpoint.write_tensors = after(1, checkpoint.write_tensors, full)"
+NAN_LOSS = """
+from grpo_pipeline.pipelines.step import nodes
+import dataclasses, torch
+original = nodes.mix_losses
+def poisoned(algorithm, task, state, policy_losses, supervised_losses, *rest):
+    if state.step >= 3:
+        supervised_losses = {{name: value * float("nan") for name, value in supervised_losses.items()}}
+    return original(algorithm, task, state, policy_losses, supervised_losses, *rest)
+nodes.mix_losses = poisoned
+"""
+
+
+def kedro(project: Path, *args: str, code: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | environ
+    program = ["-c", code] if code else ["-m", "kedro", "run", "--env", "smoke"]
+    command = [sys.executable, *program, *args]
+    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=240, check=False)
+
+
+def error_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence of a run that failed as it should."""
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert re.fullmatch(r"error: [^\n]+\n(`kedro run --params resume=auto`[^\n]+\n)?", done.stderr), done.stderr
+    first = done.stderr.splitlines(keepends=True)[0]
+    assert first.endswith(TAIL)
+    return first.removeprefix("error: ").removesuffix(TAIL)
+
+
+@pytest.fixture(scope="module")
+def spoiled(tmp_path_factory: pytest.TempPathFactory, make_project: Callable[[Path], Path]) -> Path:
+    """A project with the generated data, to be spoiled row by row and read as a user's own."""
+    project = make_project(tmp_path_factory.mktemp("bad") / "project")
+    done = kedro(project, "--pipelines", "attention_data")
+    assert done.returncode == 0, done.stderr
+    (project / "conf/smoke/globals.yml").write_text("attention_folder: attention_mine\nattention_root: mine\n")
+    (project / "data/01_raw/attention_smoke/phantom").rename(project / "mine")
+    return project
+
+
+OWN = "attention.data.source=manifest"
+
+
+def spoil_ten_rows(root: Path) -> dict[int, str]:
+    """Spoil rows of the manifest and their files; returns line -> what its reason must say."""
+    rows = pd.read_csv(root / "manifest.csv", dtype=str, keep_default_na=False)
+    rows.loc[1, "core_id"] = rows.loc[0, "core_id"]
+    image = root / rows.loc[2, "image"]
+    image.write_bytes(image.read_bytes()[:200])
+    (root / rows.loc[3, "image"]).write_text("not an image")
+    (root / rows.loc[4, "image"]).unlink()
+    Image.new("L", (32, 48), 255).save(root / rows.loc[5, "region_mask"])
+    rows.loc[6, "image"] = "../secret.png"
+    (root / "plane.npy").unlink(missing_ok=True)
+    np.save(root / "plane.npy", np.full((64, 64), math.nan, np.float32), allow_pickle=False)
+    rows.loc[7, "image"] = "plane.npy"
+    Image.new("L", Image.open(root / rows.loc[8, "image"]).size, 0).save(root / rows.loc[8, "region_mask"])
+    rows.loc[9, "label"] = "maybe"
+    rows.loc[10, "psa"] = ""
+    rows.to_csv(root / "manifest.csv", index=False)
+    unique = "must be unique, got it in lines [2, 3]"
+    return {
+        2: unique, 3: unique, 4: "must be a complete image file", 5: "got a file of another kind", 6: "got nothing there",
+        7: "must have the size of its image", 8: "must be a path below the data root", 9: "must hold finite numbers, got 4096",
+        10: "must mark where points may fall, got an empty mask", 11: "must be one of",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reasons(spoiled: Path) -> dict[int, str]:
+    return spoil_ten_rows(spoiled / "mine")
+
+
+def test_bad_rows_stop_the_run_with_the_first_and_their_number(spoiled: Path, reasons: dict[int, str]) -> None:
+    text = error_line(kedro(spoiled, "--params", OWN))
+    assert re.search(r"mine/manifest\.csv line 2 \(\S+\): core id .* must be unique", text)
+    assert f"({len(reasons)} of 42 rows are bad: correct them, or set attention.data.on_bad_row: quarantine" in text
+    for layer in ("02_intermediate", "03_primary", "05_model_input"):
+        assert not list((spoiled / "data" / layer / "attention_mine").glob("*"))
+
+
+def test_quarantine_lists_every_bad_row_and_the_run_goes_on(spoiled: Path, reasons: dict[int, str]) -> None:
+    done = kedro(spoiled, "--pipelines", "attention_data", "--params", f"{OWN},attention.data.on_bad_row=quarantine")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    listed = pd.read_csv(spoiled / "data/02_intermediate/attention_mine/quarantine.csv", keep_default_na=False)
+    assert listed["row"].tolist() == sorted(reasons)
+    assert not [row for row, reason in zip(listed["row"], listed["reason"], strict=True) if reasons[row] not in reason]
+    report = json.loads((spoiled / "data/02_intermediate/attention_mine/data_report.json").read_text())
+    assert (report["usable"], report["quarantined"]) == (32, 10)
+    assert report["unknown"]["psa"] >= 1
+
+
+def test_a_patient_in_two_splits(spoiled: Path, reasons: dict[int, str]) -> None:
+    manifest = spoiled / "mine/manifest.csv"
+    rows = pd.read_csv(manifest, dtype=str, keep_default_na=False)
+    rows["split"] = ["train", "val", "test"] * 14
+    rows.to_csv(manifest, index=False)
+    params = f"{OWN},attention.data.columns.split=split,attention.data.on_bad_row=quarantine"
+    text = error_line(kedro(spoiled, "--pipelines", "attention_data", "--params", params))
+    assert re.search(
+        r"patient 'P\d+' must be in one split, got \['test', 'train', 'val'\]; move all its rows to one|line \d+", text
+    )
+    assert text.endswith("(all 42 rows are bad, there is nothing to go on with)")
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        (
+            "attention.training.epoch=3",
+            r"attention\.training\.epoch must be a parameter of this project, .*; did you mean attention\.training\.epochs\?",
+        ),
+        ("attention.training.group_size=1", "attention.training: group_size must be at least 2, got 1; .*"),
+        ("attention.model.points=65", "the region of core 'P0001-1' must cover at least attention.model.points = 65 cells .*"),
+        (
+            "attention.phantom.prevalence=0.999,attention.phantom.cancer_core_share=0.999",
+            "split '(train|val|test)' must hold cores of both classes, got .*; change attention.split.fractions or seed.*",
+        ),
+        ("resume=always", "resume must be never or auto, got 'always'; .*"),
+    ],
+)
+def test_parameters(project: Path, params: str, text: str) -> None:
+    assert re.fullmatch(text, error_line(kedro(project, "--params", params)))
+    assert not list((project / "data").rglob("*partial*"))
+    assert not list((project / "data/06_models").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "text", "step"),
+    [
+        (
+            DISK_FULL,
+            r".*/\w+/checkpoint must be writable, got .*No space left on device; free some space.*",
+            2,
+        ),
+        (NAN_LOSS, r"loss term '[\w/]+' of task 'attention' must be finite, got nan at step 3; the weights are unchanged: .*", 2),
+    ],
+    ids=["disk full", "NaN"],
+)
+def test_a_fault_in_training_keeps_the_last_checkpoint(project: Path, fault: str, text: str, step: int) -> None:
+    done = kedro(project, code=FAULTY.replace("{fault}", fault.replace("{{", "{").replace("}}", "}")))
+    assert re.fullmatch(text, error_line(done))
+    assert done.stderr.endswith("\n`kedro run --params resume=auto` goes on from the last checkpoint.\n")
+    headers = list((project / "data/06_models").rglob("checkpoint.json"))
+    assert [json.loads(path.read_text())["progress"]["step"] for path in headers] == [step]
+    assert not list((project / "data").rglob("*partial*"))
+    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    runs = client.search_runs([client.get_experiment_by_name("grpo_pipeline_smoke").experiment_id])
+    assert {run.info.status for run in runs} == {"FAILED"}
+    assert {run.data.tags["error.message"].partition(" must be ")[0] for run in runs} == {
+        error_line(done).partition(" must be ")[0]
+    }
+
+
+def test_the_traceback_is_there_for_the_asking(project: Path) -> None:
+    done = kedro(project, "--params", "attention.training.group_size=1", GRPO_TRACEBACK="1")
+    assert done.returncode == 1
+    assert "Traceback (most recent call last)" in done.stderr
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause
+    except type(error) as caught:
+        return caught
+
+
+def test_a_fault_of_the_code_is_no_sentence() -> None:
+    for error in (TypeError("x"), KeyError("x"), RuntimeError("x"), AttributeError("x"), raised(ValueError("shapes"))):
+        assert sentence(error) is None or (isinstance(error, ValueError) and not error.__traceback__)
+    wrapped = DatasetError("Failed while saving data to dataset d(filepath='/d/x.csv').\nx")
+    assert sentence(raised(wrapped, TypeError("x"))) is None
+
+
+def test_a_wrapped_error_of_the_disk_names_the_file() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    wrapped = DatasetError("Failed while saving data to dataset CSVDataset(filepath='/d/x.csv', protocol='file').\n" + str(full))
+    assert sentence(raised(wrapped, raised(full))) == "/d/x.csv: [Errno 28] No space left on device"
+
+
+def test_all_refused_parameters_are_named() -> None:
+    message = (
+        "Parameter validation failed:\n"
+        "- Parameter 'a.b': Failed to instantiate B for parameter 'a.b': 2 validation errors for B\n"
+        "epochs\n  Input should be greater than or equal to 1 [type=greater_than_equal, input_value=0, input_type=int]\n"
+        "    For further information visit x\nnested.colums\n"
+        "  Extra inputs are not permitted [type=extra_forbidden, input_value={'a': 1}, input_type=dict]\n"
+        "- Parameter 'c': value is None but type is not Optional"
+    )
+    assert (sentence(ParameterValidationError(message), parameters={"a": {"b": {"nested": {"columns": 1}}}}) or "").split(
+        "; "
+    ) == [
+        "a.b.epochs must be greater than or equal to 1, got 0",
+        "correct it",
+        "a.b.nested.colums must be a parameter of this project, got an unknown name",
+        "did you mean a.b.nested.columns?",
+        "parameter c: value is None but type is not Optional",
+    ]
+
+
+def test_a_notebook_gets_the_error_itself(project: Path) -> None:
+    from kedro.framework.startup import bootstrap_project
+
+    from grpo_pipeline.session import TrackedSession
+
+    bootstrap_project(project)
+    params = {"attention": {"training": {"group_size": 1}}}
+    with (
+        TrackedSession.create(project_path=project, env="smoke", runtime_params=params) as session,
+        pytest.raises(ParameterValidationError),
+    ):
+        session.run()

@@ -1,0 +1,151 @@
+"""Real images by configuration only: BUSI, a part of it elsewhere, and a data set configured from docs/data.md alone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+SMALL = (
+    "attention.data.image_size=64,attention.model.glimpse_size=16,attention.model.encoder_width=16,attention.model.encoder_heads=2,"
+    "attention.model.decoder_heads=2,attention.model.feature_channels=16,attention.model.policy_channels=16,"
+    "attention.training.epochs=1,attention.training.group_size=2,attention.training.validation_samples=2,"
+    "attention.grpo.algorithm.update_epochs=1,attention.evaluation.resamples=50"
+)
+
+
+def kedro(project: Path, env: str, params: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
+    command = [sys.executable, "-m", "kedro", "run", "--env", env, "--params", params]
+    return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=240, check=False)
+
+
+def comparison(project: Path, folder: str) -> dict:
+    [path] = (project / "data/08_reporting" / folder / "comparison.json").glob("*/comparison.json")
+    return json.loads(path.read_text())
+
+
+@pytest.mark.slow
+def test_busi_from_its_own_folder(project: Path, shared_data: Callable[[str], Path]) -> None:
+    root = shared_data("busi")
+    (project.parent / "shared" / "data").mkdir(parents=True)
+    (project.parent / "shared" / "data" / "busi").symlink_to(root)
+    done = kedro(project, "busi", SMALL)
+    assert (done.returncode, done.stderr) == (0, "")
+    index = pd.read_csv(root / "index.csv")
+    report = json.loads((project / "data/02_intermediate/attention_busi/data_report.json").read_text())
+    assert (report["rows"], report["usable"], report["patients"]) == (len(index), len(index), index["similarity_group"].nunique())
+    assert report["cores_by_label"]["1"] == (index["class"] == "malignant").sum()
+    assert report["bags_replaced_by_region"] == (index["class"] == "normal").sum()
+    document = comparison(project, "attention_busi")
+    assert document["arms"]["grpo"]["metrics"]["auroc"]["value"] is not None
+    assert document["arms"]["grpo"]["metrics"]["auroc_gg2"]["value"] is None
+    splits = json.loads((project / "data/03_primary/attention_busi/splits.json").read_text())
+    groups = index.assign(core=index["file"].str.removesuffix(".png")).set_index("core")["similarity_group"]
+    parts = [set(groups[cores]) for cores in splits.values()]
+    assert sum(map(len, parts)) == len(set().union(*parts))
+
+
+@pytest.mark.slow
+def test_a_part_of_busi_in_another_place(project: Path, shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    source, root = shared_data("busi"), tmp_path / "elsewhere"
+    index = pd.read_csv(source / "index.csv", dtype=str, keep_default_na=False).iloc[::3]
+    for folder in ("images", "masks"):
+        (root / folder).mkdir(parents=True)
+        for name in index["file"]:
+            shutil.copy(source / folder / name, root / folder / name)
+    index.to_csv(root / "index.csv", index=False)
+    done = kedro(project, "busi", f"{SMALL},attention.data.root={root}")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads((project / "data/02_intermediate/attention_busi/data_report.json").read_text())
+    assert (report["root"], report["usable"]) == (str(root), len(index))
+    assert (project / "data/08_reporting/attention_busi/report.html").is_file()
+
+
+GLOBALS = """
+attention_folder: attention_mine
+attention_root: ../clinic
+attention_manifest: cases.csv
+"""
+PARAMETERS = """
+attention:
+  data:
+    source: manifest
+    columns:
+      core_id: null
+      patient_id: subject
+      center: site
+      image: file
+      region_mask: gland
+      bag_mask: null
+      lesion_mask: null
+      label: diagnosis
+      involvement: percent
+      grade_group: null
+      split: null
+      clinical: [age]
+    folders:
+      image: scans
+    label:
+      positive: [cancer]
+      negative: null
+    involvement_unit: percent
+"""
+
+
+def write_clinic(root: Path) -> pd.DataFrame:
+    """Write 16-bit PNG and float NPY images of odd sizes with gland masks, and their table."""
+    rng, rows = np.random.default_rng(0), []
+    for folder in ("scans", "glands"):
+        (root / folder).mkdir(parents=True)
+    for number in range(36):
+        height, width = int(rng.integers(41, 97)), int(rng.integers(33, 131))
+        label, name = number % 2, f"{number:03d}"
+        image = rng.rayleigh(0.2 + 0.1 * label, (height, width)).clip(0, 1)
+        if number % 3:
+            file = f"{name}.png"
+            Image.fromarray((image * 65535).astype(np.uint16)).save(root / "scans" / file)
+        else:
+            file = f"{name}.npy"
+            np.save(root / "scans" / file, image.astype(np.float32), allow_pickle=False)
+        gland = np.zeros((height, width), np.uint8)
+        gland[height // 5 : -height // 5, width // 6 : -width // 6] = 7
+        Image.fromarray(gland).save(root / "glands" / f"{name}.png")
+        rows.append(
+            {
+                "subject": f"S{number // 2 % 12}", "site": "north" if number // 2 % 12 < 6 else "south", "file": file,
+                "gland": f"glands/{name}.png", "diagnosis": "cancer" if label else f"benign {number}",
+                "percent": 10 + number if label else 0, "age": "" if number == 5 else 50 + number,
+            }
+        )  # fmt: skip
+    table = pd.DataFrame(rows)
+    table.to_csv(root / "cases.csv", index=False)
+    return table
+
+
+def test_a_data_set_of_ones_own(project: Path) -> None:
+    table = write_clinic(project.parent / "clinic")
+    (project / "conf/mine/parameters").mkdir(parents=True)
+    (project / "conf/mine/globals.yml").write_text(GLOBALS)
+    (project / "conf/mine/parameters/attention_data.yml").write_text(PARAMETERS)
+    done = kedro(project, "mine", SMALL)
+    assert (done.returncode, done.stderr) == (0, "")
+    checked = pd.read_csv(project / "data/02_intermediate/attention_mine/checked.csv", dtype={"core_id": str})
+    assert checked["core_id"].tolist() == [f"{number:03d}" for number in range(36)]
+    assert checked["involvement"].tolist() == pytest.approx((table["percent"].astype(float) / 100).tolist())
+    assert set(checked["center"]) == {"north", "south"}
+    images = np.load(project / "data/05_model_input/attention_mine/examples/images.npy")
+    assert images.shape == (36, 64, 64)
+    assert images.dtype == np.uint8
+    assert images.max(axis=(1, 2)).min() > 100  # 16 bits are scaled, not cut
+    metrics = comparison(project, "attention_mine")["arms"]["grpo"]["metrics"]
+    assert metrics["lesion_hit"]["value"] is None
+    assert metrics["auroc"]["n"] > 0
+    assert (project / "data/08_reporting/attention_mine/report.html").stat().st_size > 100_000
