@@ -97,7 +97,7 @@ def test_pooling_golden():
 
 
 @pytest.mark.parametrize("pool", ["mean", "logsumexp", "noisy_or"])
-@pytest.mark.parametrize("values", [[50.0, 50.0], [-50.0, -50.0], [50.0, -50.0]])
+@pytest.mark.parametrize("values", [[50.0, 50.0], [-50.0, -50.0], [50.0, -50.0], [-200.0, -200.0]])
 def test_pooling_has_finite_gradients_at_extremes(pool: str, values: list[float]):
     evidence = torch.tensor(values, requires_grad=True)
     pooled = pool_evidence(evidence, pool)
