@@ -359,8 +359,8 @@ def measure(setting: Setting, *, rounds: int) -> dict[str, Any]:
     with quiet_nodes():
         seconds = take_turns(steps, rounds=rounds)
     with tempfile.TemporaryDirectory() as name, open_runs(folder := Path(name)) as runs, quiet_nodes():
-        # A block is many steps: it needs fewer rounds.
-        blocks = take_turns(make_blocks(setting, runs, folder, length=training.log_every_steps), rounds=max(2, rounds // 2))
+        # A few per cent are looked for: fewer rounds would show the machine's noise.
+        blocks = take_turns(make_blocks(setting, runs, folder, length=training.log_every_steps), rounds=max(5, rounds))
         saving = checkpoint_seconds(setting, folder, rounds=rounds)
     ours = seconds["grpo once"]
     report_share = 1 / read_parameters("base")["training"]["gradient_report_every_steps"]
