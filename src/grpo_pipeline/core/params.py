@@ -37,9 +37,15 @@ class AlgorithmParams(BaseModel):
                 "policy_weight, kl_weight and value_weight must be 0 and update_epochs 1 for name = supervised; "
                 "use name = grpo or reinforce to train the policy"
             )
-        if self.name != "supervised" and not learns:
+        if self.name == "supervised" and (self.supervised_weight == 0 or self.entropy_weight.start or self.entropy_weight.end):
             raise ValueError(
-                f"policy_weight must be positive for name = {self.name}, got 0; use name = supervised for the control"
+                "supervised_weight must be positive and entropy_weight 0 for name = supervised, got "
+                f"{self.supervised_weight} and {self.entropy_weight.start}; it trains the decoders and has no policy"
+            )
+        if self.name != "supervised" and self.policy_weight.start <= 0:
+            raise ValueError(
+                f"policy_weight must be positive for name = {self.name}, got start = {self.policy_weight.start}; use "
+                "warmup_steps to begin gently, or name = supervised for the control"
             )
         if self.name == "reinforce" and self.update_epochs > 1:
             raise ValueError(

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -106,6 +107,7 @@ def train(
             step, epoch = state.step, state.step // per_epoch
             batch = task.make_batch(data, rows_of_step(rows, step, batch_size=training.batch_size, seed=state.generator_seed))
             state, metrics = fold(state, batch)
+            state = replace(state, epoch=state.step // per_epoch)
             pending.append({"step": step, "epoch": epoch, "split": "train", **metrics})
             if _validates(state, per_epoch, training):
                 pending.append({"step": step, "epoch": epoch, "split": "val", **_validate(task, data, state, training)})

@@ -24,7 +24,7 @@ class GlimpseDecoder(nn.Module):
         super().__init__()
         self.size, self.pool = params.glimpse_size, params.glimpse_pool
         self.texture = FilterBank(params.glimpse_channels)
-        self.evidence = nn.Sequential(nn.Linear(params.glimpse_channels + 1, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.evidence = nn.Sequential(nn.Linear(self.texture.width, 32), nn.ReLU(), nn.Linear(32, 1))
         self.prior = nn.Parameter(torch.zeros(()))
         self.involvement_prior = nn.Parameter(torch.zeros(()))
 

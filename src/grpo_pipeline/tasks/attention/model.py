@@ -22,7 +22,7 @@ class AttentionModel(nn.Module):
         super().__init__()
         self.sam = Sam(params, image_size)
         self.texture = FilterBank(params.texture_channels)
-        self.policy = PolicyNetwork(params.feature_channels, params.policy_channels, params.texture_channels + 1)
+        self.policy = PolicyNetwork(params.feature_channels, params.policy_channels, self.texture.width)
         self.class_decoder = GlimpseDecoder(params) if params.class_decoder == "glimpse" else GlobalDecoder(params)
         if params.encoder == "frozen":
             self.sam.net.vision_encoder.requires_grad_(False)

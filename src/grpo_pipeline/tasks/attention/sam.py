@@ -135,6 +135,8 @@ def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
         global_attn_indexes=[params.encoder_layers - 1],
         mlp_dim=2 * params.encoder_width,
         num_pos_feats=params.feature_channels // 2,
+        # The default of transformers, 1e-10, is meant for weights that are loaded: features would start at 1e-21.
+        initializer_range=0.02,
     )
     prompt = SamPromptEncoderConfig(
         hidden_size=params.feature_channels, image_size=image_size, patch_size=params.patch_size, mask_input_channels=4
