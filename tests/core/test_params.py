@@ -17,6 +17,7 @@ GRPO = {
 }  # fmt: skip
 CONTROL = GRPO | {
     "name": "supervised", "policy_weight": constant(0.0), "kl_weight": 0.0, "value_weight": 0.0, "update_epochs": 1,
+    "entropy_weight": constant(0.0),
 }  # fmt: skip
 REINFORCE = GRPO | {"name": "reinforce", "update_epochs": 1}
 ADVANTAGE = {"method": "group", "std": "sample"}
@@ -57,8 +58,11 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, CONTROL, {"value_weight": 0.1}, CONTROL_RULE),
     (AlgorithmParams, CONTROL, {"update_epochs": 2}, CONTROL_RULE),
     (AlgorithmParams, GRPO, {"policy_weight": constant(0.0)},
-     r"policy_weight must be positive for name = grpo, got 0; use name = supervised for the control"),
-    (AlgorithmParams, REINFORCE, {"policy_weight": constant(0.0)}, r"policy_weight must be positive for name = reinforce, got 0"),
+     r"policy_weight must be positive for name = grpo, got start = 0.0; use warmup_steps"),
+    (AlgorithmParams, REINFORCE, {"policy_weight": constant(0.0)}, r"policy_weight must be positive for name = reinforce, got start"),
+    (AlgorithmParams, GRPO, {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0}}, "policy_weight must be positive"),
+    (AlgorithmParams, CONTROL, {"supervised_weight": 0.0}, "supervised_weight must be positive and entropy_weight 0"),
+    (AlgorithmParams, CONTROL, {"entropy_weight": constant(0.1)}, "supervised_weight must be positive and entropy_weight 0"),
     (AlgorithmParams, REINFORCE, {"update_epochs": 4},
      r"update_epochs must be 1 for name = reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
     (AlgorithmParams, GRPO, {"name": "ppo2"}, ONE_OF),

@@ -88,3 +88,9 @@ def test_encodes_to_the_grid(sam: Sam):
 def test_refuses_an_image_that_is_no_multiple_of_the_patch():
     with pytest.raises(ValueError, match=r"multiple of attention.model.patch_size = 8, got 36; change attention.data.image_size"):
         Sam(model_params(), 36)
+
+
+def test_untrained_features_carry_the_image(sam: Sam):
+    # transformers' default initializer_range of 1e-10 gave features of size 1e-21.
+    images = torch.randn(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(3))
+    assert float(sam.encode(images).std()) > 0.1

@@ -56,13 +56,13 @@ class PhantomParams(BaseModel):
     cores_per_patient: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (6, 8)
     centers: Annotated[int, Field(ge=1, le=26)] = 4
     chunk_size: Annotated[int, Field(ge=1)] = 64
-    prevalence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.7
-    cancer_core_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.45
+    prevalence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.85
+    cancer_core_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.55
     missing_share: Share = 0.03
     lesion_share: tuple[Share, Share] = (0.08, 0.12)
     lookalikes: Annotated[int, Field(ge=0, le=5)] = 2
     shadow_share: Share = 0.35
-    conspicuity: tuple[Share, Share, Share, Share, Share] = (0.2, 0.33, 0.46, 0.59, 0.72)
+    conspicuity: tuple[Share, Share, Share, Share, Share] = (0.27, 0.41, 0.54, 0.67, 0.79)
     conspicuity_spread: Share = 0.25
     speckle: SpeckleParams = SpeckleParams()
 
