@@ -59,7 +59,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, CONTROL, {"update_epochs": 2}, CONTROL_RULE),
     (AlgorithmParams, GRPO, {"policy_weight": constant(0.0)},
      r"policy_weight must be positive for name = grpo, got start = 0.0; use warmup_steps"),
-    (AlgorithmParams, REINFORCE, {"policy_weight": constant(0.0)}, r"policy_weight must be positive for name = reinforce, got start"),
+    (AlgorithmParams, REINFORCE, {"policy_weight": constant(0.0)}, r"policy_weight must be positive for name = reinforce"),
     (AlgorithmParams, GRPO, {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0}}, "policy_weight must be positive"),
     (AlgorithmParams, CONTROL, {"supervised_weight": 0.0}, "supervised_weight must be positive and entropy_weight 0"),
     (AlgorithmParams, CONTROL, {"entropy_weight": constant(0.1)}, "supervised_weight must be positive and entropy_weight 0"),
