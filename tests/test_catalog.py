@@ -20,8 +20,8 @@ ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if fol
 PIPELINES = register_pipelines()
 # The body of the loop: run by `train`, which hands it its inputs, and in the main graph as the probe, which is checked below.
 BODIES = {name for name in PIPELINES if name.endswith("_step")}
-# Without a layer in Kedro-Viz, which would otherwise order 07 before 06 and 05 before 04, and show no layers at all.
-UNLAYERED = {"attention.features", "attention.features_cache", "attention.{arm}.probe_table"}
+# Without a layer in Kedro-Viz, which would otherwise order 05 before 04 and show no layers at all.
+UNLAYERED = {"attention.features", "attention.features_cache"}
 WHOLE = sorted(PIPELINES.keys() - BODIES)
 
 

@@ -73,7 +73,7 @@ def train(
     data: Any,
     state: TrainState,
     resume_from: Checkpoint | NoCheckpoint,
-    probe_table: pd.DataFrame,
+    probe_metrics: Mapping[str, Any],
 ) -> Iterator[tuple[list[Row], Checkpoint | Literal[False]]]:
     """Train one arm; yields the metric rows since the last yield, and now and then a checkpoint (else False).
 
@@ -85,13 +85,13 @@ def train(
         data: its data.
         state: the start; its modules are trained in place.
         resume_from: the arm's last checkpoint.
-        probe_table: only orders this node after the probe, so that a wrong shape fails before the long part.
+        probe_metrics: only orders this node after the probe, so that a wrong shape fails before the long part.
 
     Raises:
         ValueError: if ``resume`` is unknown.
         CheckpointError: if the checkpoint belongs to other parameters.
     """
-    del probe_table
+    del probe_metrics
     digest = run_digest(algorithm, training, task, data, seed=state.generator_seed)
     state = _resumed(state, resume_from, resume=resume, digest=digest)
     if state.reference is not None:

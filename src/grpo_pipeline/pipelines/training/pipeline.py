@@ -44,7 +44,7 @@ def _template() -> Pipeline:
     rest = [
         Node(
             nodes.train,
-            [ALGORITHM, TRAINING, "params:resume", "task", "data", "initial_state", "resume_from", "probe_table"],
+            [ALGORITHM, TRAINING, "params:resume", "task", "data", "initial_state", "resume_from", "probe.step_metrics"],
             ["metric_rows", "checkpoint"],
             name="train",
         ),
