@@ -52,7 +52,7 @@ class PhantomParams(BaseModel):
 
     seed: Annotated[int, Field(ge=0)] = 0
     image_size: Annotated[int, Field(ge=32, le=1024)] = 128
-    patients: Annotated[int, Field(ge=1)] = 150
+    patients: Annotated[int, Field(ge=1)] = 200
     cores_per_patient: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (6, 8)
     centers: Annotated[int, Field(ge=1, le=26)] = 4
     chunk_size: Annotated[int, Field(ge=1)] = 64
@@ -62,8 +62,8 @@ class PhantomParams(BaseModel):
     lesion_share: tuple[Share, Share] = (0.08, 0.12)
     lookalikes: Annotated[int, Field(ge=0, le=5)] = 2
     shadow_share: Share = 0.35
-    conspicuity: tuple[Share, Share, Share, Share, Share] = (0.27, 0.41, 0.54, 0.67, 0.79)
-    conspicuity_spread: Share = 0.25
+    conspicuity: tuple[Share, Share, Share, Share, Share] = (0.37, 0.52, 0.64, 0.77, 0.88)
+    conspicuity_spread: Share = 0.22
     speckle: SpeckleParams = SpeckleParams()
 
     @model_validator(mode="after")
