@@ -59,6 +59,9 @@ def make_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Tiny]:
     def make() -> Tiny:
         path = tmp_path_factory.mktemp("tiny") / "project"
         shutil.copytree(ROOT / "tests" / "tiny_project", path, ignore=shutil.ignore_patterns("__pycache__"))
+        # git keeps no empty folders.
+        for folder in ("data", "conf/local"):
+            (path / folder).mkdir(exist_ok=True)
         shutil.copy(ROOT / "conf" / "logging.yml", path / "conf" / "logging.yml")
         return Tiny(path)
 
