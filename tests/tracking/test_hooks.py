@@ -1,8 +1,8 @@
 """What a whole ``kedro run`` leaves in MLflow: structure, parameters, metrics, files, and its end."""
 
 import json
-import re
 import math
+import re
 import socket
 import time
 from pathlib import Path
