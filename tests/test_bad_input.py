@@ -121,7 +121,7 @@ def test_bad_rows_stop_the_run_with_the_first_and_their_number(spoiled: Path, re
     text = error_line(kedro(spoiled, "--params", OWN))
     assert re.search(r"mine/manifest\.csv line 2 \(\S+\): core id .* must be unique", text)
     assert f"({len(reasons)} of 42 rows are bad: correct them, or set attention.data.on_bad_row: quarantine" in text
-    for layer in ("02_intermediate", "03_primary", "05_model_input"):
+    for layer in ("02_intermediate", "03_primary", "04_feature", "05_model_input"):
         assert not list((spoiled / "data" / layer / "attention_mine").glob("*"))
 
 
@@ -133,7 +133,7 @@ def test_quarantine_lists_every_bad_row_and_the_run_goes_on(spoiled: Path, reaso
     assert not [row for row, reason in zip(listed["row"], listed["reason"], strict=True) if reasons[row] not in reason]
     report = json.loads((spoiled / "data/02_intermediate/attention_mine/data_report.json").read_text())
     assert (report["usable"], report["quarantined"]) == (32, 10)
-    imputation = json.loads((spoiled / "data/05_model_input/attention_mine/imputation.json").read_text())
+    imputation = json.loads((spoiled / "data/04_feature/attention_mine/imputation.json").read_text())
     assert imputation["psa"]["imputed"] == report["unknown"]["psa"] >= 1
 
 

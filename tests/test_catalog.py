@@ -21,7 +21,6 @@ PIPELINES = register_pipelines()
 # The body of the loop: run by `train`, which hands it its inputs, and in the main graph as the probe, which is checked below.
 BODIES = {name for name in PIPELINES if name.endswith("_step")}
 # Without a layer in Kedro-Viz, which would otherwise order 05 before 04 and show no layers at all.
-UNLAYERED = {"attention.features", "attention.features_cache"}
 WHOLE = sorted(PIPELINES.keys() - BODIES)
 
 
@@ -73,7 +72,7 @@ def test_every_stored_dataset_lies_in_the_layer_it_names(project: Path) -> None:
     wrong = {}
     for name, entry in open_context(project, "smoke").config_loader["catalog"].items():
         layer = entry.get("metadata", {}).get("kedro-viz", {}).get("layer")
-        is_stored = entry["type"] != "MemoryDataset" and name not in UNLAYERED
+        is_stored = entry["type"] != "MemoryDataset"
         if is_stored and (layer not in LAYERS or f"/{layer}/" not in entry["filepath"]):
             wrong[name] = (layer, entry["filepath"])
     assert wrong == {}
@@ -85,9 +84,7 @@ def test_kedro_viz_shows_the_layers_in_their_order(project: Path) -> None:
 
     context = open_context(project, "smoke")
     populate_data(data_access_manager, context.catalog, {"__default__": PIPELINES["__default__"]}, {})
-    assert data_access_manager.get_sorted_layers_for_registered_pipeline("__default__") == [
-        layer for layer in LAYERS if layer != "04_feature"
-    ]
+    assert data_access_manager.get_sorted_layers_for_registered_pipeline("__default__") == LAYERS
 
 
 def test_node_names_are_unique_and_readable() -> None:

@@ -99,8 +99,8 @@ def test_every_layer_holds_its_artefacts(project: Path) -> None:
     }
     plain = [
         "01_raw/*/phantom/manifest.csv", "02_intermediate/*/checked.csv", "02_intermediate/*/quarantine.csv",
-        "02_intermediate/*/data_report.json", "03_primary/*/splits.json", "04_feature/*/features.safetensors",
-        "05_model_input/*/examples/images.npy", "05_model_input/*/imputation.json", "06_models/*/grpo/checkpoint/checkpoint.json",
+        "02_intermediate/*/data_report.json", "03_primary/*/splits.json", "05_model_input/*/features.safetensors",
+        "05_model_input/*/examples/images.npy", "04_feature/*/imputation.json", "06_models/*/grpo/checkpoint/checkpoint.json",
         "06_models/*/grpo/model/*/model/model.safetensors", "07_model_output/*/grpo/metric_rows.jsonl",
         "08_reporting/*/report.html",
     ]  # fmt: skip
