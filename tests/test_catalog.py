@@ -20,7 +20,6 @@ ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if fol
 PIPELINES = register_pipelines()
 # The body of the loop: run by `train`, which hands it its inputs, and in the main graph as the probe, which is checked below.
 BODIES = {name for name in PIPELINES if name.endswith("_step")}
-# Without a layer in Kedro-Viz, which would otherwise order 05 before 04 and show no layers at all.
 WHOLE = sorted(PIPELINES.keys() - BODIES)
 
 
