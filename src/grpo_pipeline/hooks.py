@@ -1,5 +1,6 @@
-"""Kedro hooks: MLflow tracking, and the summary at the end of a run. What they do is in ``tracking``."""
+"""Kedro hooks: MLflow tracking, warnings while a run goes on, and the summary at its end."""
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from grpo_pipeline.tracking.artifacts import dataset_path
 from grpo_pipeline.tracking.config import MlflowConfig, parse_config
 from grpo_pipeline.tracking.summary import comparison_tables, places
 from grpo_pipeline.tracking.tracker import Tracker
+from grpo_pipeline.watch import DeadCoefficients
 
 COLUMNS = 120  # of a log file, which has no width of its own
 GRAPH = Path("data/08_reporting/viz/index.html")  # written by `make run` and `make viz-build`
@@ -112,6 +114,25 @@ class MlflowHooks:
         """End all runs; the session calls this with what Kedro reports to no hook: Ctrl-C and SIGTERM."""
         if self._live:
             self._live.finish(error)
+
+
+class WatchHooks:
+    """Warn while training runs about what does nothing."""
+
+    def __init__(self) -> None:
+        self._dead = DeadCoefficients()
+
+    @hook_impl
+    def before_pipeline_run(self) -> None:
+        """Start counting anew."""
+        self._dead = DeadCoefficients()
+
+    @hook_impl
+    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Read the metric rows of an arm."""
+        if dataset_name.endswith(".metric_rows"):
+            for sentence in self._dead.read(dataset_name.removesuffix(".metric_rows"), data):
+                logging.getLogger(__name__).warning(sentence)
 
 
 class SummaryHooks:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
-from grpo_pipeline.hooks import MlflowHooks, SummaryHooks
+from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, WatchHooks
 from grpo_pipeline.session import TrackedSession
 from grpo_pipeline.tracking.process import set_mlflow_defaults
 
@@ -29,7 +29,7 @@ def _quiet_logging() -> None:
 _quiet_logging()
 
 SESSION_CLASS = TrackedSession
-HOOKS = (_mlflow := MlflowHooks(), SummaryHooks(_mlflow))
+HOOKS = (_mlflow := MlflowHooks(), WatchHooks(), SummaryHooks(_mlflow))
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 CONFIG_LOADER_ARGS: dict[str, Any] = {
     "base_env": "base",
