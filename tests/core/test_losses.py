@@ -4,146 +4,136 @@ from itertools import product
 import pytest
 import torch
 
+from grpo_pipeline.core.algorithms import REQUIRED_REDUCTION, LossOptions
 from grpo_pipeline.core.losses import (
-    REDUCTIONS,
-    SURROGATES,
-    UNITS,
     NonFiniteLossError,
     check_finite,
     explained_variance,
     hybrid_loss,
-    importance_ratio,
-    loss_denominator,
     policy_loss,
     value_loss,
 )
 
 F64 = torch.float64
-COMBINATIONS = list(product(SURROGATES, UNITS, REDUCTIONS))
+FREE = ("reinforce", "ppo", "grpo", "cispo", "sapo")
+ALL_REDUCTIONS = ("per_sequence", "per_decision", "constant", "per_decision_local")
+COMBINATIONS = [
+    *product(FREE, ("decision", "joint"), ALL_REDUCTIONS),
+    *((name, level, reduction) for name, reduction in REQUIRED_REDUCTION.items() for level in ("decision", "joint")),
+    *(("gspo", "sequence", reduction) for reduction in ALL_REDUCTIONS),
+]
+RATIO_BASED = [combination for combination in COMBINATIONS if combination[0] != "reinforce"]
+# The bounds are tight, so that each of them is active somewhere in the example.
+OPTIONS = {
+    "plain": LossOptions(ratio_cap=1.1, tau_positive=0.8, tau_negative=2.0),
+    "delta": LossOptions(delta=1.35),
+    "dual_clip": LossOptions(dual_clip=1.1),
+}
 
 
-def example(seed=0, p=3, g=4, length=5):
-    """Log-probs, old log-probs, advantages and a mask with one row that is wholly invalid."""
+def example(seed=0, p=3, g=4, length=5, spread=0.3):
+    """Log-probs, old log-probs, advantages (one is 0) and a mask with one row that is wholly invalid."""
     generator = torch.Generator().manual_seed(seed)
     old = torch.randn(p, g, length, dtype=F64, generator=generator) - 2
-    new = old + 0.3 * torch.randn(p, g, length, dtype=F64, generator=generator)
+    new = old + spread * torch.randn(p, g, length, dtype=F64, generator=generator)
     advantages = torch.randn(p, g, dtype=F64, generator=generator)
+    advantages[-1, -1] = 0.0
     is_valid = torch.rand(p, g, length, generator=generator) < 0.7
     is_valid[0, 1] = False
     return new, old, advantages, is_valid
 
 
-def naive_policy_loss(new, old, advantages, is_valid, *, algorithm, clip_low, clip_high, ratio_level, reduction):
-    """One unit at a time, in Python floats."""
-    rows, units_per_row = [], 1 if ratio_level == "joint" else new.shape[-1]
+def naive_unit(algorithm, logprob, ratio, a, options, clip_low=0.2, clip_high=0.28):
+    """The table of formulas, one unit, in Python floats."""
+    if algorithm == "reinforce":
+        return -a * logprob
+    if algorithm == "cispo":
+        return -min(ratio, options.ratio_cap) * a * logprob
+    if algorithm == "sapo":
+        tau = options.tau_positive if a > 0 else options.tau_negative
+        return -a * 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
+    free = ratio if options.delta is None else min(ratio, options.delta)
+    objective = min(free * a, min(max(ratio, 1 - clip_low), 1 + clip_high) * a)
+    if options.dual_clip is not None and a < 0:
+        objective = max(objective, options.dual_clip * a)
+    return -objective
+
+
+def naive_policy_loss(new, old, advantages, is_valid, *, algorithm, level, reduction, options, weight_at=None):
+    """One row and one unit at a time; ``weight_at`` holds the log-probs at which cispo's weights stay."""
+    rows = []
     for p, g in product(range(new.shape[0]), range(new.shape[1])):
-        pairs = [(float(n), float(o)) for n, o, m in zip(new[p, g], old[p, g], is_valid[p, g], strict=True) if m]
-        if ratio_level == "joint" and pairs:
-            pairs = [(sum(n for n, _ in pairs), sum(o for _, o in pairs))]
-        a = float(advantages[p, g])
-        units = []
-        for n, o in pairs:
-            r = math.exp(n - o)
-            clipped = min(max(r, 1 - clip_low), 1 + clip_high)
-            units.append(-a * n if algorithm == "reinforce" else -min(r * a, clipped * a))
-        rows.append(units)
-    total = sum(map(sum, rows))
+        picked = [i for i in range(new.shape[2]) if is_valid[p, g, i]]
+        now, old_row = ([float(x[p, g, i]) for i in picked] for x in (new, old))
+        at = now if weight_at is None else [float(weight_at[p, g, i]) for i in picked]
+        units = list(zip(now, [math.exp(x - y) for x, y in zip(at, old_row, strict=True)], strict=True))
+        if level == "joint" and picked:
+            units = [(sum(now), math.exp(sum(at) - sum(old_row)))]
+        if level == "sequence" and picked:
+            units = [(0.0, math.exp((sum(at) - sum(old_row)) / len(picked)))] * len(picked)
+        rows.append([naive_unit(algorithm, x, r, float(advantages[p, g]), options) for x, r in units])
     if reduction == "per_sequence":
         return sum(sum(units) / max(1, len(units)) for units in rows) / len(rows)
-    return total / (sum(map(len, rows)) if reduction == "per_decision" else len(rows) * units_per_row)
+    fixed = len(rows) * (1 if level == "joint" else new.shape[-1])
+    return sum(map(sum, rows)) / (fixed if reduction == "constant" else sum(map(len, rows)))
 
 
+def options_of(algorithm):
+    names = ("plain",) if algorithm in ("reinforce", "cispo", "sapo") else OPTIONS
+    return [OPTIONS[name] for name in names]
+
+
+@pytest.mark.parametrize("spread", [0.3, 8.0])
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
-def test_agrees_with_a_naive_loop(algorithm, level, reduction):
-    options = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction, "clip_low": 0.2, "clip_high": 0.28}
-    for seed in range(5):
-        assert float(policy_loss(*example(seed), **options)) == pytest.approx(
-            naive_policy_loss(*example(seed), **options), abs=1e-12
-        )
+def test_agrees_with_a_naive_loop_also_far_from_the_rollout_policy(algorithm, level, reduction, spread):
+    for options, seed in product(options_of(algorithm), range(3)):
+        data = example(seed, spread=spread)
+        names = {"algorithm": algorithm, "reduction": reduction, "options": options}
+        got = policy_loss(*data, clip_low=0.2, clip_high=0.28, ratio_level=level, **names)
+        assert float(got) == pytest.approx(naive_policy_loss(*data, level=level, **names), rel=1e-12, abs=1e-12)
 
 
-@pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), [c for c in COMBINATIONS if c[0] != "cispo"])
 def test_gradients_by_finite_differences(algorithm, level, reduction):
-    new, old, advantages, is_valid = example(1)
+    new, old, advantages, is_valid = example(1, p=2, g=2, length=4)
+    for options in options_of(algorithm):
 
-    def loss(logprobs):
-        return policy_loss(logprobs, old, advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction)
+        def loss(logprobs, options=options):
+            names = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction, "options": options}
+            return policy_loss(logprobs, old, advantages, is_valid, **names)
 
-    assert torch.autograd.gradcheck(loss, new.requires_grad_())
-
-
-def scalar_loss(ratio, advantage, **options):
-    logprob = torch.tensor([[[math.log(ratio)]]], dtype=F64, requires_grad=True)
-    loss = policy_loss(
-        logprob,
-        torch.zeros(1, 1, 1, dtype=F64),
-        torch.tensor([[advantage]], dtype=F64),
-        torch.ones(1, 1, 1, dtype=torch.bool),
-        algorithm="grpo",
-        **options,
-    )
-    loss.backward()
-    return float(loss.detach()), float(logprob.grad)
+        assert torch.autograd.gradcheck(loss, new.requires_grad_())
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "gradient"),
-    [
-        (1.5, 2.0, -2.6, 0.0),  # min(1.5 * 2, 1.3 * 2) = 2.6: held at 1 + 0.3
-        (1.5, -2.0, 3.0, 3.0),  # min(-3, -2.6) = -3: a bad action that became likelier is pushed back
-        (0.5, 2.0, -1.0, -1.0),  # min(1, 1.6) = 1: a good action that became rarer is pulled up
-        (0.5, -2.0, 1.6, 0.0),  # min(-1, -1.6) = -1.6: held at 1 - 0.2
-        (1.1, 2.0, -2.2, -2.2),  # inside the bounds: d/dl of -r * A = -r * A
-    ],
-)
-def test_golden_clipped_surrogate(ratio, advantage, loss, gradient):
-    got = scalar_loss(ratio, advantage, clip_low=0.2, clip_high=0.3)
-    assert got == pytest.approx((loss, gradient), abs=1e-12)
+@pytest.mark.parametrize(("level", "reduction"), list(product(("decision", "joint"), ALL_REDUCTIONS)))
+def test_the_gradient_of_cispo_holds_its_weights_still(level, reduction):
+    new, old, advantages, is_valid = example(1, p=2, g=2, length=4)
+    names = {"algorithm": "cispo", "reduction": reduction, "options": OPTIONS["plain"]}
+    (got,) = torch.autograd.grad(policy_loss(new.requires_grad_(), old, advantages, is_valid, ratio_level=level, **names), new)
+    at = new.detach()
+    want = torch.zeros_like(at)
+    for index in product(*map(range, at.shape)):
+        moved = [at.clone(), at.clone()]
+        for sign, x in zip((1, -1), moved, strict=True):
+            x[index] += sign * 0.5
+        plus, minus = (naive_policy_loss(x, old, advantages, is_valid, level=level, weight_at=at, **names) for x in moved)
+        want[index] = plus - minus  # the loss is linear in l: a step of any size is exact
+    torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
 
 
-def test_golden_reductions():
-    # Two rows of A * l with A = -1 -> x = l: row 0 = 1, 2, (masked 9); row 1 = 4, (masked, masked).
-    logprobs = torch.tensor([[[1.0, 2.0, 9.0], [4.0, 9.0, 9.0]]], dtype=F64)
-    is_valid = torch.tensor([[[True, True, False], [True, False, False]]])
-    advantages = -torch.ones(1, 2, dtype=F64)
-
-    def loss(reduction, level="decision"):
-        return float(
-            policy_loss(logprobs, logprobs, advantages, is_valid, algorithm="reinforce", reduction=reduction, ratio_level=level)
-        )
-
-    assert loss("per_sequence") == pytest.approx((1.5 + 4) / 2)
-    assert loss("per_decision") == pytest.approx((1 + 2 + 4) / 3)
-    assert loss("constant") == pytest.approx((1 + 2 + 4) / 6)
-    assert [loss(name, "joint") for name in REDUCTIONS] == pytest.approx([(3 + 4) / 2] * 3)
-
-
-@pytest.mark.parametrize(("level", "reduction"), list(product(UNITS, REDUCTIONS)))
-def test_on_policy_gradient_of_grpo_is_that_of_reinforce(level, reduction):
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), RATIO_BASED)
+def test_on_policy_gradient_is_that_of_reinforce(algorithm, level, reduction):
     new, _, advantages, is_valid = example(2)
     new.requires_grad_()
-    options = {"ratio_level": level, "reduction": reduction}
+    same = "decision" if level == "sequence" else level
     gradients = [
-        torch.autograd.grad(policy_loss(new, new.detach(), advantages, is_valid, algorithm=name, **options), new)[0]
-        for name in ("grpo", "reinforce")
+        torch.autograd.grad(
+            policy_loss(new, new.detach(), advantages, is_valid, algorithm=name, ratio_level=at, reduction=reduction), new
+        )[0]
+        for name, at in ((algorithm, level), ("reinforce", same))
     ]
     assert float(gradients[0].abs().max()) > 0
     torch.testing.assert_close(*gradients, atol=1e-15, rtol=0)
-
-
-@pytest.mark.parametrize("level", UNITS)
-def test_ratio_is_exactly_one_at_the_first_update(level):
-    new, _, _, is_valid = example()
-    ratio = importance_ratio(new, new.clone(), is_valid, level=level)
-    assert torch.equal(ratio, torch.ones_like(ratio))
-
-
-def test_joint_ratio_is_the_product_over_valid_decisions():
-    new, old, _, is_valid = example()
-    per_decision = importance_ratio(new, old, is_valid, level="decision")
-    torch.testing.assert_close(
-        importance_ratio(new, old, is_valid, level="joint"), per_decision.prod(-1, keepdim=True), atol=1e-12, rtol=0
-    )
 
 
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
@@ -159,20 +149,54 @@ def test_invalid_decisions_never_matter_even_at_minus_infinity(algorithm, level,
     assert torch.count_nonzero(padded.grad[~is_valid]) == 0
 
 
-@pytest.mark.parametrize(("level", "reduction"), list(product(UNITS, REDUCTIONS)))
-def test_any_micro_batch_split_gives_one_gradient(level, reduction):
-    new, old, advantages, is_valid = example(4, p=6)
-    new.requires_grad_()
-    options = {"algorithm": "grpo", "ratio_level": level, "reduction": reduction}
-    (whole,) = torch.autograd.grad(policy_loss(new, old, advantages, is_valid, **options), new)
-    parts = [slice(0, 1), slice(1, 4), slice(4, 6)]
-    units = is_valid if level == "decision" else is_valid.any(-1, keepdim=True)
-    denominator = sum(loss_denominator(units[part], reduction) for part in parts)
-    pieces = [
-        policy_loss(new[part], old[part], advantages[part], is_valid[part], denominator=denominator, **options) for part in parts
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
+def test_an_advantage_of_zero_teaches_nothing(algorithm, level, reduction):
+    new, old, advantages, is_valid = example(spread=8.0)
+    loss = policy_loss(
+        new.requires_grad_(), old, 0 * advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction
+    )
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert torch.count_nonzero(new.grad) == 0
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
+def test_gradients_stay_finite_at_ratios_of_exp_20(algorithm, level, reduction):
+    _, old, advantages, is_valid = example()
+    sign = torch.where(torch.arange(5) % 2 == 0, 20.0, -20.0)
+    new = (old + sign).requires_grad_()
+    policy_loss(new, old, advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction).backward()
+    assert bool(new.grad.isfinite().all())
+    assert torch.count_nonzero(new.grad[~is_valid]) == 0
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "cispo", "sapo", "reinforce"])
+def test_rows_of_one_decision_do_not_depend_on_level_or_reduction(algorithm):
+    new, old, advantages, _ = example(length=1)
+    is_valid = torch.ones_like(new, dtype=torch.bool)
+    losses = [
+        float(policy_loss(new, old, advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction))
+        for level, reduction in product(("decision", "joint"), ALL_REDUCTIONS)
     ]
-    (split,) = torch.autograd.grad(sum(pieces), new)
-    torch.testing.assert_close(split, whole, atol=1e-15, rtol=0)
+    assert losses == pytest.approx([losses[0]] * len(losses), abs=1e-15)
+
+
+def test_the_named_variants_are_grpo_under_their_reduction():
+    data = example()
+    for name, reduction in REQUIRED_REDUCTION.items():
+        assert float(policy_loss(*data, algorithm=name, reduction=reduction)) == float(
+            policy_loss(*data, algorithm="grpo", reduction=reduction)
+        )
+
+
+def test_max_decisions_makes_the_constant_reduction_independent_of_padding():
+    new, old, advantages, is_valid = example()
+    wider = [torch.nn.functional.pad(x, (0, 3)) for x in (new, old, is_valid)]
+    names = {"algorithm": "dr_grpo", "reduction": "constant"}
+    fixed = names | {"options": LossOptions(max_decisions=10)}
+    narrow = float(policy_loss(new, old, advantages, is_valid, **fixed))
+    assert float(policy_loss(wider[0], wider[1], advantages, wider[2], **fixed)) == pytest.approx(narrow, abs=1e-15)
+    assert narrow == pytest.approx(float(policy_loss(new, old, advantages, is_valid, **names)) * 5 / 10, abs=1e-15)
 
 
 def test_no_gradient_reaches_advantages_or_old_log_probs():
@@ -244,9 +268,16 @@ def test_check_finite_names_step_task_and_term(value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"algorithm": "ppo2"}, "algorithm must be one of reinforce, grpo, got 'ppo2'"),
-        ({"ratio_level": "row"}, "ratio_level must be one of decision, joint, got 'row'"),
+        ({"algorithm": "ppo2"}, "algorithm must be one of reinforce, ppo, .*, got 'ppo2'"),
+        ({"ratio_level": "row"}, "ratio_level must be one of decision, joint, sequence, got 'row'"),
         ({"reduction": "mean"}, "reduction must be one of .* got 'mean'"),
+        ({"algorithm": "gspo"}, "ratio_level must be sequence for algorithm gspo"),
+        ({"algorithm": "dapo"}, "reduction must be per_decision for algorithm dapo"),
+        ({"options": LossOptions(delta=1.3), "clip_high": 0.3}, r"above 1 \+ clip_high = 1.3, got 1.3"),
+        ({"clip_low": -0.1}, "clip_low and clip_high must be at least 0 and finite, got -0.1 and 0.2"),
+        ({"clip_high": math.nan}, "clip_low and clip_high must be at least 0 and finite, got 0.2 and nan"),
+        ({"ratio_level": "joint", "options": LossOptions(max_decisions=9)}, "max_decisions must be absent for ratio_level joint"),
+        ({"reduction": "constant", "options": LossOptions(max_decisions=4)}, "at least the length of a row, 5, got 4"),
         ({"old_logprobs": torch.zeros(3, 4)}, r"must share one shape \[P, G, L\]"),
         ({"advantages": torch.zeros(3, 4, 5)}, r"advantages must have shape \[3, 4\], got \[3, 4, 5\]"),
     ],
@@ -264,8 +295,33 @@ def test_policy_loss_refuses(change, message):
         policy_loss(**arguments)
 
 
+def test_value_loss_divides_by_the_scored_values_of_the_step():
+    values, returns = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([2.0, 3.5, math.nan])
+    got = value_loss(values, returns, denominator=torch.tensor(10.0, dtype=F64))
+    assert float(got) == pytest.approx(0.5 * (1 + 0.25) / 10)
+    assert got.dtype == torch.float32
+    # Nothing scored: exactly 0, not 0 / 0.
+    assert float(value_loss(values, torch.full((3,), math.nan))) == 0.0
+
+
+def test_value_clipping_agrees_with_a_naive_loop_and_never_lowers_the_loss():
+    generator = torch.Generator().manual_seed(6)
+    values, returns, old = (torch.randn(50, dtype=F64, generator=generator) for _ in range(3))
+    worst = 0.0
+    for v, r, o in zip(values.tolist(), returns.tolist(), old.tolist(), strict=True):
+        held = o + min(max(v - o, -0.2), 0.2)
+        worst += max((v - r) ** 2, (held - r) ** 2)
+    clipped = float(value_loss(values, returns, old, 0.2))
+    assert clipped == pytest.approx(0.5 * worst / 50, abs=1e-14)
+    assert clipped > float(value_loss(values, returns))
+
+
 def test_value_loss_refuses():
     with pytest.raises(ValueError, match="shape of values"):
         value_loss(torch.ones(2), torch.ones(2, 1))
     with pytest.raises(ValueError, match="old_values must be given"):
         value_loss(torch.ones(2), torch.ones(2), clip=0.1)
+    with pytest.raises(ValueError, match=r"old_values must have the shape of values \[2\], got \[2, 1\]"):
+        value_loss(torch.ones(2), torch.ones(2), torch.ones(2, 1), clip=0.1)
+    with pytest.raises(ValueError, match="clip must be positive, got 0"):
+        value_loss(torch.ones(2), torch.ones(2), torch.ones(2), clip=0.0)

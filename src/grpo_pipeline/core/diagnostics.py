@@ -5,8 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.algorithms import (
+    ALGORITHMS,
+    CLIPPED,
+    DEFAULT_OPTIONS,
+    Algorithm,
+    LossOptions,
+    RatioLevel,
+    check_name,
+    choose,
+    with_clip,
+)
 from grpo_pipeline.core.kl import k3
-from grpo_pipeline.core.losses import UNITS, RatioLevel
+from grpo_pipeline.core.units import UNITS, Units, decision_units
 
 Gradient = Mapping[str, list[Tensor]]
 
@@ -18,46 +29,76 @@ def ratio_statistics(
     advantages: Tensor,
     is_valid: Tensor,
     *,
-    clip_low: float,
-    clip_high: float,
     ratio_level: RatioLevel,
+    clip_low: float | None = None,
+    clip_high: float | None = None,
+    algorithm: Algorithm = "grpo",
+    options: LossOptions = DEFAULT_OPTIONS,
 ) -> dict[str, float]:
     """Summarise how far the present policy has moved from the one that drew the rollouts.
+
+    A unit is what the algorithm's ratio belongs to: a decision, or a row for ``joint`` and ``sequence``.
 
     Args:
         logprobs: [P, G, L], present policy.
         old_logprobs: [P, G, L], as drawn.
         advantages: [P, G].
         is_valid: bool [P, G, L].
+        ratio_level: as in ``policy_loss``.
         clip_low: as in ``policy_loss``.
         clip_high: as in ``policy_loss``.
-        ratio_level: as in ``policy_loss``.
+        algorithm: as in ``policy_loss``; says what the clip does to a unit.
+        options: as in ``policy_loss``.
 
     Returns:
         ``policy/ratio_mean`` and ``policy/ratio_max`` over valid units (1 at the first update);
-        ``policy/clip_low``, ``policy/clip_high``: share of valid units whose gradient the clip removes;
+        ``policy/clip_low``, ``policy/clip_high``: share of valid units whose gradient the clip removes; for cispo, whose
+        cap removes none, ``policy/clip_high`` is the share of capped ratios; exactly 0 where the algorithm has no such bound
+        (reinforce and sapo both, cispo the lower one);
+        ``policy/clip_dual``, only where delta or dual_clip is set: share of valid units with A < 0 that it holds;
         ``policy/ess``: (sum r)^2 / (n * sum r^2), the effective share of the samples, in (0, 1];
-        ``kl/rollout``: mean over valid units of r - 1 - log r, unbiased for KL(rollout policy || present policy)
-        because the actions came from the rollout policy.
+        ``kl/rollout``: mean of r - 1 - log r over valid units, unbiased for KL(rollout policy || present policy) because the
+        actions came from the rollout policy. For ``sequence`` it is taken per decision: a length-normalised ratio is no
+        likelihood ratio. Not to be mixed up with ``kl/reference``, see ``kl.py``.
 
     Raises:
-        ValueError: if no unit is valid.
+        ValueError: if no unit is valid, or for an unknown name.
     """
-    units = UNITS[ratio_level](logprobs.double(), old_logprobs.double(), is_valid)
+    check_name(algorithm, ALGORITHMS, "algorithm")
+    new, old = logprobs.double(), old_logprobs.double()
+    units = choose(UNITS, ratio_level, "ratio_level")(new, old, is_valid)
     if not bool(units.is_valid.any()):
         raise ValueError("at least one decision must be valid, got none; check the is_valid mask of the rollouts")
     r = units.ratio[units.is_valid]
-    a = advantages.unsqueeze(-1).expand_as(units.ratio)[units.is_valid]
+    a = advantages.unsqueeze(-1).expand_as(units.log_ratio)[units.is_valid]
     statistics = {
         "policy/ratio_mean": r.mean(),
         "policy/ratio_max": r.max(),
-        "policy/clip_low": ((r < 1 - clip_low) & (a < 0)).double().mean(),
-        "policy/clip_high": ((r > 1 + clip_high) & (a > 0)).double().mean(),
+        **_clip_shares(r, a, algorithm, with_clip(options, clip_low, clip_high)),
         "policy/ess": r.sum().square() / (r.numel() * r.square().sum()),
-        "kl/rollout": k3(torch.zeros_like(r), r.log()).mean(),
+        "kl/rollout": _kl_rollout(decision_units(new, old, is_valid) if ratio_level == "sequence" else units),
     }
     # One transfer from the device for all of them.
     return dict(zip(statistics, torch.stack(list(statistics.values())).tolist(), strict=True))
+
+
+def _clip_shares(r: Tensor, a: Tensor, algorithm: Algorithm, options: LossOptions) -> dict[str, Tensor]:
+    """Return the shares of units [n] that the bounds of the algorithm hold."""
+    held = {"policy/clip_low": torch.zeros_like(r), "policy/clip_high": torch.zeros_like(r)}
+    if algorithm == "cispo":
+        held["policy/clip_high"] = r > options.ratio_cap
+    if algorithm in CLIPPED:
+        held["policy/clip_low"] = (r < 1 - options.clip_low) & (a < 0)
+        held["policy/clip_high"] = (r > 1 + options.clip_high) & (a > 0)
+        bound = options.delta if options.delta is not None else options.dual_clip
+        if bound is not None:
+            held["policy/clip_dual"] = (r > bound) & (a < 0)
+    return {name: mask.double().mean() for name, mask in held.items()}
+
+
+def _kl_rollout(units: Units) -> Tensor:
+    log_ratio = units.log_ratio[units.is_valid]
+    return k3(torch.zeros_like(log_ratio), log_ratio).mean()
 
 
 def gradient_report(

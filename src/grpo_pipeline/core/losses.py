@@ -1,77 +1,27 @@
-"""The losses of hybrid learning: clipped surrogates with named reductions, value loss, and their weighted sum.
-
-A *unit* is what one ratio belongs to: one decision (``ratio_level="decision"``) or the whole ordered sample
-(``"joint"``, where the log-probabilities of a row are summed first and each row is one unit). A new algorithm is one
-function in ``SURROGATES``, a new ratio one function in ``UNITS``; callers do not change.
-"""
+"""The losses of hybrid learning: the policy's surrogate loss, the value loss, and the weighted sum of all terms."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-RatioLevel = Literal["decision", "joint"]
-Algorithm = Literal["reinforce", "grpo"]
-Reduction = Literal["per_sequence", "per_decision", "constant"]
+from grpo_pipeline.core.algorithms import (
+    DEFAULT_OPTIONS,
+    Algorithm,
+    LossOptions,
+    RatioLevel,
+    Reduction,
+    check_combination,
+    with_clip,
+)
+from grpo_pipeline.core.reductions import divide, reduce_units
+from grpo_pipeline.core.surrogates import SURROGATES
+from grpo_pipeline.core.units import UNITS, counted_units
 
 
 class NonFiniteLossError(ArithmeticError):
     """A term of the loss is NaN or infinite; the weights have not been touched."""
-
-
-class Clip(NamedTuple):
-    """Bounds of the ratio: it is clipped to [1 - low, 1 + high]."""
-
-    low: float
-    high: float
-
-
-class Units(NamedTuple):
-    """Log-probabilities per unit [P, G, U] (U = L or 1), their ratio to the rollout policy, and which units are valid."""
-
-    logprobs: Tensor
-    ratio: Tensor
-    is_valid: Tensor
-
-
-def decision_units(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor) -> Units:
-    """Take each decision for itself: r = exp(l - o); exactly 1 where invalid."""
-    difference = (logprobs - old_logprobs).masked_fill(~is_valid, 0.0)
-    return Units(logprobs.masked_fill(~is_valid, 0.0), difference.exp(), is_valid)
-
-
-def joint_units(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor) -> Units:
-    """Take the whole sample as one unit: r = exp(sum over valid L of (l - o)), [P, G, 1]."""
-    difference = (logprobs - old_logprobs).masked_fill(~is_valid, 0.0).sum(dim=-1, keepdim=True)
-    joint = logprobs.masked_fill(~is_valid, 0.0).sum(dim=-1, keepdim=True)
-    return Units(joint, difference.exp(), is_valid.any(dim=-1, keepdim=True))
-
-
-def reinforce_surrogate(units: Units, advantages: Tensor, clip: Clip) -> Tensor:
-    """Return -A * l. Source: Williams, 1992. The clip bounds are not used."""
-    return -advantages * units.logprobs
-
-
-def grpo_surrogate(units: Units, advantages: Tensor, clip: Clip) -> Tensor:
-    """Return -min(r * A, clip(r, 1 - low, 1 + high) * A).
-
-    Source: PPO, arXiv 1707.06347, equation 7; with low != high DAPO, arXiv 2503.14476, section 3.1.
-    """
-    clipped = units.ratio.clamp(1.0 - clip.low, 1.0 + clip.high)
-    return -torch.minimum(units.ratio * advantages, clipped * advantages)
-
-
-UNITS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Units]] = {"decision": decision_units, "joint": joint_units}
-SURROGATES: Mapping[str, Callable[[Units, Tensor, Clip], Tensor]] = {"reinforce": reinforce_surrogate, "grpo": grpo_surrogate}
-T = TypeVar("T")
-REDUCTIONS = ("per_sequence", "per_decision", "constant")
-
-
-def importance_ratio(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor, *, level: RatioLevel) -> Tensor:
-    """Return the ratio of the present policy to the rollout policy: [P, G, L] per decision, [P, G, 1] joint."""
-    return _choose(UNITS, level, "ratio_level")(logprobs, old_logprobs.detach(), is_valid).ratio
 
 
 def policy_loss(
@@ -81,93 +31,83 @@ def policy_loss(
     is_valid: Tensor,
     *,
     algorithm: Algorithm,
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
+    clip_low: float | None = None,
+    clip_high: float | None = None,
     ratio_level: RatioLevel = "decision",
     reduction: Reduction = "per_sequence",
     denominator: Tensor | float | None = None,
+    options: LossOptions = DEFAULT_OPTIONS,
 ) -> Tensor:
-    """Return the policy's loss on stored rollouts.
+    """Return the policy's loss on stored rollouts: surrogate per unit, then reduced.
 
     Args:
         logprobs: [P, G, L], present policy, with gradient, of exactly the stored actions.
         old_logprobs: [P, G, L], as drawn; detached here.
         advantages: [P, G]; detached here.
         is_valid: bool [P, G, L]; units that are not valid contribute exactly 0 and get no gradient.
-        algorithm: a key of ``SURROGATES``.
-        clip_low: the ratio is clipped below at 1 - clip_low.
-        clip_high: the ratio is clipped above at 1 + clip_high.
+        algorithm: a key of ``SURROGATES``; ``check_combination`` says what goes with it.
+        clip_low: replaces ``options.clip_low`` where given.
+        clip_high: replaces ``options.clip_high`` where given.
         ratio_level: a key of ``UNITS``.
-        reduction: see ``loss_denominator``.
+        reduction: see ``count_units``.
         denominator: that of the whole optimiser step, when this call sees only a part of it; None = of this call.
+        options: what only some algorithms and reductions read.
 
     Returns:
         A scalar. Its value near 0 on-policy is expected: normalised advantages sum to 0; the gradient does not vanish.
 
     Raises:
-        ValueError: for an unknown name or shapes that do not fit.
+        ValueError: for an unknown name, names that do not go together, or shapes that do not fit.
     """
+    options = with_clip(options, clip_low, clip_high)
+    _check_names(algorithm, ratio_level, reduction, options)
     _check_shapes(logprobs, old_logprobs, advantages, is_valid)
-    units = _choose(UNITS, ratio_level, "ratio_level")(logprobs, old_logprobs.detach(), is_valid)
+    units = UNITS[ratio_level](logprobs, old_logprobs.detach(), is_valid)
     per_unit_advantage = advantages.detach().to(logprobs.dtype).unsqueeze(-1)
-    surrogate = _choose(SURROGATES, algorithm, "algorithm")(units, per_unit_advantage, Clip(clip_low, clip_high))
-    return reduce_units(surrogate, units.is_valid, reduction=reduction, denominator=denominator)
+    surrogate = SURROGATES[algorithm](units, per_unit_advantage, options)
+    return reduce_units(
+        surrogate,
+        counted_units(is_valid, ratio_level),
+        reduction=reduction,
+        denominator=denominator,
+        max_decisions=options.max_decisions,
+    )
 
 
-def reduce_units(x: Tensor, is_valid: Tensor, *, reduction: Reduction, denominator: Tensor | float | None = None) -> Tensor:
-    """Reduce units [P, G, U] to a scalar; see ``loss_denominator`` for what each name divides by."""
-    kept = x.masked_fill(~is_valid, 0.0)
-    if reduction == "per_sequence":
-        kept = kept / is_valid.sum(dim=-1, keepdim=True).clamp(min=1)
-    return kept.sum() / (loss_denominator(is_valid, reduction) if denominator is None else denominator)
-
-
-def loss_denominator(is_valid: Tensor, reduction: Reduction) -> Tensor:
-    """Return what the sum over units is divided by; sum it over the micro-batches of one optimiser step.
-
-        per_sequence   number of rows (each row's masked mean was taken before)   GRPO, arXiv 2402.03300
-        per_decision   number of valid units                                      DAPO, arXiv 2503.14476
-        constant       rows * units per row, valid or not                         Dr. GRPO, arXiv 2503.20783
-
-    Raises:
-        ValueError: for an unknown reduction.
-    """
-    if reduction == "per_sequence":
-        return torch.tensor(float(is_valid.shape[0] * is_valid.shape[1]), device=is_valid.device)
-    if reduction == "per_decision":
-        return is_valid.sum().clamp(min=1)
-    if reduction == "constant":
-        return torch.tensor(float(is_valid.numel()), device=is_valid.device)
-    raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}; correct the parameter")
-
-
-def value_loss(values: Tensor, returns: Tensor, old_values: Tensor | None = None, clip: float | None = None) -> Tensor:
+def value_loss(
+    values: Tensor,
+    returns: Tensor,
+    old_values: Tensor | None = None,
+    clip: float | None = None,
+    *,
+    denominator: Tensor | float | None = None,
+) -> Tensor:
     """Return the squared error of predicted values.
 
         0.5 * mean (V - R)^2;   clipped: 0.5 * mean max( (V - R)^2, (V_old + clamp(V - V_old, -clip, clip) - R)^2 )
 
-    Source: the PPO reference implementation (openai/baselines). Returns that are NaN (not scored) leave the mean.
+    Source: the PPO reference implementation (openai/baselines). Returns that are NaN (not scored) leave the mean. The
+    larger error counts, so that the clip can only hold a value back where moving on would not improve it.
 
     Args:
         values: [P] or any shape, with gradient.
         returns: same shape, detached here.
         old_values: same shape, values at rollout time; needed for clipping.
         clip: half-width of the trust region, or None.
+        denominator: number of scored values of the optimiser step; None = of this call, at least 1.
 
     Raises:
-        ValueError: if shapes differ, or ``clip`` is given without ``old_values``.
+        ValueError: if shapes differ, ``clip`` is not positive, or is given without ``old_values``.
     """
-    if values.shape != returns.shape:
-        raise ValueError(f"returns must have the shape of values {list(values.shape)}, got {list(returns.shape)}; reduce first")
-    if clip is not None and old_values is None:
-        raise ValueError("old_values must be given when clip is set, got None; pass the values at rollout time")
+    _check_values(values, returns, old_values, clip)
     is_scored = ~returns.isnan()
     target = returns.detach().to(values.dtype).nan_to_num()
     error = (values - target).square()
     if clip is not None and old_values is not None:
         clipped = old_values.detach() + (values - old_values.detach()).clamp(-clip, clip)
         error = torch.maximum(error, (clipped - target).square())
-    return 0.5 * error.masked_fill(~is_scored, 0.0).sum() / is_scored.sum().clamp(min=1)
+    total = 0.5 * error.masked_fill(~is_scored, 0.0).sum()
+    return divide(total, is_scored.sum().clamp(min=1) if denominator is None else denominator)
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:
@@ -213,10 +153,20 @@ def check_finite(terms: Mapping[str, Tensor], *, step: int, task: str) -> None:
             )
 
 
-def _choose(table: Mapping[str, T], name: str, parameter: str) -> T:
-    if name not in table:
-        raise ValueError(f"{parameter} must be one of {', '.join(table)}, got {name!r}; correct the parameter")
-    return table[name]
+def _check_names(algorithm: str, ratio_level: str, reduction: str, options: LossOptions) -> None:
+    check_combination(
+        algorithm=algorithm,
+        ratio_level=ratio_level,
+        reduction=reduction,
+        delta=options.delta,
+        dual_clip=options.dual_clip,
+        update_epochs=1,
+        clip_high=options.clip_high,
+    )
+    if ratio_level == "joint" and options.max_decisions is not None:
+        raise ValueError(
+            f"max_decisions must be absent for ratio_level joint, got {options.max_decisions}; a joint sample is one unit"
+        )
 
 
 def _check_shapes(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is_valid: Tensor) -> None:
@@ -227,3 +177,18 @@ def _check_shapes(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is
         )
     if advantages.shape != logprobs.shape[:2]:
         raise ValueError(f"advantages must have shape {list(logprobs.shape[:2])}, got {list(advantages.shape)}; give one each")
+
+
+def _check_values(values: Tensor, returns: Tensor, old_values: Tensor | None, clip: float | None) -> None:
+    if values.shape != returns.shape:
+        raise ValueError(f"returns must have the shape of values {list(values.shape)}, got {list(returns.shape)}; reduce first")
+    if clip is None:
+        return
+    if old_values is None:
+        raise ValueError("old_values must be given when clip is set, got None; pass the values at rollout time")
+    if old_values.shape != values.shape:
+        raise ValueError(
+            f"old_values must have the shape of values {list(values.shape)}, got {list(old_values.shape)}; reshape it"
+        )
+    if not clip > 0:
+        raise ValueError(f"clip must be positive, got {clip}; use None for no clipping")
