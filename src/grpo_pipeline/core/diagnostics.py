@@ -75,7 +75,7 @@ def ratio_statistics(
         "policy/ratio_mean": r.mean(),
         "policy/ratio_max": r.max(),
         **_clip_shares(r, a, algorithm, with_clip(options, clip_low, clip_high)),
-        "policy/ess": r.sum().square() / (r.numel() * r.square().sum()),
+        "policy/ess": _effective_share(units.log_ratio[units.is_valid]),
         "kl/rollout": _kl_rollout(decision_units(new, old, is_valid) if ratio_level == "sequence" else units),
     }
     # One transfer from the device for all of them.
@@ -94,6 +94,12 @@ def _clip_shares(r: Tensor, a: Tensor, algorithm: Algorithm, options: LossOption
         if bound is not None:
             held["policy/clip_dual"] = (r > bound) & (a < 0)
     return {name: mask.double().mean() for name, mask in held.items()}
+
+
+def _effective_share(log_ratio: Tensor) -> Tensor:
+    """Return (sum r)^2 / (n * sum r^2); in units of the largest ratio, so that nothing under- or overflows."""
+    weights = (log_ratio - log_ratio.max()).exp()
+    return weights.sum().square() / (weights.numel() * weights.square().sum())
 
 
 def _kl_rollout(units: Units) -> Tensor:
