@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,16 +23,20 @@ from grpo_pipeline.core.checkpoint import (
 )
 from grpo_pipeline.core.optim import advance, apply_update, build_optimizer
 from grpo_pipeline.core.reference import frozen_copy
-from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.core.replay import ReplayBuffer, split_groups
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.types import Rollouts, TrainState
 
 
-def build(seed=0, *, width=8, reference=True):
+def build(seed=0, *, width=8, reference=True, replay=None, coefficients=None):
     torch.manual_seed(seed)
     policy = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.Dropout(0.3), nn.Linear(width, 1))
     head = list(policy[3].parameters())
     body = list(policy[0].parameters()) + list(policy[1].parameters())
     optimizer = build_optimizer({"body": (body, 1e-2), "head": (head, 3e-2)}, weight_decay=0.1, betas=(0.7, 0.9))
-    return TrainState(policy, optimizer, frozen_copy(policy) if reference else None, 0, 0, seed)
+    kept = None if replay is None else ReplayBuffer(*replay)
+    copy = frozen_copy(policy) if reference else None
+    return TrainState(policy, optimizer, copy, 0, 0, seed, replay=kept, coefficients=coefficients or {})
 
 
 def train(state, steps, generator):
@@ -42,6 +47,26 @@ def train(state, steps, generator):
         state, _ = apply_update(state, loss, max_grad_norm=1.0)
         state = advance(state, epoch=state.step // 3)
     return state
+
+
+def train_with_replay(state, steps):
+    """Fill and draw from the buffer, and adapt a coefficient; returns what was replayed."""
+    seen = []
+    for _ in range(steps):
+        generator = step_generator(state.generator_seed, state.step)
+        shape = (4, 2, 3)
+        rollouts = Rollouts(
+            torch.randint(0, 9, shape, generator=generator),
+            -torch.rand(shape, generator=generator, dtype=torch.float64),
+            torch.rand(shape, generator=generator) > 0.2,
+        )
+        drawn = state.replay.draw(2, step=state.step, generator=generator)
+        signal = torch.rand(4, generator=generator)
+        rows = range(4 * state.step, 4 * state.step + 4)
+        state.replay.add(split_groups(rollouts, rows, signal=signal, step=state.step, temperature=1 / (1 + state.step)))
+        state = advance(dataclasses.replace(state, coefficients={"entropy": state.coefficients["entropy"] * 1.1 + 1e-3}))
+        seen.append((state.coefficients, [(g.row, g.step, g.temperature, g.signal) for g in drawn]))
+    return state, seen
 
 
 def tensors_of(state):
@@ -98,6 +123,72 @@ def test_round_trip_of_the_rest(tmp_path):
         ("body", 1e-2, (0.7, 0.9)),
         ("head", 3e-2, (0.7, 0.9)),
     ]
+
+
+def test_replay_and_coefficients_go_on_bit_by_bit(tmp_path):
+    state, _ = train_with_replay(build(replay=(6, 3), coefficients={"entropy": 0.01}), 3)
+    save_checkpoint(tmp_path / "c", snapshot(state))
+    assert "replay.safetensors" in {p.name for p in (tmp_path / "c").iterdir()}
+    unbroken, seen = train_with_replay(state, 5)
+    fresh, _ = train_with_replay(build(seed=4, replay=(6, 3), coefficients={"entropy": 0.5}), 1)
+    resumed = restore(fresh, load_checkpoint(tmp_path / "c"))
+    assert resumed.replay is fresh.replay
+    resumed, seen_again = train_with_replay(resumed, 5)
+    assert seen_again == seen
+    assert sum(len(drawn) for _, drawn in seen) == 10
+    assert resumed.coefficients == unbroken.coefficients
+    got, want = resumed.replay.state(), unbroken.replay.state()
+    assert got.scalars == want.scalars
+    assert got.tensors.keys() == want.tensors.keys()
+    assert [name for name, tensor in want.tensors.items() if not torch.equal(got.tensors[name], tensor)] == []
+
+
+def test_a_snapshot_shares_neither_replay_nor_coefficients(tmp_path):
+    state, _ = train_with_replay(build(replay=(6, 3), coefficients={"entropy": 0.01}), 2)
+    taken = snapshot(state)
+    save_checkpoint(tmp_path / "before", taken)
+    state.coefficients["entropy"] = 7.0
+    state, _ = train_with_replay(state, 2)
+    resumed = restore(build(replay=(6, 3), coefficients={"entropy": 0.5}), taken)
+    resumed.coefficients["entropy"] = 8.0
+    for held in (state.replay, resumed.replay):
+        for stored in held.groups:
+            stored.actions.fill_(-1)
+    save_checkpoint(tmp_path / "after", taken)
+    for file in (tmp_path / "before").iterdir():
+        assert file.read_bytes() == (tmp_path / "after" / file.name).read_bytes()
+
+
+def test_an_empty_replay_survives(tmp_path):
+    save_checkpoint(tmp_path / "c", snapshot(build(replay=(6, 3))))
+    state, _ = train_with_replay(build(replay=(6, 3), coefficients={"entropy": 0.5}), 1)
+    restored = restore(dataclasses.replace(state, coefficients={}), load_checkpoint(tmp_path / "c"))
+    assert len(restored.replay) == 0
+    assert restored.coefficients == {}
+
+
+def test_format_1_is_read_as_a_run_without_replay_and_coefficients(tmp_path):
+    generator = torch.Generator().manual_seed(5)
+    state = train(build(), 2, generator)
+    save_checkpoint(tmp_path / "c", snapshot(state))
+    path = tmp_path / "c" / "checkpoint.json"
+    header = json.loads(path.read_text())
+    assert header.pop("format") == 2
+    assert (header.pop("replay"), header.pop("coefficients")) == (None, {})
+    path.write_text(json.dumps({"format": 1, **header}))
+    old = load_checkpoint(tmp_path / "c")
+    assert (old.replay, old.coefficients) == (None, {})
+    resumed = restore(build(seed=3), old)
+    assert resumed.step == 2
+    assert [name for name, t in tensors_of(state).items() if not torch.equal(tensors_of(resumed)[name], t)] == []
+    with pytest.raises(CheckpointError, match="replay buffer must be the run's, got none for one"):
+        restore(build(replay=(2, 2)), old)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_coefficient_that_is_not_finite_is_not_stored(value):
+    with pytest.raises(CheckpointError, match=f"coefficient 'entropy' must be finite, got {value} at step 0"):
+        snapshot(build(coefficients={"entropy": value}))
 
 
 def test_only_safetensors_and_json_are_written(tmp_path):
@@ -220,7 +311,7 @@ def damage_header(folder):
 
 def damage_format(folder):
     path = folder / "checkpoint.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 99'), encoding="utf-8")
+    path.write_text(path.read_text().replace('"format": 2', '"format": 99'), encoding="utf-8")
 
 
 def damage_no_header(folder):
@@ -235,7 +326,7 @@ def damage_no_header(folder):
         (damage_remove, "reference.safetensors must be readable"),
         (damage_header, "checkpoint.json must be a readable JSON file"),
         (damage_no_header, "checkpoint.json must be a readable JSON file"),
-        (damage_format, "must be of format 1, got 99"),
+        (damage_format, "must be of format 1 or 2, got 99"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_with_the_file_and_the_remedy(tmp_path, damage, message):
@@ -259,6 +350,8 @@ def test_absent(tmp_path):
         (lambda: build(), "new", "got digest 'old' instead of 'new'"),
         (lambda: build(width=9), None, "must fit the policy"),
         (lambda: build(reference=False), None, "reference policy must be the run's, got one for none"),
+        (lambda: build(replay=(3, 2)), None, "replay buffer must be the run's, got none for one"),
+        (lambda: build(coefficients={"entropy": 0.1}), None, r"must hold the run's coefficients, got none for \['entropy'\]"),
         (
             lambda: dataclasses.replace(s := build(), optimizer=build_optimizer({"x": (list(s.policy[3].parameters()), 1.0)})),
             None,
@@ -270,3 +363,16 @@ def test_restore_refuses_what_does_not_fit(other, digest, message):
     taken = snapshot(build(), config_digest="old")
     with pytest.raises(CheckpointError, match=message):
         restore(other(), taken, config_digest=digest)
+
+
+@pytest.mark.parametrize(
+    ("replay", "message"),
+    [
+        (None, "replay buffer must be the run's, got one for none"),
+        ((4, 2), "must fit the replay buffer, got: the stored replay must have the bounds .* use the same parameters"),
+    ],
+)
+def test_restore_refuses_a_replay_that_does_not_fit(replay, message):
+    taken = snapshot(build(replay=(3, 2)))
+    with pytest.raises(CheckpointError, match=message):
+        restore(build(replay=replay), taken)

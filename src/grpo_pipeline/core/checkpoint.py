@@ -1,5 +1,10 @@
-"""The whole training state as safetensors + JSON, replaced atomically; nothing is pickled."""
+"""The whole training state as safetensors + JSON, replaced atomically; nothing is pickled.
 
+Format 2 adds the replay buffer and the coefficients that training adapts. Format 1 is still read, as a checkpoint of a run that
+had neither.
+"""
+
+import math
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.atomic import find_complete, replacing_folder
+from grpo_pipeline.core.replay import ReplayBuffer, ReplayState
 from grpo_pipeline.core.rng import capture_rng, restore_rng
 from grpo_pipeline.core.tensorfiles import CorruptFolderError, read_header, read_tensors, write_tensors
 from grpo_pipeline.core.types import TrainState
 
 HEADER = "checkpoint.json"
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
 
 
 class CheckpointError(RuntimeError):
@@ -34,6 +41,8 @@ class Checkpoint:
         progress: "step", "epoch", "seed" and what the loop adds (position in the data order).
         config_digest: digest of the parameters that the run was started with.
         extra: free text by name; a hook keeps the tracking run's id here.
+        replay: content of the replay buffer, or None.
+        coefficients: numbers that training adapts, by name.
     """
 
     policy: Mapping[str, Tensor] = field(repr=False)
@@ -43,6 +52,8 @@ class Checkpoint:
     progress: Mapping[str, Any]
     config_digest: str = ""
     extra: MutableMapping[str, str] = field(default_factory=dict)
+    replay: ReplayState | None = field(default=None, repr=False)
+    coefficients: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,11 @@ def snapshot(
         config_digest: digest of the parameters of the run.
         extra: free text by name.
         generators: named generators whose streams go on across steps.
+
+    Raises:
+        CheckpointError: if a coefficient is not finite.
     """
+    _check_coefficients(state)
     counters = {"step": state.step, "epoch": state.epoch, "seed": state.generator_seed}
     return Checkpoint(
         policy=_copy_tensors(state.policy.state_dict()),
@@ -82,6 +97,8 @@ def snapshot(
         progress={**counters, **(progress or {})},
         config_digest=config_digest,
         extra=dict(extra or {}),
+        replay=None if state.replay is None else state.replay.state(),
+        coefficients=dict(state.coefficients),
     )
 
 
@@ -92,7 +109,7 @@ def restore(
     config_digest: str | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
 ) -> TrainState:
-    """Put a checkpoint into freshly built modules, in place, exactly; also sets the global random streams.
+    """Put a checkpoint into freshly built modules and the replay buffer, in place, exactly; also sets the global random streams.
 
     Args:
         state: built with the same configuration.
@@ -101,29 +118,23 @@ def restore(
         generators: the named generators that were given to ``snapshot``.
 
     Returns:
-        The state with the checkpoint's counters.
+        The state with the checkpoint's counters and coefficients.
 
     Raises:
         CheckpointError: if the checkpoint was written under other parameters or for another model or optimiser.
     """
-    if config_digest is not None and config_digest != checkpoint.config_digest:
-        raise CheckpointError(
-            f"the checkpoint's parameters must be those of this run, got digest {checkpoint.config_digest!r} instead of "
-            f"{config_digest!r}; resume with the same parameters or remove the checkpoint"
-        )
-    if (state.reference is None) != (checkpoint.reference is None):
-        has, runs = ("one" if r is not None else "none" for r in (checkpoint.reference, state.reference))
-        raise CheckpointError(
-            f"the checkpoint's reference policy must be the run's, got {has} for {runs}; use the same parameters"
-        )
+    _check_fit(state, checkpoint, config_digest)
     optimizer_state = _optimizer_state_dict(state, checkpoint.optimizer)
     _load_module(state.policy, checkpoint.policy, "policy")
     if state.reference is not None and checkpoint.reference is not None:
         _load_module(state.reference, checkpoint.reference, "reference")
+    if state.replay is not None and checkpoint.replay is not None:
+        _load_replay(state.replay, checkpoint.replay)
     state.optimizer.load_state_dict(optimizer_state)
     restore_rng(checkpoint.rng, generators)
     p = checkpoint.progress
-    return replace(state, step=p["step"], epoch=p["epoch"], generator_seed=p["seed"])
+    coefficients = {**state.coefficients, **checkpoint.coefficients}
+    return replace(state, step=p["step"], epoch=p["epoch"], generator_seed=p["seed"], coefficients=coefficients)
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -132,7 +143,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     Raises:
         CheckpointError: if the disk refuses it; the checkpoint that was there is intact and nothing half-written is left.
     """
+    replay = checkpoint.replay
     parts = {"policy": checkpoint.policy, "optimizer": checkpoint.optimizer["tensors"], "reference": checkpoint.reference}
+    parts["replay"] = None if replay is None else replay.tensors
     header = {
         "format": FORMAT,
         "progress": dict(checkpoint.progress),
@@ -140,6 +153,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "extra": dict(checkpoint.extra),
         "optimizer": {key: checkpoint.optimizer[key] for key in ("scalars", "groups")},
         "rng": dict(checkpoint.rng),
+        "replay": None if replay is None else dict(replay.scalars),
+        "coefficients": dict(checkpoint.coefficients),
     }
     try:
         with replacing_folder(folder) as partial:
@@ -160,8 +175,10 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     """
     try:
         tensors, header = read_tensors(_complete(folder), HEADER)
-        if header.get("format") != FORMAT:
-            raise CorruptFolderError(f"{folder} must be of format {FORMAT}, got {header.get('format')}")
+        if header.get("format") not in READABLE:
+            raise CorruptFolderError(f"{folder} must be of format {' or '.join(map(str, READABLE))}, got {header.get('format')}")
+        if header["format"] == 1:
+            header = {"replay": None, "coefficients": {}, **header}
         return Checkpoint(
             policy=tensors["policy"],
             optimizer={"tensors": tensors["optimizer"], **header["optimizer"]},
@@ -170,6 +187,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             progress=header["progress"],
             config_digest=header["config_digest"],
             extra=header["extra"],
+            replay=None if header["replay"] is None else ReplayState(tensors["replay"], header["replay"]),
+            coefficients=header["coefficients"],
         )
     except (CorruptFolderError, KeyError) as error:
         raise CheckpointError(f"{error}; the checkpoint is damaged: remove {folder} and start again") from error
@@ -193,6 +212,37 @@ def _complete(folder: Path) -> Path:
     if found is None:
         raise FileNotFoundError(f"checkpoint {folder} must exist, got nothing there; run without resume first")
     return found
+
+
+def _check_coefficients(state: TrainState) -> None:
+    for name, value in state.coefficients.items():
+        if not math.isfinite(value):
+            raise CheckpointError(
+                f"coefficient '{name}' must be finite, got {value} at step {state.step}; bound it and resume from the last "
+                "checkpoint"
+            )
+
+
+def _check_fit(state: TrainState, checkpoint: Checkpoint, config_digest: str | None) -> None:
+    if config_digest is not None and config_digest != checkpoint.config_digest:
+        raise CheckpointError(
+            f"the checkpoint's parameters must be those of this run, got digest {checkpoint.config_digest!r} instead of "
+            f"{config_digest!r}; resume with the same parameters or remove the checkpoint"
+        )
+    parts = {"reference policy": (checkpoint.reference, state.reference), "replay buffer": (checkpoint.replay, state.replay)}
+    for name, (stored, present) in parts.items():
+        if (stored is None) != (present is None):
+            has, runs = ("none" if part is None else "one" for part in (stored, present))
+            raise CheckpointError(f"the checkpoint's {name} must be the run's, got {has} for {runs}; use the same parameters")
+    if missing := sorted(set(state.coefficients) - set(checkpoint.coefficients)):
+        raise CheckpointError(f"the checkpoint must hold the run's coefficients, got none for {missing}; use the same parameters")
+
+
+def _load_replay(buffer: ReplayBuffer, stored: ReplayState) -> None:
+    try:
+        buffer.load(stored)
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint must fit the replay buffer, got: {error}") from error
 
 
 def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,10 +4,14 @@ Axes: P prompts, G samples per prompt, L decisions per sample, V choices per dec
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+if TYPE_CHECKING:
+    from grpo_pipeline.core.replay import ReplayBuffer
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,31 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class ReferenceScores:
+    """What the reference policy says about stored rollouts, without gradient; empty where no KL is paid.
+
+    Attributes:
+        logprobs: [P, G, L], log-probability of exactly the stored actions, nats.
+        log_probs_full: [P, V], log of the whole categorical, -inf where not allowed; None where V is large.
+    """
+
+    logprobs: Tensor | None = None
+    log_probs_full: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Rewards:
     """Named parts of the reward and their weighted sum.
 
     Attributes:
         parts: name -> [P, G], detached; NaN where a sample was not scored.
         total: float64 [P, G]; NaN where no part was scored.
+        weights: name -> what each part counts in the total.
     """
 
     parts: Mapping[str, Tensor]
     total: Tensor
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,17 +91,19 @@ class Advantages:
 class TrainState:
     """Everything that training changes; ``dataclasses.replace`` moves the counters on.
 
-    The modules inside are mutable and shared between successive states: only ``core.optim.apply_update`` and
-    ``core.checkpoint.restore`` write to them.
+    The modules inside are mutable and shared between successive states: only ``core.optim``, ``core.checkpoint.restore`` and
+    ``core.reference.update_reference`` (the reference alone) write to them. The replay buffer is mutable too.
 
     Attributes:
         policy: the trained module.
         optimizer: the optimiser over the policy's parameters.
-        reference: frozen copy of the policy at the start of RL, or None.
+        reference: frozen copy of the policy, as it was at the start of RL or as a ``ReferenceRule`` moves it on, or None.
         step: batches used so far; the next batch has this number.
         epoch: passes over the data completed so far.
         generator_seed: seed from which every step's generator is derived.
         total_steps: batches of the whole run, the horizon of the schedules.
+        replay: informative groups of past batches, or None.
+        coefficients: numbers that training adapts, by name, such as the weight of the entropy.
     """
 
     policy: nn.Module
@@ -92,3 +113,5 @@ class TrainState:
     epoch: int
     generator_seed: int
     total_steps: int = 1
+    replay: "ReplayBuffer | None" = None
+    coefficients: Mapping[str, float] = field(default_factory=dict)
