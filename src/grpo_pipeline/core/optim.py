@@ -1,9 +1,13 @@
-"""Build the optimiser and make the update: ``apply_update`` is the one place where weights change."""
+"""Build the optimiser and make the update: this is the one place where weights change.
+
+``apply_update`` is the update on one loss: ``clear_gradients``, ``accumulate``, ``step``. A batch that does not fit into memory
+calls ``accumulate`` once per micro-batch, each loss divided by the denominators of the whole batch.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +30,9 @@ def build_optimizer(
 ) -> torch.optim.AdamW:
     """Build AdamW with one named parameter group per entry; frozen parameters are left out.
 
+    One fused kernel updates all parameters where they are floating-point on CPU or CUDA: several times faster for many small
+    ones, and the same up to rounding as the loop over parameters.
+
     Args:
         groups: group name -> (parameters, learning rate).
         weight_decay: decoupled decay, per step and unit of learning rate.
@@ -35,7 +42,7 @@ def build_optimizer(
         ValueError: if a group has nothing to train, or a parameter is in two groups.
     """
     owner: dict[int, str] = {}
-    built = []
+    built: list[dict[str, Any]] = []
     for name, (parameters, lr) in groups.items():
         trainable = [p for p in parameters if p.requires_grad]
         if not trainable:
@@ -44,7 +51,8 @@ def build_optimizer(
             if (first := owner.setdefault(id(parameter), name)) != name:
                 raise ValueError(f"parameter groups must be disjoint, got one parameter in '{first}' and '{name}'; keep one")
         built.append({"params": trainable, "lr": lr, "name": name})
-    return torch.optim.AdamW(built, weight_decay=weight_decay, betas=betas)
+    fused = True if all(_can_fuse(p) for group in built for p in group["params"]) else None
+    return torch.optim.AdamW(built, weight_decay=weight_decay, betas=betas, fused=fused)
 
 
 def apply_update(
@@ -57,7 +65,7 @@ def apply_update(
 ) -> tuple[TrainState, dict[str, float]]:
     """Take one optimiser step on a scalar loss.
 
-    Clears old gradients, back-propagates, checks that every gradient is finite, clips, steps. ``per_group`` clips each
+    Clears old gradients, back-propagates, checks that every gradient is finite, clips, steps, clears. ``per_group`` clips each
     parameter group to ``max_grad_norm`` by itself, so that a large supervised gradient in one group cannot scale the RL
     gradient of another down; ``joint`` clips the norm over all groups.
 
@@ -76,27 +84,59 @@ def apply_update(
 
     Raises:
         NonFiniteGradientError: naming the parameter and the step; weights, optimiser state and buffers are as before.
-        ValueError: if the loss does not depend on any trained parameter.
+        ValueError: if the loss is no scalar, or does not depend on any trained parameter.
     """
+    clear_gradients(state)
+    accumulate(state, loss)
+    return state, step(state, max_grad_norm=max_grad_norm, clip=clip, learning_rate_scale=learning_rate_scale)
+
+
+def clear_gradients(state: TrainState) -> None:
+    """Forget every gradient of the optimiser's parameters: the start of an update."""
+    state.optimizer.zero_grad(set_to_none=True)
+
+
+def accumulate(state: TrainState, loss: Tensor) -> None:
+    """Add the gradient of a loss to what was accumulated since the last step; weights do not change.
+
+    Args:
+        state: its parameters' gradients are changed.
+        loss: scalar with graph; of a micro-batch, its sum over the denominators of the whole batch and not its own mean.
+
+    Raises:
+        ValueError: if the loss is no scalar, or has no graph.
+    """
+    if loss.ndim != 0:
+        raise ValueError(f"the loss must be a scalar, got shape {list(loss.shape)} at step {state.step}; reduce it")
+    if not loss.requires_grad:
+        raise ValueError(
+            f"the loss must depend on a trained parameter, got none at step {state.step}: it has no graph; find the detach "
+            "or the no_grad"
+        )
+    torch.autograd.backward(loss)
+
+
+def step(
+    state: TrainState, *, max_grad_norm: float | None, clip: ClipScope = "per_group", learning_rate_scale: float = 1.0
+) -> dict[str, float]:
+    """Take one optimiser step on the accumulated gradients, and clear them; arguments, metrics and errors of ``apply_update``."""
     optimizer = state.optimizer
-    optimizer.zero_grad(set_to_none=True)
-    if loss.requires_grad:
-        torch.autograd.backward(loss)
-    gradients = _group_gradients(optimizer)
-    if not any(gradients.values()):
-        raise ValueError(f"the loss must depend on a trained parameter, got none at step {state.step}; find the detach")
-    norms = _norms(gradients)
-    total = math.hypot(*norms.values())
-    if not math.isfinite(total):
-        message = _describe_non_finite(state, total)
-        optimizer.zero_grad(set_to_none=True)
-        raise NonFiniteGradientError(message)
-    if max_grad_norm is not None:
-        _clip(optimizer, norms, total, max_grad_norm=max_grad_norm, scope=clip)
-    rates = _step(optimizer, learning_rate_scale)
+    try:
+        gradients = _group_gradients(optimizer)
+        if not any(gradients.values()):
+            raise ValueError(f"the loss must depend on a trained parameter, got none at step {state.step}; find the detach")
+        norms = _norms(gradients)
+        total = math.hypot(*norms.values())
+        if not math.isfinite(total):
+            raise NonFiniteGradientError(_describe_non_finite(state, total))
+        if max_grad_norm is not None:
+            _clip(optimizer, norms, total, max_grad_norm=max_grad_norm, scope=clip)
+        rates = _step(optimizer, learning_rate_scale)
+    finally:
+        clear_gradients(state)
     report = {"grad_norm/total": total, "lr": max(rates.values())}
     report |= {f"group_grad_norm/total/{name}": norm for name, norm in norms.items()}
-    return state, report | {f"group_lr/{name}": rate for name, rate in rates.items()}
+    return report | {f"group_lr/{name}": rate for name, rate in rates.items()}
 
 
 def advance(state: TrainState, *, epoch: int | None = None) -> TrainState:
@@ -107,6 +147,10 @@ def advance(state: TrainState, *, epoch: int | None = None) -> TrainState:
 def parameter_groups(optimizer: torch.optim.Optimizer) -> dict[str, list[nn.Parameter]]:
     """Return group name -> parameters; a group without a name is called by its number."""
     return {str(group.get("name", i)): list(group["params"]) for i, group in enumerate(optimizer.param_groups)}
+
+
+def _can_fuse(parameter: Tensor) -> bool:
+    return parameter.is_floating_point() and parameter.device.type in ("cpu", "cuda")
 
 
 def _step(optimizer: torch.optim.Optimizer, scale: float) -> dict[str, float]:
