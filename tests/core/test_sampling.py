@@ -85,6 +85,15 @@ def test_draws_are_distinct_allowed_and_a_function_of_the_generator():
     assert bool((first.sort(-1).values.diff(dim=-1) > 0).all())
 
 
+def test_a_choice_that_is_not_allowed_is_never_drawn(monkeypatch):
+    # A generator that draws exactly 0: the noise is -log(0), and -inf + inf is NaN, which topk would take first.
+    monkeypatch.setattr(torch.Tensor, "exponential_", lambda self, generator: self.zero_())
+    logits = torch.tensor([[5.0, 1.0, 2.0, 9.0]])
+    allowed = torch.tensor([[True, True, True, False]])
+    drawn = gumbel_top_k(logits, 3, 1, generator=torch.Generator(), is_allowed=allowed)
+    assert drawn.tolist() == [[[0, 2, 1]]]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("gap", [20.0, 60.0, 300.0])
 def test_is_exact_when_one_cell_holds_nearly_all_mass(dtype, gap):

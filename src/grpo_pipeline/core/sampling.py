@@ -9,13 +9,24 @@ import torch
 from torch import Tensor
 
 
+def tempered_logits(logits: Tensor, temperature: float) -> Tensor:
+    """Return logits / temperature.
+
+    Raises:
+        ValueError: if the temperature is not positive.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}; use the arg-max for greedy choices")
+    return logits if temperature == 1.0 else logits / temperature
+
+
 def masked_logits(logits: Tensor, is_allowed: Tensor) -> Tensor:
     """Set the logits [..., V] of choices that are not allowed to -inf.
 
     Raises:
         ValueError: if a row allows no choice at all (names the row).
     """
-    _check_counts(is_allowed.sum(dim=-1), 1)
+    check_allowed(is_allowed, 1)
     return logits.masked_fill(~is_allowed, -float("inf"))
 
 
@@ -30,7 +41,7 @@ def log_policy(logits: Tensor, is_allowed: Tensor, temperature: float = 1.0) -> 
     Returns:
         [P, V], -inf where not allowed.
     """
-    return masked_logits(_tempered(logits, temperature), is_allowed).log_softmax(dim=-1)
+    return masked_logits(tempered_logits(logits, temperature), is_allowed).log_softmax(dim=-1)
 
 
 def categorical_entropy(logits: Tensor, is_allowed: Tensor, temperature: float = 1.0) -> Tensor:
@@ -78,10 +89,24 @@ def gumbel_top_k(
     Raises:
         ValueError: if a row allows fewer than k choices (names the row), or k or the temperature is not positive.
     """
-    _check_counts(is_allowed.sum(dim=-1), k)
-    z = masked_logits(_tempered(logits, temperature), is_allowed)
-    exponential = z.new_empty(z.shape[0], group_size, z.shape[1]).exponential_(generator=generator)
-    return (z.unsqueeze(1) - exponential.log()).topk(k, dim=-1).indices
+    check_allowed(is_allowed, k)
+    return perturbed_top_k(masked_logits(tempered_logits(logits, temperature), is_allowed), k, group_size, generator=generator)
+
+
+@torch.no_grad()
+def perturbed_top_k(z: Tensor, k: int, group_size: int, *, generator: torch.Generator) -> Tensor:
+    """Return the indices [P, G, k] of the k largest of z [P, V] + Gumbel noise; excluded cells (-inf) come last."""
+    return (z.unsqueeze(1) + gumbel_noise((z.shape[0], group_size, z.shape[1]), like=z, generator=generator)).topk(k).indices
+
+
+def gumbel_noise(shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator) -> Tensor:
+    """Return standard Gumbel noise -log(E), E exponential; always finite, in the dtype and on the device of ``like``.
+
+    A draw of exactly E = 0, which some generators give, would turn a logit of -inf into NaN, and NaN wins every comparison
+    (test_a_choice_that_is_not_allowed_is_never_drawn).
+    """
+    exponential = like.new_empty(shape).exponential_(generator=generator)
+    return exponential.clamp_min_(torch.finfo(like.dtype).tiny).log_().neg_()
 
 
 def plackett_luce_logprobs(logits: Tensor, actions: Tensor, *, temperature: float = 1.0, is_allowed: Tensor) -> Tensor:
@@ -105,28 +130,44 @@ def plackett_luce_logprobs(logits: Tensor, actions: Tensor, *, temperature: floa
     Raises:
         ValueError: if a sample takes a choice twice (names the row and the sample).
     """
-    z = masked_logits(_tempered(logits, temperature), is_allowed)
+    z = masked_logits(tempered_logits(logits, temperature), is_allowed)
     p, g, k = actions.shape
     is_taken = torch.zeros(p, g, z.shape[1], dtype=torch.bool, device=z.device).scatter_(2, actions, True)
     _check_distinct(is_taken, k)
     z_taken = z.gather(1, actions.reshape(p, g * k)).reshape(p, g, k)
-    denominator = z.unsqueeze(1).masked_fill(is_taken, -float("inf")).logsumexp(dim=-1)
-    logprobs = []
-    for i in reversed(range(k)):
-        denominator = torch.logaddexp(denominator, z_taken[..., i])
-        logprobs.append(z_taken[..., i] - denominator)
-    return torch.stack(logprobs[::-1], dim=-1)
+    return z_taken - log_remaining(z, z_taken, is_taken)
 
 
-def _tempered(logits: Tensor, temperature: float) -> Tensor:
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature}; use the arg-max for greedy choices")
-    return logits if temperature == 1.0 else logits / temperature
+def log_remaining(z: Tensor, z_taken: Tensor, is_taken: Tensor) -> Tensor:
+    """Return log( sum over cells not taken before decision i of exp(z) ) for every decision of an ordered draw.
+
+    Args:
+        z: [P, V], -inf where not allowed.
+        z_taken: [P, G, k], z of the cell that each decision takes; -inf for a decision that takes none.
+        is_taken: bool [P, G, V], True for the cells that the sample takes.
+
+    Returns:
+        [P, G, k]; -inf where no cell is left.
+    """
+    remaining = z.unsqueeze(1).masked_fill(is_taken, -float("inf")).logsumexp(dim=-1)
+    takes = z_taken != -float("inf")
+    safe = z_taken.masked_fill(~takes, 0.0)  # logaddexp(-inf, -inf) has the gradient NaN
+    logs = []
+    for i in reversed(range(z_taken.shape[-1])):
+        remaining = torch.where(takes[..., i], torch.logaddexp(remaining, safe[..., i]), remaining)
+        logs.append(remaining)
+    return torch.stack(logs[::-1], dim=-1)
 
 
-def _check_counts(counts: Tensor, k: int) -> None:
+def check_allowed(is_allowed: Tensor, k: int) -> None:
+    """Raise unless every row of is_allowed [..., V] allows at least k choices, k >= 1.
+
+    Raises:
+        ValueError: names the row, counted over all leading axes.
+    """
     if k < 1:
         raise ValueError(f"the number of choices must be at least 1, got {k}; set it to the number of decisions per sample")
+    counts = is_allowed.sum(dim=-1)
     is_short = counts.reshape(-1) < k
     if bool(is_short.any()):
         row = int(is_short.nonzero()[0])
