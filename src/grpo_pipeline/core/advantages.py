@@ -1,20 +1,27 @@
 """Turn rewards [P, G] into advantages [P, G], always in float64.
 
 How this differs from the papers: a group that ties is exactly 0 (the papers divide its round-off by std + eps), and a
-NaN reward is a sample that was not scored: it leaves the statistics and gets advantage 0.
+NaN reward is a sample that was not scored: it leaves the statistics and gets advantage 0. For advantages per decision,
+against a value baseline, see ``returns.generalized_advantages``.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.rewards import check_parts
 from grpo_pipeline.core.types import Advantages
 
 Method = Literal["group", "leave_one_out", "mean_only", "batch"]
 Std = Literal["sample", "population"]
+Scope = Literal["group", "batch"]
 METHODS = ("group", "leave_one_out", "mean_only", "batch")
+# Spread, absolute and relative, below which the values of a scope are rounding and nothing else.
+WHITEN_TOLERANCE = 1e-12
 
 
 def compute_advantages(
@@ -48,14 +55,138 @@ def compute_advantages(
     Raises:
         ValueError: for a shape other than [P, G], an infinite reward, or a group too small for the method.
     """
-    _check(rewards, method, std, values)
+    _check_statistics(std, eps, tie_tolerance)
+    _check(rewards, method, values)
     r = rewards.detach().double()
     is_scored = ~r.isnan()
     is_tied = _find_ties(rewards.detach(), is_scored, tie_tolerance)
     centred = (r - _baseline(r, is_scored, values)).masked_fill(~is_scored, 0.0)
     scaled = centred * _scale(r, is_scored, method=method, std=std, eps=eps)
     is_silent = is_tied if _needs_a_group(method, values) else torch.zeros_like(is_tied)
-    return Advantages(values=scaled.masked_fill(is_silent[:, None], 0.0), is_tied=is_tied)
+    # An unscored sample is 0 by definition, not by 0 / (std + eps), which is NaN where nothing is scored and eps is 0.
+    return Advantages(values=scaled.masked_fill(is_silent[:, None] | ~is_scored, 0.0), is_tied=is_tied)
+
+
+def per_reward_advantages(
+    parts: Mapping[str, Tensor],
+    weights: Mapping[str, float],
+    *,
+    std: Std = "sample",
+    eps: float = 1e-4,
+    tie_tolerance: float = 1e-8,
+    whiten: bool = True,
+) -> Advantages:
+    """Score each named part within its own group, add the scores up, then whiten the sum over the batch.
+
+        z_k = (r_k - mean_g) / (std_g + eps),   S = sum_k w_k * z_k,   A = (S - mean_batch) / (std_batch + eps)
+
+    Source: GDPO, arXiv 2601.05242; TRL calls it ``multi_objective_aggregation="normalize_then_sum"``. The scores of
+    a weighted sum of rewards lose a part of small spread beside one of large spread; here each part weighs as its weight says.
+
+    A part that ties in a group contributes exactly 0 there, and a NaN is a sample that this part did not score. A row teaches
+    where at least one weighted part scored it and does not tie in its group. mean_batch and std_batch are taken over the rows
+    that teach, of all prompts given here; all other rows are exactly 0 and whitening does not move them. (TRL counts scored
+    rows of tied groups as zeros, so that there the scale of A depends on how many groups tie.) Within a group each z_k sums
+    to 0, hence S and A do too, and mean_batch is round-off.
+
+    Args:
+        parts: name -> [P, G], detached, NaN where the part did not score the sample.
+        weights: name -> weight >= 0, the same names; a part of weight 0 is left out altogether.
+        std: "sample" divides by n - 1 (as TRL does), "population" by n.
+        eps: added to both standard deviations: in units of the part, then in units of S.
+        tie_tolerance: absolute and relative spread below which a part counts as tied in a group.
+        whiten: False returns S.
+
+    Returns:
+        Values as above; ``is_tied`` is True where every weighted part that scored the prompt at all ties.
+
+    Raises:
+        ValueError: as ``rewards.check_parts``, for a group of one, an unknown std, or a negative eps or tolerance.
+    """
+    check_parts(parts, weights)
+    _check_statistics(std, eps, tie_tolerance)
+    scored = {name: parts[name] for name, weight in weights.items() if weight}
+    size = next(iter(scored.values())).shape[1]
+    if size < 2:
+        raise ValueError(f"group size must be at least 2 for per_reward advantages, got {size}; draw more samples")
+    by_part = {name: compute_advantages(part, std=std, eps=eps, tie_tolerance=tie_tolerance) for name, part in scored.items()}
+    summed = torch.stack([weights[name] * part.values for name, part in by_part.items()]).sum(dim=0)
+    is_scored = torch.stack([~part.isnan() for part in scored.values()])
+    is_tied_part = torch.stack([part.is_tied for part in by_part.values()])
+    teaches = (is_scored & ~is_tied_part[:, :, None]).any(dim=0)
+    is_tied = is_tied_part.any(dim=0) & ~teaches.any(dim=1)
+    if whiten:
+        # Both divided by the sum of the weights: the same quotient, and the size by which a tie is judged is that of one z.
+        total = sum(weights.values())
+        summed = _whiten(summed / total, teaches, scope="batch", std=std, eps=eps / total)
+    return Advantages(values=summed, is_tied=is_tied)
+
+
+def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advantages:
+    """Silence all but the best share of each group, after normalisation: A = 0 outside the ceil(ratio * n) highest rewards.
+
+    n counts the scored samples of the group (not NaN), so that at least one of them is kept. Among samples of equal reward
+    the one with the lower index g goes first. What is kept is not normalised again: A no longer sums to 0, and with the best
+    kept only, every remaining A pushes up.
+
+    Args:
+        advantages: values [P, G].
+        rewards: [P, G], what the samples are ranked by, NaN where not scored.
+        ratio: share of the scored samples to keep, in (0, 1].
+
+    Returns:
+        The same with fewer values; ``is_tied`` is unchanged.
+
+    Raises:
+        ValueError: for shapes that differ, an infinite reward, or a ratio outside (0, 1].
+    """
+    if not 0.0 < ratio <= 1.0:
+        raise ValueError(f"ratio must be within (0, 1], got {ratio}; use 1 to keep every sample")
+    if rewards.shape != advantages.values.shape:
+        raise ValueError(f"rewards must have shape {list(advantages.values.shape)}, got {list(rewards.shape)}; give one each")
+    _refuse_infinite(rewards)
+    is_scored = ~rewards.isnan()
+    order = rewards.detach().double().masked_fill(~is_scored, -math.inf).argsort(dim=1, descending=True, stable=True)
+    # 0.07 * 100 is 7.000000000000001 in float64 and must keep 7 (test_keep_top_counts_shares_that_are_not_exact_in_binary).
+    kept = (ratio * is_scored.sum(dim=1, keepdim=True).double() - 1e-9).ceil().clamp(min=1.0)
+    is_top = (order.argsort(dim=1) < kept) & is_scored
+    return replace(advantages, values=advantages.values.masked_fill(~is_top, 0.0))
+
+
+def whiten(values: Tensor, is_valid: Tensor, *, scope: Scope, eps: float, std: Std = "sample") -> Tensor:
+    """Subtract the mean and divide by the standard deviation, over valid entries of one scope.
+
+        (x - mean_scope) / (std_scope + eps),   exactly 0 where not valid
+
+    A scope with a single valid entry, or whose valid entries agree up to rounding (a spread of 1e-12, absolute or relative, or
+    4 ulp of their type), is exactly 0.
+
+    Args:
+        values: [P, ...], P prompts; entries that are not valid are not read and may be NaN.
+        is_valid: bool, the same shape, True where an entry counts.
+        scope: "group" takes mean and deviation over everything of one prompt, "batch" over everything given.
+        eps: added to the standard deviation, in units of the values.
+        std: "sample" divides by n - 1, "population" by n.
+
+    Returns:
+        float64, the same shape, detached.
+
+    Raises:
+        ValueError: for a wrong shape or name, a negative eps, or a valid entry that is not finite.
+    """
+    if scope not in ("group", "batch"):
+        raise ValueError(f"whitening scope must be 'group' or 'batch', got {scope!r}; correct the parameter")
+    _check_statistics(std, eps, 0.0)
+    if values.ndim < 2 or not values.is_floating_point() or is_valid.dtype != torch.bool or is_valid.shape != values.shape:
+        raise ValueError(
+            "floating-point values and bool is_valid must share one shape [P, ...], got "
+            f"{values.dtype} {list(values.shape)} and {is_valid.dtype} {list(is_valid.shape)}; give one flag per value"
+        )
+    is_bad = is_valid & ~values.isfinite()
+    if bool(is_bad.any()):
+        place = is_bad.nonzero()[0].tolist()
+        raise ValueError(f"values must be finite where valid, got {float(values[tuple(place)])} at {place}; mask or correct it")
+    return _whiten(values, is_valid, scope=scope, std=std, eps=eps)
 
 
 def apply_prompt_weights(advantages: Advantages, weights: Tensor) -> Advantages:
@@ -75,6 +206,17 @@ def apply_prompt_weights(advantages: Advantages, weights: Tensor) -> Advantages:
         row = int(is_bad.nonzero()[0])
         raise ValueError(f"prompt weights must be finite and >= 0, got {float(weights[row])} for prompt {row}; correct them")
     return replace(advantages, values=advantages.values * weights.detach().double()[:, None])
+
+
+def _whiten(values: Tensor, is_valid: Tensor, *, scope: Scope, std: Std, eps: float) -> Tensor:
+    rows = len(values) if scope == "group" else 1
+    mask = is_valid.reshape(rows, -1)
+    # Unread entries become NaN, which is how the statistics below know them.
+    x = values.detach().masked_fill(~is_valid, math.nan).reshape(rows, -1)
+    is_silent = _find_ties(x, mask, WHITEN_TOLERANCE)[:, None] | ~mask
+    centred = x.double() - _baseline(x.double(), mask, None)
+    whitened = centred / (_nanstd(x.double(), mask, std=std, dim=1) + eps)
+    return whitened.masked_fill(is_silent, 0.0).reshape(values.shape)
 
 
 def _baseline(r: Tensor, is_scored: Tensor, values: Tensor | None) -> Tensor:
@@ -119,19 +261,29 @@ def _needs_a_group(method: Method, values: Tensor | None) -> bool:
     return values is None or method == "group"
 
 
-def _check(rewards: Tensor, method: Method, std: Std, values: Tensor | None) -> None:
+def _check(rewards: Tensor, method: Method, values: Tensor | None) -> None:
     if rewards.ndim != 2:
         raise ValueError(f"rewards must have shape [P, G], got {list(rewards.shape)}; call to_groups first")
     if method not in METHODS:
         raise ValueError(f"advantage method must be one of {', '.join(METHODS)}, got {method!r}; correct the parameter")
-    if std not in ("sample", "population"):
-        raise ValueError(f"std must be 'sample' or 'population', got {std!r}; correct the parameter")
     if method == "leave_one_out" and values is not None:
         raise ValueError("values must be None for leave_one_out, got a tensor; it has its own baseline, use mean_only or batch")
     if values is not None and values.shape != rewards.shape[:1]:
         raise ValueError(f"values must have shape [{rewards.shape[0]}], got {list(values.shape)}; give one value per prompt")
     if rewards.shape[1] < 2 and _needs_a_group(method, values):
         raise ValueError(f"group size must be at least 2 for {method} advantages, got {rewards.shape[1]}; draw more samples")
+    _refuse_infinite(rewards)
+
+
+def _check_statistics(std: Std, eps: float, tie_tolerance: float) -> None:
+    if std not in ("sample", "population"):
+        raise ValueError(f"std must be 'sample' or 'population', got {std!r}; correct the parameter")
+    for name, value in (("eps", eps), ("tie_tolerance", tie_tolerance)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be finite and >= 0, got {value}; correct the parameter")
+
+
+def _refuse_infinite(rewards: Tensor) -> None:
     is_infinite = rewards.isinf().any(dim=1)
     if bool(is_infinite.any()):
         row = int(is_infinite.nonzero()[0])
