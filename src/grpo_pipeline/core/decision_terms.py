@@ -1,0 +1,129 @@
+"""Loss terms of decisions [B] or [B, T] with advantages of their own, each the mean over valid decisions.
+
+``core.losses`` thinks in prompts and groups, with one advantage per sample. Here each decision is a row of its own, so that
+advantages may differ over time, as those of GAE do.
+"""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.losses import policy_loss, value_loss
+
+
+def valid_decisions(log_probs: Tensor, is_valid: Tensor | None) -> Tensor:
+    """Return the mask as bool, of the shape of the log-probabilities; all True for None."""
+    if is_valid is None:
+        return torch.ones_like(log_probs, dtype=torch.bool)
+    if is_valid.shape != log_probs.shape:
+        raise ValueError(f"is_valid must have shape {list(log_probs.shape)}, got {list(is_valid.shape)}; one entry per decision")
+    return is_valid.bool()
+
+
+def policy(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    is_valid: Tensor,
+    *,
+    algorithm: Literal["reinforce", "grpo"],
+    clip: float = 0.2,
+) -> Tensor:
+    """Return the surrogate of ``core.losses.policy_loss``, the mean over valid decisions.
+
+    Args:
+        log_probs: [B] or [B, T], with gradient.
+        old_log_probs: the same at rollout time; detached.
+        advantages: of the same shape, or one per row; detached.
+        is_valid: bool of the same shape.
+        algorithm: "reinforce" or "grpo", the clipped ratio of PPO.
+        clip: the ratio is clipped to 1 -+ this.
+
+    Raises:
+        ValueError: for shapes that do not fit.
+    """
+    if old_log_probs.shape != log_probs.shape:
+        raise ValueError(
+            f"old_log_probs must have shape {list(log_probs.shape)}, got {list(old_log_probs.shape)}; score the same actions"
+        )
+    return policy_loss(
+        log_probs.reshape(-1, 1, 1),
+        old_log_probs.reshape(-1, 1, 1),
+        _per_decision(advantages, log_probs).reshape(-1, 1),
+        is_valid.reshape(-1, 1, 1),
+        algorithm=algorithm,
+        clip_low=clip,
+        clip_high=clip,
+        reduction="per_decision",
+    )
+
+
+def value(
+    values: Tensor | None, old_values: Tensor | None, returns: Tensor | None, is_valid: Tensor, *, clip: float | None
+) -> Tensor:
+    """Return ``core.losses.value_loss`` over valid decisions, or over rows with one if there is one value per row.
+
+    Args:
+        values: of the shape of is_valid, or one per row, with gradient.
+        old_values: like values, at rollout time; needed for clipping.
+        returns: like values.
+        is_valid: bool [B] or [B, T].
+        clip: half-width of the trust region, or None.
+
+    Raises:
+        ValueError: for shapes that do not fit, or if one of values and returns is missing.
+    """
+    if values is None or returns is None:
+        missing, other = ("values", "returns") if values is None else ("returns", "values")
+        raise ValueError(f"{missing} must be given with {other}, got None; the value loss needs both")
+    is_counted = is_valid if values.shape == is_valid.shape else is_valid.any(dim=-1)
+    if not values.shape == returns.shape == is_counted.shape:
+        raise ValueError(
+            f"values and returns must have shape {list(is_valid.shape)}, or one entry per row, got {list(values.shape)} and "
+            f"{list(returns.shape)}; leave out the bootstrap value"
+        )
+    # value_loss leaves out targets that are NaN; a padded value may be anything and must not reach the gradient.
+    return value_loss(values.masked_fill(~is_counted, 0.0), returns.masked_fill(~is_counted, math.nan), old_values, clip)
+
+
+def optional(kl_div: Tensor | None, entropy: Tensor | None, is_valid: Tensor) -> dict[str, Tensor]:
+    """Return "kl" and "entropy" (minus the mean entropy), each only where it is given.
+
+    Raises:
+        ValueError: for a term that is neither a scalar nor of the shape of is_valid.
+    """
+    terms = {} if kl_div is None else {"kl": _reduced("kl_div", kl_div, is_valid)}
+    return terms if entropy is None else terms | {"entropy": -_reduced("entropy", entropy, is_valid)}
+
+
+@torch.no_grad()
+def ratio_moments(log_probs: Tensor, old_log_probs: Tensor, is_valid: Tensor) -> dict[str, Tensor]:
+    """Return ``ratio_mean`` and ``ratio_std`` (population) of exp(l - o) over valid decisions."""
+    ratio = (log_probs - old_log_probs).masked_fill(~is_valid, 0.0).exp()
+    mean = masked_mean(ratio, is_valid)
+    return {"ratio_mean": mean, "ratio_std": masked_mean((ratio - mean).square(), is_valid).sqrt()}
+
+
+def masked_mean(x: Tensor, is_valid: Tensor) -> Tensor:
+    """Return the mean over valid entries; 0 where there are none."""
+    return x.masked_fill(~is_valid, 0.0).sum() / is_valid.sum().clamp(min=1)
+
+
+def _per_decision(advantages: Tensor, log_probs: Tensor) -> Tensor:
+    if advantages.shape == log_probs.shape:
+        return advantages
+    if advantages.shape == log_probs.shape[:-1]:
+        return advantages.unsqueeze(-1).expand_as(log_probs)
+    raise ValueError(
+        f"advantages must have shape {list(log_probs.shape)}, or one entry per row, got {list(advantages.shape)}; reshape them"
+    )
+
+
+def _reduced(name: str, x: Tensor, is_valid: Tensor) -> Tensor:
+    if x.ndim == 0:
+        return x
+    if x.shape != is_valid.shape:
+        raise ValueError(f"{name} must be a scalar or have shape {list(is_valid.shape)}, got {list(x.shape)}; reduce it first")
+    return masked_mean(x, is_valid)
