@@ -3,16 +3,16 @@
 import math
 
 import torch
-from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from grpo_pipeline.core import optim
 from grpo_pipeline.core.losses import NonFiniteLossError
-from grpo_pipeline.core.optim import NonFiniteGradientError
+from grpo_pipeline.core.types import TrainState
 
 
 class GradientAccumulator:
-    """Collect gradients in ``.grad`` and step when told to.
+    """Collect gradients in ``.grad`` and step when told to, through ``core.optim``.
 
         gradient at step = sum_i denominator_i * grad(loss_i) / sum_i denominator_i
 
@@ -20,14 +20,18 @@ class GradientAccumulator:
     it was split; the total need not be known before the last micro-batch.
 
     Attributes:
-        optimizer: its parameters' gradients are cleared before the first micro-batch.
-        max_grad_norm: largest norm over all its parameters, None for no clipping.
-        updates: steps taken.
+        max_grad_norm: largest norm over all parameters of the optimiser, None for no clipping.
     """
 
-    def __init__(self, optimizer: Optimizer, *, max_grad_norm: float | None) -> None:
-        self.optimizer, self.max_grad_norm, self.updates = optimizer, max_grad_norm, 0
+    def __init__(self, modules: nn.Module, optimizer: Optimizer, *, max_grad_norm: float | None) -> None:
+        self.max_grad_norm = max_grad_norm
+        self._state = TrainState(modules, optimizer, reference=None, step=0, epoch=0, generator_seed=0)
         self._loss_sum, self._denominator = 0.0, 0.0
+
+    @property
+    def updates(self) -> int:
+        """Steps taken."""
+        return self._state.step
 
     @property
     def is_pending(self) -> bool:
@@ -71,34 +75,18 @@ class GradientAccumulator:
         """
         if not self.is_pending:
             raise ValueError("a step must follow a loss, got nothing accumulated; call accumulate(loss), or update(loss)")
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
-        gradients = [p.grad for p in parameters]
-        for gradient in gradients:
-            gradient.mul_(1.0 / self._denominator)
-        norm = float(get_total_norm(gradients))
-        self._check_gradient(bool(gradients), norm)
-        if self.max_grad_norm is not None and norm > self.max_grad_norm:
-            clip_grads_with_norm_(parameters, self.max_grad_norm, torch.tensor(norm))
-        self.optimizer.step()
+        for parameter in (p for group in self._state.optimizer.param_groups for p in group["params"]):
+            if parameter.grad is not None:
+                parameter.grad.mul_(1.0 / self._denominator)
         loss, self._loss_sum, self._denominator = self._loss_sum / self._denominator, 0.0, 0.0
-        self.updates += 1
-        return {"grad_norm": norm, "loss": loss}
+        report = optim.step(self._state, max_grad_norm=self.max_grad_norm, clip="joint")
+        self._state = optim.advance(self._state)
+        return {"grad_norm": report["grad_norm/total"], "loss": loss}
 
     def drop(self) -> None:
         """Forget what was added since the last step."""
-        self.optimizer.zero_grad(set_to_none=True)
+        optim.clear_gradients(self._state)
         self._loss_sum, self._denominator = 0.0, 0.0
-
-    def _check_gradient(self, is_there: bool, norm: float) -> None:
-        if is_there and math.isfinite(norm):
-            return
-        self.drop()
-        if not is_there:
-            raise ValueError("the loss must depend on a parameter of the optimiser, got none; find the detach")
-        raise NonFiniteGradientError(
-            f"norm of the gradient must be finite, got {norm} at update {self.updates}; the weights are unchanged: lower the "
-            "learning rate"
-        )
 
 
 def _check(loss: Tensor, denominator: float) -> None:
