@@ -1,0 +1,166 @@
+"""The self-check passes on the installed code, and fails on code that is broken on purpose."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from grpo_pipeline.core import advantages, bandit_figures, self_check
+from grpo_pipeline.core.self_check import Check, SelfCheckError, SelfCheckResult, VariantResult
+
+SOUND = {"grpo", "reinforce", "analytic_entropy"}
+DEFECTS = {"resampled_actions", "flipped_sign", "misplaced_advantages", "pseudo_entropy"}
+
+
+@pytest.fixture(scope="module")
+def run():
+    """The command as a user types it, once."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "grpo_pipeline.core.self_check", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.slow
+def test_the_installed_code_passes(run):
+    done, cpu_seconds = run
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert result["passed"]
+    assert result["seed"] == 0
+    assert result["setting"] == {"prompts": 8, "cells": 64, "good_cells": 8, "group_size": 4}
+    variants = result["variants"]
+    assert {name for name, variant in variants.items() if not variant["is_defect"]} == SOUND
+    assert {name for name, variant in variants.items() if variant["is_defect"]} == DEFECTS
+    for variant in variants.values():
+        assert variant["is_as_wanted"]
+    assert cpu_seconds < 20
+
+
+@pytest.mark.slow
+def test_sound_code_passes_every_check_and_a_defect_fails_every_one(run):
+    variants = json.loads(run[0].stdout)["variants"]
+    for name, variant in variants.items():
+        wanted = {"gradient_cosine", "hit_rate", "best_logprob_gain"}
+        if "entropy" in name:
+            wanted = {"entropy_gradient_cosine", "entropy_gain"}
+        assert variant["checks"].keys() == wanted
+        outcomes = {check["passed"] for check in variant["checks"].values()}
+        assert outcomes == {not variant["is_defect"]}, name
+    for name in ("grpo", "reinforce"):
+        assert variants[name]["checks"]["hit_rate"]["value"] >= 0.98
+        assert variants[name]["steps"] < 400
+    assert variants["resampled_actions"]["checks"]["hit_rate"]["value"] < 0.3
+    assert variants["flipped_sign"]["checks"]["hit_rate"]["value"] < 0.05
+
+
+@pytest.mark.parametrize("defect", [bandit_figures.resampled, bandit_figures.flipped, bandit_figures.misplaced])
+def test_installed_code_with_a_defect_fails(monkeypatch, defect):
+    sound = bandit_figures.surrogate
+    monkeypatch.setattr(bandit_figures, "surrogate", lambda algorithm: defect(sound(algorithm)))
+    found = self_check.check_policy("grpo", bandit_figures.surrogate("grpo"), seed=0, steps=60)
+    assert not found.is_as_wanted
+    assert not any(check.passed for check in found.checks)
+
+
+def test_installed_advantages_of_other_samples_fail(monkeypatch):
+    def mixed_up(rewards):
+        return advantages.compute_advantages(rewards.flatten().roll(5).reshape(rewards.shape))
+
+    monkeypatch.setattr(bandit_figures, "compute_advantages", mixed_up)
+    assert not self_check.check_policy("grpo", bandit_figures.surrogate("grpo"), seed=0, steps=60).is_as_wanted
+
+
+def test_an_entropy_of_samples_in_place_of_the_analytic_one_fails(monkeypatch):
+    monkeypatch.setattr(bandit_figures, "analytic_bonus", bandit_figures.pseudo_bonus)
+    assert not self_check.check_bonus("analytic_entropy", bandit_figures.analytic_bonus, seed=0).is_as_wanted
+
+
+def result_with(*, sound=1.0, defect=0.0):
+    def check(value):
+        return (Check("hit_rate", value, 0.98), Check("gradient_cosine", 1.0, 0.99))
+
+    return SelfCheckResult(
+        seed=3,
+        variants=(
+            VariantResult("grpo", False, check(sound), steps=40),
+            VariantResult("flipped_sign", True, check(defect), steps=400),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("figures", "passed"),
+    [
+        ({}, True),
+        ({"sound": 0.98}, True),
+        ({"sound": 0.979}, False),
+        ({"sound": float("nan")}, False),
+        ({"defect": 1.0}, False),
+        ({"defect": float("nan")}, True),
+    ],
+)
+def test_passed_means_that_sound_code_passes_and_defects_fail(figures, passed):
+    assert result_with(**figures).passed is passed
+
+
+def test_the_result_is_json():
+    result = result_with(defect=float("nan")).to_dict()
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result["variants"]["flipped_sign"]["checks"]["hit_rate"] == {"value": None, "at_least": 0.98, "passed": False}
+    assert result["variants"]["grpo"]["steps"] == 40
+    assert (result["seed"], result["passed"]) == (3, True)
+
+
+def test_the_table_shows_every_figure_and_verdict():
+    lines = self_check.format_table(result_with(sound=0.5, defect=float("nan")).to_dict()).splitlines()
+    assert len(lines) == 1 + 2 * 2 + 1
+    assert lines[1].split() == ["grpo", "hit_rate", "0.5000", ">=", "0.98", "failed", "DOES", "NOT", "LEARN"]
+    assert lines[2].split() == ["gradient_cosine", "1.0000", ">=", "0.99", "passed", "40", "batches"]
+    assert lines[3].split() == ["flipped_sign", "hit_rate", "-", ">=", "0.98", "failed", "defect,", "caught"]
+    assert lines[-1] == "self-check FAILED, seed 3"
+    assert self_check.format_table(result_with(defect=1.0).to_dict()).count("DEFECT THAT PASSED") == 1
+    assert self_check.format_table(result_with().to_dict()).endswith("self-check passed, seed 3")
+
+
+def test_a_failure_is_one_sentence():
+    self_check.require_passed(result_with().to_dict())
+    with pytest.raises(SelfCheckError, match=r"^the installed code must pass its self-check, got grpo: DOES NOT LEARN; reinst"):
+        self_check.require_passed(result_with(sound=0.5).to_dict())
+    with pytest.raises(SelfCheckError, match=r"got grpo: DOES NOT LEARN; flipped_sign: DEFECT THAT PASSED; reinstall"):
+        self_check.require_passed(result_with(sound=0.5, defect=1.0).to_dict())
+    assert issubclass(SelfCheckError, RuntimeError)
+
+
+@pytest.mark.parametrize(("figures", "status"), [({}, 0), ({"sound": 0.5}, 1), ({"defect": 1.0}, 1)])
+def test_the_exit_status_is_the_outcome(monkeypatch, capsys, figures, status):
+    monkeypatch.setattr(self_check, "run_self_check", lambda seed: result_with(**figures))
+    assert self_check.main([]) == status
+    assert capsys.readouterr().out.startswith("variant")
+    assert self_check.main(["--json"]) == status
+    assert json.loads(capsys.readouterr().out)["passed"] is (status == 0)
+
+
+def test_the_seed_reaches_the_check(monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(self_check, "run_self_check", lambda seed: seen.append(seed) or result_with())
+    self_check.main(["--seed", "7"])
+    self_check.main([])
+    assert seen == [7, 0]
+    with pytest.raises(SystemExit):
+        self_check.main(["--seed", "-1"])
+    assert "--seed must be at least 0, got -1; give another one" in capsys.readouterr().err
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1; give another one"):
+        self_check.run_self_check(-1)
+
+
+def test_every_threshold_is_used():
+    found = self_check.check_bonus("x", bandit_figures.analytic_bonus, seed=1).checks
+    assert {check.name for check in found} == {name for name in self_check.WANTED if name.startswith("entropy")}
+    assert all(check.at_least == self_check.WANTED[check.name] for check in found)
