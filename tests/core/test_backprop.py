@@ -55,9 +55,6 @@ def tensors(*shapes, seed=0):
     return [torch.randn(shape, dtype=F64, generator=generator) for shape in shapes]
 
 
-# --- configuration and construction
-
-
 def test_defaults():
     assert asdict(BackpropConfig()) == DEFAULTS
 
@@ -104,9 +101,6 @@ def test_the_reference_is_frozen_and_never_optimised():
         module.update(module.model.table.square().sum())
     assert torch.equal(table, before)
     assert not torch.equal(module.model.table, before)
-
-
-# --- advantages and returns
 
 
 def naive_gae(rewards, values, dones, gamma, lam):
@@ -232,9 +226,6 @@ def test_lambda_returns_are_the_recursion_of_the_docstring():
     assert found[0].tolist() == pytest.approx(expected, abs=1e-12)
 
 
-# --- relative advantages
-
-
 def test_relative_advantages_are_normalised_or_centred_as_the_config_says():
     rewards = torch.tensor([[1.0, 0.0, 0.0, 1.0], [3.0, 3.0, 3.0, 3.0]], dtype=F64)
     scale = 0.5 / (math.sqrt(4 * 0.25 / 3) + 1e-4)
@@ -264,9 +255,6 @@ def test_a_group_size_that_does_not_fit_is_refused():
         module.compute_relative_advantages(rewards, 3)
     with pytest.raises(ValueError, match="multiple of group_size 5, got 12"):
         module.compute_relative_advantages(rewards.flatten(), 5)
-
-
-# --- KL
 
 
 def drifted(seed=1):
@@ -321,9 +309,6 @@ def test_kl_is_zero_at_the_start_and_takes_another_reference():
     assert float(module.compute_kl(prompts, responses).detach()) == 0.0
     other = TableModel(seed=7)
     assert float(module.compute_kl(prompts, responses, ref_override=other).detach()) > 1e-3
-
-
-# --- losses
 
 
 def test_loss_agrees_with_a_naive_loop():
@@ -442,9 +427,6 @@ def test_clipped_values_need_the_old_ones():
     assert float(build(clip_value_loss=False).compute_ppo_loss(**inputs)["value_loss"]) > 0
 
 
-# --- updates
-
-
 def test_update_is_one_clipped_gradient_step():
     module = build(lr=1.0, max_grad_norm=0.5)
     twin = copy.deepcopy(module.model)
@@ -531,9 +513,6 @@ def test_accumulation_equals_one_large_batch(sizes):
         assert float((one.table - start_).abs().max().detach()) > 1e-3
 
 
-# --- reference
-
-
 def test_update_ref_model_copies_or_averages():
     module = build(ema_alpha=0.75)
     old, new = module.ref_model.table.clone(), tensors((5, 5), seed=9)[0]
@@ -567,9 +546,6 @@ def test_an_unknown_reference_update_is_refused():
         build().update_ref_model("ema", alpha=1.5)
 
 
-# --- entropy
-
-
 def test_entropy_is_analytic_and_masked():
     (logits,) = tensors((2, 3, 5))
     logits[0, 1, 2] = -math.inf
@@ -593,9 +569,6 @@ def test_entropy_is_analytic_and_masked():
 def test_an_entropy_mask_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"mask must have shape \[2, 3\], got \[2, 3, 5\]; one entry per decision"):
         compute_entropy(torch.zeros(2, 3, 5), torch.ones(2, 3, 5))
-
-
-# --- the patterns of the document
 
 
 def patterns():
