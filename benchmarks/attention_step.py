@@ -50,7 +50,8 @@ from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.types import Rewards, Rollouts, TrainState
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
-from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step.experience import Baseline
 from grpo_pipeline.pipelines.training.fold import Fold, merge_metrics, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.progress import _Bar
@@ -145,18 +146,17 @@ def naive_rollouts(setting: Setting, state: TrainState) -> tuple[Rollouts, Rewar
 def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards: Rewards) -> None:
     """Back-propagate one update epoch: the whole model again for every sample; gradients add up in ``.grad``."""
     task, policy, group_size = setting.task, state.policy, setting.training.group_size
-    batch, params = task.replicate(setting.batch, 1), setting.training.policy_loss
-    advantages = nodes.compute_advantages(setting.training, rewards).values.float()
-    returns, entropy = rewards.total.mean(1).float(), setting.grpo.entropy_weight
-    weights = {"supervised": setting.grpo.supervised_weight, "kl": setting.grpo.kl_weight, "value": setting.grpo.value_weight}
-    weights |= {"policy": value_at(setting.grpo.policy_weight, state.step, state.total_steps)}
-    weights |= {"entropy": value_at(entropy, state.step, state.total_steps)}
+    batch, params = task.replicate(setting.batch, 1), setting.grpo.policy_loss
+    baseline, ones = Baseline(None), torch.ones_like(rewards.total)
+    advantages = collect.compute_advantages(setting.grpo, rewards, baseline, ones).values.float()
+    returns, names = rewards.total.mean(1).float(), ("supervised", "kl", "value", "policy", "entropy")
+    weights = {name: value_at(getattr(setting.grpo, f"{name}_weight"), state.step, state.total_steps) for name in names}
     for g in range(group_size):
         one = Rollouts(*(part[:, g : g + 1] for part in (rollouts.actions, rollouts.logprobs, rollouts.is_valid)))
         context = task.encode(policy, setting.batch)
         scores = task.score(policy, context, one, temperature=1.0)
         outcomes = task.decode(policy, context, one, batch)
-        reference = task.score_reference(policy, batch, one, temperature=1.0)
+        reference = task.score_reference(policy, batch, one, temperature=1.0).log_probs_full
         terms = {
             "supervised": task.supervised_loss(policy, context, batch, outcomes),
             "policy": losses.policy_loss(
@@ -203,20 +203,26 @@ def floor_step(setting: Setting, state: TrainState, rollouts: Rollouts, *, textu
 def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[str, float]]:
     """Take our step by calling the functions of the step pipeline one after the other, without Kedro."""
     task, training, algorithm = setting.task, setting.training, setting.grpo
-    context = nodes.encode_batch(task, state, setting.batch)
-    replicated = nodes.replicate_batch(training, task, setting.batch)
-    rollouts, temperature = nodes.sample_rollouts(algorithm, training, task, state, context)
-    outcomes = nodes.decode_rollouts(task, state, context, rollouts, replicated)
-    rewards = nodes.compute_rewards(task, replicated, rollouts, outcomes)
-    advantages = nodes.compute_advantages(training, rewards)
-    reference = nodes.score_reference(algorithm, task, state, replicated, rollouts, temperature)
-    experience = nodes.collect_experience(replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference)
+    context = collect.encode_batch(task, state, setting.batch)
+    replicated = collect.replicate_batch(training, task, setting.batch)
+    sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    drawn = collect.resample_ties(algorithm, training, task, state, context, replicated, sampled, temperature)
+    rollouts, importance = collect.replay_groups(algorithm, task, state, context, drawn, collect.nothing_replayed(), temperature)
+    outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
+    measured_rewards = collect.compute_rewards(task, replicated, rollouts, outcomes)
+    reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
+    rewards = collect.penalise_kl(algorithm, state, measured_rewards, rollouts, reference)
+    baseline = collect.predict_values(algorithm, task, state, context, rollouts, temperature)
+    advantages = collect.compute_advantages(algorithm, rewards, baseline, importance)
+    experience = collect.collect_experience(
+        replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, baseline, drawn, importance
+    )
     measured = []
     for epoch in range(algorithm.update_epochs):
-        policy, diagnostics = nodes.policy_terms(algorithm, training, task, state, experience, epoch)
-        supervised = nodes.supervised_term(task, state, experience, epoch)
-        terms = nodes.mix_losses(algorithm, task, state, policy, supervised, diagnostics)
-        state, metrics = nodes.apply_update(training, task, state, terms, experience, epoch)
+        policy, diagnostics = update.policy_terms(algorithm, training, task, state, experience, epoch)
+        supervised = update.supervised_term(task, state, experience, epoch)
+        terms = update.mix_losses(algorithm, task, state, policy, supervised, diagnostics)
+        state, metrics = update.apply_update(algorithm, training, task, state, terms, experience, epoch)
         measured.append(metrics)
     return advance(state), merge_metrics(measured)
 

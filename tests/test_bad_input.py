@@ -46,14 +46,14 @@ main()
 """
 DISK_FULL = "checkpoint.write_tensors = after(1, checkpoint.write_tensors, full)"
 NAN_LOSS = """
-from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.step import update
 import dataclasses, torch
-original = nodes.mix_losses
+original = update.mix_losses
 def poisoned(algorithm, task, state, policy_losses, supervised_losses, *rest):
     if state.step >= 3:
         supervised_losses = {{name: value * float("nan") for name, value in supervised_losses.items()}}
     return original(algorithm, task, state, policy_losses, supervised_losses, *rest)
-nodes.mix_losses = poisoned
+update.mix_losses = poisoned
 """
 
 

@@ -33,7 +33,8 @@ def test_counts_across_chunks_and_apart_for_each_arm():
     assert watch.read("attention.grpo", rows(1.0)) == []
     assert watch.read("attention.ppo", rows(1.0)) == []
     assert watch.read("attention.grpo", rows(1.0)) == [
-        "attention.grpo: the coefficient of 'kl' is not 0, but its gradient is exactly 0 at step 0; find the detach, or set it to 0"
+        "attention.grpo: the coefficient of 'kl' is not 0, but its gradient is exactly 0 at step 0; find the detach, or set it "
+        "to 0"
     ]
 
 

@@ -9,8 +9,9 @@ from types import ModuleType
 
 import pytest
 import torch
+from tiny_attention import judge
 
-from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training.fold import Fold
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,17 +50,13 @@ def test_an_epoch_of_the_naive_loop_has_the_gradient_of_our_first_update(setting
     state.optimizer.zero_grad()
 
     task, training = setting.task, setting.training
-    context = nodes.encode_batch(task, state, setting.batch)
-    replicated = nodes.replicate_batch(training, task, setting.batch)
-    outcomes = nodes.decode_rollouts(task, state, context, rollouts, replicated)
-    ours = nodes.compute_rewards(task, replicated, rollouts, outcomes)
-    torch.testing.assert_close(ours.total, rewards.total, rtol=1e-5, atol=1e-6)
-    reference = nodes.score_reference(setting.grpo, task, state, replicated, rollouts, 1.0)
-    advantages = nodes.compute_advantages(training, rewards)
-    experience = nodes.collect_experience(replicated, context, rollouts, 1.0, outcomes, rewards, advantages, reference)
-    terms, diagnostics = nodes.policy_terms(setting.grpo, training, task, state, experience, 0)
-    supervised = nodes.supervised_term(task, state, experience, 0)
-    nodes.mix_losses(setting.grpo, task, state, terms, supervised, diagnostics).total.backward()
+    context = collect.encode_batch(task, state, setting.batch)
+    replicated = collect.replicate_batch(training, task, setting.batch)
+    experience = judge(task, setting.grpo, state, replicated, context, rollouts, 1.0)
+    torch.testing.assert_close(experience.rewards.total, rewards.total, rtol=1e-5, atol=1e-6)
+    terms, diagnostics = update.policy_terms(setting.grpo, training, task, state, experience, 0)
+    supervised = update.supervised_term(task, state, experience, 0)
+    update.mix_losses(setting.grpo, task, state, terms, supervised, diagnostics).total.backward()
     gradients = {name: p.grad for name, p in state.policy.named_parameters() if p.grad is not None}
     assert gradients.keys() == naive.keys()
     for name, gradient in gradients.items():

@@ -3,7 +3,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from grpo_pipeline.core.algorithms import LossOptions
 from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, OptimizerParams, PolicyLossParams, TrainingParams
+from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 
 
@@ -11,24 +13,39 @@ def constant(value: float) -> dict[str, Any]:
     return {"kind": "constant", "start": value}
 
 
+ADVANTAGE = {"method": "group", "std": "sample"}
+POLICY_LOSS = {"clip_low": 0.2, "clip_high": 0.3, "ratio_level": "decision", "reduction": "per_sequence"}
 GRPO = {
     "name": "grpo", "supervised_weight": 1.0, "policy_weight": constant(1.0), "kl_weight": 0.1, "value_weight": 0.1,
-    "entropy_weight": constant(0.01), "update_epochs": 4,
+    "entropy_weight": constant(0.01), "update_epochs": 4, "advantage": ADVANTAGE, "policy_loss": POLICY_LOSS,
 }  # fmt: skip
 CONTROL = GRPO | {
     "name": "supervised", "policy_weight": constant(0.0), "kl_weight": 0.0, "value_weight": 0.0, "update_epochs": 1,
-    "entropy_weight": constant(0.0),
+    "entropy_weight": constant(0.0), "policy_loss": None,
 }  # fmt: skip
 REINFORCE = GRPO | {"name": "reinforce", "update_epochs": 1}
-ADVANTAGE = {"method": "group", "std": "sample"}
-POLICY_LOSS = {"clip_low": 0.2, "clip_high": 0.3, "ratio_level": "decision", "reduction": "per_sequence"}
+PPO = GRPO | {"name": "ppo", "advantage": {"method": "batch", "std": "sample", "baseline": "value"}, "value_clip": 0.2}
+GSPO = GRPO | {"name": "gspo", "policy_loss": POLICY_LOSS | {"ratio_level": "sequence"}}
+CISPO = GRPO | {"name": "cispo", "policy_loss": POLICY_LOSS | {"ratio_cap": 4.0}}
+SAPO = GRPO | {"name": "sapo", "policy_loss": POLICY_LOSS | {"tau_positive": 1.0, "tau_negative": 1.1}}
+DR_GRPO = GRPO | {"name": "dr_grpo", "policy_loss": POLICY_LOSS | {"reduction": "constant", "max_decisions": 8}}
+DAPO = GRPO | {
+    "name": "dapo", "policy_loss": POLICY_LOSS | {"reduction": "per_decision"}, "dynamic_sampling": {"max_retries": 2}
+}  # fmt: skip
+BNPO = GRPO | {"name": "bnpo", "policy_loss": POLICY_LOSS | {"reduction": "per_decision_local"}}
+TARGET = {"target": 2.0, "learning_rate": 0.01, "minimum": 0.0, "maximum": 0.1}
+REPLAY = {"capacity": 64, "max_age_steps": 10, "share": 0.25, "importance_cap": 2.0}
+EVERYTHING = GRPO | {
+    "kl_placement": "reward", "kl_estimator": "k3", "rollout_kl_weight": 0.01, "entropy_target": TARGET, "replay": REPLAY,
+    "reference": {"update": "ema", "every_steps": 1, "decay": 0.9}, "advantage": ADVANTAGE | {"top_k_ratio": 0.5},
+}  # fmt: skip
 OPTIMIZER = {
     "learning_rates": {"a": 0.1}, "weight_decay": 0.0, "max_grad_norm": 1.0, "clip": "joint",
     "learning_rate_schedule": constant(1.0),
 }  # fmt: skip
 TRAINING = {
     "epochs": 2, "batch_size": 4, "group_size": 4, "encoder_refresh": "once", "temperature": constant(1.0),
-    "advantage": ADVANTAGE, "policy_loss": POLICY_LOSS, "optimizer": OPTIMIZER, "log_every_steps": 1,
+    "optimizer": OPTIMIZER, "log_every_steps": 1,
     "checkpoint_every_steps": 1, "gradient_report_every_steps": 1, "validate_every_epochs": 1, "validation_samples": 1,
 }  # fmt: skip
 MODEL = {
@@ -47,8 +64,8 @@ VALID: list[tuple[type[BaseModel], dict[str, Any]]] = [
 ]  # fmt: skip
 
 CONTROL_RULE = (
-    r"policy_weight, kl_weight and value_weight must be 0 and update_epochs 1 for name = supervised; "
-    r"use name = grpo or reinforce to train the policy"
+    r"policy_weight, kl_weight, rollout_kl_weight, value_weight and entropy_weight must be 0 and update_epochs 1 for "
+    r"name = supervised; use name = grpo or reinforce to train the policy"
 )
 ONE_OF = "Input should be '"
 REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
@@ -61,22 +78,55 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
      r"policy_weight must be positive for name = grpo, got start = 0.0; use warmup_steps"),
     (AlgorithmParams, REINFORCE, {"policy_weight": constant(0.0)}, r"policy_weight must be positive for name = reinforce"),
     (AlgorithmParams, GRPO, {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0}}, "policy_weight must be positive"),
-    (AlgorithmParams, CONTROL, {"supervised_weight": 0.0}, "supervised_weight must be positive and entropy_weight 0"),
-    (AlgorithmParams, CONTROL, {"entropy_weight": constant(0.1)}, "supervised_weight must be positive and entropy_weight 0"),
+    (AlgorithmParams, CONTROL, {"supervised_weight": 0.0}, "supervised_weight must be positive for name = supervised, got 0"),
+    (AlgorithmParams, CONTROL, {"entropy_weight": constant(0.1)}, CONTROL_RULE),
+    (AlgorithmParams, CONTROL, {"rollout_kl_weight": 0.1}, CONTROL_RULE),
+    (AlgorithmParams, CONTROL, {"policy_loss": POLICY_LOSS, "replay": REPLAY},
+     "policy_loss and replay must be null for name = supervised, got a value; the control has no policy"),
+    (AlgorithmParams, GRPO, {"policy_loss": None}, "policy_loss must be given for name = grpo, got null"),
     (AlgorithmParams, REINFORCE, {"update_epochs": 4},
-     r"update_epochs must be 1 for name = reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
+     r"update_epochs must be 1 for algorithm reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
+    (AlgorithmParams, REINFORCE, {"replay": REPLAY}, "replay must be null for name = reinforce, got a value; it has no ratio"),
+    (AlgorithmParams, REINFORCE, {"kl_estimator": "ratio_k3"}, "kl_estimator must not be ratio_k3 for name = reinforce"),
+    (AlgorithmParams, GRPO, {"name": "ppo"}, "advantage.baseline must be value for name = ppo, got group"),
+    (AlgorithmParams, PPO, {"value_weight": 0.0}, "value_weight must be positive with a value baseline, got 0 for name = ppo"),
+    (AlgorithmParams, GRPO, {"value_weight": 0.0, "value_clip": 0.2}, "value_clip must be null without value_weight, got 0.2"),
+    (AlgorithmParams, GRPO, {"name": "gspo"}, "ratio_level must be sequence for algorithm gspo, got decision"),
+    (AlgorithmParams, GSPO, {"name": "grpo"}, "ratio_level must be decision or joint for algorithm grpo, got sequence"),
+    (AlgorithmParams, GRPO, {"name": "dr_grpo"}, "reduction must be constant for algorithm dr_grpo, got per_sequence"),
+    (AlgorithmParams, GRPO, {"name": "dapo"}, "reduction must be per_decision for algorithm dapo, got per_sequence"),
+    (AlgorithmParams, GRPO, {"name": "bnpo"}, "reduction must be per_decision_local for algorithm bnpo, got per_sequence"),
+    (AlgorithmParams, CISPO, {"name": "grpo"}, "policy_loss.ratio_cap must be absent for name = grpo, got 4.0; only cispo reads"),
+    (AlgorithmParams, SAPO, {"name": "cispo"}, "policy_loss.tau_positive must be absent for name = cispo, got 1.0; only sapo"),
+    (AlgorithmParams, SAPO, {"policy_loss": POLICY_LOSS | {"delta": 3.0}}, "delta and dual_clip must be absent for algorithm"),
+    (AlgorithmParams, GRPO, {"policy_loss": POLICY_LOSS | {"delta": 1.1}}, r"delta must be finite and above 1 \+ clip_high"),
+    (AlgorithmParams, GRPO, {"policy_loss": POLICY_LOSS | {"delta": 3.0, "dual_clip": 3.0}}, "at most one of delta"),
+    (AlgorithmParams, GRPO, {"kl_estimator": "k1"},
+     "kl_estimator must be one of exact, k2, k3, ratio_k3 with kl_placement = loss, got k1; its gradient has mean 0"),
+    (AlgorithmParams, GRPO, {"kl_placement": "reward"},
+     "kl_estimator must be one of k1, k2, k3 with kl_placement = reward, got exact; a reward needs a number per sample"),
+    (AlgorithmParams, GRPO, {"entropy_target": TARGET | {"minimum": 0.2}}, "minimum must be below maximum, got 0.2 and 0.1"),
+    (AlgorithmParams, GRPO, {"replay": REPLAY | {"share": 1.0}}, "replay.share\n.*less than 1"),
+    (AlgorithmParams, GRPO, {"dynamic_sampling": {"max_retries": 0}}, "max_retries\n.*greater than or equal to 1"),
+    (AlgorithmParams, GRPO, {"reference": {"update": "ema", "decay": 1.0}}, "reference.decay\n.*less than 1"),
     (AlgorithmParams, GRPO, {"name": "ppo2"}, ONE_OF),
-    (AlgorithmParams, GRPO, {"supervised_weight": -1.0}, "supervised_weight\n.*greater than or equal to 0"),
-    (AlgorithmParams, GRPO, {"kl_weight": -0.1}, "kl_weight\n.*greater than or equal to 0"),
-    (AlgorithmParams, GRPO, {"value_weight": -0.1}, "value_weight\n.*greater than or equal to 0"),
+    (AlgorithmParams, GRPO, {"supervised_weight": -1.0}, "supervised_weight must be greater than or equal to 0, got -1"),
+    (AlgorithmParams, GRPO, {"kl_weight": -0.1}, "kl_weight must be greater than or equal to 0, got -0.1"),
+    (AlgorithmParams, GRPO, {"value_weight": {"kind": "linear", "start": 0.1, "end": -0.1}},
+     "value_weight must be greater than or equal to 0, got -0.1"),
     (AlgorithmParams, GRPO, {"update_epochs": 0}, "update_epochs\n.*greater than or equal to 1"),
     (AdvantageParams, ADVANTAGE, {"method": "z"}, ONE_OF),
     (AdvantageParams, ADVANTAGE, {"std": "n"}, ONE_OF),
+    (AdvantageParams, ADVANTAGE, {"top_k_ratio": 0.0}, "top_k_ratio\n.*greater than 0"),
+    (AdvantageParams, ADVANTAGE, {"method": "leave_one_out", "baseline": "value"},
+     "method must be group, mean_only or batch with baseline = value, got leave_one_out"),
     (PolicyLossParams, POLICY_LOSS, {"clip_low": 0.0}, "clip_low\n.*greater than 0"),
     (PolicyLossParams, POLICY_LOSS, {"clip_low": 1.0}, "clip_low\n.*less than 1"),
     (PolicyLossParams, POLICY_LOSS, {"clip_high": 0.0}, "clip_high\n.*greater than 0"),
     (PolicyLossParams, POLICY_LOSS, {"ratio_level": "token"}, ONE_OF),
     (PolicyLossParams, POLICY_LOSS, {"reduction": "mean"}, ONE_OF),
+    (PolicyLossParams, POLICY_LOSS, {"dual_clip": 1.0}, "dual_clip must be finite and above 1, got 1.0"),
+    (PolicyLossParams, POLICY_LOSS, {"max_decisions": 8}, "max_decisions must be absent with reduction = per_sequence, got 8"),
     (OptimizerParams, OPTIMIZER, {"weight_decay": -0.1}, "weight_decay\n.*greater than or equal to 0"),
     (OptimizerParams, OPTIMIZER, {"max_grad_norm": 0.0}, "max_grad_norm\n.*greater than 0"),
     (OptimizerParams, OPTIMIZER, {"clip": "none"}, ONE_OF),
@@ -128,7 +178,24 @@ def test_is_accepted_frozen_and_complete(model: type[BaseModel], values: dict[st
 
 def test_a_misspelt_nested_name_is_refused_with_its_path():
     with pytest.raises(ValidationError, match=r"policy_loss.clip_hihg\n.*Extra inputs"):
-        TrainingParams.model_validate(TRAINING | {"policy_loss": POLICY_LOSS | {"clip_hihg": 0.3}})
+        AlgorithmParams.model_validate(GRPO | {"policy_loss": POLICY_LOSS | {"clip_hihg": 0.3}})
+
+
+@pytest.mark.parametrize("values", [PPO, GSPO, CISPO, SAPO, DR_GRPO, DAPO, BNPO, EVERYTHING], ids=lambda values: values["name"])
+def test_a_combination_that_works_is_accepted(values: dict[str, Any]):
+    params = AlgorithmParams.model_validate(values)
+    assert AlgorithmParams.model_validate(params.model_dump(mode="json")) == params
+
+
+def test_a_number_is_a_constant_schedule():
+    weight = AlgorithmParams.model_validate(GRPO | {"kl_weight": 0.3}).kl_weight
+    assert [value_at(weight, step, 10) for step in (0, 5, 9)] == [0.3, 0.3, 0.3]
+
+
+def test_options_that_are_not_given_keep_their_defaults():
+    loss = AlgorithmParams.model_validate(CISPO).policy_loss
+    assert loss is not None
+    assert loss.options == LossOptions(clip_low=0.2, clip_high=0.3, ratio_cap=4.0)
 
 
 def test_the_control_draws_uniformly():

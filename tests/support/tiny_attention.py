@@ -10,7 +10,9 @@ import torch
 import yaml
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.pipelines.step import collect
+from grpo_pipeline.pipelines.step.experience import Drawn, Experience
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
@@ -106,6 +108,29 @@ def make_state(
     task: Any, data: Any, algorithm: AlgorithmParams | None = None, training: TrainingParams | None = None, *, seed: int = 0
 ) -> TrainState:
     return build_state(algorithm or algorithm_params(), training or training_params(), seed, task, data)
+
+
+def judge(
+    task: Any,
+    algorithm: AlgorithmParams,
+    state: TrainState,
+    replicated: Any,
+    context: Any,
+    rollouts: Rollouts,
+    temperature: float,
+) -> Experience:
+    """Turn given rollouts into experience: decode, reward, compare."""
+    outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
+    measured = collect.compute_rewards(task, replicated, rollouts, outcomes)
+    reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
+    rewards = collect.penalise_kl(algorithm, state, measured, rollouts, reference)
+    baseline = collect.predict_values(algorithm, task, state, context, rollouts, temperature)
+    importance = torch.ones(rollouts.actions.shape[:2])
+    advantages = collect.compute_advantages(algorithm, rewards, baseline, importance)
+    return collect.collect_experience(
+        replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, baseline,
+        Drawn(rollouts, {}), importance,
+    )  # fmt: skip
 
 
 def shake(module: torch.nn.Module, *, seed: int = 1, scale: float = 0.3) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.types import Rollouts, Scores, TrainState
-from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.training.fold import Fold
 from grpo_pipeline.pipelines.training.nodes import build_state
@@ -94,24 +94,19 @@ def score(case: Case, policy: Any, rollouts: Rollouts) -> Scores:
     return task.score(policy, task.encode(policy, case.batch()), rollouts, temperature=TEMPERATURE)
 
 
-def collect(case: Case, state: TrainState) -> Experience:
+def collected(case: Case, state: TrainState) -> Experience:
     """Run the collect half of a step."""
     task, algorithm, training = case.task(), case.algorithm(), case.training()
     batch = case.batch()
-    context, replicated = nodes.encode_batch(task, state, batch), nodes.replicate_batch(training, task, batch)
-    rollouts, temperature = nodes.sample_rollouts(algorithm, training, task, state, context)
+    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
+    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
     return experience_of(case, state, replicated, context, rollouts, temperature)
 
 
 def experience_of(
     case: Case, state: TrainState, replicated: Any, context: Any, rollouts: Rollouts, temperature: float
 ) -> Experience:
-    task, algorithm = case.task(), case.algorithm()
-    outcomes = nodes.decode_rollouts(task, state, context, rollouts, replicated)
-    rewards = nodes.compute_rewards(task, replicated, rollouts, outcomes)
-    advantages = nodes.compute_advantages(case.training(), rewards)
-    reference = nodes.score_reference(algorithm, task, state, replicated, rollouts, temperature)
-    return nodes.collect_experience(replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference)
+    return attention.judge(case.task(), case.algorithm(), state, replicated, context, rollouts, temperature)
 
 
 def group_gradients(case: Case, state: TrainState, loss: Tensor) -> dict[str, float]:
@@ -162,7 +157,7 @@ def test_the_ratio_is_exactly_1_at_the_first_update(case: Case):
 
 def test_stored_actions_are_replayed(case: Case):
     state = case.state()
-    experience = collect(case, state)
+    experience = collected(case, state)
     actions, logprobs = experience.rollouts.actions.clone(), experience.rollouts.logprobs.clone()
     before = score(case, state.policy, experience.rollouts).logprobs.detach()
     attention.shake(state.policy, seed=5)
@@ -173,7 +168,7 @@ def test_stored_actions_are_replayed(case: Case):
 
 
 def test_rewards_and_rollouts_are_detached(case: Case):
-    experience = collect(case, case.state())
+    experience = collected(case, case.state())
     tensors = [*experience.rewards.parts.values(), experience.rewards.total, experience.advantages.values]
     assert not any(t.requires_grad for t in [*tensors, experience.rollouts.logprobs])
     assert all(part.shape == (4, GROUP) for part in experience.rewards.parts.values())
@@ -182,9 +177,9 @@ def test_rewards_and_rollouts_are_detached(case: Case):
 
 def test_the_two_gradients_keep_to_their_modules(case: Case):
     state = case.state()
-    experience = collect(case, state)
-    supervised = nodes.supervised_term(case.task(), state, experience, 0)["supervised"]
-    terms, _ = nodes.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 0)
+    experience = collected(case, state)
+    supervised = update.supervised_term(case.task(), state, experience, 0)["supervised"]
+    terms, _ = update.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 0)
     from_supervised, from_policy = (group_gradients(case, state, loss) for loss in (supervised, terms["policy"]))
     assert {name: from_supervised[name] for name in case.policy_groups} == dict.fromkeys(case.policy_groups, 0.0)
     assert {name: from_policy[name] for name in case.decoder_groups} == dict.fromkeys(case.decoder_groups, 0.0)
@@ -203,9 +198,9 @@ def test_parameter_groups_hold_every_trainable_parameter_once(case: Case):
 
 def test_every_grouped_parameter_is_taught_by_some_term(case: Case):
     state = case.state()
-    experience = collect(case, state)
-    terms, _ = nodes.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 0)
-    terms |= nodes.supervised_term(case.task(), state, experience, 0)
+    experience = collected(case, state)
+    terms, _ = update.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 0)
+    terms |= update.supervised_term(case.task(), state, experience, 0)
     norms = group_gradients(case, state, torch.stack(list(terms.values())).sum())
     assert [name for name, norm in norms.items() if norm == 0] == []
 
@@ -228,7 +223,7 @@ def test_sampling_leaves_the_global_random_state_alone(case: Case):
 
 def test_the_order_of_samples_does_not_matter(case: Case):
     state = case.state()
-    experience = collect(case, state)
+    experience = collected(case, state)
     order = torch.tensor([2, 0, 3, 1])
     rollouts = Rollouts(*(x[:, order] for x in vars(experience.rollouts).values()))
     permuted = experience_of(case, state, experience.batch, experience.context, rollouts, experience.temperature)
@@ -240,8 +235,8 @@ def test_the_order_of_samples_does_not_matter(case: Case):
 
 
 def all_terms(case: Case, state: TrainState, experience: Experience) -> dict[str, Tensor]:
-    terms, _ = nodes.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 1)
-    terms |= nodes.supervised_term(case.task(), state, experience, 0)
+    terms, _ = update.policy_terms(case.algorithm(), case.training(), case.task(), state, experience, 1)
+    terms |= update.supervised_term(case.task(), state, experience, 0)
     return {name: term.detach() for name, term in terms.items()}
 
 

@@ -1,78 +1,234 @@
-"""Parameters of the algorithm: what an arm optimises, and how training proceeds. Values live in YAML."""
+"""Parameters of the algorithm: what an arm optimises, and how training proceeds. Values live in YAML.
 
-from typing import Literal, Self
+What every run needs has no default here; what a run may leave out (replay, dynamic sampling, another reference) is None or
+off. Every combination of options either works or is refused when the parameters are read.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from grpo_pipeline.core.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.schedules import Schedule
+
+AlgorithmName = Literal["supervised", "reinforce", "ppo", "grpo", "gspo", "cispo", "sapo", "dr_grpo", "dapo", "bnpo"]
+
+
+OPTIONS = ("clip_low", "clip_high", "delta", "dual_clip", "ratio_cap", "tau_positive", "tau_negative", "max_decisions")
+READERS = {"ratio_cap": "cispo", "tau_positive": "sapo", "tau_negative": "sapo"}
+
+
+def _constant(value: Any) -> Any:
+    return {"kind": "constant", "start": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+# A schedule, or a number that stands for a constant one.
+Coefficient = Annotated[Schedule, BeforeValidator(_constant)]
+
+
+class AdvantageParams(BaseModel):
+    """How rewards become advantages (``<task>.<arm>.algorithm.advantage``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Literal["group", "leave_one_out", "mean_only", "batch", "per_reward"]
+    std: Literal["sample", "population"]
+    baseline: Literal["group", "value"] = "group"
+    top_k_ratio: float = Field(default=1.0, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _check_baseline(self) -> Self:
+        if self.baseline == "value" and self.method in ("leave_one_out", "per_reward"):
+            raise ValueError(
+                f"method must be group, mean_only or batch with baseline = value, got {self.method}; it has a baseline of its own"
+            )
+        return self
+
+
+class PolicyLossParams(BaseModel):
+    """The surrogate (``<task>.<arm>.algorithm.policy_loss``); what goes together: ``core.algorithms.check_combination``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clip_low: float = Field(gt=0, lt=1)
+    clip_high: float = Field(gt=0)
+    ratio_level: Literal["decision", "joint", "sequence"]
+    reduction: Literal["per_sequence", "per_decision", "constant", "per_decision_local"]
+    delta: float | None = None
+    dual_clip: float | None = None
+    ratio_cap: float | None = None
+    tau_positive: float | None = None
+    tau_negative: float | None = None
+    max_decisions: int | None = None
+
+    @property
+    def options(self) -> LossOptions:
+        """The options that were given; the others keep their defaults."""
+        return LossOptions(**{name: value for name in OPTIONS if (value := getattr(self, name)) is not None})
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        if self.max_decisions is not None and self.reduction != "constant":
+            raise ValueError(
+                f"max_decisions must be absent with reduction = {self.reduction}, got {self.max_decisions}; constant reads it"
+            )
+        _ = self.options  # raises where a value is outside its range
+        return self
+
+
+class ReferenceParams(BaseModel):
+    """The policy that the KL is measured to (``<task>.<arm>.algorithm.reference``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    update: Literal["frozen", "copy", "ema"] = "frozen"
+    every_steps: int = Field(default=1, ge=1)
+    decay: float = Field(default=0.99, gt=0, lt=1)
+    path: str | None = None
+
+
+class EntropyTargetParams(BaseModel):
+    """Steer the entropy coefficient towards a target in nats (``<task>.<arm>.algorithm.entropy_target``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: float = Field(gt=0)
+    learning_rate: float = Field(gt=0)
+    minimum: float = Field(ge=0)
+    maximum: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if self.minimum >= self.maximum:
+            raise ValueError(f"minimum must be below maximum, got {self.minimum} and {self.maximum}; exchange them")
+        return self
+
+
+class DynamicSamplingParams(BaseModel):
+    """Draw groups whose samples all tie again (``<task>.<arm>.algorithm.dynamic_sampling``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_retries: int = Field(ge=1)
+
+
+class ReplayParams(BaseModel):
+    """Train again on stored groups that taught something (``<task>.<arm>.algorithm.replay``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    capacity: int = Field(ge=1)
+    max_age_steps: int = Field(ge=1)
+    share: float = Field(gt=0, lt=1)
+    importance_cap: float = Field(ge=1)
 
 
 class AlgorithmParams(BaseModel):
     """What one arm optimises (``<task>.<arm>.algorithm``).
 
-    The loss is ``supervised_weight * supervised + policy_weight(step) * policy + kl_weight * KL(policy || reference)
-    + value_weight * value - entropy_weight(step) * entropy``.
+    The loss is ``supervised_weight * supervised + policy_weight * policy + kl_weight * KL(policy || reference)
+    + rollout_kl_weight * KL(rollout policy || policy) + value_weight * value - entropy_weight * entropy``; every weight is a
+    schedule, or a number for a constant. With ``kl_placement: reward`` the KL lowers the reward of a sample instead.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Literal["supervised", "reinforce", "grpo"]
-    supervised_weight: float = Field(ge=0)
-    policy_weight: Schedule
-    kl_weight: float = Field(ge=0)
-    value_weight: float = Field(ge=0)
-    entropy_weight: Schedule
+    name: AlgorithmName
+    supervised_weight: Coefficient
+    policy_weight: Coefficient
+    kl_weight: Coefficient
+    value_weight: Coefficient
+    entropy_weight: Coefficient
     update_epochs: int = Field(ge=1)
+    advantage: AdvantageParams
+    policy_loss: PolicyLossParams | None
+    kl_placement: Literal["loss", "reward"] = "loss"
+    kl_estimator: Literal["exact", "k1", "k2", "k3", "ratio_k3"] = "exact"
+    rollout_kl_weight: Coefficient = Schedule(start=0.0)
+    value_clip: float | None = Field(default=None, gt=0)
+    reference: ReferenceParams = ReferenceParams()
+    entropy_target: EntropyTargetParams | None = None
+    dynamic_sampling: DynamicSamplingParams | None = None
+    replay: ReplayParams | None = None
 
     @property
     def proposal(self) -> Literal["policy", "uniform"]:
         """Where the samples come from: the control draws as many, uniformly."""
         return "uniform" if self.name == "supervised" else "policy"
 
+    @property
+    def pays_kl(self) -> bool:
+        """Whether a reference policy is needed."""
+        return is_on(self.kl_weight)
+
     @model_validator(mode="after")
     def _check_terms(self) -> Self:
-        learns = self.policy_weight.start > 0 or (self.policy_weight.end or 0) > 0
-        if self.name == "supervised" and (learns or self.kl_weight or self.value_weight or self.update_epochs > 1):
+        for name in ("supervised_weight", "policy_weight", "kl_weight", "value_weight", "entropy_weight", "rollout_kl_weight"):
+            _check_not_negative(name, getattr(self, name))
+        if self.name == "supervised":
+            self._check_control()
+        else:
+            self._check_policy()
+            self._check_kl()
+            self._check_value()
+        return self
+
+    def _check_control(self) -> None:
+        weights = (self.policy_weight, self.kl_weight, self.rollout_kl_weight, self.value_weight, self.entropy_weight)
+        if any(map(is_on, weights)) or self.update_epochs > 1:
             raise ValueError(
-                "policy_weight, kl_weight and value_weight must be 0 and update_epochs 1 for name = supervised; "
-                "use name = grpo or reinforce to train the policy"
+                "policy_weight, kl_weight, rollout_kl_weight, value_weight and entropy_weight must be 0 and update_epochs 1 for "
+                "name = supervised; use name = grpo or reinforce to train the policy"
             )
-        if self.name == "supervised" and (self.supervised_weight == 0 or self.entropy_weight.start or self.entropy_weight.end):
-            raise ValueError(
-                "supervised_weight must be positive and entropy_weight 0 for name = supervised, got "
-                f"{self.supervised_weight} and {self.entropy_weight.start}; it trains the decoders and has no policy"
-            )
-        if self.name != "supervised" and self.policy_weight.start <= 0:
+        if not is_on(self.supervised_weight):
+            raise ValueError("supervised_weight must be positive for name = supervised, got 0; nothing would be learned")
+        given = [name for name in ("policy_loss", "entropy_target", "dynamic_sampling", "replay") if getattr(self, name)]
+        if given:
+            raise ValueError(f"{' and '.join(given)} must be null for name = supervised, got a value; the control has no policy")
+
+    def _check_policy(self) -> None:
+        if self.policy_weight.start <= 0:
             raise ValueError(
                 f"policy_weight must be positive for name = {self.name}, got start = {self.policy_weight.start}; use "
                 "warmup_steps to begin gently, or name = supervised for the control"
             )
-        if self.name == "reinforce" and self.update_epochs > 1:
+        if self.policy_loss is None:
+            raise ValueError(f"policy_loss must be given for name = {self.name}, got null; copy it from conf/base")
+        loss = self.policy_loss
+        check_combination(
+            algorithm=self.name,
+            ratio_level=loss.ratio_level,
+            reduction=loss.reduction,
+            delta=loss.delta,
+            dual_clip=loss.dual_clip,
+            update_epochs=self.update_epochs,
+            clip_high=loss.clip_high,
+        )
+        _check_readers(self.name, loss)
+        if self.replay is not None and self.name == "reinforce":
+            raise ValueError("replay must be null for name = reinforce, got a value; it has no ratio to correct with: use grpo")
+
+    def _check_kl(self) -> None:
+        allowed = ("exact", "k2", "k3", "ratio_k3") if self.kl_placement == "loss" else ("k1", "k2", "k3")
+        if self.pays_kl and self.kl_estimator not in allowed:
+            why = "its gradient has mean 0" if self.kl_estimator == "k1" else "a reward needs a number per sample"
             raise ValueError(
-                f"update_epochs must be 1 for name = reinforce, got {self.update_epochs}; it has no ratio to correct for "
-                "a policy that has moved: use grpo"
+                f"kl_estimator must be one of {', '.join(allowed)} with kl_placement = {self.kl_placement}, got "
+                f"{self.kl_estimator}; {why}"
             )
-        return self
+        if self.kl_estimator == "ratio_k3" and self.name == "reinforce":
+            raise ValueError("kl_estimator must not be ratio_k3 for name = reinforce, got ratio_k3; it has no ratio: use k3")
 
-
-class AdvantageParams(BaseModel):
-    """How rewards become advantages (``<task>.training.advantage``)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    method: Literal["group", "leave_one_out", "mean_only", "batch"]
-    std: Literal["sample", "population"]
-
-
-class PolicyLossParams(BaseModel):
-    """The surrogate (``<task>.training.policy_loss``)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    clip_low: float = Field(gt=0, lt=1)
-    clip_high: float = Field(gt=0)
-    ratio_level: Literal["decision", "joint"]
-    reduction: Literal["per_sequence", "per_decision", "constant"]
+    def _check_value(self) -> None:
+        needs_value = self.name == "ppo" or self.advantage.baseline == "value"
+        if needs_value and not is_on(self.value_weight):
+            raise ValueError(
+                f"value_weight must be positive with a value baseline, got 0 for name = {self.name}; an untrained value is noise"
+            )
+        if self.name == "ppo" and self.advantage.baseline != "value":
+            raise ValueError("advantage.baseline must be value for name = ppo, got group; use name = grpo for a group baseline")
+        if self.value_clip is not None and not is_on(self.value_weight):
+            raise ValueError(f"value_clip must be null without value_weight, got {self.value_clip}; it would have no effect")
 
 
 class OptimizerParams(BaseModel):
@@ -97,8 +253,6 @@ class TrainingParams(BaseModel):
     group_size: int = Field(ge=1)
     encoder_refresh: Literal["once", "every_epoch"]
     temperature: Schedule
-    advantage: AdvantageParams
-    policy_loss: PolicyLossParams
     optimizer: OptimizerParams
     log_every_steps: int = Field(ge=1)
     checkpoint_every_steps: int = Field(ge=1)
@@ -114,3 +268,22 @@ class TrainingParams(BaseModel):
                 "the other samples of its group"
             )
         return self
+
+
+def is_on(coefficient: Schedule) -> bool:
+    """Say whether a coefficient differs from 0 at any step."""
+    return coefficient.start != 0 or coefficient.end != 0
+
+
+def _check_not_negative(name: str, coefficient: Schedule) -> None:
+    lowest = min(coefficient.start, coefficient.end)
+    if lowest < 0:
+        raise ValueError(f"{name} must be greater than or equal to 0, got {lowest}; the signs are in the loss already")
+
+
+def _check_readers(name: str, loss: PolicyLossParams) -> None:
+    """Refuse an option that the surrogate would not read."""
+    for option, reader in READERS.items():
+        value = getattr(loss, option)
+        if value is not None and name != reader:
+            raise ValueError(f"policy_loss.{option} must be absent for name = {name}, got {value}; only {reader} reads it")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Generator, Tensor, nn
 
-from grpo_pipeline.core.types import Rollouts, Scores
+from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 
 Proposal = Literal["policy", "uniform"]
 
@@ -71,8 +71,8 @@ class Task(Protocol):
         """Return the data with what can be computed once about a frozen reference, or unchanged."""
         ...
 
-    def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> Tensor | None:
-        """Return the reference policy's log-probabilities over choices, [P, V] (no grad)."""
+    def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
+        """Return what the reference policy says about exactly these actions and, where V is small, all choices (no grad)."""
         ...
 
     def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any) -> Tensor:

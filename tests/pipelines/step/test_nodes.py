@@ -8,6 +8,7 @@ from tiny_attention import (
     algorithm_params,
     constant,
     differing,
+    judge,
     make_batch,
     make_data,
     make_state,
@@ -23,7 +24,7 @@ from grpo_pipeline.core.losses import NonFiniteLossError
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.sampling import log_policy
 from grpo_pipeline.core.types import TrainState
-from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training.fold import Fold
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -47,12 +48,8 @@ def moved_state(algorithm: AlgorithmParams | None = None, *, step: int = 0) -> T
 def collected(state: TrainState, algorithm: AlgorithmParams, **training: Any) -> Any:
     params, batch = training_params(**training), make_batch(TASK)
     context, replicated = TASK.encode(state.policy, batch), TASK.replicate(batch, params.group_size)
-    rollouts, temperature = nodes.sample_rollouts(algorithm, params, TASK, state, context)
-    outcomes = TASK.decode(state.policy, context, rollouts, replicated)
-    rewards = nodes.compute_rewards(TASK, replicated, rollouts, outcomes)
-    advantages = nodes.compute_advantages(params, rewards)
-    reference = nodes.score_reference(algorithm, TASK, state, replicated, rollouts, temperature)
-    return nodes.collect_experience(replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference)
+    rollouts, temperature = collect.sample_rollouts(algorithm, params, TASK, state, context)
+    return judge(TASK, algorithm, state, replicated, context, rollouts, temperature)
 
 
 def test_one_step_raises_the_best_rewarded_samples():
@@ -76,8 +73,8 @@ def joint_logprobs(state: TrainState, experience: Any) -> Tensor:
 def test_supervised_term_is_in_the_first_update_epoch_only():
     state = moved_state()
     experience = collected(state, algorithm_params())
-    assert list(nodes.supervised_term(TASK, state, experience, 0)) == ["supervised"]
-    assert [nodes.supervised_term(TASK, state, experience, epoch) for epoch in (1, 2, 3)] == [{}, {}, {}]
+    assert list(update.supervised_term(TASK, state, experience, 0)) == ["supervised"]
+    assert [update.supervised_term(TASK, state, experience, epoch) for epoch in (1, 2, 3)] == [{}, {}, {}]
 
 
 def test_later_update_epochs_do_not_move_encoder_and_decoders():
@@ -86,9 +83,9 @@ def test_later_update_epochs_do_not_move_encoder_and_decoders():
     experience = collected(state, algorithm_params())
     before = weights(state.policy)
     for update_epoch in (1, 2):
-        terms, diagnostics = nodes.policy_terms(algorithm_params(), training, TASK, state, experience, update_epoch)
-        losses = nodes.mix_losses(algorithm_params(), TASK, state, terms, {}, diagnostics)
-        nodes.apply_update(training, TASK, state, losses, experience, update_epoch)
+        terms, diagnostics = update.policy_terms(algorithm_params(), training, TASK, state, experience, update_epoch)
+        losses = update.mix_losses(algorithm_params(), TASK, state, terms, {}, diagnostics)
+        update.apply_update(algorithm_params(), training, TASK, state, losses, experience, update_epoch)
     changed = {name.split(".")[0] for name in differing(before, weights(state.policy))}
     assert changed == {"policy"}
 
@@ -97,9 +94,9 @@ def test_weight_zero_leaves_the_graph():
     algorithm = algorithm_params(**PURE_POLICY | {"policy_weight": constant(0.5)})
     state = moved_state(algorithm)
     experience = collected(state, algorithm)
-    terms, diagnostics = nodes.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
-    supervised = nodes.supervised_term(TASK, state, experience, 0)
-    losses = nodes.mix_losses(algorithm, TASK, state, terms, supervised, diagnostics)
+    terms, diagnostics = update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    supervised = update.supervised_term(TASK, state, experience, 0)
+    losses = update.mix_losses(algorithm, TASK, state, terms, supervised, diagnostics)
     torch.testing.assert_close(losses.total, 0.5 * terms["policy"])
     assert losses.weights == {"supervised": 0.0, "policy": 0.5, "entropy": 0.0, "value": 0.0}
     groups = TASK.parameter_groups(state.policy)
@@ -112,7 +109,7 @@ def test_hybrid_loss_golden():
         supervised_weight=2.0, policy_weight=constant(3.0), kl_weight=0.5, value_weight=0.25, entropy_weight=constant(0.1)
     )
     terms = {name: torch.tensor(value) for name, value in {"policy": 1.0, "entropy": -4.0, "value": 8.0, "kl": 6.0}.items()}
-    losses = nodes.mix_losses(algorithm, TASK, moved_state(), terms, {"supervised": torch.tensor(5.0)}, {})
+    losses = update.mix_losses(algorithm, TASK, moved_state(), terms, {"supervised": torch.tensor(5.0)}, {})
     # 2*5 + 3*1 + .5*6 + .25*8 - .1*4; the entropy term carries the minus sign
     assert float(losses.total) == pytest.approx(10 + 3 + 3 + 2 - 0.4)
 
@@ -121,7 +118,7 @@ def test_schedules_follow_the_step():
     algorithm = algorithm_params(policy_weight={"kind": "linear", "start": 1.0, "end": 0.0}, kl_weight=0.0)
     terms = {"policy": torch.tensor(1.0), "entropy": torch.tensor(0.0)}
     mixed = [
-        nodes.mix_losses(algorithm, TASK, replace(moved_state(), step=step, total_steps=5), terms, {}, {}).weights["policy"]
+        update.mix_losses(algorithm, TASK, replace(moved_state(), step=step, total_steps=5), terms, {}, {}).weights["policy"]
         for step in (0, 1, 3)
     ]
     assert mixed == pytest.approx([1.0, 0.75, 0.25])
@@ -133,7 +130,7 @@ def test_temperature_follows_its_schedule():
     context = TASK.encode(state.policy, make_batch(TASK))
     for step, expected in ((0, 2.0), (2, 1.5), (4, 1.0)):
         at = replace(state, step=step, total_steps=5)
-        rollouts, temperature = nodes.sample_rollouts(algorithm, training, TASK, at, context)
+        rollouts, temperature = collect.sample_rollouts(algorithm, training, TASK, at, context)
         assert temperature == pytest.approx(expected)
         scores = TASK.score(state.policy, context, rollouts, temperature=expected)
         torch.testing.assert_close(scores.logprobs.detach(), rollouts.logprobs, atol=1e-6, rtol=0)
@@ -142,7 +139,7 @@ def test_temperature_follows_its_schedule():
 def test_each_step_draws_its_own_samples():
     state, context = moved_state(), TASK.encode(moved_state().policy, make_batch(TASK))
     drawn = [
-        nodes.sample_rollouts(algorithm_params(), training_params(), TASK, replace(state, step=step), context)[0].actions
+        collect.sample_rollouts(algorithm_params(), training_params(), TASK, replace(state, step=step), context)[0].actions
         for step in (0, 0, 1)
     ]
     assert torch.equal(drawn[0], drawn[1])
@@ -155,8 +152,8 @@ def test_control_draws_uniformly_and_has_no_policy_term():
     n_cells = experience.context.cells.sum(1).double()
     expected = -(n_cells.log() + (n_cells - 1).log() + (n_cells - 2).log())
     torch.testing.assert_close(experience.rollouts.logprobs.double().sum(-1), expected[:, None].expand(-1, 4), atol=1e-5, rtol=0)
-    assert nodes.policy_terms(control, training_params(), TASK, state, experience, 0) == ({}, {})
-    assert experience.reference.log_probs is None
+    assert update.policy_terms(control, training_params(), TASK, state, experience, 0) == ({}, {})
+    assert experience.reference.log_probs_full is None
 
 
 @torch.no_grad()
@@ -164,7 +161,7 @@ def test_kl_is_against_the_frozen_reference():
     algorithm = algorithm_params()
     state = moved_state(algorithm)
     experience = collected(state, algorithm)
-    terms, diagnostics = nodes.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    terms, diagnostics = update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
     assert abs(diagnostics["kl/rollout"]) < 1e-12  # the rollout policy is the present one: a KL to it would be 0
     context = TASK.encode(state.policy, make_batch(TASK))
     logits = state.policy.policy(context.features, context.texture)[0]
@@ -190,8 +187,8 @@ def test_stored_reference_logits_equal_the_direct_computation():
     algorithm = algorithm_params()
     direct = collected(state, algorithm)
     cached_batch = TASK.make_batch(TASK.with_reference(DATA, state.reference), make_batch(TASK).rows.numpy())
-    scored = nodes.score_reference(algorithm, TASK, state, cached_batch, direct.rollouts, direct.temperature).log_probs
-    torch.testing.assert_close(scored, direct.reference.log_probs, atol=1e-5, rtol=0)
+    scored = collect.score_reference(algorithm, TASK, state, cached_batch, direct.rollouts, direct.temperature).log_probs_full
+    torch.testing.assert_close(scored, direct.reference.log_probs_full, atol=1e-5, rtol=0)
     kl = categorical_kl(scored, torch.zeros_like(scored).log_softmax(1), scored > -math.inf)
     assert float(kl.min()) > 1e-3  # a reference that is not uniform
 
@@ -199,7 +196,7 @@ def test_stored_reference_logits_equal_the_direct_computation():
 def test_no_kl_means_no_reference():
     state = make_state(TASK, DATA, algorithm_params(kl_weight=0.0))
     assert state.reference is None
-    terms, _ = nodes.policy_terms(
+    terms, _ = update.policy_terms(
         algorithm_params(), training_params(), TASK, state, collected(state, algorithm_params(kl_weight=0.0)), 0
     )
     assert set(terms) == {"policy", "entropy", "value"}

@@ -43,26 +43,26 @@ def looped(task: AttentionTask, data: AttentionData, algorithm: AlgorithmParams,
         outcomes = task.decode(policy, context, rollouts, grouped)
         parts, rates = task.reward(grouped, rollouts, outcomes)
         reward = sum(rates[name] * parts[name].double() for name in parts)
-        advantages = compute_advantages(reward, method=training.advantage.method, std=training.advantage.std).values.float()
+        advantages = compute_advantages(reward, method=algorithm.advantage.method, std=algorithm.advantage.std).values.float()
         for update_epoch in range(algorithm.update_epochs):
             loss = torch.zeros(())
             if update_epoch == 0:
-                loss = algorithm.supervised_weight * task.supervised_loss(policy, context, grouped, outcomes)
+                loss = algorithm.supervised_weight.start * task.supervised_loss(policy, context, grouped, outcomes)
             if algorithm.name != "supervised":
                 seen = context if update_epoch == 0 else task.detach(context)
                 scores = task.score(policy, seen, rollouts, temperature=temperature)
                 policy_term = policy_loss(
                     scores.logprobs, rollouts.logprobs, advantages, rollouts.is_valid, algorithm=algorithm.name,
-                    clip_low=training.policy_loss.clip_low, clip_high=training.policy_loss.clip_high,
-                    ratio_level=training.policy_loss.ratio_level, reduction=training.policy_loss.reduction,
+                    clip_low=algorithm.policy_loss.clip_low, clip_high=algorithm.policy_loss.clip_high,
+                    ratio_level=algorithm.policy_loss.ratio_level, reduction=algorithm.policy_loss.reduction,
                 )  # fmt: skip
                 loss = loss + value_at(algorithm.policy_weight, step, total_steps) * policy_term
                 loss = loss + value_at(algorithm.entropy_weight, step, total_steps) * -scores.entropy.mean()
-                loss = loss + algorithm.value_weight * value_loss(scores.values, reward.mean(1).float())
+                loss = loss + algorithm.value_weight.start * value_loss(scores.values, reward.mean(1).float())
                 if state.reference is not None:
-                    log_q = task.score_reference(state.reference, grouped, rollouts, temperature=temperature)
+                    log_q = task.score_reference(state.reference, grouped, rollouts, temperature=temperature).log_probs_full
                     kl = categorical_kl(scores.log_probs_full, log_q, batch.cells).mean()
-                    loss = loss + algorithm.kl_weight * kl
+                    loss = loss + algorithm.kl_weight.start * kl
             scale = value_at(training.optimizer.learning_rate_schedule, step, total_steps)
             clip = {"max_grad_norm": training.optimizer.max_grad_norm, "clip": training.optimizer.clip}
             state, _ = apply_update(state, loss, **clip, learning_rate_scale=scale)
@@ -92,6 +92,7 @@ def test_only_the_declared_values_come_in_and_go_out():
     body = create_pipeline()
     assert body.inputs() == {"task", "state", "batch", "params:algorithm", "params:training"}
     assert body.outputs() == {"next_state", "step_metrics"}
+    assert create_collect_pipeline().inputs() == {"task", "state", "batch", "replayed", "params:algorithm", "params:training"}
     assert create_collect_pipeline().outputs() == {"experience"}
     assert create_update_pipeline().inputs() == {
         "task", "state", "experience", "update_epoch", "params:algorithm", "params:training",

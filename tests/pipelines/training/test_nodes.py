@@ -10,6 +10,7 @@ import torch
 from tiny_attention import (
     algorithm_params,
     differing,
+    judge,
     make_batch,
     make_data,
     make_state,
@@ -24,7 +25,7 @@ from grpo_pipeline.core.losses import NonFiniteLossError
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.types import TrainState
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
-from grpo_pipeline.pipelines.step import nodes as step_nodes
+from grpo_pipeline.pipelines.step import collect
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -220,6 +221,30 @@ def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path: Path, mon
     assert differing(dict(last_checkpoint(again).policy), dict(last_checkpoint(list(run())).policy)) == []
 
 
+REMEMBERS = {
+    "replay": {"capacity": 8, "max_age_steps": 4, "share": 0.5, "importance_cap": 2.0},
+    "entropy_target": {"target": 5.0, "learning_rate": 0.001, "minimum": 0.0, "maximum": 1.0},
+    "dynamic_sampling": {"max_retries": 1},
+    "reference": {"update": "ema", "every_steps": 1, "decay": 0.9},
+}
+
+
+def test_what_a_run_remembers_is_in_the_checkpoint(tmp_path: Path):
+    """Replayed groups, the adapted entropy weight and a moving reference: a resumed run ends with the same bits."""
+    algorithm, dataset = algorithm_params(**REMEMBERS), CheckpointDataset(str(tmp_path / "checkpoint"))
+    whole = list(run(algorithm=algorithm))
+    dataset.save([checkpoint for _, checkpoint in whole if checkpoint is not False][1])
+    stored = dataset.load()
+    assert stored.progress["step"] == 4
+    again = list(run(algorithm=algorithm, resume="auto", start=stored))
+    assert differing(dict(last_checkpoint(again).policy), dict(last_checkpoint(whole).policy)) == []
+    late = [row for row in rows_of(whole) if row["step"] >= 4]
+    assert timeless(rows_of(again)) == timeless(late)
+    assert all(row["replay/groups"] == 2.0 for row in late if row["split"] == "train")
+    weights_used = [row["weight/entropy"] for row in rows_of(whole) if row["split"] == "train"]
+    assert len(set(weights_used)) == len(weights_used)
+
+
 def test_probe_batch_is_the_first_training_batch():
     batch = nodes.pick_probe_batch(short(), 0, TASK, DATA)
     assert batch.rows.tolist() == nodes.rows_of_step(TASK.rows(DATA, "train"), 0, batch_size=4, seed=0).tolist()
@@ -229,10 +254,9 @@ def test_probe_table_is_a_worked_example():
     training, algorithm = short(), algorithm_params()
     state, batch = make_state(TASK, DATA, algorithm, training), make_batch(TASK)
     context, grouped = TASK.encode(state.policy, batch), TASK.replicate(batch, training.group_size)
-    rollouts, _ = step_nodes.sample_rollouts(algorithm, training, TASK, state, context)
-    rewards = step_nodes.compute_rewards(TASK, grouped, rollouts, TASK.decode(state.policy, context, rollouts, grouped))
-    advantages = step_nodes.compute_advantages(training, rewards)
-    table = nodes.tabulate_probe(TASK, DATA, batch, rollouts, rewards, advantages)
+    rollouts, _ = collect.sample_rollouts(algorithm, training, TASK, state, context)
+    experience = judge(TASK, algorithm, state, grouped, context, rollouts, 1.0)
+    table = nodes.tabulate_probe(TASK, DATA, batch, rollouts, experience.rewards, experience.advantages)
     assert len(table) == 16
     assert table["core_id"].tolist() == [core for core in ("c00", "c01", "c02", "c03") for _ in range(4)]
     np.testing.assert_allclose(table["reward"], table["reward_class"], atol=1e-6)

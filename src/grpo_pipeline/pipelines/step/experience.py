@@ -1,19 +1,36 @@
 """What the collect half of a step hands to the update half."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
+from grpo_pipeline.core.replay import StoredGroup
+from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts
 
 
 @dataclass(frozen=True)
-class ReferenceScores:
-    """What the reference policy says: log_probs [P, V], or None when the arm pays no KL (Kedro stores no bare None)."""
+class Drawn:
+    """Fresh rollouts, and what drawing tied groups again has cost (empty where that is off)."""
 
-    log_probs: Tensor | None
+    rollouts: Rollouts
+    report: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Stored groups and the places of their prompts in the batch; empty where replay is off."""
+
+    groups: tuple[StoredGroup, ...]
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Values [P] at the time of the rollout, or None where nothing reads them (Kedro stores no bare None)."""
+
+    values: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -23,12 +40,15 @@ class Experience:
     Attributes:
         batch: the task's batch, targets replicated to [P, G].
         context: encoding of the batch, still attached to the encoder's graph.
-        rollouts: the stored actions with the log-probabilities they were drawn with.
+        rollouts: the stored actions with the log-probabilities that the ratio is taken to.
         outcomes: what the samples led to, attached to the decoders' graph.
         rewards: named parts and their weighted total.
-        advantages: [P, G], detached.
-        reference: the reference policy's distribution, where a KL is paid.
+        advantages: [P, G], detached, importance weights included.
+        reference: what the reference policy says, where a KL is paid.
         temperature: the one that sampled; the update scores at the same.
+        baseline: the values at the time of the rollout, where they are read.
+        importance: [P, G], 1 for fresh groups.
+        resampling: what drawing tied groups again has cost.
     """
 
     batch: Any
@@ -39,6 +59,9 @@ class Experience:
     advantages: Advantages
     reference: ReferenceScores
     temperature: float
+    baseline: Baseline
+    importance: Tensor
+    resampling: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

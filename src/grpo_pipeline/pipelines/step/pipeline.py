@@ -2,46 +2,14 @@
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.step import nodes
+from grpo_pipeline.pipelines.step import collect, update
 
 ALGORITHM, TRAINING = "params:algorithm", "params:training"
 
 
 def create_collect_pipeline() -> Pipeline:
-    """Wire task, state and batch -> experience: encode, replicate, sample, decode, reward, compare."""
-    return Pipeline(
-        [
-            Node(nodes.encode_batch, ["task", "state", "batch"], "context", name="encode_batch"),
-            Node(nodes.replicate_batch, [TRAINING, "task", "batch"], "replicated", name="replicate_batch"),
-            Node(
-                nodes.sample_rollouts,
-                [ALGORITHM, TRAINING, "task", "state", "context"],
-                ["rollouts", "temperature"],
-                name="sample_rollouts",
-            ),
-            Node(
-                nodes.decode_rollouts,
-                ["task", "state", "context", "rollouts", "replicated"],
-                "outcomes",
-                name="decode_rollouts",
-            ),
-            Node(nodes.compute_rewards, ["task", "replicated", "rollouts", "outcomes"], "rewards", name="compute_rewards"),
-            Node(nodes.compute_advantages, [TRAINING, "rewards"], "advantages", name="compute_advantages"),
-            Node(
-                nodes.score_reference,
-                [ALGORITHM, "task", "state", "replicated", "rollouts", "temperature"],
-                "reference",
-                name="score_reference",
-            ),
-            Node(
-                nodes.collect_experience,
-                ["replicated", "context", "rollouts", "temperature", "outcomes", "rewards", "advantages", "reference"],
-                "experience",
-                name="collect_experience",
-            ),
-        ],
-        tags="collect",
-    )
+    """Wire task, state, batch and replayed -> experience: encode, replicate, sample, decode, reward, compare."""
+    return _sampling() + _judging()
 
 
 def create_update_pipeline() -> Pipeline:
@@ -49,26 +17,26 @@ def create_update_pipeline() -> Pipeline:
     return Pipeline(
         [
             Node(
-                nodes.policy_terms,
+                update.policy_terms,
                 [ALGORITHM, TRAINING, "task", "state", "experience", "update_epoch"],
                 ["policy_losses", "diagnostics"],
                 name="policy_loss",
             ),
             Node(
-                nodes.supervised_term,
+                update.supervised_term,
                 ["task", "state", "experience", "update_epoch"],
                 "supervised_losses",
                 name="supervised_loss",
             ),
             Node(
-                nodes.mix_losses,
+                update.mix_losses,
                 [ALGORITHM, "task", "state", "policy_losses", "supervised_losses", "diagnostics"],
                 "losses",
                 name="hybrid_loss",
             ),
             Node(
-                nodes.apply_update,
-                [TRAINING, "task", "state", "losses", "experience", "update_epoch"],
+                update.apply_update,
+                [ALGORITHM, TRAINING, "task", "state", "losses", "experience", "update_epoch"],
                 ["next_state", "step_metrics"],
                 name="apply_update",
             ),
@@ -79,5 +47,79 @@ def create_update_pipeline() -> Pipeline:
 
 def create_pipeline() -> Pipeline:
     """Wire the whole body with its first update epoch: task, state and batch -> next_state and step_metrics."""
-    first = Node(nodes.first_update_epoch, None, "update_epoch", name="first_update_epoch", tags="update")
-    return create_collect_pipeline() + create_update_pipeline() + Pipeline([first])
+    start = [
+        Node(update.first_update_epoch, None, "update_epoch", name="first_update_epoch", tags="update"),
+        Node(collect.nothing_replayed, None, "replayed", name="nothing_replayed", tags="collect"),
+    ]
+    return create_collect_pipeline() + create_update_pipeline() + Pipeline(start)
+
+
+def _sampling() -> Pipeline:
+    """Wire batch -> rollouts and outcomes."""
+    return Pipeline(
+        [
+            Node(collect.encode_batch, ["task", "state", "batch"], "context", name="encode_batch"),
+            Node(collect.replicate_batch, [TRAINING, "task", "batch"], "replicated", name="replicate_batch"),
+            Node(
+                collect.sample_rollouts,
+                [ALGORITHM, TRAINING, "task", "state", "context"],
+                ["sampled", "temperature"],
+                name="sample_rollouts",
+            ),
+            Node(
+                collect.resample_ties,
+                [ALGORITHM, TRAINING, "task", "state", "context", "replicated", "sampled", "temperature"],
+                "drawn",
+                name="resample_ties",
+            ),
+            Node(
+                collect.replay_groups,
+                [ALGORITHM, "task", "state", "context", "drawn", "replayed", "temperature"],
+                ["rollouts", "importance"],
+                name="replay_groups",
+            ),
+            Node(
+                collect.decode_rollouts,
+                ["task", "state", "context", "rollouts", "replicated"],
+                "outcomes",
+                name="decode_rollouts",
+            ),
+        ],
+        tags="collect",
+    )
+
+
+def _judging() -> Pipeline:
+    """Wire rollouts and outcomes -> experience."""
+    bundle = ["replicated", "context", "rollouts", "temperature", "outcomes", "rewards", "advantages", "reference", "baseline"]
+    return Pipeline(
+        [
+            Node(collect.compute_rewards, ["task", "replicated", "rollouts", "outcomes"], "measured", name="compute_rewards"),
+            Node(
+                collect.score_reference,
+                [ALGORITHM, "task", "state", "replicated", "rollouts", "temperature"],
+                "reference",
+                name="score_reference",
+            ),
+            Node(
+                collect.penalise_kl,
+                [ALGORITHM, "state", "measured", "rollouts", "reference"],
+                "rewards",
+                name="penalise_kl",
+            ),
+            Node(
+                collect.predict_values,
+                [ALGORITHM, "task", "state", "context", "rollouts", "temperature"],
+                "baseline",
+                name="predict_values",
+            ),
+            Node(
+                collect.compute_advantages,
+                [ALGORITHM, "rewards", "baseline", "importance"],
+                "advantages",
+                name="compute_advantages",
+            ),
+            Node(collect.collect_experience, [*bundle, "drawn", "importance"], "experience", name="collect_experience"),
+        ],
+        tags="collect",
+    )

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,23 @@ from torch import Tensor
 from grpo_pipeline.core.optim import advance
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.pipelines.step.collect import nothing_replayed
+from grpo_pipeline.pipelines.step.experience import Experience, Replayed
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING, create_collect_pipeline, create_update_pipeline
 from grpo_pipeline.tasks.protocol import Task
 
 Metrics = dict[str, float]
 # Over the update epochs of a batch a metric is averaged, except where the worst one matters.
 WORST = {"policy/ratio_max"}
+
+
+@dataclass(frozen=True)
+class FoldedStep:
+    """The state after a step, its metrics, and the experience it was made from."""
+
+    state: TrainState
+    metrics: Metrics
+    experience: Experience
 
 
 class Fold:
@@ -39,8 +51,13 @@ class Fold:
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
+        done = self.run(state, batch, nothing_replayed())
+        return done.state, done.metrics
+
+    def run(self, state: TrainState, batch: Any, replayed: Replayed) -> FoldedStep:
+        """Do the same with stored groups at some places of the batch, and return the experience, too."""
         start = time.perf_counter()
-        values: dict[str, Any] = self._constants | {"state": state, "batch": batch}
+        values: dict[str, Any] = self._constants | {"state": state, "batch": batch, "replayed": replayed}
         _run(self._collect, values)
         measured = []
         for update_epoch in range(self._epochs):
@@ -49,7 +66,7 @@ class Fold:
             values["state"] = values["next_state"]
             measured.append(values["step_metrics"])
         metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, values["rollouts"].actions.shape)
-        return advance(values["state"]), metrics
+        return FoldedStep(advance(values["state"]), metrics, values["experience"])
 
 
 @contextmanager

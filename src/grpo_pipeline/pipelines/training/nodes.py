@@ -4,20 +4,24 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
 
 from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint, restore, snapshot
 from grpo_pipeline.core.optim import build_optimizer
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.reference import frozen_copy
+from grpo_pipeline.core.reference import frozen_copy, load_reference
+from grpo_pipeline.core.replay import ReplayBuffer
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts, TrainState
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step, steps_per_epoch
+from grpo_pipeline.pipelines.training.replaying import plan_batch, remember, replay_metrics
 from grpo_pipeline.progress import progress
 from grpo_pipeline.tasks.protocol import Task
 
@@ -42,9 +46,18 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
     optimizer = build_optimizer(
         {name: (parameters, rates[name]) for name, parameters in groups.items()}, weight_decay=training.optimizer.weight_decay
     )
-    reference = frozen_copy(policy) if algorithm.kl_weight > 0 else None
     total = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
-    return TrainState(policy, optimizer, reference, step=0, epoch=0, generator_seed=seed, total_steps=total)
+    replay = None if algorithm.replay is None else ReplayBuffer(algorithm.replay.capacity, algorithm.replay.max_age_steps)
+    return TrainState(
+        policy,
+        optimizer,
+        _build_reference(algorithm, policy),
+        step=0,
+        epoch=0,
+        generator_seed=seed,
+        total_steps=total,
+        replay=replay,
+    )
 
 
 def pick_probe_batch(training: TrainingParams, seed: int, task: Task, data: Any) -> Any:
@@ -94,30 +107,50 @@ def train(
     del probe_metrics
     digest = run_digest(algorithm, training, task, data, seed=state.generator_seed)
     state = _resumed(state, resume_from, resume=resume, digest=digest)
-    if state.reference is not None:
+    if state.reference is not None and algorithm.reference.update == "frozen":
         data = task.with_reference(data, state.reference)
-    fold, rows = Fold(task, algorithm, training), task.rows(data, "train")
-    per_epoch = steps_per_epoch(len(rows), training.batch_size)
+    loop = _Loop(task, data, algorithm, training)
     pending: list[Row] = []
-    label = f"train {algorithm.name}"
-    with quiet_nodes(), progress(state.total_steps - state.step, label) as shown:
+    with quiet_nodes(), progress(state.total_steps - state.step, f"train {algorithm.name}") as shown:
         # A generator node must yield at least once, also when a resumed arm has nothing left to do.
         yield [], False
         while state.step < state.total_steps:
-            step, epoch = state.step, state.step // per_epoch
-            batch = task.make_batch(data, rows_of_step(rows, step, batch_size=training.batch_size, seed=state.generator_seed))
-            state, metrics = fold(state, batch)
-            state = replace(state, epoch=state.step // per_epoch)
-            pending.append({"step": step, "epoch": epoch, "split": "train", **metrics})
-            if _validates(state, per_epoch, training):
-                pending.append({"step": step, "epoch": epoch, "split": "val", **_validate(task, data, state, training)})
-            shown.update(reward=metrics["reward/mean"])
-            is_last = state.step == state.total_steps
-            saves = is_last or state.step % training.checkpoint_every_steps == 0
+            state, rows = loop.step(state)
+            pending += rows
+            shown.update(reward=rows[0]["reward/mean"])
+            saves = state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
             if saves or state.step % training.log_every_steps == 0:
-                position = {"position": state.step % per_epoch, "total_steps": state.total_steps}
-                yield pending, snapshot(state, progress=position, config_digest=digest) if saves else False
+                yield pending, loop.checkpoint(state, digest) if saves else False
                 pending = []
+
+
+class _Loop:
+    """One arm's loop over the batches: what does not change from step to step."""
+
+    def __init__(self, task: Task, data: Any, algorithm: AlgorithmParams, training: TrainingParams) -> None:
+        self._task, self._data, self._algorithm, self._training = task, data, algorithm, training
+        self._fold, self._rows = Fold(task, algorithm, training), task.rows(data, "train")
+        self._per_epoch = steps_per_epoch(len(self._rows), training.batch_size)
+
+    def step(self, state: TrainState) -> tuple[TrainState, list[Row]]:
+        """Train on the next batch; returns the next state and its metric rows, a validation row now and then."""
+        step, epoch = state.step, state.step // self._per_epoch
+        fresh = rows_of_step(self._rows, step, batch_size=self._training.batch_size, seed=state.generator_seed)
+        rows, replayed = plan_batch(self._algorithm, state, fresh)
+        done = self._fold.run(state, self._task.make_batch(self._data, rows), replayed)
+        remember(state, done.experience, rows, replayed)
+        metrics = done.metrics | replay_metrics(step, done.experience, replayed)
+        measured: list[Row] = [{"step": step, "epoch": epoch, "split": "train", **metrics}]
+        state = replace(done.state, epoch=done.state.step // self._per_epoch)
+        if _validates(state, self._per_epoch, self._training):
+            found = _validate(self._task, self._data, state, self._training)
+            measured.append({"step": step, "epoch": epoch, "split": "val", **found})
+        return state, measured
+
+    def checkpoint(self, state: TrainState, digest: str) -> Checkpoint:
+        """Copy the state with the position in the data order."""
+        position = {"position": state.step % self._per_epoch, "total_steps": state.total_steps}
+        return snapshot(state, progress=position, config_digest=digest)
 
 
 def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint) -> ModelWeights:
@@ -150,6 +183,14 @@ def run_digest(algorithm: AlgorithmParams, training: TrainingParams, task: Task,
         "seed": seed,
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _build_reference(algorithm: AlgorithmParams, policy: nn.Module) -> nn.Module | None:
+    """Return the policy that the KL is measured to: a copy of the start, or weights of the user's."""
+    if not algorithm.pays_kl:
+        return None
+    reference = frozen_copy(policy)
+    return reference if algorithm.reference.path is None else load_reference(Path(algorithm.reference.path), reference)
 
 
 def _resumed(state: TrainState, checkpoint: Checkpoint | NoCheckpoint, *, resume: str, digest: str) -> TrainState:

@@ -13,7 +13,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, log_policy, plackett_luce_logprobs
-from grpo_pipeline.core.types import Rollouts, Scores
+from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
 from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder
@@ -136,13 +136,16 @@ class AttentionTask:
     @torch.no_grad()
     def score_reference(
         self, reference: AttentionModel, batch: AttentionBatch, rollouts: Rollouts, *, temperature: float
-    ) -> Tensor:
-        """Return the reference policy's map [P, V] from its stored logits, or by running it."""
+    ) -> ReferenceScores:
+        """Score these points, and the whole map, by the reference policy: from its stored logits, or by running it."""
         logits = batch.reference_logits
         if logits is None:
             context = self.encode(reference, batch)
             logits = reference.policy(context.features, context.texture)[0]
-        return log_policy(logits, batch.cells, temperature=temperature)
+        return ReferenceScores(
+            logprobs=plackett_luce_logprobs(logits, rollouts.actions, temperature=temperature, is_allowed=batch.cells),
+            log_probs_full=log_policy(logits, batch.cells, temperature=temperature),
+        )
 
     def supervised_loss(
         self, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch, outcomes: Outcomes

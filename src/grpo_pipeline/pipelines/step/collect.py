@@ -1,0 +1,210 @@
+"""The first half of the loop body as pure nodes: from a batch to the experience that the update epochs replay.
+
+Only ``sample_rollouts`` and ``resample_ties`` draw random numbers, from generators seeded by (seed, step, attempt).
+"""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core import advantages as advantage_functions
+from grpo_pipeline.core.dynamic import resample_tied
+from grpo_pipeline.core.kl import RewardEstimator, kl_in_reward
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.replay import importance_weights, merge_groups
+from grpo_pipeline.core.rewards import combine_rewards, subtract_kl
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.schedules import value_at
+from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts, TrainState
+from grpo_pipeline.pipelines.step.experience import Baseline, Drawn, Experience, Replayed
+from grpo_pipeline.tasks.protocol import Task
+
+RESAMPLE_STREAM = 21
+
+
+def encode_batch(task: Task, state: TrainState, batch: Any) -> Any:
+    """Encode the batch once per prompt; the graph stays attached for the supervised loss."""
+    return task.encode(state.policy, batch)
+
+
+def replicate_batch(training: TrainingParams, task: Task, batch: Any) -> Any:
+    """Give every target of the batch a group axis, as views."""
+    return task.replicate(batch, training.group_size)
+
+
+def sample_rollouts(
+    algorithm: AlgorithmParams, training: TrainingParams, task: Task, state: TrainState, context: Any
+) -> tuple[Rollouts, float]:
+    """Draw G samples per prompt from the arm's proposal, at the temperature of this step."""
+    temperature = value_at(training.temperature, state.step, state.total_steps)
+    return _sample(algorithm, training, task, state, context, temperature=temperature), temperature
+
+
+def resample_ties(
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    context: Any,
+    replicated: Any,
+    sampled: Rollouts,
+    temperature: float,
+) -> Drawn:
+    """Draw groups whose samples all earn the same again, a bounded number of times; ``dynamic_sampling`` turns it on."""
+    if algorithm.dynamic_sampling is None:
+        return Drawn(sampled, {})
+    detached = task.detach(context)
+
+    def measure(rollouts: Rollouts) -> Tensor:
+        with torch.no_grad():
+            outcomes = task.decode(state.policy, detached, rollouts, replicated)
+            return compute_rewards(task, replicated, rollouts, outcomes).total
+
+    def draw(attempt: int) -> tuple[Rollouts, Tensor]:
+        rollouts = _sample(algorithm, training, task, state, context, temperature=temperature, attempt=attempt)
+        return rollouts, measure(rollouts)
+
+    retries = algorithm.dynamic_sampling.max_retries
+    rollouts, _, report = resample_tied(sampled, measure(sampled), draw=draw, max_retries=retries)
+    groups = sampled.actions.shape[0]
+    return Drawn(
+        rollouts,
+        {"reward/ties_before_retries": report.tied_before / groups, "reward/retries": float(report.attempts)},
+    )
+
+
+def nothing_replayed() -> Replayed:
+    """Return an empty replay; the fold puts stored groups in its place."""
+    return Replayed((), ())
+
+
+def replay_groups(
+    algorithm: AlgorithmParams, task: Task, state: TrainState, context: Any, drawn: Drawn, replayed: Replayed, temperature: float
+) -> tuple[Rollouts, Tensor]:
+    """Put stored groups at their places and weigh them by how likely the present policy is to draw them.
+
+    The ratio of the update is taken to the policy at the start of this step, so that it is 1 there for stored groups, too; the
+    step from the policy that drew them is the importance weight, [P, G], which is exactly 1 for fresh groups.
+    """
+    fresh = drawn.rollouts
+    importance = torch.ones(fresh.actions.shape[:2], device=fresh.logprobs.device)
+    if not replayed.positions or algorithm.replay is None:
+        return fresh, importance
+    merged = merge_groups(fresh, replayed.groups, replayed.positions)
+    with torch.no_grad():
+        proximal = task.score(state.policy, task.detach(context), merged, temperature=temperature).logprobs
+    where = list(replayed.positions)
+    importance[where] = importance_weights(
+        proximal[where], merged.logprobs[where], merged.is_valid[where], cap=algorithm.replay.importance_cap
+    ).to(importance.dtype)
+    logprobs = merged.logprobs.clone()
+    logprobs[where] = proximal[where]
+    return replace(merged, logprobs=logprobs), importance
+
+
+def decode_rollouts(task: Task, state: TrainState, context: Any, rollouts: Rollouts, replicated: Any) -> Any:
+    """Decode the samples once; rewards read the values, the supervised loss keeps the graph."""
+    return task.decode(state.policy, context, rollouts, replicated)
+
+
+def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: Any) -> Rewards:
+    """Measure the named reward parts and add them up with their weights."""
+    parts, weights = task.reward(replicated, rollouts, outcomes)
+    return combine_rewards(parts, weights)
+
+
+def score_reference(
+    algorithm: AlgorithmParams, task: Task, state: TrainState, replicated: Any, rollouts: Rollouts, temperature: float
+) -> ReferenceScores:
+    """Return what the reference policy says about the samples; empty when the arm pays no KL."""
+    if not algorithm.pays_kl or state.reference is None:
+        return ReferenceScores()
+    return task.score_reference(state.reference, replicated, rollouts, temperature=temperature)
+
+
+def penalise_kl(
+    algorithm: AlgorithmParams, state: TrainState, measured: Rewards, rollouts: Rollouts, reference: ReferenceScores
+) -> Rewards:
+    """Lower each sample's reward by its KL to the reference, where the KL is placed in the reward."""
+    if algorithm.kl_placement != "reward" or reference.logprobs is None:
+        return measured
+    estimator = cast(RewardEstimator, algorithm.kl_estimator)
+    estimate = kl_in_reward(rollouts.logprobs, reference.logprobs, rollouts.is_valid, estimator=estimator)
+    weight = value_at(algorithm.kl_weight, state.step, state.total_steps)
+    return replace(measured, total=subtract_kl(measured.total, estimate, rollouts.is_valid, weight=weight))
+
+
+def predict_values(
+    algorithm: AlgorithmParams, task: Task, state: TrainState, context: Any, rollouts: Rollouts, temperature: float
+) -> Baseline:
+    """Return the values at the time of the rollout, where a baseline or a clipped value loss reads them."""
+    if algorithm.advantage.baseline != "value" and algorithm.value_clip is None:
+        return Baseline(None)
+    with torch.no_grad():
+        return Baseline(task.score(state.policy, task.detach(context), rollouts, temperature=temperature).values)
+
+
+def compute_advantages(algorithm: AlgorithmParams, rewards: Rewards, baseline: Baseline, importance: Tensor) -> Advantages:
+    """Compare each sample with its own group, or with the predicted value of its prompt."""
+    params = algorithm.advantage
+    if params.method == "per_reward":
+        advantages = advantage_functions.per_reward_advantages(rewards.parts, rewards.weights, std=params.std)
+    else:
+        values = baseline.values if params.baseline == "value" else None
+        advantages = advantage_functions.compute_advantages(rewards.total, method=params.method, std=params.std, values=values)
+    if params.top_k_ratio < 1:
+        advantages = advantage_functions.keep_top(advantages, rewards.total, ratio=params.top_k_ratio)
+    return replace(advantages, values=advantages.values * importance.double())
+
+
+def collect_experience(
+    replicated: Any,
+    context: Any,
+    rollouts: Rollouts,
+    temperature: float,
+    outcomes: Any,
+    rewards: Rewards,
+    advantages: Advantages,
+    reference: ReferenceScores,
+    baseline: Baseline,
+    drawn: Drawn,
+    importance: Tensor,
+) -> Experience:
+    """Bundle what the update epochs replay."""
+    return Experience(
+        batch=replicated,
+        context=context,
+        rollouts=rollouts,
+        outcomes=outcomes,
+        rewards=rewards,
+        advantages=advantages,
+        reference=reference,
+        temperature=temperature,
+        baseline=baseline,
+        resampling=drawn.report,
+        importance=importance,
+    )
+
+
+def _sample(
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    context: Any,
+    *,
+    temperature: float,
+    attempt: int = 0,
+) -> Rollouts:
+    device = next(state.policy.parameters()).device
+    stream = {"stream": RESAMPLE_STREAM + attempt} if attempt else {}
+    return task.sample(
+        state.policy,
+        task.detach(context),
+        training.group_size,
+        temperature=temperature,
+        proposal=algorithm.proposal,
+        generator=step_generator(state.generator_seed, state.step, device=device, **stream),
+    )

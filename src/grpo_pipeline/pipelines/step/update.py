@@ -1,0 +1,243 @@
+"""The second half of the loop body as pure nodes, run once per update epoch. Only ``apply_update`` changes weights."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.algorithms import Algorithm
+from grpo_pipeline.core.diagnostics import gradient_report, ratio_statistics
+from grpo_pipeline.core.entropy import AdaptiveEntropy
+from grpo_pipeline.core.kl import LossEstimator, categorical_kl, kl_loss, rollout_kl_loss
+from grpo_pipeline.core.losses import (
+    check_finite,
+    explained_variance,
+    hybrid_loss,
+    policy_loss,
+    value_loss,
+)
+from grpo_pipeline.core.optim import apply_update as update_weights
+from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
+from grpo_pipeline.core.reference import ReferenceRule, update_reference
+from grpo_pipeline.core.schedules import value_at
+from grpo_pipeline.core.types import Scores, TrainState
+from grpo_pipeline.core.units import importance_ratio
+from grpo_pipeline.pipelines.step.experience import Experience, LossTerms
+from grpo_pipeline.tasks.protocol import Task
+
+ENTROPY = "entropy_weight"
+
+
+def first_update_epoch() -> int:
+    """Return 0; later epochs of the fold replace it."""
+    return 0
+
+
+def policy_terms(
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    experience: Experience,
+    update_epoch: int,
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Score the stored actions and return the policy, KL, entropy and value terms with their diagnostics.
+
+    The first epoch back-propagates into the encoder; later ones reuse its features (``encoder_refresh: once``) or encode
+    again (``every_epoch``).
+    """
+    params = algorithm.policy_loss
+    if params is None:
+        return {}, {}
+    context = _context_of_epoch(task, state, experience, update_epoch, training)
+    scores = task.score(state.policy, context, experience.rollouts, temperature=experience.temperature)
+    terms = {"policy": _surrogate(algorithm, params, scores, experience), "entropy": -scores.entropy.mean()}
+    terms |= _kl_terms(algorithm, params, scores, experience) | _value_term(algorithm, scores, experience)
+    return terms, _diagnostics(algorithm, params, scores, experience)
+
+
+def supervised_term(task: Task, state: TrainState, experience: Experience, update_epoch: int) -> dict[str, Tensor]:
+    """Return the supervised loss in the first update epoch, nothing later: its gradient counts once per batch."""
+    if update_epoch > 0:
+        return {}
+    return {"supervised": task.supervised_loss(state.policy, experience.context, experience.batch, experience.outcomes)}
+
+
+def mix_losses(
+    algorithm: AlgorithmParams,
+    task: Task,
+    state: TrainState,
+    policy: dict[str, Tensor],
+    supervised: dict[str, Tensor],
+    diagnostics: dict[str, Any],
+) -> LossTerms:
+    """Weigh the terms by this step's schedule; a term that is not finite stops the run here."""
+    terms = supervised | policy
+    check_finite(terms, step=state.step, task=task.name)
+    schedules = {
+        "supervised": algorithm.supervised_weight,
+        "policy": algorithm.policy_weight,
+        "kl": algorithm.kl_weight,
+        "kl_rollout": algorithm.rollout_kl_weight,
+        "entropy": algorithm.entropy_weight,
+        "value": algorithm.value_weight,
+    }
+    weights = {name: value_at(schedules[name], state.step, state.total_steps) for name in terms}
+    if "entropy" in weights and ENTROPY in state.coefficients:
+        weights["entropy"] = state.coefficients[ENTROPY]
+    return LossTerms(terms=terms, weights=weights, total=hybrid_loss(terms, weights), diagnostics=diagnostics)
+
+
+def apply_update(
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    losses: LossTerms,
+    experience: Experience,
+    update_epoch: int,
+) -> tuple[TrainState, dict[str, Tensor | float]]:
+    """Take one optimiser step and report what was measured on the way; the last epoch moves the reference on, too."""
+    metrics: dict[str, Tensor | float] = dict(losses.diagnostics)
+    if _is_report_step(state.step, training) and update_epoch == 0:
+        metrics |= gradient_report(losses.terms, losses.weights, task.parameter_groups(state.policy))
+        metrics |= _silent_rewards(experience)
+    params = training.optimizer
+    scale = value_at(params.learning_rate_schedule, state.step, state.total_steps)
+    state, norms = update_weights(
+        state, losses.total, max_grad_norm=params.max_grad_norm, clip=params.clip, learning_rate_scale=scale
+    )
+    metrics |= {f"{name}/loss": losses.terms[name].detach() for name in ("policy", "value", "supervised") if name in losses.terms}
+    metrics |= _policy_state(losses) | norms
+    if update_epoch == 0:
+        metrics |= _reward_metrics(experience)
+    return _after_update(algorithm, state, losses, update_epoch), metrics
+
+
+def _surrogate(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> Tensor:
+    return policy_loss(
+        scores.logprobs,
+        experience.rollouts.logprobs,
+        experience.advantages.values.to(scores.logprobs.dtype),
+        experience.rollouts.is_valid,
+        algorithm=cast(Algorithm, algorithm.name),
+        ratio_level=params.ratio_level,
+        reduction=params.reduction,
+        options=params.options,
+    )
+
+
+def _kl_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
+    """Return the KL to the reference (``kl``) and to the policy that sampled (``kl_rollout``), where they are paid."""
+    rollouts, reference, terms = experience.rollouts, experience.reference, {}
+    if algorithm.kl_placement == "loss" and algorithm.kl_estimator == "exact":
+        if reference.log_probs_full is not None and scores.log_probs_full is not None:
+            log_q = reference.log_probs_full
+            terms["kl"] = categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf).mean()
+    elif algorithm.kl_placement == "loss" and reference.logprobs is not None:
+        ratio = None
+        if algorithm.kl_estimator == "ratio_k3":
+            ratio = importance_ratio(scores.logprobs, rollouts.logprobs, rollouts.is_valid, level=params.ratio_level)
+        terms["kl"] = kl_loss(
+            scores.logprobs,
+            reference.logprobs,
+            rollouts.is_valid,
+            estimator=cast(LossEstimator, algorithm.kl_estimator),
+            ratio=ratio,
+            reduction=params.reduction,
+        )
+    if is_on(algorithm.rollout_kl_weight):
+        terms["kl_rollout"] = rollout_kl_loss(scores.logprobs, rollouts.logprobs, rollouts.is_valid, reduction=params.reduction)
+    return terms
+
+
+def _value_term(algorithm: AlgorithmParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
+    if scores.values is None:
+        return {}
+    old = experience.baseline.values if algorithm.value_clip is not None else None
+    return {"value": value_loss(scores.values, _returns(scores, experience), old, algorithm.value_clip)}
+
+
+def _returns(scores: Scores, experience: Experience) -> Tensor:
+    return experience.rewards.total.nanmean(1).to(scores.logprobs.dtype)
+
+
+def _diagnostics(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Any]:
+    rollouts = experience.rollouts
+    found: dict[str, Any] = ratio_statistics(
+        scores.logprobs.detach(),
+        rollouts.logprobs,
+        experience.advantages.values,
+        rollouts.is_valid,
+        ratio_level=params.ratio_level,
+        algorithm=cast(Algorithm, algorithm.name),
+        options=params.options,
+    )
+    if scores.values is not None:
+        found["value/explained_variance"] = explained_variance(scores.values.detach(), _returns(scores, experience))
+    return found
+
+
+def _after_update(algorithm: AlgorithmParams, state: TrainState, losses: LossTerms, update_epoch: int) -> TrainState:
+    """Move what follows the weights: the reference in its own rhythm, the entropy coefficient towards its target."""
+    if update_epoch < algorithm.update_epochs - 1:
+        return state
+    rule = ReferenceRule(algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay)
+    if state.reference is not None:
+        update_reference(state.reference, state.policy, rule, state.step + 1)
+    if algorithm.entropy_target is None:
+        return state
+    target = algorithm.entropy_target
+    steering = AdaptiveEntropy(
+        target=target.target, learning_rate=target.learning_rate, minimum=target.minimum, maximum=target.maximum
+    )
+    moved = steering.step(losses.weights["entropy"], -float(losses.terms["entropy"].detach()))
+    return replace(state, coefficients={**state.coefficients, ENTROPY: moved})
+
+
+def _context_of_epoch(task: Task, state: TrainState, experience: Experience, update_epoch: int, training: TrainingParams) -> Any:
+    if update_epoch == 0:
+        return experience.context
+    if training.encoder_refresh == "every_epoch":
+        return task.encode(state.policy, experience.batch)
+    return task.detach(experience.context)
+
+
+def _is_report_step(step: int, training: TrainingParams) -> bool:
+    return step % training.gradient_report_every_steps == training.gradient_report_every_steps - 1
+
+
+def _policy_state(losses: LossTerms) -> dict[str, Tensor | float]:
+    named = {"policy/entropy": ("entropy", -1.0), "kl/reference": ("kl", 1.0)}
+    found: dict[str, Tensor | float] = {
+        metric: sign * losses.terms[name].detach() for metric, (name, sign) in named.items() if name in losses.terms
+    }
+    return found | {f"weight/{name}": weight for name, weight in losses.weights.items()}
+
+
+def _silent_rewards(experience: Experience) -> dict[str, float]:
+    """Say which weighted reward parts are the same for all samples of every group: they cancel and teach nothing."""
+    parts, weights = experience.rewards.parts, experience.rewards.weights
+    spread = {name: (part.amax(1) - part.amin(1)).nan_to_num().max() for name, part in parts.items() if weights.get(name)}
+    return {f"dead/reward_{name}": float(value == 0) for name, value in spread.items()}
+
+
+def _reward_metrics(experience: Experience) -> dict[str, Tensor | float]:
+    rewards = experience.rewards
+    metrics: dict[str, Tensor | float] = {
+        "reward/mean": rewards.total.mean(),
+        "reward/std": rewards.total.std(1).mean(),
+        "reward/ties_fraction": experience.advantages.is_tied.double().mean(),
+        "advantage/abs_mean": experience.advantages.values.abs().mean(),
+        "temperature": experience.temperature,
+    }
+    return metrics | dict(experience.resampling) | _part_metrics(rewards.parts)
+
+
+def _part_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
+    metrics: dict[str, Tensor | float] = {}
+    for name, part in parts.items():
+        metrics |= {f"reward/{name}/mean": part.mean(), f"reward/{name}/std": part.std(1).mean()}
+    return metrics

@@ -1,0 +1,117 @@
+"""The benchmark of core/ measures what it says: the loops it compares with give the same numbers, and every row is printed."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from grpo_pipeline.core.losses import policy_loss
+from grpo_pipeline.core.returns import generalized_advantages
+from grpo_pipeline.core.sampling import plackett_luce_logprobs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("core_benchmark", ROOT / "benchmarks" / "core.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+bench = load()
+
+
+def test_the_loop_over_time_is_gae() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = (torch.randn(3, n, generator=generator, dtype=torch.float64) for n in (9, 10))
+    dones = torch.rand(3, 9, generator=generator) < 0.3
+    ours = generalized_advantages(rewards, values, gamma=bench.GAMMA, gae_lambda=bench.GAE_LAMBDA, dones=dones)
+    for found, expected in zip(bench.loop_gae(rewards, values, dones), ours, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_loop_over_rows_is_the_dapo_loss() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logprobs, noise = (torch.randn(2, 3, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    advantages = torch.randn(2, 3, generator=generator, dtype=torch.float64)
+    is_valid = torch.rand(2, 3, 4, generator=generator) < 0.7
+    expected = policy_loss(
+        logprobs, logprobs + noise, advantages, is_valid,
+        algorithm="dapo", reduction="per_decision", clip_low=bench.CLIP_LOW, clip_high=bench.CLIP_HIGH,
+    )  # fmt: skip
+    found = bench.loop_loss(logprobs, logprobs + noise, advantages, is_valid)
+    torch.testing.assert_close(found, expected.to(found.dtype), rtol=1e-6, atol=1e-6)
+
+
+def test_the_loop_over_points_draws_without_replacement_and_scores_what_it_draws() -> None:
+    """All 3 cells are drawn: each of the 6 orders has its own score, and the loop's is one of them."""
+    logits = torch.tensor([[0.0, 1.0, 2.5]])
+    orders = torch.tensor([[[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]])
+    possible = plackett_luce_logprobs(logits, orders, is_allowed=torch.ones(1, 3, dtype=torch.bool)).sum(-1)
+    found = [float(bench.loop_points(logits, 3, 1, torch.Generator().manual_seed(seed))) for seed in range(20)]
+    assert all(bool(((possible - score).abs() < 1e-5).any()) for score in found)
+    assert len({round(score, 3) for score in found}) > 1
+
+
+def test_every_step_has_its_turn_and_the_order_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "TURN_SECONDS", 0.0)
+    seen: list[str] = []
+    seconds = bench.take_turns({name: lambda name=name: seen.append(name) for name in "abc"}, rounds=3)
+    assert "".join(seen) == "abc" + "abc" + "bca" + "cab"
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_ratios_are_taken_within_rounds_and_scaled() -> None:
+    """2/1, 9/3, 4/4 -> 2, 3, 1, halved."""
+    figure = bench.Figure("x", "a", "b", scale=2.0)
+    assert bench.ratio(figure, {"a": [2.0, 9.0, 4.0], "b": [1.0, 3.0, 4.0]}) == bench.Ratio(1.0, 0.5, 1.5)
+
+
+def test_memory_is_what_a_step_adds_at_its_peak() -> None:
+    """16 Mi numbers of 4 bytes are 64 MiB, freed again before the step ends."""
+    kept = torch.ones(16 * 2**20)
+    added = bench.added_memory_mb(lambda: torch.ones(16 * 2**20).sum())
+    assert 60 < added < 80
+    assert kept.numel() == 16 * 2**20
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "is_installed", lambda library: False)
+    skipped = bench.gae_section(bench.SMOKE, 0).skipped | bench.loss_section(bench.SMOKE, 0).skipped
+    assert skipped == {
+        "GAE T=16: torchrl / ours": "torchrl is not installed",
+        "GAE T=32: torchrl / ours": "torchrl is not installed",
+        "policy loss: TRL / ours": "trl is not installed",
+    }
+
+
+def test_report(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.main(["--smoke", "--repeats", "1", "--threads", "1", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["machine"]["torch"] == torch.__version__
+    assert min(found["milliseconds"].values()) > 0
+    names = {figure["name"] for figure in found["figures"]} | set(found["skipped"])
+    assert names == {
+        "GAE T=16: loop / ours",
+        "GAE T=16: torchrl / ours",
+        "GAE T=32: loop / ours",
+        "GAE T=32: torchrl / ours",
+        "GAE growth per step, T=16 to 32",
+        "policy loss: loop over rows / ours",
+        "policy loss: TRL / ours",
+        "chunked_logprobs V=512: ours / plain, time",
+        "chunked_logprobs V=512: ours / plain, memory",
+        "Plackett-Luce k=3, 8x8 cells: loop / ours",
+    }
+    assert all(figure["low"] <= figure["median"] <= figure["high"] for figure in found["figures"])
+    loop = found["milliseconds"]["GAE T=32 loop"] / found["milliseconds"]["GAE T=32 ours"]
+    assert next(f["median"] for f in found["figures"] if f["name"] == "GAE T=32: loop / ours") == pytest.approx(loop)
+    text = bench.format_report(found)
+    assert all(name in text for name in [*found["milliseconds"], *names, "commit", "seed 0", ">= 20", "<= 0.125", "<= 1.1"])
+    assert all(f"{name:<46} skipped: {reason}" in text for name, reason in found["skipped"].items())

@@ -1,0 +1,272 @@
+"""What an arm may add to the loop: other algorithms, value baselines, KL in the reward, other references, replay, retries."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_attention import (
+    algorithm_params,
+    constant,
+    differing,
+    judge,
+    make_batch,
+    make_data,
+    make_state,
+    make_task,
+    section,
+    shake,
+    training_params,
+    weights,
+)
+from torch import Tensor
+
+from grpo_pipeline.core.advantages import compute_advantages
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step.experience import Baseline, Drawn
+from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.replaying import plan_batch, remember
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+TASK, DATA = make_task(), make_data()
+LOSS = section("grpo")["algorithm"]["policy_loss"]
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "reinforce": {"name": "reinforce", "update_epochs": 1},
+    "ppo": {"name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2},
+    "gspo": {"name": "gspo", "policy_loss": {"ratio_level": "sequence"}},
+    "cispo": {"name": "cispo", "policy_loss": {"ratio_cap": 4.0}},
+    "sapo": {"name": "sapo"},
+    "dr_grpo": {"name": "dr_grpo", "advantage": {"method": "mean_only"}, "policy_loss": {"reduction": "constant"}},
+    "dapo": {"name": "dapo", "policy_loss": {"reduction": "per_decision", "clip_high": 0.28}},
+    "bnpo": {"name": "bnpo", "policy_loss": {"reduction": "per_decision_local"}},
+    "joint": {"policy_loss": {"ratio_level": "joint"}},
+    "per_reward": {"advantage": {"method": "per_reward"}},
+    "top_k": {"advantage": {"top_k_ratio": 0.5}},
+    "k3": {"kl_estimator": "k3"},
+    "ratio_k3": {"kl_estimator": "ratio_k3"},
+    "kl_in_reward": {"kl_placement": "reward", "kl_estimator": "k1", "kl_weight": 0.5},
+    "rollout_kl": {"rollout_kl_weight": 0.1},
+}
+PURE = {"supervised_weight": 0.0, "value_weight": 0.0, "entropy_weight": 0.0, "kl_weight": 0.0}
+
+
+def moved(algorithm: AlgorithmParams, *, step: int = 0, scale: float = 0.3) -> TrainState:
+    state = make_state(TASK, DATA, algorithm)
+    shake(state.policy, seed=1, scale=scale)
+    return replace(state, step=step, total_steps=10)
+
+
+def experience_of(algorithm: AlgorithmParams, state: TrainState) -> Any:
+    training, batch = training_params(), make_batch(TASK)
+    context, replicated = TASK.encode(state.policy, batch), TASK.replicate(batch, training.group_size)
+    rollouts, temperature = collect.sample_rollouts(algorithm, training, TASK, state, context)
+    return judge(TASK, algorithm, state, replicated, context, rollouts, temperature)
+
+
+@pytest.mark.parametrize("changes", ALGORITHMS.values(), ids=ALGORITHMS.keys())
+def test_every_algorithm_raises_what_it_rewards(changes: dict[str, Any]) -> None:
+    """Six steps on one batch, the policy alone: the advantage-weighted log-likelihood of the first rollouts goes up."""
+    value = {"value_weight": 0.1} if changes.get("name") == "ppo" else {}
+    kept = {name: 0.0 for name in PURE if name not in changes} | value
+    algorithm = algorithm_params(**{**kept, "policy_weight": constant(1.0)} | changes)
+    training = training_params(optimizer={"learning_rates": {"encoder": 0.0, "mask_decoder": 0.0, "class_decoder": 0.0}})
+    state = moved(algorithm)
+    first = experience_of(algorithm, state)
+    advantages = compute_advantages(first.rewards.total).values
+
+    def weighted() -> float:
+        context = TASK.encode(state.policy, first.batch)
+        scores = TASK.score(state.policy, context, first.rollouts, temperature=1.0)
+        return float((advantages * scores.logprobs.detach().sum(-1)).sum())
+
+    before, fold, ratios = weighted(), Fold(TASK, algorithm, training), []
+    for _ in range(6):
+        state, metrics = fold(state, make_batch(TASK))
+        ratios.append(metrics["policy/ratio_first"])
+    assert ratios == [1.0] * 6
+    assert weighted() > before + 1e-3
+
+
+def test_a_value_baseline_is_the_predicted_value() -> None:
+    algorithm = algorithm_params(name="ppo", advantage={"method": "mean_only", "baseline": "value"})
+    experience = experience_of(algorithm, moved(algorithm))
+    values = experience.baseline.values
+    assert float(values.std()) > 0
+    torch.testing.assert_close(experience.advantages.values, experience.rewards.total - values.double()[:, None])
+
+
+def test_kl_in_the_reward_lowers_it_by_the_estimate_and_leaves_the_loss() -> None:
+    algorithm = algorithm_params(kl_placement="reward", kl_estimator="k1", kl_weight=0.5)
+    state = moved(algorithm)
+    experience = experience_of(algorithm, state)
+    measured = collect.compute_rewards(TASK, experience.batch, experience.rollouts, experience.outcomes)
+    k1 = (experience.rollouts.logprobs - experience.reference.logprobs).sum(-1)
+    assert float(k1.abs().max()) > 0.1
+    torch.testing.assert_close(experience.rewards.total, measured.total - 0.5 * k1.double(), atol=1e-6, rtol=0)
+    terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    assert "kl" not in terms
+
+
+def test_reference_logprobs_are_those_of_the_reference() -> None:
+    algorithm = algorithm_params()
+    state = moved(algorithm)
+    assert state.reference is not None
+    shake(state.reference, seed=9)
+    experience = experience_of(algorithm, state)
+    context = TASK.encode(state.reference, experience.batch)
+    expected = TASK.score(state.reference, context, experience.rollouts, temperature=1.0).logprobs
+    torch.testing.assert_close(experience.reference.logprobs, expected, atol=1e-5, rtol=0)
+
+
+def test_the_rollout_kl_holds_the_policy_where_it_sampled() -> None:
+    """Its gradient is 0 where the policy has not moved, and points back where it has."""
+    algorithm = algorithm_params(**PURE | {"rollout_kl_weight": 1.0})
+    state = moved(algorithm)
+    experience = experience_of(algorithm, state)
+    network = state.policy.policy
+    parameters = [*network.trunk.parameters(), *network.attention.parameters()]
+
+    def gradient() -> Tensor:
+        terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, experience, 1)
+        return torch.cat([g.flatten() for g in torch.autograd.grad(terms["kl_rollout"], parameters)])
+
+    def flat() -> Tensor:
+        return torch.cat([p.detach().flatten() for p in parameters])
+
+    assert float(gradient().abs().max()) < 1e-6
+    start = flat()
+    shake(network, seed=4, scale=0.05)
+    assert float(gradient() @ (flat() - start)) > 0
+
+
+def test_the_entropy_weight_moves_towards_its_target() -> None:
+    """The entropy of a policy over few cells is far below 5 nats: the weight rises; above 0.01 nats: it falls."""
+    found = []
+    for target in (5.0, 0.01):
+        algorithm = algorithm_params(entropy_target={"target": target, "learning_rate": 0.01, "minimum": 0.0, "maximum": 1.0})
+        state, fold = moved(algorithm), Fold(TASK, algorithm, training_params())
+        used = []
+        for _ in range(3):
+            state, metrics = fold(state, make_batch(TASK))
+            used.append(metrics["weight/entropy"])
+        found.append(used)
+    up, down = found
+    assert up[0] == down[0] == pytest.approx(0.05, abs=1e-9)
+    assert up[0] < up[1] < up[2]
+    assert down[0] > down[1] > down[2] >= 0
+
+
+@pytest.mark.parametrize(("rule", "moves_at"), [({"update": "frozen"}, []), ({"update": "copy", "every_steps": 2}, [2, 4]),
+                                               ({"update": "ema", "decay": 0.5}, [1, 2, 3, 4])])  # fmt: skip
+def test_the_reference_follows_its_rule(rule: dict[str, Any], moves_at: list[int]) -> None:
+    algorithm = algorithm_params(reference=rule)
+    state, fold = make_state(TASK, DATA, algorithm), Fold(TASK, algorithm, training_params())
+    moved_at = []
+    for step in range(1, 5):
+        before = weights(state.reference)
+        state, _ = fold(state, make_batch(TASK))
+        if differing(before, weights(state.reference)):
+            moved_at.append(step)
+    assert moved_at == moves_at
+    if rule["update"] == "copy":
+        assert differing(weights(state.policy), weights(state.reference)) == []
+
+
+@dataclass(frozen=True)
+class Coarse(AttentionTask):
+    """Pays 1 for a set whose first point is cell 5, else 0: most groups tie."""
+
+    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+        return {"hit": (rollouts.actions[..., 0] == 5).float()}, {"hit": 1.0}
+
+
+def test_tied_groups_are_drawn_again_and_the_others_are_kept() -> None:
+    task = Coarse(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
+    algorithm, training = algorithm_params(dynamic_sampling={"max_retries": 20}), training_params()
+    state, batch = make_state(task, DATA, algorithm), make_batch(task)
+    context, replicated = task.encode(state.policy, batch), task.replicate(batch, 4)
+    sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    drawn = collect.resample_ties(algorithm, training, task, state, context, replicated, sampled, temperature)
+    before, after = ((r.actions[..., 0] == 5).sum(1) for r in (sampled, drawn.rollouts))
+    was_tied = (before == 0) | (before == 4)
+    assert int(was_tied.sum()) >= 2
+    assert not bool(((after == 0) | (after == 4)).any())
+    assert torch.equal(drawn.rollouts.actions[~was_tied], sampled.actions[~was_tied])
+    assert drawn.report["reward/ties_before_retries"] == pytest.approx(float(was_tied.double().mean()))
+    again = collect.resample_ties(algorithm, training, task, state, context, replicated, sampled, temperature)
+    assert torch.equal(again.rollouts.actions, drawn.rollouts.actions)  # a function of (seed, step, attempt)
+    logprobs = task.score(state.policy, context, drawn.rollouts, temperature=temperature).logprobs.detach()
+    torch.testing.assert_close(logprobs, drawn.rollouts.logprobs, atol=1e-6, rtol=0)
+
+
+def test_retries_are_bounded_and_their_number_is_logged() -> None:
+    @dataclass(frozen=True)
+    class Flat(AttentionTask):
+        def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> Any:
+            return {"none": torch.zeros(rollouts.actions.shape[:2])}, {"none": 1.0}
+
+    task = Flat(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
+    algorithm = algorithm_params(dynamic_sampling={"max_retries": 3})
+    training = training_params(gradient_report_every_steps=1)
+    _, metrics = Fold(task, algorithm, training)(make_state(task, DATA, algorithm), make_batch(task))
+    assert metrics["reward/retries"] == 3.0
+    assert metrics["reward/ties_fraction"] == 1.0
+    assert metrics["dead/reward_none"] == 1.0
+    assert metrics["dead/policy"] == 1.0
+
+
+REPLAY = {"replay": {"capacity": 16, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0}}
+
+
+def test_replayed_groups_keep_their_actions_and_are_weighed_by_the_policys_move() -> None:
+    algorithm, training = algorithm_params(**REPLAY), training_params(batch_size=4)
+    state, fold = moved(algorithm), Fold(TASK, algorithm, training)
+    rows = np.array([0, 1, 2, 3])
+    plan, replayed = plan_batch(algorithm, state, rows)
+    assert (plan.tolist(), replayed.positions) == ([0, 1, 2, 3], ())
+    done = fold.run(state, TASK.make_batch(DATA, plan), replayed)
+    remember(state, done.experience, plan, replayed)
+    assert state.replay is not None
+    assert sorted(group.row for group in state.replay.groups) == [0, 1, 2, 3]
+    shake(done.state.policy, seed=3, scale=0.05)
+    fresh = np.array([4, 5, 6, 7])
+    plan, replayed = plan_batch(algorithm, done.state, fresh)
+    assert plan[:2].tolist() == [4, 5]
+    assert set(plan[2:].tolist()) <= {0, 1, 2, 3}
+    assert replayed.positions == (2, 3)
+    second = fold.run(done.state, TASK.make_batch(DATA, plan), replayed)
+    experience = second.experience
+    for position, group in zip(replayed.positions, replayed.groups, strict=True):
+        assert torch.equal(experience.rollouts.actions[position], group.actions)
+        log_weight = (experience.rollouts.logprobs[position] - group.behaviour_logprobs).sum(-1)
+        expected = log_weight.exp().clamp(max=2.0)
+        assert float((expected - 1).abs().max()) > 1e-3
+        torch.testing.assert_close(experience.importance[position], expected, atol=1e-5, rtol=0)
+    assert bool((experience.importance[:2] == 1).all())
+    assert second.metrics["policy/ratio_first"] == pytest.approx(1.0, abs=1e-6)
+    remember(second.state, experience, plan, replayed)
+    assert len(second.state.replay.groups) == 6  # replayed groups are not stored a second time
+
+
+def test_importance_scales_the_advantages() -> None:
+    rewards = judge_rewards()
+    importance = torch.tensor([[1.0, 2.0, 0.5, 0.0]])
+    plain = collect.compute_advantages(algorithm_params(), rewards, Baseline(None), torch.ones(1, 4)).values
+    weighed = collect.compute_advantages(algorithm_params(), rewards, Baseline(None), importance).values
+    torch.testing.assert_close(weighed, plain * importance.double())
+
+
+def judge_rewards() -> Any:
+    from grpo_pipeline.core.rewards import combine_rewards
+
+    return combine_rewards({"class": torch.tensor([[0.0, 1.0, 2.0, 4.0]])}, {"class": 1.0})
+
+
+def test_nothing_is_drawn_again_by_default() -> None:
+    state = moved(algorithm_params())
+    rollouts = experience_of(algorithm_params(), state).rollouts
+    drawn = collect.resample_ties(algorithm_params(), training_params(), TASK, state, None, None, rollouts, 1.0)
+    assert drawn == Drawn(rollouts, {})
