@@ -16,6 +16,7 @@ from yaml import YAMLError
 from grpo_pipeline.core.checkpoint import CheckpointError
 from grpo_pipeline.core.losses import NonFiniteLossError
 from grpo_pipeline.core.optim import NonFiniteGradientError
+from grpo_pipeline.core.self_check import SelfCheckError
 
 # Raised for what a user gave, wherever they are raised.
 EXPECTED = (
@@ -28,6 +29,7 @@ EXPECTED = (
     OSError,
     OmegaConfBaseException,
     ParameterValidationError,
+    SelfCheckError,
     YAMLError,
 )
 WRAPPERS = ("Failed while loading data from dataset ", "Failed while saving data to dataset ")

@@ -141,10 +141,13 @@ class SummaryHooks:
     def __init__(self, mlflow: MlflowHooks) -> None:
         self._mlflow = mlflow
         self._comparisons: dict[str, Mapping[str, Any]] = {}
+        self._self_check = ""
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
-        """Keep a comparison for the end."""
+        """Keep a comparison, and the self-check's table, for the end."""
+        if dataset_name == "self_check.table":
+            self._self_check = str(data)
         if dataset_name.endswith(".comparison") and isinstance(data, Mapping):
             self._comparisons[dataset_name.removesuffix(".comparison")] = data
 
@@ -161,3 +164,6 @@ class SummaryHooks:
             page = report if report and report.exists() else None
             console.print(places(page, graph=self._mlflow.graph, tracker=self._mlflow.tracker), soft_wrap=True)
         self._comparisons.clear()
+        if self._self_check:
+            console.print(self._self_check, markup=False)
+        self._self_check = ""

@@ -2,6 +2,7 @@
 
 from kedro.pipeline import Pipeline
 
+from grpo_pipeline.pipelines.audit.self_check import create_pipeline as create_self_check
 from grpo_pipeline.pipelines.data import attention as attention_data
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
@@ -25,4 +26,5 @@ def register_pipelines() -> dict[str, Pipeline]:
         "attention_train": train,
         "attention_evaluate": evaluate,
         "attention_step": create_step(),
+        "self_check": create_self_check(),
     }
