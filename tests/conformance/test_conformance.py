@@ -1,0 +1,145 @@
+"""Our functions answer what the oracles answered; the oracles' libraries are not needed here."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import frozen
+import ours
+import pytest
+import torch
+from cases import DRAWN, LOSS_KINDS, digest, draw
+from comparisons import COMPARISONS
+from disputes import DISPUTES
+from outcomes import Distance, Outcome, distance, evaluate, with_gradient
+from rows import EXACT, FROZEN, LIBRARIES, Comparison
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def name_of(row: Comparison) -> str:
+    kinds = "" if row.wanted is not None else " on purpose"
+    return f"{row.library}: {row.ours} | {row.oracle}, {row.cases}{kinds}".replace("`", "")
+
+
+def measure(row: Comparison) -> Distance:
+    cases, answers = draw(row.cases, FROZEN), frozen.load(row.library).outcomes[row.frozen_name]
+    kept = [(case, answer) for case, answer in zip(cases, answers, strict=True) if row.keep([case])]
+    return distance(evaluate(row.compute, [case for case, _ in kept]), [answer for _, answer in kept])
+
+
+@pytest.mark.parametrize("row", [row for row in COMPARISONS if row.wanted is not None], ids=name_of)
+def test_agrees_with_the_oracle(row: Comparison) -> None:
+    found = measure(row)
+    assert found.value <= row.wanted
+    assert (found.gradient or 0.0) <= row.wanted
+    assert found.not_finite < found.cases
+
+
+@pytest.mark.parametrize("row", [row for row in COMPARISONS if row.wanted is None], ids=name_of)
+def test_differs_from_the_oracle_where_the_document_says_so(row: Comparison) -> None:
+    assert measure(row).value > EXACT
+
+
+def test_a_tied_group_is_exactly_0_where_the_oracle_has_round_off() -> None:
+    cases, answers = draw("tied rewards", FROZEN), frozen.load("trl").outcomes["group in float32 on tied rewards"]
+    for case, answer in zip(cases, answers, strict=True):
+        found = ours.advantages(case).value
+        assert found[0].tolist() == [0.0] * found.shape[1]
+        # The rest of the batch agrees as well as float32 allows.
+        torch.testing.assert_close(found[1:], answer.value[1:], rtol=1e-5, atol=1e-5)
+    assert max(float(answer.value[0].abs().max()) for answer in answers) > 1e-4
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_inputs_are_those_that_the_oracles_saw(library: str) -> None:
+    """NumPy's raw stream is fixed; should it change all the same, this says so, and ``make conformance`` freezes anew."""
+    for name, expected in frozen.load(library).digests.items():
+        assert digest(draw(name, FROZEN)) == expected
+
+
+def test_every_kind_of_case_is_frozen_and_is_what_it_is_called() -> None:
+    cases = draw("losses", FROZEN)
+    by_kind = {kind: [case for case in cases if case.kind == kind] for kind in LOSS_KINDS}
+    assert {len(found) for found in by_kind.values()} == {2}
+    assert all(
+        not case.is_valid[0, 0].any() and case.is_valid[-1].any() for case in by_kind["masked rows"] if len(case.is_valid) > 1
+    )
+    assert not any(case.is_valid.any() for case in by_kind["all masked"])
+    assert {case.logprobs.shape[2] for case in by_kind["one decision"]} == {1}
+    assert any(bool((case.advantages == 0).any()) for case in by_kind["zero advantages"])
+    assert max(float((case.logprobs - case.old_logprobs).abs().max()) for case in by_kind["far ratios"]) > 10
+    assert any(bool(case.logprobs.isinf().any()) for case in by_kind["poisoned padding"])
+    for name, (_, kinds, _) in DRAWN.items():
+        assert all([case.kind for case in draw(name, FROZEN)].count(kind) >= 2 for kind in kinds)
+
+
+def test_a_wrong_sign_or_a_lost_mask_would_be_seen() -> None:
+    row = next(row for row in COMPARISONS if row.library == "trl" and row.key == "dapo")
+    flipped = replace(row, compute=lambda case: row.compute(replace(case, advantages=-case.advantages)))
+    unmasked = replace(row, compute=lambda case: row.compute(replace(case, is_valid=torch.ones_like(case.is_valid))))
+    assert measure(flipped).value > 1e-3
+    assert measure(flipped).gradient > 1e-3
+    assert measure(unmasked).gradient > 1e-3
+
+
+def test_distance_is_in_units_of_the_case_and_leaves_out_what_the_oracle_cannot_answer() -> None:
+    """|3 - 1| / 4 = 0.5 (the gradient's 4 is the size); the case with the NaN is counted."""
+    one, three, nan = (torch.tensor([x]) for x in (1.0, 3.0, math.nan))
+    four = torch.tensor([4.0])
+    found = distance([Outcome(three, four), Outcome(one, one)], [Outcome(one, four), Outcome(nan, one)])
+    assert found == Distance(cases=2, value=0.5, gradient=0.0, not_finite=1)
+    assert distance([Outcome(nan)], [Outcome(one)]).value == math.inf
+    with pytest.raises(ValueError, match=r"must have one shape, got \[1\] and \[2\]"):
+        distance([Outcome(one)], [Outcome(torch.ones(2))])
+
+
+def test_gradients_are_weighted_with_the_cotangent() -> None:
+    """d/dx sum(c * x^2) = 2 c x: 2 * 5 * 3 = 30; an input that is not used has gradient 0."""
+    found = with_gradient(lambda x, y: x**2, torch.tensor([3.0]), torch.tensor([7.0]), cotangent=torch.tensor([5.0]))
+    assert (found.value.tolist(), found.gradient.tolist()) == ([9.0], [30.0, 0.0])
+
+
+def test_fixtures_hold_what_the_rows_ask_for_and_are_small() -> None:
+    for library in LIBRARIES:
+        fixture = frozen.load(library)
+        assert fixture.library == library
+        assert fixture.outcomes.keys() == {row.frozen_name for row in COMPARISONS if row.library == library}
+    assert sum(frozen.path(library).stat().st_size for library in LIBRARIES) < 400_000
+
+
+def test_a_fixture_comes_back_as_it_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen, "FOLDER", tmp_path)
+    value, gradient = torch.tensor([[0.1, math.nan]], dtype=torch.float64), torch.tensor([1 / 3], dtype=torch.float64)
+    frozen.save(frozen.Fixture("x", "1.0", "2.0", {"set": "0"}, {"row": [Outcome(value, gradient), Outcome(value[0, 0])]}))
+    first, second = frozen.load("x").outcomes["row"]
+    torch.testing.assert_close(first.value, value, rtol=0, atol=0, equal_nan=True)
+    assert first.gradient.tolist() == [1 / 3]
+    assert (second.value.item(), second.gradient) == (0.1, None)
+
+
+def test_the_document_is_about_these_rows_and_versions() -> None:
+    text = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
+    rows = {(cell[0], cell[1]) for cell in cells}
+    assert {(row.ours, row.oracle) for row in COMPARISONS} | {("ours", "oracle")} | {
+        (dispute.question, f"{LIBRARIES[dispute.first[0]]}, {dispute.first[1]}") for dispute in DISPUTES
+    } | {("question", "one side")} == rows
+    assert {len(cell) for cell in cells} == {7}
+    for library, name in LIBRARIES.items():
+        assert re.search(rf"^## {name} {re.escape(frozen.load(library).version)}$", text, re.MULTILINE)
+
+
+def test_joint_rows_without_a_decision_add_nothing_to_the_loss() -> None:
+    """TRL's RLOO adds -A there: its mean over 2 rows would be (-3 - 1) / 2, ours is (-3) / 2."""
+    case = draw("losses", 1)[0]
+    one = replace(
+        case,
+        logprobs=torch.zeros(1, 2, 1, dtype=torch.float64),
+        old_logprobs=torch.zeros(1, 2, 1, dtype=torch.float64),
+        advantages=torch.tensor([[3.0, 1.0]], dtype=torch.float64),
+        is_valid=torch.tensor([[[True], [False]]]),
+    )
+    found = ours.policy_loss(one, algorithm="grpo", reduction="per_sequence", level="joint")
+    assert (found.value.item(), found.gradient.tolist()) == (-1.5, [-1.5, 0.0])
