@@ -5,12 +5,14 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from grpo_pipeline.core import sampling
 from grpo_pipeline.core.sampling import (
     categorical_entropy,
     entropy_of,
     gumbel_top_k,
     log_policy,
     masked_logits,
+    perturbed_top_k,
     plackett_luce_logprobs,
 )
 
@@ -57,19 +59,51 @@ def test_probabilities_of_all_ordered_subsets_sum_to_one(k):
     assert float(logprobs.exp().sum()) == pytest.approx(1.0, abs=1e-12)
 
 
-def test_draws_follow_the_likelihood():
-    logits = torch.tensor([[0.0, 0.7, -0.5, 1.2]], dtype=F64)
-    allowed = torch.tensor([[True, True, True, True]])
-    subsets = list(permutations(range(4), 2))
+@pytest.mark.parametrize("logits", [[0.0, 0.7, -0.5, 1.2, 9.0], [-0.5, 1.5, 0.2, -0.4, 9.0]])  # the last cell is not allowed
+@pytest.mark.parametrize("draws_per_choice", [1, 2, 4])  # with 1 nearly half of the samples are completed with noise
+def test_draws_follow_the_likelihood(logits, draws_per_choice, monkeypatch):
+    monkeypatch.setattr(sampling, "DRAWS_PER_CHOICE", draws_per_choice)
+    logits = torch.tensor([logits], dtype=F64)
+    allowed = torch.tensor([[True, True, True, True, False]])
+    subsets = list(permutations(range(4), 3))
+    base = torch.tensor([25, 5, 1])
     n = 40_000
-    drawn = gumbel_top_k(logits, 2, n, generator=torch.Generator().manual_seed(1), temperature=0.8, is_allowed=allowed)[0]
-    counts = torch.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)[[a * 4 + b for a, b in subsets]]
-    expected = plackett_luce_logprobs(logits, torch.tensor([subsets]), temperature=0.8, is_allowed=allowed).sum(-1).exp()[0] * n
+    drawn = gumbel_top_k(logits, 3, n, generator=torch.Generator().manual_seed(1), temperature=0.8, is_allowed=allowed)[0]
+    counts = torch.bincount((drawn * base).sum(-1), minlength=125)[(torch.tensor(subsets) * base).sum(-1)]
     assert int(counts.sum()) == n
-    assert chisquare(counts.numpy(), expected.numpy()).pvalue > 0.01
-    # The test has power: at another temperature the same draws are refused.
-    other = plackett_luce_logprobs(logits, torch.tensor([subsets]), temperature=1.0, is_allowed=allowed).sum(-1).exp()[0] * n
-    assert chisquare(counts.numpy(), other.numpy()).pvalue < 1e-6
+
+    def pvalue(temperature):
+        logprobs = plackett_luce_logprobs(logits, torch.tensor([subsets]), temperature=temperature, is_allowed=allowed)
+        return chisquare(counts.numpy(), (n * logprobs.sum(-1).exp()[0]).numpy()).pvalue
+
+    assert pvalue(0.8) > 0.01
+    assert pvalue(1.0) < 1e-6  # the test has power
+
+
+def test_rows_of_one_batch_follow_their_own_likelihoods():
+    generator = torch.Generator().manual_seed(3)
+    logits = 2 * torch.randn(3, 6, dtype=F64, generator=generator)
+    allowed = torch.tensor([[True] * 6, [False, True, True, True, False, True], [True, False, True, False, False, False]])
+    n = 20_000
+    drawn = gumbel_top_k(logits, 2, n, generator=generator, is_allowed=allowed)
+    for row in range(3):
+        pairs = list(permutations(allowed[row].nonzero()[:, 0].tolist(), 2))
+        logprobs = plackett_luce_logprobs(logits[row, None], torch.tensor([pairs]), is_allowed=allowed[row, None]).sum(-1)[0]
+        counts = torch.bincount(drawn[row, :, 0] * 6 + drawn[row, :, 1], minlength=36)[[a * 6 + b for a, b in pairs]]
+        assert int(counts.sum()) == n
+        assert chisquare(counts.numpy(), (n * logprobs.exp()).numpy()).pvalue > 0.01
+
+
+def test_cells_behind_one_that_holds_nearly_all_mass_are_drawn_by_their_own_weights():
+    # exp(-60) of the mass is left for cells 1..3, which stand 1 : 2 : 4 to each other.
+    logits = torch.tensor([[60.0, 0.0, math.log(2), math.log(4), 0.0]])
+    allowed = torch.tensor([[True, True, True, True, False]])
+    n = 20_000
+    drawn = gumbel_top_k(logits, 2, n, generator=torch.Generator().manual_seed(2), is_allowed=allowed)[0]
+    assert drawn[:, 0].eq(0).all()
+    counts = torch.bincount(drawn[:, 1], minlength=5)
+    assert counts[[0, 4]].tolist() == [0, 0]
+    assert chisquare(counts[1:4].numpy(), [n / 7, 2 * n / 7, 4 * n / 7]).pvalue > 0.01
 
 
 def test_draws_are_distinct_allowed_and_a_function_of_the_generator():
@@ -88,10 +122,20 @@ def test_draws_are_distinct_allowed_and_a_function_of_the_generator():
 def test_a_choice_that_is_not_allowed_is_never_drawn(monkeypatch):
     # A generator that draws exactly 0: the noise is -log(0), and -inf + inf is NaN, which topk would take first.
     monkeypatch.setattr(torch.Tensor, "exponential_", lambda self, generator: self.zero_())
-    logits = torch.tensor([[5.0, 1.0, 2.0, 9.0]])
-    allowed = torch.tensor([[True, True, True, False]])
-    drawn = gumbel_top_k(logits, 3, 1, generator=torch.Generator(), is_allowed=allowed)
-    assert drawn.tolist() == [[[0, 2, 1]]]
+    z = torch.tensor([[5.0, 1.0, 2.0, -math.inf]])
+    assert perturbed_top_k(z, 4, 1, generator=torch.Generator()).tolist() == [[[0, 2, 1, 3]]]
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_uniform_range_hit_allowed_cells(uniform, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(50, 9, generator=generator)
+    allowed = torch.rand(50, 9, generator=generator) < 0.5
+    allowed[:, 4] = True
+    monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: torch.full(shape, uniform, dtype=dtype))
+    drawn = gumbel_top_k(logits, 1, 1, generator=generator, is_allowed=allowed)[:, 0, 0]
+    edge = [row.nonzero()[:, 0].tolist()[0 if uniform == 0 else -1] for row in allowed]
+    assert drawn.tolist() == edge
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])

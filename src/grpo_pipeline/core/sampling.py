@@ -7,6 +7,10 @@ holds nearly all of the mass.
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+# Draws with replacement per choice wanted: with 4, spread-out logits seldom need the slow way.
+DRAWS_PER_CHOICE = 4
 
 
 def tempered_logits(logits: Tensor, temperature: float) -> Tensor:
@@ -72,8 +76,11 @@ def gumbel_top_k(
 ) -> Tensor:
     """Draw G ordered sets of k choices without replacement for each row.
 
-    The k largest of logits / temperature + Gumbel noise, in order, are a draw from the Plackett-Luce distribution.
-    Source: Kool et al., arXiv 1903.06059, section 2.
+    The indices of the k largest of logits / temperature + Gumbel noise, in order: a draw from the Plackett-Luce
+    distribution. Source: Kool et al., arXiv 1903.06059, section 2. The largest is a categorical draw, and each next one a
+    categorical draw from the cells left; so independent draws with repeats thrown away give the same distribution from a few
+    random numbers per sample instead of one per cell. A sample that finds too few cells that way (one cell holds nearly all
+    mass) draws the missing ones with noise on every cell that is left.
 
     Args:
         logits: [P, V], finite where allowed.
@@ -90,7 +97,12 @@ def gumbel_top_k(
         ValueError: if a row allows fewer than k choices (names the row), or k or the temperature is not positive.
     """
     check_allowed(is_allowed, k)
-    return perturbed_top_k(masked_logits(tempered_logits(logits, temperature), is_allowed), k, group_size, generator=generator)
+    z = masked_logits(tempered_logits(logits, temperature), is_allowed)
+    actions, is_found = _first_distinct(_draws_with_replacement(z, DRAWS_PER_CHOICE * k, group_size, generator), k)
+    p, g = (~is_found).any(dim=-1).nonzero(as_tuple=True)
+    if len(p):
+        actions[p, g] = _completed(z[p], actions[p, g], is_found[p, g], generator)
+    return actions
 
 
 @torch.no_grad()
@@ -157,6 +169,36 @@ def log_remaining(z: Tensor, z_taken: Tensor, is_taken: Tensor) -> Tensor:
         remaining = torch.where(takes[..., i], torch.logaddexp(remaining, safe[..., i]), remaining)
         logs.append(remaining)
     return torch.stack(logs[::-1], dim=-1)
+
+
+def _draws_with_replacement(z: Tensor, count: int, group_size: int, generator: torch.Generator) -> Tensor:
+    """Draw int64 [P, G, count] independently from softmax(z), z [P, V], by inverting the distribution function in float64."""
+    mass = z.to(torch.float64).softmax(dim=-1).cumsum(dim=-1)
+    # Divided by itself the end is exactly 1, above every uniform number: no excluded cell at the end can be hit.
+    distribution = mass / mass[:, -1:]
+    uniform = torch.rand(z.shape[0], group_size * count, generator=generator, dtype=torch.float64, device=z.device)
+    cells = torch.searchsorted(distribution, uniform, right=True)
+    return cells.clamp_max_(z.shape[1] - 1).reshape(-1, group_size, count)  # only NaN logits are clamped; the loss refuses them
+
+
+def _first_distinct(drawn: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the first k distinct values of drawn [..., R] in their order, and whether they are there, [..., k] each.
+
+    Where fewer than k values are distinct, the end holds repeats and is False.
+    """
+    ranked, order = drawn.sort(dim=-1, stable=True)
+    repeats = functional.pad(ranked[..., 1:] == ranked[..., :-1], (1, 0))
+    is_repeat = torch.zeros_like(repeats).scatter_(-1, order, repeats)
+    first = is_repeat.to(torch.uint8).sort(dim=-1, stable=True).indices[..., :k]
+    return drawn.gather(-1, first), ~is_repeat.gather(-1, first)
+
+
+def _completed(z: Tensor, actions: Tensor, is_found: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw the missing end of actions [n, k] from the cells left; what follows does not depend on how the start was found."""
+    left = z.scatter(1, actions, -float("inf"))
+    rest = perturbed_top_k(left, actions.shape[1], 1, generator=generator)[:, 0]
+    position = torch.arange(actions.shape[1], device=z.device) - is_found.sum(dim=-1, keepdim=True)
+    return torch.where(is_found, actions, rest.gather(1, position.clamp_min(0)))
 
 
 def check_allowed(is_allowed: Tensor, k: int) -> None:
