@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint format viz viz-build screenshot mlflow bench constraints clean
+.PHONY: help setup run test lint format viz viz-build screenshot mlflow mutations conformance bench constraints clean
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -88,6 +88,13 @@ screenshot: viz-build  ## take docs/images/pipeline.png from the static site, wi
 
 mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
 	@$(PY) -m grpo_pipeline.tracking
+
+mutations: $(STAMP)  ## show that the tests catch each one-line fault of core/
+	@$(PY) tests/mutations/run.py $(ARGS)
+
+conformance: $(STAMP)  ## write docs/conformance.md anew; installs the other libraries (extra `oracles`)
+	@$(PY) -m pip install -qq -c constraints.txt -e ".[oracles]"
+	@$(PY) tests/conformance/generate.py
 
 bench: $(STAMP)  ## measure the training step and what surrounds it
 	@set -e; for b in benchmarks/*.py; do echo "== $$b"; $(PY) "$$b" $(ARGS); done
