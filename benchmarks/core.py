@@ -1,17 +1,18 @@
 """What do the functions of core/ cost beside other implementations? Print ratios of steps that are measured side by side.
 
-    python benchmarks/core.py            (some minutes)
+    python benchmarks/core.py            (a minute or two)
     python benchmarks/core.py --smoke    (small sizes; seconds; its figures mean nothing)
 
 The steps of a section take turns and the order turns with each round, so that a machine that slows down slows all of them. A
 figure is the median over rounds of the ratio within a round, with the smallest and the largest. Steps of microseconds are
 repeated within their turn.
 
-`GAE` beside torchrl's convolution and a plain loop over time, batch of 64; growth is the time at the longest length over the
-time at a middle one, divided by the ratio of the lengths: 1 is linear. `policy loss` forward and backward, dapo on [64, 512],
-beside TRL's method, which also computes its metrics, and beside a loop over rows. `chunked_logprobs` forward and backward with
-entropies beside log-softmax over all logits; memory is what a step adds at its peak to what the process held before.
-`Plackett-Luce`: draw and score k points without replacement, forward and backward, beside a loop over samples and points.
+`GAE` beside torchrl's convolution and a plain loop over time, batch of 64, no episode ends (where they do, torchrl cuts and pads,
+and is several times slower); growth is the time at the longest length over the time at a middle one, divided by the ratio of
+the lengths: 1 is linear. `policy loss` forward and backward, dapo on [64, 512], beside TRL's method, which also
+computes its metrics, and beside a loop over rows. `chunked_logprobs` forward and backward with entropies beside log-softmax over
+all logits; memory is what a step adds at its peak to what the process held before. `Plackett-Luce`: draw and score k points
+without replacement, forward and backward, beside a loop over samples and points.
 Rows that need torchrl or TRL say so where these are not installed.
 """
 
@@ -105,7 +106,7 @@ def gae_section(sizes: Sizes, seed: int) -> Section:
     for length in sizes.lengths:
         generator = torch.Generator().manual_seed(seed)
         rewards, values = (torch.randn(64, n, generator=generator) for n in (length, length + 1))
-        dones = torch.rand(64, length, generator=generator) < 0.01
+        dones = torch.zeros(64, length, dtype=torch.bool)
         steps |= {f"GAE T={length} {name}": step for name, step in gae_steps(rewards, values, dones).items()}
         figures.append(Figure(f"GAE T={length}: loop / ours", f"GAE T={length} loop", f"GAE T={length} ours", ">=", 1.0))
         name = f"GAE T={length}: torchrl / ours"
@@ -361,7 +362,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7, help="rounds (default 7)")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1: more only on idle cores)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--smoke", action="store_true", help="small sizes")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
