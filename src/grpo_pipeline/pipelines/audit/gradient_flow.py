@@ -1,0 +1,219 @@
+"""Which component each loss term teaches: measured on one batch of an arm, drawn, and compared with what was meant.
+
+    warm_up -> one batch -> the loop body up to the loss -> norms -> table (saved) -> figure (saved) -> stop if anything is odd
+
+The batch runs through the nodes of ``pipelines.step`` themselves, first update epoch: the one with the supervised term and the
+encoder's graph. A few steps of training come first, because an untrained policy may be exactly uniform and at its reference,
+where several gradients are 0 whatever the code does.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import pandas as pd
+from kedro.pipeline import Node, Pipeline
+from matplotlib.figure import Figure
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from grpo_pipeline.core.gradient_flow import Expectation, agrees, gradient_norms, reward_norms
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams, is_on
+from grpo_pipeline.core.schedules import Schedule
+from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.pipelines.reporting.heatmap import REWARD, norm_heatmap
+from grpo_pipeline.pipelines.step.experience import LossTerms
+from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
+from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
+from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step
+from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.tasks.protocol import Task
+
+FLOW = "params:gradient_flow"
+Term = Literal["supervised", "policy", "kl", "kl_rollout", "entropy", "value"]
+WEIGHTS = {"kl_rollout": "rollout_kl_weight"}
+
+
+class GradientFlowError(RuntimeError):
+    """A loss term teaches a component that it must not, or misses one that it must; or a reward carries a gradient."""
+
+
+class GradientFlowParams(BaseModel):
+    """How the gradients of a task are audited (``<task>.gradient_flow``).
+
+    Attributes:
+        warmup_steps: batches to train on before the audited one.
+        expected: term -> component -> ``gradient`` (a norm greater than 0), ``none`` (exactly 0) or ``any``; what is not named
+            is ``any``. A reward part is never named: it must carry no graph.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    warmup_steps: int = Field(ge=0)
+    expected: dict[Term, dict[str, Expectation]]
+
+
+class DetachedRewards:
+    """A task like another one, but for rewards without graph, so that an audit reaches its verdict about them."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return the task's reward parts, detached, and their weights."""
+        parts, weights = self._task.reward(batch, rollouts, outcomes)
+        return {name: part.detach() for name, part in parts.items()}, weights
+
+
+def detach_rewards(task: Task) -> Task:
+    """Return the task with its rewards detached; ``measure_rewards`` asks the task itself."""
+    return cast(Task, DetachedRewards(task))
+
+
+def warm_up(
+    algorithm: AlgorithmParams, training: TrainingParams, params: GradientFlowParams, seed: int, task: Task, data: Any
+) -> TrainState:
+    """Build the arm's start and train it for ``warmup_steps`` batches."""
+    state = build_state(algorithm, training, seed, task, data)
+    fold = Fold(task, algorithm, training)
+    with quiet_nodes():
+        for _ in range(params.warmup_steps):
+            state, _ = fold(state, pick_batch(training, task, data, state))
+    return state
+
+
+def pick_batch(training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:
+    """Return the batch of the state's step, the same as in training."""
+    rows = rows_of_step(task.rows(data, "train"), state.step, batch_size=training.batch_size, seed=state.generator_seed)
+    return task.make_batch(data, rows)
+
+
+def measure_terms(algorithm: AlgorithmParams, task: Task, state: TrainState, losses: LossTerms) -> pd.DataFrame:
+    """Return the norm of every weighted term's gradient on every component: columns ``term, component, grad_norm``.
+
+    A term that the arm never weighs is left out.
+    """
+    terms = {name: term for name, term in losses.terms.items() if losses.weights[name] or is_on(_schedule(algorithm, name))}
+    norms = gradient_norms(terms, losses.weights, task.parameter_groups(state.policy))
+    return _as_table(norms)
+
+
+def measure_rewards(task: Task, batch: Any, rollouts: Rollouts, outcomes: Any) -> pd.DataFrame:
+    """Return one row per reward part: norm 0.0 where it carries no gradient, NaN where it is attached to a graph."""
+    parts, _ = task.reward(batch, rollouts, outcomes)
+    return _as_table({REWARD: reward_norms(parts)})
+
+
+def judge_flow(params: GradientFlowParams, training: TrainingParams, terms: pd.DataFrame, rewards: pd.DataFrame) -> pd.DataFrame:
+    """Put both tables together and say what was expected and whether it agrees.
+
+    Returns:
+        Columns ``term, component, grad_norm, expected, agrees``; one row per term and component, then one per reward part.
+
+    Raises:
+        ValueError: if a component is named that has no learning rate; one that is frozen has, and is left out.
+    """
+    _check_components(params.expected, {*training.optimizer.learning_rates, *terms["component"]})
+    table = pd.concat([terms, rewards], ignore_index=True)
+    named = {(term, component): value for term, group in params.expected.items() for component, value in group.items()}
+    pairs = zip(table["term"], table["component"], strict=True)
+    table["expected"] = ["none" if term == REWARD else named.get((term, component), "any") for term, component in pairs]
+    table["agrees"] = [agrees(norm, value) for norm, value in zip(table["grad_norm"], table["expected"], strict=True)]
+    return table
+
+
+def draw_flow(table: pd.DataFrame) -> Figure:
+    """Draw the table as a heatmap."""
+    return norm_heatmap(table)
+
+
+def require_flow(table: pd.DataFrame, figure: bytes) -> None:
+    """Stop if anything is not as expected; the table and the figure, which only orders this node, are saved by then.
+
+    Raises:
+        GradientFlowError: naming each term and component that disagrees.
+    """
+    del figure
+    odd = [_finding(row) for row in table[~table["agrees"]].itertuples(index=False)]
+    if odd:
+        raise GradientFlowError(
+            f"each loss term must teach what gradient_flow.expected says, got {'; '.join(odd)}; add or remove a detach in the "
+            "task, raise gradient_flow.warmup_steps if the policy is still at its start, or correct the expectation"
+        )
+
+
+def create_pipeline(task: str, arm: str) -> Pipeline:
+    """Wire the audit of one arm under the namespace ``<task>.<arm>``.
+
+    Reads ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:<task>.gradient_flow``, ``params:seed`` and
+    ``params:<task>.<arm>.algorithm``; writes ``<task>.<arm>.gradient_flow`` and ``<task>.<arm>.gradient_flow_figure``.
+    """
+    return Pipeline(
+        _template(),
+        namespace=f"{task}.{arm}",
+        inputs={"task": f"{task}.task", "data": f"{task}.data"},
+        parameters={TRAINING: f"params:{task}.training", FLOW: f"params:{task}.gradient_flow", "params:seed": "params:seed"},
+        tags=[task, arm, "gradient_flow"],
+    )
+
+
+def _template() -> Pipeline:
+    """Wire task and data -> table, figure and verdict; what the loop body holds has the prefix ``gradient_flow.``."""
+    body = Pipeline(
+        create_step_pipeline().to_outputs("losses"),
+        namespace="gradient_flow",
+        parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
+    )
+    inner = {name: f"gradient_flow.{name}" for name in ("task", "state", "batch", "losses", "replicated", "rollouts", "outcomes")}
+    start = [
+        Node(detach_rewards, "task", inner["task"], name="detach_rewards"),
+        Node(warm_up, [ALGORITHM, TRAINING, FLOW, "params:seed", inner["task"], "data"], inner["state"], name="warm_up"),
+        Node(pick_batch, [TRAINING, "task", "data", inner["state"]], inner["batch"], name="pick_batch"),
+    ]
+    rest = [
+        Node(
+            measure_terms, [ALGORITHM, "task", inner["state"], inner["losses"]], "gradient_flow.term_norms", name="measure_terms"
+        ),
+        Node(
+            measure_rewards,
+            ["task", inner["replicated"], inner["rollouts"], inner["outcomes"]],
+            "gradient_flow.reward_norms",
+            name="measure_rewards",
+        ),
+        Node(
+            judge_flow,
+            [FLOW, TRAINING, "gradient_flow.term_norms", "gradient_flow.reward_norms"],
+            "gradient_flow",
+            name="judge_flow",
+        ),
+        Node(draw_flow, "gradient_flow", "gradient_flow_figure", name="draw_flow"),
+        Node(require_flow, ["gradient_flow", "gradient_flow_figure"], None, name="require_flow"),
+    ]
+    return Pipeline([*start, *rest]) + body
+
+
+def _schedule(algorithm: AlgorithmParams, term: str) -> Schedule:
+    return cast(Schedule, getattr(algorithm, WEIGHTS.get(term, f"{term}_weight")))
+
+
+def _as_table(norms: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    rows = [(term, component, norm) for term, group in norms.items() for component, norm in group.items()]
+    return pd.DataFrame(rows, columns=["term", "component", "grad_norm"])
+
+
+def _check_components(expected: Mapping[Term, Mapping[str, Expectation]], known: set[str]) -> None:
+    for term, group in expected.items():
+        for component in group:
+            if component not in known:
+                raise ValueError(
+                    f"gradient_flow.expected.{term} must name components of the task, {sorted(known)}, got {component!r}; "
+                    "correct it"
+                )
+
+
+def _finding(row: Any) -> str:
+    if row.term == REWARD:
+        return f"a graph in reward part {row.component}"
+    return f"{row.term} -> {row.component} {row.grad_norm:.3g} where {row.expected} is expected"
