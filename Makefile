@@ -102,7 +102,7 @@ bench: $(STAMP)  ## measure the training step and what surrounds it
 constraints:  ## resolve pyproject.toml anew and write constraints.txt
 	@set -e; t=$$(mktemp -d); trap 'rm -rf "$$t"' EXIT; $(or $(PYTHON),python3.11) -m venv "$$t/venv"; \
 	  "$$t/venv/bin/python" -m pip install -qq "torch==$(TORCH)" $(TORCH_ARGS); \
-	  "$$t/venv/bin/python" -m pip install -qq ".[$(EXTRAS)]"; \
+	  "$$t/venv/bin/python" -m pip install -qq ".[$(EXTRAS),oracles]"; \
 	  { sed -n '/^#/p' constraints.txt; "$$t/venv/bin/python" -m pip list --format freeze \
 	    | sed -e '/^pip==/d' -e '/^grpo[-_]pipeline==/d' -e 's/+[A-Za-z0-9.]*$$//'; } >"$$t/new"; \
 	  cp "$$t/new" constraints.txt; echo "constraints.txt is new: $$(grep -c == constraints.txt) pins; run make test."
