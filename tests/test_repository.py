@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "grpo_pipeline"
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
-PICKLING_CALLS = {"torch.save", "torch.load", "pd.read_pickle"}
+PICKLING_CALLS = {"torch.save", "pd.read_pickle"}
 PICKLING_UNLESS_TOLD = {"np.save", "np.savez", "np.savez_compressed"}
 # Where a comment or a docstring may send its reader.
 HOSTS_TO_READ = re.compile(r"(www\.|docs\.)?(arxiv|doi|github|kedro|mlflow|pytorch|apache|w3)\.(org|com)")
@@ -29,6 +29,8 @@ PICKLING_CODE = [
     "import pickle",
     "from joblib import dump",
     "torch.save(x, y)",
+    "torch.load(f)",
+    "torch.load(f, weights_only=False)",
     "np.load(f, allow_pickle=True)",
     "np.save(f, a)",
     "table.to_pickle(f)",
@@ -61,6 +63,10 @@ def pickling(tree: ast.AST) -> Iterator[str]:
             case ast.Call(func=function, keywords=keywords) if ast.unparse(function) in PICKLING_UNLESS_TOLD:
                 if "allow_pickle" not in {keyword.arg for keyword in keywords}:
                     yield f"{node.lineno} {ast.unparse(function)} without allow_pickle=False"
+            # Original checkpoints are pickles; read as tensors alone they run no code.
+            case ast.Call(func=function, keywords=keywords) if ast.unparse(function) == "torch.load":
+                if "weights_only=True" not in {ast.unparse(keyword) for keyword in keywords}:
+                    yield f"{node.lineno} torch.load without weights_only=True"
             case ast.keyword(arg="allow_pickle", value=value) if ast.unparse(value) != "False":
                 yield f"{value.lineno} allow_pickle={ast.unparse(value)}"
 
