@@ -1,0 +1,222 @@
+"""The properties that any batch must have, one after the other; each is shown to fail by a fault of tests/mutations/table.py."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_pipeline.core.advantages import compute_advantages
+from grpo_pipeline.core.algorithms import LossOptions
+from grpo_pipeline.core.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
+from grpo_pipeline.core.denominators import add, all_reduce_counts, count
+from grpo_pipeline.core.diagnostics import ratio_statistics
+from grpo_pipeline.core.kl import kl_loss
+from grpo_pipeline.core.losses import policy_loss, value_loss
+from grpo_pipeline.core.optim import advance, apply_update, build_optimizer
+from grpo_pipeline.core.reductions import loss_denominator
+from grpo_pipeline.core.reference import frozen_copy
+from grpo_pipeline.core.returns import generalized_advantages
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
+from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.core.units import importance_ratio
+
+F64 = torch.float64
+P, G, L, V = 4, 3, 5, 7
+SEEDS = st.integers(0, 2**31)
+METHODS = ("group", "leave_one_out", "mean_only", "batch")
+REDUCTIONS = ("per_sequence", "per_decision", "constant")
+NAMES = [
+    *product(("ppo",), ("decision", "joint"), REDUCTIONS),
+    ("cispo", "decision", "per_decision"),
+    ("sapo", "decision", "per_sequence"),
+    *product(("gspo",), ("sequence",), ("per_sequence", "per_decision")),
+]
+some = settings(max_examples=8, deadline=None, derandomize=True)
+
+
+def draw_batch(seed):
+    """Log-probs now and at rollout time, advantages, and a mask in which the first row is wholly invalid."""
+    generator = torch.Generator().manual_seed(seed)
+    old = torch.randn(P, G, L, dtype=F64, generator=generator) - 2
+    new = (old + 0.4 * torch.randn(P, G, L, dtype=F64, generator=generator)).requires_grad_()
+    is_valid = torch.rand(P, G, L, generator=generator) < 0.6
+    is_valid[0, 0], is_valid[-1, -1, 0] = False, True
+    return new, old, torch.randn(P, G, dtype=F64, generator=generator), is_valid
+
+
+def gradient(loss, *inputs):
+    return torch.autograd.grad(loss, inputs)
+
+
+def permute(x, order):
+    return torch.stack([row[index] for row, index in zip(x, order, strict=True)])
+
+
+def close(got, want):
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=SEEDS)
+@some
+def test_permuting_the_samples_of_a_group_permutes_advantages_and_gradients(method, seed):
+    new, old, rewards, is_valid = draw_batch(seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    order = [torch.randperm(G, generator=generator) for _ in range(P)]  # of each prompt its own
+
+    def learn(new, old, rewards, is_valid):
+        advantages = compute_advantages(rewards, method=method).values
+        return advantages, *gradient(policy_loss(new, old, advantages, is_valid, algorithm="grpo"), new)
+
+    moved = learn(*(permute(x, order) for x in (new, old, rewards, is_valid)))
+    for got, want in zip(moved, learn(new, old, rewards, is_valid), strict=True):
+        close(got, permute(want, order))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=SEEDS, scale=st.floats(0.01, 100), shift=st.floats(-100, 100))
+@some
+def test_an_affine_change_of_the_rewards_changes_no_advantage(method, seed, scale, shift):
+    rewards = draw_batch(seed)[2]
+    before = compute_advantages(rewards, method=method, eps=1e-3).values
+    after = compute_advantages(scale * rewards + shift, method=method, eps=1e-3 * scale).values
+    # The methods without a deviation keep the unit of the rewards.
+    unit = scale if method in ("leave_one_out", "mean_only") else 1.0
+    torch.testing.assert_close(after / unit, before, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), NAMES)
+@given(seed=SEEDS)
+@some
+def test_packed_equals_padded(algorithm, level, reduction, seed):
+    new, old, advantages, is_valid = draw_batch(seed)
+    options = LossOptions(max_decisions=L) if reduction == "constant" and level == "decision" else LossOptions()
+    names = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction, "options": options}
+    counted = is_valid.any(-1, keepdim=True) if level == "joint" else is_valid
+    step = loss_denominator(counted, reduction, options.max_decisions)
+    junk = torch.full_like(new, -1e3)
+    padded = policy_loss(torch.where(is_valid, new, junk), torch.where(is_valid, old, -junk), advantages, is_valid, **names)
+    packed = 0.0
+    for p, g in is_valid.any(-1).nonzero().tolist():
+        kept = is_valid[p, g]
+        row = [x[p, g][kept][None, None] for x in (new, old)]
+        packed += policy_loss(*row, advantages[p, g][None, None], kept[kept][None, None], denominator=step, **names)
+    close(padded, packed)
+    close(*(gradient(loss, new)[0] for loss in (padded, packed)))
+
+
+@given(seed=SEEDS)
+@some
+def test_packed_equals_padded_over_time(seed):
+    rewards, values, _, is_valid = draw_batch(seed)
+    values = torch.cat([values, torch.zeros(P, G, 1, dtype=F64)], dim=-1)
+    padded, _ = generalized_advantages(rewards.detach(), values, gamma=0.9, gae_lambda=0.8, is_valid=is_valid)
+    for p, g in is_valid.any(-1).nonzero().tolist():
+        kept = is_valid[p, g]
+        seen = values[p, g][torch.cat([kept, torch.tensor([True])])]
+        packed, _ = generalized_advantages(rewards[p, g][kept].detach(), seen, gamma=0.9, gae_lambda=0.8)
+        close(padded[p, g][kept], packed)
+    assert torch.count_nonzero(padded[~is_valid]) == 0
+
+
+@pytest.mark.parametrize("level", ["decision", "joint", "sequence"])
+@given(seed=SEEDS, size=st.floats(1e-3, 1e3))
+@some
+def test_the_ratio_is_exactly_one_at_the_first_update(level, seed, size):
+    new, _, advantages, is_valid = draw_batch(seed)
+    new = new * size
+    ratio = importance_ratio(new, new.detach(), is_valid, level=level)
+    assert torch.equal(ratio, torch.ones_like(ratio))
+    statistics = ratio_statistics(new, new.detach(), advantages, is_valid, ratio_level=level)
+    assert [statistics[f"policy/{name}"] for name in ("ratio_mean", "ratio_max", "ess")] == [1.0, 1.0, 1.0]
+    assert [statistics[name] for name in ("policy/clip_low", "policy/clip_high", "kl/rollout")] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), NAMES)
+@given(seed=SEEDS)
+@some
+def test_the_on_policy_gradient_is_that_of_reinforce(algorithm, level, reduction, seed):
+    new, _, advantages, is_valid = draw_batch(seed)
+    names = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction}
+    (got,) = gradient(policy_loss(new, new.detach(), advantages, is_valid, **names), new)
+    # d/dl of -A * l for a decision, of -A * sum(l) for a joint one; of -A * mean(l) for each decision of a sequence.
+    share = is_valid.double()
+    if reduction == "per_sequence" and level != "joint":
+        share = share / is_valid.sum(-1, keepdim=True).clamp(min=1)
+    rows, units = P * G, int(is_valid.any(-1).sum() if level == "joint" else is_valid.sum())
+    total = {"per_sequence": rows, "per_decision": units, "constant": rows * (1 if level == "joint" else L)}[reduction]
+    close(got, -advantages[..., None] * share / total)
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), [name for name in NAMES if name[0] != "cispo"])
+@given(seed=SEEDS)
+@settings(max_examples=2, deadline=None, derandomize=True)
+def test_gradients_of_the_hybrid_loss_agree_with_finite_differences(algorithm, level, reduction, seed):
+    # (cispo holds the weights of its gradient still, so that it is not the gradient of its value.)
+    _, _, advantages, is_valid = draw_batch(seed)
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(P, V, dtype=F64, generator=generator, requires_grad=True)
+    allowed = torch.arange(V) < torch.tensor([[V], [V - 1], [L], [V]])
+    actions = gumbel_top_k(logits, L, G, generator=generator, is_allowed=allowed)
+    old = plackett_luce_logprobs(logits.detach() + 0.1, actions, is_allowed=allowed) - 0.05
+    returns = torch.randn(P, dtype=F64, generator=generator)
+
+    def loss(z):
+        new = plackett_luce_logprobs(z, actions, temperature=0.8, is_allowed=allowed)
+        ratio = importance_ratio(new, old, is_valid, level=level)
+        policy = policy_loss(new, old, advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction)
+        kl = kl_loss(new, old - 0.3, is_valid, estimator="ratio_k3", ratio=ratio)
+        return policy + 0.3 * kl - 0.1 * categorical_entropy(z, allowed).mean() + 0.5 * value_loss(z[:, 0], returns)
+
+    assert torch.autograd.gradcheck(loss, logits)
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), NAMES)
+@given(seed=SEEDS, cuts=st.sets(st.integers(1, P - 1)))
+@some
+def test_any_split_into_micro_batches_gives_one_gradient(algorithm, level, reduction, seed, cuts):
+    new, old, advantages, is_valid = draw_batch(seed)
+    names = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction}
+    parts = [slice(a, b) for a, b in pairwise([0, *sorted(cuts), P])]
+    counts = [count(is_valid[part], ratio_level=level, reduction=reduction) for part in parts]
+    step = all_reduce_counts(add(*counts), gradient_reduction="sum").policy
+    losses = [policy_loss(new[s], old[s], advantages[s], is_valid[s], denominator=step, **names) for s in parts]
+    whole = policy_loss(new, old, advantages, is_valid, **names)
+    close(*(gradient(loss, new)[0] for loss in (sum(losses), whole)))
+
+
+def train(state, steps):
+    """Learn to choose high cells on prompts without features: sample, compare within the group, update."""
+    allowed = torch.ones(P, V, dtype=torch.bool)
+    for _ in range(steps):
+        generator = step_generator(state.generator_seed, state.step)
+        logits = state.policy(torch.eye(P, dtype=F64))
+        actions = gumbel_top_k(logits, 2, G, generator=generator, is_allowed=allowed)
+        new = plackett_luce_logprobs(logits, actions, is_allowed=allowed)
+        advantages = compute_advantages(actions.double().mean(-1), method="mean_only").values
+        loss = policy_loss(new, new.detach(), advantages, torch.ones_like(actions, dtype=torch.bool), algorithm="grpo")
+        state = advance(apply_update(state, loss, max_grad_norm=1.0)[0])
+    return state
+
+
+def build(seed):
+    policy = torch.nn.Linear(P, V, bias=False, dtype=F64)
+    with torch.no_grad():
+        policy.weight.copy_(torch.randn(V, P, dtype=F64, generator=torch.Generator().manual_seed(seed)))
+    optimizer = build_optimizer({"all": (list(policy.parameters()), 0.05)})
+    return TrainState(policy, optimizer, frozen_copy(policy), step=0, epoch=0, generator_seed=seed)
+
+
+@pytest.mark.parametrize("broken_at", [0, 1, 3])
+def test_resumed_equals_unbroken(tmp_path, broken_at):
+    unbroken = train(build(5), 5)
+    save_checkpoint(tmp_path / "c", snapshot(train(build(5), broken_at)))
+    resumed = restore(replace(build(6), generator_seed=9), load_checkpoint(tmp_path / "c"))
+    resumed = train(resumed, 5 - broken_at)
+    assert (resumed.step, resumed.generator_seed) == (5, 5)
+    assert torch.equal(resumed.policy.weight, unbroken.policy.weight)
+    assert not torch.equal(resumed.policy.weight, resumed.reference.weight)
