@@ -7,15 +7,21 @@ from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
 from grpo_pipeline.tasks.attention.examples import Examples
 from grpo_pipeline.tasks.attention.features import FeatureSet
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 
 def build_task(model: ModelParams, rewards: RewardParams, supervised: SupervisedParams, examples: Examples) -> AttentionTask:
     """Return the task for images of this size, on the GPU when there is one.
 
+    With a checkpoint, the sizes of the model are those of its file.
+
     Raises:
-        ValueError: if a core has fewer cells in its region than points are to be placed.
+        FileNotFoundError: if the checkpoint is missing.
+        ValueError: if the checkpoint cannot be read or does not fit the images, or a core has fewer cells in its region
+            than points are to be placed.
     """
+    model = adopt_checkpoint(model, examples.image_size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = AttentionTask(model, rewards, supervised, examples.image_size, device)
     _check_cells(examples, task.grid, model.points)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
 
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.examples import Examples
@@ -34,19 +33,21 @@ def encode_examples(task: AttentionTask, policy: AttentionModel, examples: Examp
     """
     if task.model.encoder == "train":
         return FeatureSet(key="", values=None)
-    key = _key(policy.sam.net.vision_encoder, examples)
+    key = _key(policy, examples)
     if cached.key == key:
         return cached
     data, n = AttentionData(examples, None), len(examples.table)
     with torch.no_grad():
         batches = (task.make_batch(data, np.arange(i, min(i + BATCH_SIZE, n))) for i in range(0, n, BATCH_SIZE))
-        values = [policy.sam.encode(batch.images).cpu().numpy() for batch in batches]
+        values = [policy.encode(batch).cpu().numpy() for batch in batches]
     return FeatureSet(key=key, values=np.concatenate(values))
 
 
-def _key(encoder: nn.Module, examples: Examples) -> str:
+def _key(policy: AttentionModel, examples: Examples) -> str:
     digest = hashlib.sha256(examples.digest.encode())
-    for name, tensor in sorted(encoder.state_dict().items()):
+    if policy.checkpoint is not None:
+        digest.update(policy.checkpoint.normalisation.encode())
+    for name, tensor in sorted(policy.sam.net.vision_encoder.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -5,8 +5,29 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
+class CheckpointParams(BaseModel):
+    """Weights of a SAM to start from (``attention.model.checkpoint``; docs/checkpoints.md).
+
+    Attributes:
+        path: a folder (``huggingface``) or a file (``segment_anything``).
+        kind: ``huggingface``: config.json and model.safetensors, as SamModel.save_pretrained writes them;
+            ``segment_anything``: a .pth of SAM or MedSAM with the names of the original package.
+        normalisation: what the encoder was trained on; ``sam``: RGB statistics; ``medsam``: each image from 0 to 1;
+            ``none``: images standardised as without a checkpoint.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str = Field(min_length=1)
+    kind: Literal["huggingface", "segment_anything"]
+    normalisation: Literal["sam", "medsam", "none"]
+
+
 class ModelParams(BaseModel):
-    """Sizes and switches of the model (``attention.model``)."""
+    """Sizes and switches of the model (``attention.model``).
+
+    With a ``checkpoint`` the patch and the sizes of encoder, features and decoder are those of its file.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,6 +47,7 @@ class ModelParams(BaseModel):
     glimpse_size: int = Field(ge=4)
     glimpse_channels: int = Field(ge=4)
     glimpse_pool: Literal["mean", "noisy_or", "logsumexp"]
+    checkpoint: CheckpointParams | None = None
 
     @model_validator(mode="after")
     def _check_divisibility(self) -> Self:

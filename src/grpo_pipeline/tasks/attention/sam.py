@@ -6,7 +6,8 @@ encoding sees exactly these numbers, for points and for the dense grid alike, so
 encoding of that cell (test: ``test_point_lights_its_cell``).
 
 Architecture: Kirillov et al. 2023, "Segment Anything" (arXiv 2304.02643); layers from ``transformers``. How this differs:
-images have one grey channel, and the mask decoder also returns its output token for the class decoder.
+images have one grey channel (three equal ones where a checkpoint wants them), and the mask decoder also returns its output
+token for the class decoder.
 """
 
 from dataclasses import dataclass
@@ -32,12 +33,13 @@ class Sam(nn.Module):
 
     net: Any
 
-    def __init__(self, params: ModelParams, image_size: int) -> None:
-        """Build a randomly initialised SAM for square grey images.
+    def __init__(self, params: ModelParams, image_size: int, net: SamModel | None = None) -> None:
+        """Build a randomly initialised SAM for square grey images, or wrap one that is there.
 
         Args:
             params: sizes of the model.
             image_size: side S of the image in pixels, a multiple of ``params.patch_size``.
+            net: a SAM of these sizes with weights of its own.
 
         Raises:
             ValueError: if ``image_size`` is not a multiple of the patch size.
@@ -48,14 +50,17 @@ class Sam(nn.Module):
                 f"the image size must be a multiple of attention.model.patch_size = {params.patch_size}, got {image_size}; "
                 "change attention.data.image_size or the patch size"
             )
-        self.net = SamModel(_sam_config(params, image_size))
+        self.net = SamModel(_sam_config(params, image_size)) if net is None else net
         # SAM's box, mask and IoU branches are never used here: frozen, so that no optimiser or norm counts them.
         for module in (self.net.prompt_encoder.mask_embed, self.net.mask_decoder.iou_prediction_head):
             module.requires_grad_(False)
         self.grid = image_size // params.patch_size
 
     def encode(self, images: Tensor) -> Tensor:
-        """Encode images [P, 1, S, S] into features [P, C, h, w]; the costly part, once per image."""
+        """Encode images [P, 1, S, S] into features [P, C, h, w]; the costly part, once per image.
+
+        A net with more input channels reads images [P, channels, S, S].
+        """
         features: Tensor = self.net.vision_encoder(images).last_hidden_state
         return features
 

@@ -17,9 +17,11 @@ from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
 from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder
+from grpo_pipeline.tasks.attention.encoder_input import add_grey
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
+from grpo_pipeline.tasks.attention.pretrained import fingerprint_of
 from grpo_pipeline.tasks.attention.sam import cell_centres
 from grpo_pipeline.tasks.protocol import Proposal
 
@@ -66,7 +68,8 @@ class AttentionTask:
 
     def make_batch(self, data: AttentionData, rows: np.ndarray) -> AttentionBatch:
         """Return the batch of these rows on the task's device."""
-        return make_batch(data, rows, grid=self.grid, device=self.device)
+        batch = make_batch(data, rows, grid=self.grid, device=self.device)
+        return batch if self.model.checkpoint is None or data.features is not None else add_grey(batch, data.examples.images)
 
     def replicate(self, batch: AttentionBatch, group_size: int) -> AttentionBatch:
         """Return the batch with label and involvement as [P, G] views."""
@@ -74,7 +77,7 @@ class AttentionTask:
 
     def encode(self, policy: AttentionModel, batch: AttentionBatch) -> AttentionContext:
         """Run SAM's image encoder (or take a frozen one's stored features) and the filter bank, once per core."""
-        features = policy.sam.encode(batch.images) if batch.features is None else batch.features
+        features = policy.encode(batch) if batch.features is None else batch.features
         texture = policy.texture.describe_cells(batch.images, self.grid)
         return AttentionContext(features=features, texture=texture, images=batch.images, cells=batch.cells)
 
@@ -189,14 +192,14 @@ class AttentionTask:
         return evaluation.showcase(self, policy, data, rows, seed=seed)
 
     def describe(self, policy: AttentionModel) -> dict[str, Any]:
-        """Return the model's parameters and image size."""
-        return {"task": self.name, "image_size": self.image_size, "model": self.model.model_dump()}
+        """Return the model's parameters and image size, and the architecture where it came from a checkpoint."""
+        described = {"task": self.name, "image_size": self.image_size, "model": self.model.model_dump()}
+        return described if self.model.checkpoint is None else described | {"sam_config": policy.sam.net.config.to_dict()}
 
     def fingerprint(self, data: AttentionData) -> dict[str, Any]:
-        """Return model, rewards, losses and the digest of the examples."""
+        """Return model, rewards, losses and the digests of the examples and of the checkpoint's content."""
         sections = {"model": self.model, "rewards": self.rewards, "supervised_loss": self.supervised}
         digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
-        return {name: section.model_dump() for name, section in sections.items()} | {
-            "examples": data.examples.digest,
-            "split": digest,
-        }
+        dumped = {name: section.model_dump(exclude={"checkpoint"}) for name, section in sections.items()}
+        checkpoint = {} if self.model.checkpoint is None else {"checkpoint": fingerprint_of(self.model.checkpoint)}
+        return dumped | {"examples": data.examples.digest, "split": digest} | checkpoint

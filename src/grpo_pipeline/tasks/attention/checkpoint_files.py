@@ -1,0 +1,144 @@
+"""Weights of a SAM on disk: a Hugging Face folder, or a ``.pth`` file of the original package; never unpickled freely."""
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import SamConfig
+
+from grpo_pipeline.tasks.attention.model_params import CheckpointParams
+from grpo_pipeline.tasks.attention.pretrained_names import BASIS, TIED_BASIS, rename_original
+from grpo_pipeline.tasks.attention.pretrained_shapes import infer_config
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+PATH, KIND = "attention.model.checkpoint.path", "attention.model.checkpoint.kind"
+
+
+def read_config(checkpoint: CheckpointParams) -> SamConfig:
+    """Read the architecture: from the folder's ``config.json``, or from the shapes in the ``.pth``.
+
+    Raises:
+        FileNotFoundError: if the checkpoint or a file of the folder is missing.
+        ValueError: if it is of another kind, damaged, or no SAM.
+    """
+    if checkpoint.kind == "segment_anything":
+        weights = _read_original(checkpoint, device="meta")
+        return infer_config({name: tuple(tensor.shape) for name, tensor in weights.items()})
+    path = _folder_file(checkpoint, CONFIG)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} must be a JSON file, got {error}; copy it again") from error
+    if not isinstance(values, dict) or values.get("model_type") != "sam":
+        found = values.get("model_type") if isinstance(values, dict) else values
+        raise ValueError(f"{path} must have the model_type 'sam', got {found!r}; give the folder of a SamModel")
+    return SamConfig.from_dict(values)
+
+
+def read_weights(checkpoint: CheckpointParams) -> dict[str, Tensor]:
+    """Read the weights under the names of ``SamModel``, float32 on the CPU.
+
+    Raises:
+        FileNotFoundError: if the checkpoint or a file of the folder is missing.
+        ValueError: if it is of another kind, damaged, or no SAM.
+    """
+    original = checkpoint.kind == "segment_anything"
+    weights = _read_original(checkpoint, device="cpu") if original else _read_safetensors(_folder_file(checkpoint, WEIGHTS))
+    # One matrix under two names: transformers writes either or both, segment-anything knows one.
+    if found := {BASIS, TIED_BASIS} & weights.keys():
+        weights[BASIS] = weights[TIED_BASIS] = weights[min(found, key=(BASIS, TIED_BASIS).index)]
+    return {name: tensor.to(torch.float32) for name, tensor in weights.items()}
+
+
+def digest_of(checkpoint: CheckpointParams) -> str:
+    """Return the SHA-256 of the content, hexadecimal, wherever it lies.
+
+    Raises:
+        FileNotFoundError: if the checkpoint or a file of the folder is missing.
+    """
+    original = checkpoint.kind == "segment_anything"
+    paths = [_original_file(checkpoint)] if original else [_folder_file(checkpoint, name) for name in (CONFIG, WEIGHTS)]
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _folder_file(checkpoint: CheckpointParams, name: str) -> Path:
+    folder = Path(checkpoint.path)
+    if folder.is_file():
+        raise ValueError(
+            f"{PATH} must be a folder under the kind 'huggingface', got the file {folder}; "
+            f"give the folder around it, or set {KIND} to segment_anything for a .pth"
+        )
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{PATH} must be a folder that exists, got {folder}; correct the path")
+    if not (folder / name).is_file():
+        held = sorted(path.name for path in folder.iterdir())
+        raise FileNotFoundError(f"{folder} must hold {CONFIG} and {WEIGHTS}, got {held}; write it with SamModel.save_pretrained")
+    return folder / name
+
+
+def _original_file(checkpoint: CheckpointParams) -> Path:
+    path = Path(checkpoint.path)
+    if path.is_dir():
+        raise ValueError(
+            f"{PATH} must be a .pth file under the kind 'segment_anything', got the folder {path}; "
+            f"give the file, or set {KIND} to huggingface"
+        )
+    if not path.is_file():
+        raise FileNotFoundError(f"{PATH} must be a file that exists, got {path}; correct the path")
+    return path
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return dict(load_file(path))
+    except SafetensorError as error:
+        raise ValueError(f"{path} must be a whole safetensors file, got {error}; copy or download it again") from error
+
+
+def _read_original(checkpoint: CheckpointParams, *, device: str) -> dict[str, Tensor]:
+    """Read a ``.pth``; on the device ``meta`` the tensors have shapes and no values, and the file is hardly read."""
+    path = _original_file(checkpoint)
+    content = _unwrap(_load_restricted(path, device))
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise ValueError(
+            f"{path} must hold named tensors, by themselves or under the key 'model', got {_outline(content)}; "
+            "save it again as torch.save(model.state_dict(), path)"
+        )
+    return rename_original({name.removeprefix("module."): tensor for name, tensor in content.items()})
+
+
+def _load_restricted(path: Path, device: str) -> Any:
+    """Load tensors and plain containers, nothing that could run code."""
+    with path.open("rb") as file:
+        is_archive = file.read(2) == b"PK"
+    if is_archive and not zipfile.is_zipfile(path):
+        size = path.stat().st_size
+        raise ValueError(f"{path} must be a whole .pth file, got {size} bytes that break off; copy or download it again")
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    # The refusal is an UnpicklingError, whose module this package does not import; a damaged file raises several others.
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{path} must be a .pth file that loads with weights_only=True, got {type(error).__name__}: {reason}; download it "
+            "again if it is damaged, and where you trust its source load it elsewhere and save model.state_dict() alone"
+        ) from error
+
+
+def _unwrap(content: Any) -> Any:
+    """Return what training scripts put beside optimiser and epoch under the key ``model``."""
+    return content["model"] if isinstance(content, dict) and isinstance(content.get("model"), dict) else content
+
+
+def _outline(content: Any) -> str:
+    return f"the keys {list(content)[:5]}" if isinstance(content, dict) else type(content).__name__
