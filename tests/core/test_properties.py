@@ -13,7 +13,8 @@ from grpo_pipeline.core.algorithms import LossOptions
 from grpo_pipeline.core.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
 from grpo_pipeline.core.denominators import add, all_reduce_counts, count
 from grpo_pipeline.core.diagnostics import ratio_statistics
-from grpo_pipeline.core.kl import kl_loss
+from grpo_pipeline.core.dynamic import find_silent
+from grpo_pipeline.core.kl import kl_loss, rollout_kl_loss
 from grpo_pipeline.core.losses import policy_loss, value_loss
 from grpo_pipeline.core.optim import advance, apply_update, build_optimizer
 from grpo_pipeline.core.reductions import loss_denominator
@@ -173,6 +174,33 @@ def test_gradients_of_the_hybrid_loss_agree_with_finite_differences(algorithm, l
         return policy + 0.3 * kl - 0.1 * categorical_entropy(z, allowed).mean() + 0.5 * value_loss(z[:, 0], returns)
 
     assert torch.autograd.gradcheck(loss, logits)
+
+
+@given(seed=SEEDS)
+@some
+def test_no_gradient_reaches_what_was_drawn(seed):
+    new, old, advantages, is_valid = draw_batch(seed)
+    drawn = [x.clone().requires_grad_() for x in (old, advantages, new.detach()[..., 0], old[..., 0])]
+    old, advantages, returns, old_values = drawn
+    losses = {
+        "policy": policy_loss(new, old, advantages, is_valid, algorithm="grpo"),
+        "kl/rollout": rollout_kl_loss(new, old, is_valid),
+        "value": value_loss(new[..., 0] + 0.5, returns, old_values, 0.2),
+    }
+    for loss in losses.values():
+        assert torch.autograd.grad(loss, drawn, allow_unused=True, retain_graph=True) == (None,) * 4
+        assert float(gradient(loss, new)[0].abs().max()) > 0
+
+
+@given(seed=SEEDS)
+@some
+def test_a_group_is_silent_where_all_of_its_advantages_are_zero(seed):
+    generator = torch.Generator().manual_seed(seed)
+    choices = torch.tensor([0.0, 1.0, torch.nan], dtype=F64)
+    rewards = choices[torch.randint(3, (60, G), generator=generator)]
+    is_zero = (compute_advantages(rewards, method="mean_only").values == 0).all(dim=1)
+    assert torch.equal(find_silent(rewards), is_zero)
+    assert 0 < int(is_zero.sum()) < 60
 
 
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), NAMES)

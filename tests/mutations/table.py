@@ -1,0 +1,350 @@
+"""One-line faults of ``core`` and the tests that must find them; ``run.py`` shows that they do.
+
+Kinds: a flipped sign, a mask that is dropped or turned round, a gradient or memory that is no longer cut off (detach), a
+rounding term left out (epsilon), the wrong axis, an index or bound off by one, and the wrong denominator.
+"""
+
+from dataclasses import dataclass
+
+KINDS = ("sign", "mask", "detach", "epsilon", "axis", "off_by_one", "denominator")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One fault.
+
+    Attributes:
+        name: what is wrong, in a few words; unique.
+        kind: one of ``KINDS``.
+        file: below src/grpo_pipeline.
+        old: text that occurs exactly once in the file.
+        new: what takes its place.
+        tests: paths below tests/, with or without a test's name; one of them must fail.
+    """
+
+    name: str
+    kind: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def applied(self, text: str) -> str:
+        """Return the text of the file with the fault in it.
+
+        Raises:
+            ValueError: unless ``old`` occurs exactly once.
+        """
+        if (found := text.count(self.old)) != 1:
+            raise ValueError(
+                f"the text of mutation {self.name} must occur once in {self.file}, got {found} times; correct the table"
+            )
+        return text.replace(self.old, self.new)
+
+
+def _fault(name: str, kind: str, old: str, new: str, *tests: str) -> Mutation:
+    """Return a fault of the file of ``core`` that the name begins with, to be found by the tests given, or by that file's own."""
+    stem = name.split("-")[0]
+    return Mutation(name, kind, f"core/{stem}.py", old, new, tests or (f"core/test_{stem}.py",))
+
+
+def _property(test: str) -> str:
+    return f"core/test_properties.py::test_{test}"
+
+
+MUTATIONS = (
+    _fault(
+        "advantages-baseline-added",
+        "sign",
+        "centred = (r - _baseline(r, is_scored, values))",
+        "centred = (r + _baseline(r, is_scored, values))",
+        _property("an_affine_change_of_the_rewards_changes_no_advantage"),
+    ),
+    _fault(
+        "advantages-baseline-over-prompts",
+        "axis",
+        "return r.nansum(dim=1, keepdim=True) / is_scored.sum(dim=1, keepdim=True).clamp(min=1)",
+        "return r.nansum(dim=0, keepdim=True) / is_scored.sum(dim=0, keepdim=True).clamp(min=1)",
+        _property("permuting_the_samples_of_a_group_permutes_advantages_and_gradients"),
+    ),
+    _fault(
+        "advantages-ties-kept",
+        "mask",
+        "scaled.masked_fill(is_silent[:, None] | ~is_scored, 0.0)",
+        "scaled.masked_fill(~is_scored, 0.0)",
+    ),
+    _fault("advantages-ties-of-float64", "epsilon", "4 * torch.finfo(rewards.dtype).eps", "4 * torch.finfo(r.dtype).eps"),
+    _fault(
+        "advantages-std-without-eps",
+        "epsilon",
+        "return 1.0 / (_nanstd(r, is_scored, std=std, dim=1) + eps)",
+        "return 1.0 / _nanstd(r, is_scored, std=std, dim=1)",
+    ),
+    _fault("advantages-std-names-swapped", "denominator", 'int(std == "sample")', 'int(std == "population")'),
+    _fault("advantages-with-gradient", "detach", "    r = rewards.detach().double()", "    r = rewards.double()"),
+    _fault("advantages-leave-none-out", "off_by_one", "return n / (n - 1).clamp(min=1)", "return n / n.clamp(min=1)"),
+    _fault("advantages-share-rounded-up", "epsilon", "keepdim=True).double() - 1e-9).ceil()", "keepdim=True).double()).ceil()"),
+    _fault("advantages-one-more-kept", "off_by_one", "order.argsort(dim=1) < kept", "order.argsort(dim=1) <= kept"),
+    _fault("advantages-whitening-eps-unscaled", "epsilon", "eps=eps / total", "eps=eps"),
+    _fault("advantages-whitening-over-all", "mask", "masked_fill(~is_valid, math.nan).reshape", "reshape"),
+    _fault(
+        "returns-next-value-subtracted", "sign", "deltas = taken + gamma * seen - here", "deltas = taken - gamma * seen - here"
+    ),
+    _fault("returns-values-with-gradient", "detach", "_pair_values(values.detach(), is_valid)", "_pair_values(values, is_valid)"),
+    _fault(
+        "returns-padding-ends-the-row",
+        "mask",
+        "decay = decay.expand_as(x).masked_fill(~is_valid, 1.0)",
+        "decay = decay.expand_as(x).masked_fill(~is_valid, 0.0)",
+        _property("packed_equals_padded_over_time"),
+    ),
+    _fault("returns-done-ignored", "mask", "following if dones is None else following.masked_fill(dones, 0.0)", "following"),
+    _fault("returns-halves-misaligned", "off_by_one", "torch.cat([even[1:], last[None]])", "torch.cat([even[:-1], last[None]])"),
+    _fault(
+        "returns-bootstrap-of-padded-rows",
+        "mask",
+        "last = values[..., -1].masked_fill(~is_valid[..., -1], 0.0)",
+        "last = values[..., -1]",
+    ),
+    _fault("rewards-kl-paid-out", "sign", "- weight * kl.sum(dim=-1)", "+ weight * kl.sum(dim=-1)"),
+    _fault(
+        "rewards-kl-of-padding",
+        "mask",
+        "kl = kl_per_decision.detach().double().masked_fill(~is_valid, 0.0)",
+        "kl = kl_per_decision.detach().double()",
+    ),
+    _fault("rewards-kl-over-samples", "axis", "weight * kl.sum(dim=-1)", "weight * kl.sum(dim=1)"),
+    _fault("rewards-kl-with-gradient", "detach", "kl_per_decision.detach().double()", "kl_per_decision.double()"),
+    _fault("kl-k3-sign", "sign", "return difference.expm1() - difference", "return difference.expm1() + difference"),
+    _fault("kl-k3-digits-lost", "epsilon", "difference.expm1() - difference", "difference.exp() - 1 - difference"),
+    _fault(
+        "kl-rollout-with-gradient",
+        "detach",
+        "old_logprobs.detach(), is_valid)",
+        "old_logprobs, is_valid)",
+        _property("no_gradient_reaches_what_was_drawn"),
+    ),
+    _fault("kl-reward-with-gradient", "detach", "_masked(logprobs_old.detach(),", "_masked(logprobs_old,"),
+    _fault(
+        "kl-ratio-held-still",
+        "detach",
+        "ratio * per_decision",
+        "ratio.detach() * per_decision",
+        _property("gradients_of_the_hybrid_loss_agree_with_finite_differences"),
+    ),
+    _fault("kl-of-forbidden-choices", "mask", 'is_allowed & (log_p > -float("inf"))', 'is_allowed | (log_p > -float("inf"))'),
+    _fault("surrogates-clip-low-above-one", "sign", "ratio.clamp(1.0 - options.clip_low,", "ratio.clamp(1.0 + options.clip_low,"),
+    _fault(
+        "surrogates-cispo-weight-with-gradient",
+        "detach",
+        "-units.ratio.detach().clamp(max=options.ratio_cap)",
+        "-units.ratio.clamp(max=options.ratio_cap)",
+        _property("the_on_policy_gradient_is_that_of_reinforce"),
+    ),
+    _fault("surrogates-dual-clip-of-good-actions", "mask", "torch.where(advantages < 0,", "torch.where(advantages > 0,"),
+    _fault("surrogates-sapo-taus-swapped", "mask", "masked_fill(advantages <= 0,", "masked_fill(advantages >= 0,"),
+    _fault("surrogates-sapo-without-tau", "denominator", "* 4.0 / tau", "* 4.0"),
+    _fault(
+        "units-log-ratio-added",
+        "sign",
+        "_kept(logprobs - old_logprobs, is_valid)",
+        "_kept(logprobs + old_logprobs, is_valid)",
+        _property("the_ratio_is_exactly_one_at_the_first_update"),
+    ),
+    _fault(
+        "units-padding-in-the-ratio",
+        "mask",
+        "_kept(logprobs - old_logprobs, is_valid)",
+        "logprobs - old_logprobs",
+        _property("packed_equals_padded"),
+    ),
+    _fault(
+        "units-padded-length",
+        "denominator",
+        "length = is_valid.sum(-1, keepdim=True).clamp(min=1)",
+        "length = is_valid.shape[-1]",
+    ),
+    _fault(
+        "reductions-row-length-over-samples",
+        "axis",
+        "kept = kept / is_valid.sum(dim=-1, keepdim=True).clamp(min=1)",
+        "kept = kept / is_valid.sum(dim=1, keepdim=True).clamp(min=1)",
+    ),
+    _fault(
+        "reductions-own-denominator",
+        "denominator",
+        "loss_denominator(is_valid, reduction, max_decisions) if denominator is None else denominator",
+        "loss_denominator(is_valid, reduction, max_decisions)",
+        _property("any_split_into_micro_batches_gives_one_gradient"),
+    ),
+    _fault(
+        "reductions-prompts-for-rows",
+        "denominator",
+        "rows, units = is_valid.shape[0] * is_valid.shape[1], is_valid.shape[2]",
+        "rows, units = is_valid.shape[0], is_valid.shape[2]",
+    ),
+    _fault("denominators-mean-of-counts", "denominator", "for c in counts]).sum(dim=0)", "for c in counts]).mean(dim=0)"),
+    _fault("denominators-unscored-returns", "mask", "(~returns.isnan()).sum()", "returns.isnan().sum()"),
+    _fault(
+        "denominators-processes-counted-for-sum",
+        "denominator",
+        'world if gradient_reduction == "mean" else 1',
+        'world if gradient_reduction == "sum" else 1',
+        "core/test_denominators.py::test_two_processes_give_the_gradient_of_the_whole_batch",
+    ),
+    _fault(
+        "losses-rollout-with-gradient",
+        "detach",
+        "UNITS[ratio_level](logprobs, old_logprobs.detach(), is_valid)",
+        "UNITS[ratio_level](logprobs, old_logprobs, is_valid)",
+    ),
+    _fault(
+        "losses-advantage-with-gradient",
+        "detach",
+        "advantages.detach().to(logprobs.dtype).unsqueeze(-1)",
+        "advantages.to(logprobs.dtype).unsqueeze(-1)",
+    ),
+    _fault(
+        "losses-value-over-unscored",
+        "denominator",
+        "is_scored.sum().clamp(min=1) if denominator",
+        "is_scored.numel() if denominator",
+    ),
+    _fault(
+        "losses-value-clip-helps", "sign", "torch.maximum(error, (clipped - target)", "torch.minimum(error, (clipped - target)"
+    ),
+    _fault(
+        "losses-returns-with-gradient",
+        "detach",
+        "target = returns.detach()",
+        "target = returns",
+        _property("no_gradient_reaches_what_was_drawn"),
+    ),
+    _fault("losses-first-term-twice", "off_by_one", "sum(weighted[1:], start=weighted[0])", "sum(weighted, start=weighted[0])"),
+    _fault("sampling-entropy-negative", "sign", "return -(log_probs.exp() * safe)", "return (log_probs.exp() * safe)"),
+    _fault(
+        "sampling-entropy-of-excluded-cells",
+        "mask",
+        'safe = log_probs.masked_fill(log_probs == -float("inf"), 0.0)',
+        "safe = log_probs",
+    ),
+    _fault(
+        "sampling-noise-of-zero", "epsilon", "exponential.clamp_min_(torch.finfo(like.dtype).tiny).log_()", "exponential.log_()"
+    ),
+    _fault("sampling-end-below-one", "epsilon", "distribution = mass / mass[:, -1:]", "distribution = mass"),
+    _fault(
+        "sampling-taken-cells-remain",
+        "mask",
+        'z.unsqueeze(1).masked_fill(is_taken, -float("inf")).logsumexp(dim=-1)',
+        "z.unsqueeze(1).expand(is_taken.shape).logsumexp(dim=-1)",
+        "core/test_sampling.py::test_likelihood_agrees_with_a_naive_loop",
+    ),
+    _fault(
+        "sampling-temperature-multiplies",
+        "denominator",
+        "return logits if temperature == 1.0 else logits / temperature",
+        "return logits if temperature == 1.0 else logits * temperature",
+        "core/test_sampling.py::test_likelihood_agrees_with_a_naive_loop",
+    ),
+    _fault("truncation-mass-with-the-choice-itself", "off_by_one", "functional.pad(mass[..., :-1], (1, 0))", "mass"),
+    _fault("truncation-one-more-than-k", "off_by_one", "is_kept[..., top_k:] = False", "is_kept[..., top_k + 1 :] = False"),
+    _fault("stopping-one-later", "off_by_one", "device=logits.device) < k_min", "device=logits.device) <= k_min"),
+    _fault("stopping-stop-not-counted", "mask", "~functional.pad(has_stopped[..., :-1], (1, 0), value=False)", "~has_stopped"),
+    _fault(
+        "chunked-gradient-sign",
+        "sign",
+        "log_p.exp_().mul_(-demand.constant[:, None])",
+        "log_p.exp_().mul_(demand.constant[:, None])",
+    ),
+    _fault("chunked-action-of-the-next-block", "off_by_one", "(local >= 0) & (local < width)", "(local >= 0) & (local <= width)"),
+    _fault("chunked-mass-does-not-fade", "denominator", "mass = fade * running.mass", "mass = running.mass"),
+    _fault("entropy-away-from-the-target", "sign", "(self.target - measured)", "(measured - self.target)"),
+    _fault("entropy-choices-over-rows", "axis", "is_allowed.sum(dim=-1).double().log()", "is_allowed.sum(dim=0).double().log()"),
+    _fault(
+        "schedules-end-one-late", "off_by_one", "total_steps - 1 - schedule.warmup_steps", "total_steps - schedule.warmup_steps"
+    ),
+    _fault("schedules-cosine-upside-down", "sign", "(1 + math.cos(math.pi * x))", "(1 - math.cos(math.pi * x))"),
+    _fault("schedules-warm-up-from-zero", "off_by_one", "return schedule.start * (step + 1) /", "return schedule.start * step /"),
+    _fault("reference-decay-swapped", "sign", "torch.lerp(old, new, 1.0 - decay)", "torch.lerp(old, new, decay)"),
+    _fault("reference-takes-gradients", "detach", "reference.requires_grad_(False)", "reference.requires_grad_(True)"),
+    _fault("reference-one-step-late", "off_by_one", "step % rule.every_steps", "(step - 1) % rule.every_steps"),
+    _fault(
+        "replay-stale-one-early",
+        "off_by_one",
+        "step - group.step <= self.max_age_steps",
+        "step - group.step < self.max_age_steps",
+    ),
+    _fault("replay-weights-of-padding", "mask", "difference.masked_fill(~is_valid, 0.0).sum(dim=-1)", "difference.sum(dim=-1)"),
+    _fault("replay-weights-inverted", "sign", "log_weights.exp() if cap is None", "(-log_weights).exp() if cap is None"),
+    _fault("replay-shares-memory", "detach", 'detach().to("cpu", copy=True)', "detach()"),
+    _fault("replay-weights-with-gradient", "detach", "proximal_logprobs.detach().double()", "proximal_logprobs.double()"),
+    _fault("dynamic-replaces-what-teaches", "mask", "is_taken = is_tied & ~find_silent", "is_taken = ~find_silent"),
+    _fault(
+        "dynamic-one-missing-score-is-silent",
+        "mask",
+        "rewards.isnan().all(dim=1)",
+        "rewards.isnan().any(dim=1)",
+        _property("a_group_is_silent_where_all_of_its_advantages_are_zero"),
+    ),
+    _fault("dynamic-one-attempt-more", "off_by_one", "attempt < max_retries", "attempt <= max_retries"),
+    _fault("optim-short-gradients-clipped", "sign", "if norm > max_grad_norm:", "if norm < max_grad_norm:"),
+    _fault("optim-rate-divided", "denominator", 'group["lr"] = rate * scale', 'group["lr"] = rate / scale'),
+    _fault("optim-norms-added", "denominator", "total = math.hypot(*norms.values())", "total = sum(norms.values())"),
+    _fault(
+        "checkpoint-resumes-one-later",
+        "off_by_one",
+        'step=p["step"], epoch',
+        'step=p["step"] + 1, epoch',
+        _property("resumed_equals_unbroken"),
+    ),
+    _fault(
+        "checkpoint-shares-memory",
+        "detach",
+        'name: tensor.detach().to("cpu", copy=True) for name',
+        "name: tensor.detach() for name",
+        "core/test_checkpoint.py::test_snapshot_is_a_copy_and_restore_leaves_it_one",
+    ),
+    _fault(
+        "checkpoint-moments-share-memory",
+        "detach",
+        'value.detach().to("cpu", copy=True)',
+        "value.detach()",
+        "core/test_checkpoint.py::test_snapshot_is_a_copy_and_restore_leaves_it_one",
+    ),
+    _fault(
+        "groups-samples-before-prompts",
+        "axis",
+        "return x.reshape(x.shape[0] // group_size, group_size, *x.shape[1:])",
+        "return x.reshape(group_size, x.shape[0] // group_size, *x.shape[1:]).transpose(0, 1)",
+    ),
+    _fault(
+        "groups-copies-before-prompts",
+        "axis",
+        "return x.unsqueeze(1).expand(x.shape[0], group_size, *x.shape[1:])",
+        "return x.unsqueeze(0).expand(group_size, *x.shape)",
+    ),
+    _fault("rng-seed-and-step-on-one-axis", "axis", "SeedSequence([seed, step, stream])", "SeedSequence([seed + step, stream])"),
+    _fault(
+        "diagnostics-ess-of-the-sum",
+        "denominator",
+        "weights.sum().square() / (weights.numel() * weights.square().sum())",
+        "weights.sum().square() / weights.square().sum()",
+    ),
+    _fault(
+        "diagnostics-clip-of-good-actions", "sign", "(r < 1 - options.clip_low) & (a < 0)", "(r < 1 - options.clip_low) & (a > 0)"
+    ),
+    _fault(
+        "diagnostics-kl-reversed",
+        "sign",
+        "k3(torch.zeros_like(log_ratio), log_ratio)",
+        "k3(log_ratio, torch.zeros_like(log_ratio))",
+    ),
+    _fault("accumulator-batches-counted", "denominator", "self._denominator += float(denominator)", "self._denominator += 1.0"),
+    _fault(
+        "decision_terms-padded-values",
+        "mask",
+        "values.masked_fill(~is_counted, 0.0), returns.masked_fill(~is_counted, math.nan)",
+        "values, returns",
+    ),
+    _fault("responses-next-token", "off_by_one", "[:, prompts.shape[1] - 1 : -1]", "[:, prompts.shape[1] :]"),
+)
