@@ -92,6 +92,16 @@ def test_leading_axes_are_kept():
         assert torch.equal(one.view(2, 3), other)
 
 
+def test_results_can_be_masked_in_place():
+    h = head(6, 4, 5)
+    is_valid = torch.arange(6) < 4
+    logprobs, entropy = chunked_logprobs(h.hidden, h.weight, h.actions)
+    (got,) = torch.autograd.grad((logprobs.masked_fill_(~is_valid, 0.0) + entropy).sum(), h.weight)
+    logprobs, entropy = plain(h.hidden, h.weight, h.actions)
+    (want,) = torch.autograd.grad((logprobs * is_valid + entropy).sum(), h.weight)
+    torch.testing.assert_close(got, want, atol=1e-13, rtol=0)
+
+
 def test_without_entropy():
     h = head(6, 4, 5)
     asked = torch.randn(6, dtype=F64)

@@ -90,6 +90,13 @@ def test_ties_of_a_large_vocabulary_are_broken_by_index():
 def test_top_p_of_one_keeps_a_tail_that_rounding_hides():
     logits = torch.tensor([[0.0, -50.0, -60.0]])
     assert bool(kept_choices(logits, top_p=1.0).all())
+    assert kept_choices(logits, top_k=2, top_p=1.0).tolist() == [[True, True, False]]
+
+
+def test_mass_is_added_up_in_float64():
+    # Masses behind the first choice: 2.06e-9, 0.76e-9, 0.28e-9. All but 3.1e-9 is short of p, all but 1.04e-9 is not.
+    kept = kept_choices(torch.tensor([[0.0, -20.0, -21.0, -22.0]]), top_p=1 - 2e-9)
+    assert kept.tolist() == [[True, True, False, False]]
 
 
 def test_temperature_moves_the_nucleus():

@@ -79,14 +79,13 @@ class _ChunkedLogprobs(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, actions: Tensor, options: _Options
     ) -> tuple[Tensor, Tensor | None]:
         blocks = _open(hidden, weight, bias, options)
-        log_z, logprobs, entropy = blocks.buffers.new_empty(3, len(hidden))
+        log_z, logprobs, entropy = (blocks.buffers.new_empty(len(hidden)) for _ in range(3))
         for rows in blocks.rows():
             running = _start(log_z[rows])
             for columns in blocks.columns():
                 z = blocks.logits(rows, columns)
-                running = _add_block(
-                    running, z, actions[rows] - columns.start, blocks.beside(z) if options.with_entropy else None
-                )
+                work = blocks.beside(z) if options.with_entropy else None
+                running = _add_block(running, z, actions[rows] - columns.start, work)
             log_mass = running.mass.log()
             log_z[rows] = running.top + log_mass
             logprobs[rows] = (running.chosen - running.top) - log_mass
@@ -112,8 +111,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 z = blocks.logits(rows, columns).sub_(log_z[rows, None])
                 gradient = _logit_gradient(z, demand.of(rows), actions[rows] - columns.start, blocks.beside(z))
                 _accumulate(totals, gradient, blocks, rows, columns)
-        gradients = (None if total is None else total.to(tensor.dtype) for total, tensor in zip(totals, inputs, strict=True))
-        return *gradients, None, None
+        return *totals, None, None  # autograd casts each one to the dtype of its input
 
 
 @dataclass(frozen=True)

@@ -159,14 +159,13 @@ def log_remaining(z: Tensor, z_taken: Tensor, is_taken: Tensor) -> Tensor:
         is_taken: bool [P, G, V], True for the cells that the sample takes.
 
     Returns:
-        [P, G, k]; -inf where no cell is left.
+        [P, G, k]; -inf where no cell is left: there the gradient is NaN, but only towards cells that are masked, which drop it
+        (test_a_row_with_fewer_cells_than_k_max_stops_for_certain_when_none_is_left).
     """
     remaining = z.unsqueeze(1).masked_fill(is_taken, -float("inf")).logsumexp(dim=-1)
-    takes = z_taken != -float("inf")
-    safe = z_taken.masked_fill(~takes, 0.0)  # logaddexp(-inf, -inf) has the gradient NaN
     logs = []
     for i in reversed(range(z_taken.shape[-1])):
-        remaining = torch.where(takes[..., i], torch.logaddexp(remaining, safe[..., i]), remaining)
+        remaining = torch.logaddexp(remaining, z_taken[..., i])
         logs.append(remaining)
     return torch.stack(logs[::-1], dim=-1)
 

@@ -119,7 +119,7 @@ def action_logprobs(log_probs: Tensor, actions: Tensor) -> Tensor:
 
 
 def _mass_before(ranked: Tensor) -> Tensor:
-    """Return the mass of the choices ranked before each one, in float64: V roundings in float32 would move the set."""
+    """Return the mass of the choices ranked before each one, in float64: float32 cannot tell a tail of 1e-8 from none."""
     mass = ranked.to(torch.float64).softmax(dim=-1).cumsum(dim=-1)
     return functional.pad(mass[..., :-1], (1, 0))
 
