@@ -29,7 +29,8 @@ def read_config(checkpoint: CheckpointParams) -> SamConfig:
     """
     if checkpoint.kind == "segment_anything":
         weights = _read_original(checkpoint, device="meta")
-        return infer_config({name: tuple(tensor.shape) for name, tensor in weights.items()})
+        shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        return infer_config(shapes, file=checkpoint.path)
     path = _folder_file(checkpoint, CONFIG)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -114,7 +115,7 @@ def _read_original(checkpoint: CheckpointParams, *, device: str) -> dict[str, Te
             f"{path} must hold named tensors, by themselves or under the key 'model', got {_outline(content)}; "
             "save it again as torch.save(model.state_dict(), path)"
         )
-    return rename_original({name.removeprefix("module."): tensor for name, tensor in content.items()})
+    return rename_original({name.removeprefix("module."): tensor for name, tensor in content.items()}, file=str(path))
 
 
 def _load_restricted(path: Path, device: str) -> Any:

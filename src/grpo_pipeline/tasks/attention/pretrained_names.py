@@ -54,11 +54,12 @@ _RULES = tuple(
 _HEAD_LAYER = re.compile(r"(mask_decoder\.(?:output_hypernetworks_mlps\.\d+|iou_prediction_head))\.layers\.(\d+)" + _PARAM)
 
 
-def rename_original(weights: Mapping[str, Value]) -> dict[str, Value]:
+def rename_original(weights: Mapping[str, Value], *, file: str) -> dict[str, Value]:
     """Return the entries under the names of ``SamModel``; values are not looked at.
 
     Args:
         weights: name in ``segment_anything`` -> anything.
+        file: where they are from.
 
     Raises:
         ValueError: naming the first names without a rule.
@@ -68,7 +69,7 @@ def rename_original(weights: Mapping[str, Value]) -> dict[str, Value]:
     unknown = [name for name, new in renamed.items() if new is None]
     if unknown:
         raise ValueError(
-            f"the file's names must be those of segment-anything's SAM, got {listed(unknown)}; "
+            f"the names in {file} must be those of segment-anything's SAM, got {listed(unknown)}; "
             "give a .pth of SAM or MedSAM, or set attention.model.checkpoint.kind to huggingface for a folder"
         )
     return {new: weights[name] for name, new in renamed.items() if new is not None}
