@@ -11,6 +11,7 @@ from kedro.config import OmegaConfigLoader
 from pydantic import BaseModel, ValidationError
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.attention.build import AttentionTask
@@ -29,6 +30,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "supervised_loss": SupervisedParams,
     "training": TrainingParams,
     "evaluation": EvaluationParams,
+    "gradient_flow": GradientFlowParams,
     "supervised.algorithm": AlgorithmParams,
     "grpo.algorithm": AlgorithmParams,
 }

@@ -17,12 +17,14 @@ from grpo_pipeline.core.checkpoint import CheckpointError
 from grpo_pipeline.core.losses import NonFiniteLossError
 from grpo_pipeline.core.optim import NonFiniteGradientError
 from grpo_pipeline.core.self_check import SelfCheckError
+from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowError
 
 # Raised for what a user gave, wherever they are raised.
 EXPECTED = (
     BadConfigException,
     CheckpointError,
     DatasetError,
+    GradientFlowError,
     MissingConfigException,
     NonFiniteGradientError,
     NonFiniteLossError,

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from grpo_pipeline.tracking.artifacts import dataset_path
 from grpo_pipeline.tracking.config import MlflowConfig, parse_config
-from grpo_pipeline.tracking.summary import comparison_tables, places
+from grpo_pipeline.tracking.summary import comparison_tables, flow_table, places
 from grpo_pipeline.tracking.tracker import Tracker
 from grpo_pipeline.watch import DeadCoefficients
 
@@ -141,13 +141,15 @@ class SummaryHooks:
     def __init__(self, mlflow: MlflowHooks) -> None:
         self._mlflow = mlflow
         self._comparisons: dict[str, Mapping[str, Any]] = {}
-        self._self_check = ""
+        self._audits: dict[str, str] = {}
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
-        """Keep a comparison, and the self-check's table, for the end."""
+        """Keep a comparison, and the tables of the audits, for the end."""
         if dataset_name == "self_check.table":
-            self._self_check = str(data)
+            self._audits["self-check"] = str(data)
+        if dataset_name.endswith(".gradient_flow"):
+            self._audits[dataset_name] = flow_table(data)
         if dataset_name.endswith(".comparison") and isinstance(data, Mapping):
             self._comparisons[dataset_name.removesuffix(".comparison")] = data
 
@@ -164,6 +166,6 @@ class SummaryHooks:
             page = report if report and report.exists() else None
             console.print(places(page, graph=self._mlflow.graph, tracker=self._mlflow.tracker), soft_wrap=True)
         self._comparisons.clear()
-        if self._self_check:
-            console.print(self._self_check, markup=False)
-        self._self_check = ""
+        for name, text in self._audits.items():
+            console.print(f"{name}\n{text}", markup=False, soft_wrap=True)
+        self._audits.clear()

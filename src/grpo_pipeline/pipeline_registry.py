@@ -2,6 +2,7 @@
 
 from kedro.pipeline import Pipeline
 
+from grpo_pipeline.pipelines.audit.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.audit.self_check import create_pipeline as create_self_check
 from grpo_pipeline.pipelines.data import attention as attention_data
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
@@ -26,5 +27,6 @@ def register_pipelines() -> dict[str, Pipeline]:
         "attention_train": train,
         "attention_evaluate": evaluate,
         "attention_step": create_step(),
+        "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),
         "self_check": create_self_check(),
     }

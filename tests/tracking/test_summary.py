@@ -2,11 +2,12 @@
 
 import re
 
+import pandas as pd
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from grpo_pipeline.tracking.summary import cell_text, comparison_tables, places
+from grpo_pipeline.tracking.summary import cell_text, comparison_tables, flow_table, places
 
 
 @pytest.mark.parametrize(
@@ -114,3 +115,15 @@ def test_the_graph_is_a_file_where_one_was_built(tmp_path):
     assert "Graph   make viz" in places(None, graph=None, tracker=None).plain
     text = places(None, graph=tmp_path / "index.html", tracker=None).plain
     assert f"Graph   {tmp_path / 'index.html'} (behind a file server; or: make viz)" in text
+
+
+def test_gradient_norms_as_a_table():
+    norms = pd.DataFrame(
+        [
+            ("supervised", "encoder", 0.25), ("supervised", "policy_head", 0.0),
+            ("policy", "encoder", 1e-9), ("policy", "policy_head", 3.0), ("reward", "class", 0.0),
+        ],
+        columns=["term", "component", "grad_norm"],
+    )  # fmt: skip
+    rows = [line.split() for line in flow_table(norms).splitlines()]
+    assert rows == [["encoder", "policy_head"], ["supervised", "2.5e-01", "0"], ["policy", "1.0e-09", "3.0e+00"]]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
@@ -120,3 +121,11 @@ def _short(path: Path) -> str:
     """Return a path relative to the current folder, where that is shorter."""
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else str(path)
+
+
+def flow_table(norms: pd.DataFrame) -> str:
+    """Return the gradient norm of each loss term (rows) on each component (columns) as text; exact zeros as 0."""
+    terms = norms[norms["term"] != "reward"]
+    wide = terms.pivot(index="term", columns="component", values="grad_norm")
+    wide = wide.loc[terms["term"].unique(), terms["component"].unique()].rename_axis(index=None, columns=None)
+    return str(wide.map(lambda norm: "0" if norm == 0 else f"{norm:.1e}").to_string())
