@@ -116,7 +116,8 @@ def parameter_sentences(message: str, parameters: Mapping[str, Any]) -> Iterator
 
 def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[str, Any]) -> str:
     """Return what is wrong with one parameter and what to write instead."""
-    if problem["type"] == "extra_forbidden":
+    # A schedule is a plain dataclass, for which pydantic has another word.
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{path} must be a parameter of this project, got an unknown name; {suggestion(path, parameters)}"
     if problem["type"] == "missing":
         return f"{path} must be given, got nothing; add it to the parameters"

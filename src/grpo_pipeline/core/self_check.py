@@ -11,9 +11,12 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from grpo_pipeline.core import bandit
 from grpo_pipeline.core import bandit_figures as figures
@@ -118,6 +121,11 @@ def run_self_check(seed: int = 0, *, steps: int = STEPS) -> SelfCheckResult:
     """
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}; give another one")
+    with _one_thread():
+        return _run_variants(seed, steps)
+
+
+def _run_variants(seed: int, steps: int) -> SelfCheckResult:
     grpo, reinforce = figures.surrogate("grpo"), figures.surrogate("reinforce")
     sound = (
         check_policy("grpo", grpo, seed=seed, steps=steps),
@@ -131,6 +139,17 @@ def run_self_check(seed: int = 0, *, steps: int = STEPS) -> SelfCheckResult:
         check_bonus("pseudo_entropy", figures.pseudo_bonus, seed=seed, is_defect=True),
     )
     return SelfCheckResult(seed=seed, variants=sound + defects)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep torch to one thread: on tensors this small, more of them wait for each other longer than they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def check_policy(
