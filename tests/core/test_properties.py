@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_pipeline.core.advantages import compute_advantages
+from grpo_pipeline.core.advantages import apply_prompt_weights, compute_advantages
 from grpo_pipeline.core.algorithms import LossOptions
 from grpo_pipeline.core.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
 from grpo_pipeline.core.denominators import add, all_reduce_counts, count
@@ -19,7 +19,9 @@ from grpo_pipeline.core.losses import policy_loss, value_loss
 from grpo_pipeline.core.optim import advance, apply_update, build_optimizer
 from grpo_pipeline.core.reductions import loss_denominator
 from grpo_pipeline.core.reference import frozen_copy
+from grpo_pipeline.core.replay import importance_weights
 from grpo_pipeline.core.returns import generalized_advantages
+from grpo_pipeline.core.rewards import apply_failure_rule, subtract_kl
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
 from grpo_pipeline.core.types import TrainState
@@ -194,6 +196,24 @@ def test_no_gradient_reaches_what_was_drawn(seed):
 
 @given(seed=SEEDS)
 @some
+def test_rewards_and_advantages_carry_no_gradient(seed):
+    new, old, total, is_valid = draw_batch(seed)
+    old.requires_grad_()
+    total.requires_grad_()
+    values = total[:, 0].exp()
+    advantages = compute_advantages(total, method="batch", values=values)
+    made = {
+        "advantages": advantages.values,
+        "weighted": apply_prompt_weights(advantages, values).values,
+        "failed": apply_failure_rule(total, is_valid[..., 0], rule="penalty", penalty=-1.0),
+        "charged": subtract_kl(total, new - old, is_valid, weight=0.1),
+        "importance": importance_weights(new, old, is_valid, cap=None),
+    }
+    assert [name for name, tensor in made.items() if tensor.requires_grad] == []
+
+
+@given(seed=SEEDS)
+@some
 def test_a_group_is_silent_where_all_of_its_advantages_are_zero(seed):
     generator = torch.Generator().manual_seed(seed)
     choices = torch.tensor([0.0, 1.0, torch.nan], dtype=F64)
@@ -215,6 +235,15 @@ def test_any_split_into_micro_batches_gives_one_gradient(algorithm, level, reduc
     losses = [policy_loss(new[s], old[s], advantages[s], is_valid[s], denominator=step, **names) for s in parts]
     whole = policy_loss(new, old, advantages, is_valid, **names)
     close(*(gradient(loss, new)[0] for loss in (sum(losses), whole)))
+
+
+@pytest.mark.parametrize(("how", "denominator"), [("sum", 1.0), ("mean", 0.5)])
+def test_a_term_that_one_prompt_of_two_processes_counts_weighs_the_same(how, denominator, monkeypatch):
+    # The sum over both processes is 1 already here; averaged gradients halve it, and so must the denominator.
+    for name, value in (("is_available", True), ("is_initialized", True), ("all_reduce", None), ("get_world_size", 2)):
+        monkeypatch.setattr(torch.distributed, name, lambda *_, value=value, **__: value)
+    counted = count(torch.ones(1, 1, 1, dtype=torch.bool), ratio_level="decision", reduction="per_decision")
+    assert float(all_reduce_counts(counted, gradient_reduction=how).policy) == denominator
 
 
 def train(state, steps):

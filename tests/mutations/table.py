@@ -88,6 +88,13 @@ MUTATIONS = (
     _fault("advantages-whitening-eps-unscaled", "epsilon", "eps=eps / total", "eps=eps"),
     _fault("advantages-whitening-over-all", "mask", "masked_fill(~is_valid, math.nan).reshape", "reshape"),
     _fault(
+        "advantages-prompt-weights-with-gradient",
+        "detach",
+        "weights.detach().double()[:, None]",
+        "weights.double()[:, None]",
+        _property("rewards_and_advantages_carry_no_gradient"),
+    ),
+    _fault(
         "returns-next-value-subtracted", "sign", "deltas = taken + gamma * seen - here", "deltas = taken - gamma * seen - here"
     ),
     _fault("returns-values-with-gradient", "detach", "_pair_values(values.detach(), is_valid)", "_pair_values(values, is_valid)"),
@@ -115,6 +122,13 @@ MUTATIONS = (
     ),
     _fault("rewards-kl-over-samples", "axis", "weight * kl.sum(dim=-1)", "weight * kl.sum(dim=1)"),
     _fault("rewards-kl-with-gradient", "detach", "kl_per_decision.detach().double()", "kl_per_decision.double()"),
+    _fault(
+        "rewards-total-with-gradient",
+        "detach",
+        "ruled = total.detach().double()",
+        "ruled = total.double()",
+        _property("rewards_and_advantages_carry_no_gradient"),
+    ),
     _fault("kl-k3-sign", "sign", "return difference.expm1() - difference", "return difference.expm1() + difference"),
     _fault("kl-k3-digits-lost", "epsilon", "difference.expm1() - difference", "difference.exp() - 1 - difference"),
     _fault(
@@ -123,6 +137,12 @@ MUTATIONS = (
         "old_logprobs.detach(), is_valid)",
         "old_logprobs, is_valid)",
         _property("no_gradient_reaches_what_was_drawn"),
+    ),
+    _fault(
+        "kl-rollout-own-denominator",
+        "denominator",
+        "return reduce_units(k3(old, new), is_valid, reduction=reduction, denominator=denominator)",
+        "return reduce_units(k3(old, new), is_valid, reduction=reduction)",
     ),
     _fault("kl-reward-with-gradient", "detach", "_masked(logprobs_old.detach(),", "_masked(logprobs_old,"),
     _fault(
@@ -165,6 +185,13 @@ MUTATIONS = (
         "length = is_valid.shape[-1]",
     ),
     _fault(
+        "units-rows-wholly-valid",
+        "mask",
+        "is_valid.any(-1, keepdim=True))",
+        "is_valid.all(-1, keepdim=True))",
+        "core/test_diagnostics.py",
+    ),
+    _fault(
         "reductions-row-length-over-samples",
         "axis",
         "kept = kept / is_valid.sum(dim=-1, keepdim=True).clamp(min=1)",
@@ -183,6 +210,7 @@ MUTATIONS = (
         "rows, units = is_valid.shape[0] * is_valid.shape[1], is_valid.shape[2]",
         "rows, units = is_valid.shape[0], is_valid.shape[2]",
     ),
+    _fault("reductions-empty-step", "epsilon", "max_decisions).clamp(min=1)", "max_decisions)"),
     _fault("denominators-mean-of-counts", "denominator", "for c in counts]).sum(dim=0)", "for c in counts]).mean(dim=0)"),
     _fault("denominators-unscored-returns", "mask", "(~returns.isnan()).sum()", "returns.isnan().sum()"),
     _fault(
@@ -191,6 +219,13 @@ MUTATIONS = (
         'world if gradient_reduction == "mean" else 1',
         'world if gradient_reduction == "sum" else 1',
         "core/test_denominators.py::test_two_processes_give_the_gradient_of_the_whole_batch",
+    ),
+    _fault(
+        "denominators-at-least-one-each",
+        "epsilon",
+        'vector.clamp(min=1.0) / (world if gradient_reduction == "mean" else 1)',
+        '(vector / (world if gradient_reduction == "mean" else 1)).clamp(min=1.0)',
+        _property("a_term_that_one_prompt_of_two_processes_counts_weighs_the_same"),
     ),
     _fault(
         "losses-rollout-with-gradient",
@@ -220,6 +255,13 @@ MUTATIONS = (
         "target = returns",
         _property("no_gradient_reaches_what_was_drawn"),
     ),
+    _fault(
+        "losses-old-values-with-gradient",
+        "detach",
+        "clipped = old_values.detach() +",
+        "clipped = old_values +",
+        _property("no_gradient_reaches_what_was_drawn"),
+    ),
     _fault("losses-first-term-twice", "off_by_one", "sum(weighted[1:], start=weighted[0])", "sum(weighted, start=weighted[0])"),
     _fault("sampling-entropy-negative", "sign", "return -(log_probs.exp() * safe)", "return (log_probs.exp() * safe)"),
     _fault(
@@ -246,10 +288,25 @@ MUTATIONS = (
         "return logits if temperature == 1.0 else logits * temperature",
         "core/test_sampling.py::test_likelihood_agrees_with_a_naive_loop",
     ),
+    _fault("sampling-remaining-in-reverse", "axis", "logs[::-1], dim=-1)", "logs, dim=-1)"),
+    _fault("sampling-repeat-before-first", "off_by_one", "ranked[..., :-1], (1, 0))", "ranked[..., :-1], (0, 1))"),
     _fault("truncation-mass-with-the-choice-itself", "off_by_one", "functional.pad(mass[..., :-1], (1, 0))", "mass"),
     _fault("truncation-one-more-than-k", "off_by_one", "is_kept[..., top_k:] = False", "is_kept[..., top_k + 1 :] = False"),
+    _fault("truncation-mass-in-float32", "epsilon", "ranked.to(torch.float64).softmax", "ranked.softmax"),
+    _fault(
+        "truncation-mass-of-what-top-k-dropped",
+        "mask",
+        '_mass_before(ranked.masked_fill(~is_kept, -float("inf")))',
+        "_mass_before(ranked)",
+    ),
     _fault("stopping-one-later", "off_by_one", "device=logits.device) < k_min", "device=logits.device) <= k_min"),
     _fault("stopping-stop-not-counted", "mask", "~functional.pad(has_stopped[..., :-1], (1, 0), value=False)", "~has_stopped"),
+    _fault(
+        "stopping-stop-without-temperature",
+        "denominator",
+        "stops = tempered_logits(per_decision, temperature)",
+        "stops = per_decision",
+    ),
     _fault(
         "chunked-gradient-sign",
         "sign",
@@ -258,6 +315,7 @@ MUTATIONS = (
     ),
     _fault("chunked-action-of-the-next-block", "off_by_one", "(local >= 0) & (local < width)", "(local >= 0) & (local <= width)"),
     _fault("chunked-mass-does-not-fade", "denominator", "mass = fade * running.mass", "mass = running.mass"),
+    _fault("chunked-entropy-without-scale", "denominator", "grad_entropy * scale * entropy", "grad_entropy * entropy"),
     _fault("entropy-away-from-the-target", "sign", "(self.target - measured)", "(measured - self.target)"),
     _fault("entropy-choices-over-rows", "axis", "is_allowed.sum(dim=-1).double().log()", "is_allowed.sum(dim=0).double().log()"),
     _fault(
@@ -269,6 +327,12 @@ MUTATIONS = (
     _fault("reference-takes-gradients", "detach", "reference.requires_grad_(False)", "reference.requires_grad_(True)"),
     _fault("reference-one-step-late", "off_by_one", "step % rule.every_steps", "(step - 1) % rule.every_steps"),
     _fault(
+        "reference-equal-weights-drift",
+        "epsilon",
+        "return torch.where(old == new, old, torch.lerp(old, new, 1.0 - decay))",
+        "return torch.lerp(old, new, 1.0 - decay)",
+    ),
+    _fault(
         "replay-stale-one-early",
         "off_by_one",
         "step - group.step <= self.max_age_steps",
@@ -278,6 +342,13 @@ MUTATIONS = (
     _fault("replay-weights-inverted", "sign", "log_weights.exp() if cap is None", "(-log_weights).exp() if cap is None"),
     _fault("replay-shares-memory", "detach", 'detach().to("cpu", copy=True)', "detach()"),
     _fault("replay-weights-with-gradient", "detach", "proximal_logprobs.detach().double()", "proximal_logprobs.double()"),
+    _fault(
+        "replay-behaviour-with-gradient",
+        "detach",
+        "behaviour_logprobs.detach().double()",
+        "behaviour_logprobs.double()",
+        _property("rewards_and_advantages_carry_no_gradient"),
+    ),
     _fault("dynamic-replaces-what-teaches", "mask", "is_taken = is_tied & ~find_silent", "is_taken = ~find_silent"),
     _fault(
         "dynamic-one-missing-score-is-silent",
@@ -330,6 +401,14 @@ MUTATIONS = (
         "weights.sum().square() / (weights.numel() * weights.square().sum())",
         "weights.sum().square() / weights.square().sum()",
     ),
+    _fault("diagnostics-ess-underflows", "epsilon", "weights = (log_ratio - log_ratio.max()).exp()", "weights = log_ratio.exp()"),
+    _fault(
+        "diagnostics-dead-in-float32",
+        "epsilon",
+        "torch.dot(x.flatten().double(), y.flatten().double())",
+        "torch.dot(x.flatten(), y.flatten())",
+    ),
+    _fault("diagnostics-gradient-unweighted", "denominator", "is None else g * weight for p", "is None else g for p"),
     _fault(
         "diagnostics-clip-of-good-actions", "sign", "(r < 1 - options.clip_low) & (a < 0)", "(r < 1 - options.clip_low) & (a > 0)"
     ),
