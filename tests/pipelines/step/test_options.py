@@ -259,6 +259,14 @@ def test_importance_scales_the_advantages() -> None:
     torch.testing.assert_close(weighed, plain * importance.double())
 
 
+def test_samples_that_were_not_scored_leave_the_reward_metrics() -> None:
+    rewards = torch.tensor([[1.0, float("nan"), 3.0, 5.0], [2.0, 2.0, 2.0, 2.0]])
+    metrics = update._part_metrics({"class": rewards})
+    # [1, 3, 5]: mean 3, standard deviation 2; the tied group: 2 and 0
+    assert float(metrics["reward/class/mean"]) == pytest.approx((1 + 3 + 5 + 4 * 2) / 7)
+    assert float(metrics["reward/class/std"]) == pytest.approx((2 + 0) / 2)
+
+
 def judge_rewards() -> Any:
     from grpo_pipeline.core.rewards import combine_rewards
 

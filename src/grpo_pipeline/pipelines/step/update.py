@@ -227,8 +227,8 @@ def _silent_rewards(experience: Experience) -> dict[str, float]:
 def _reward_metrics(experience: Experience) -> dict[str, Tensor | float]:
     rewards = experience.rewards
     metrics: dict[str, Tensor | float] = {
-        "reward/mean": rewards.total.mean(),
-        "reward/std": rewards.total.std(1).mean(),
+        "reward/mean": rewards.total.nanmean(),
+        "reward/std": _spread(rewards.total),
         "reward/ties_fraction": experience.advantages.is_tied.double().mean(),
         "advantage/abs_mean": experience.advantages.values.abs().mean(),
         "temperature": experience.temperature,
@@ -239,5 +239,11 @@ def _reward_metrics(experience: Experience) -> dict[str, Tensor | float]:
 def _part_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
     metrics: dict[str, Tensor | float] = {}
     for name, part in parts.items():
-        metrics |= {f"reward/{name}/mean": part.mean(), f"reward/{name}/std": part.std(1).mean()}
+        metrics |= {f"reward/{name}/mean": part.nanmean(), f"reward/{name}/std": _spread(part)}
     return metrics
+
+
+def _spread(x: Tensor) -> Tensor:
+    """Return the mean over prompts of the standard deviation within a group, [P, G] -> scalar; NaN was not scored."""
+    squares = (x - x.nanmean(1, keepdim=True)).square().nansum(1)
+    return (squares / ((~x.isnan()).sum(1) - 1).clamp(min=1)).sqrt().mean()
