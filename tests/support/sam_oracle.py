@@ -48,18 +48,21 @@ def wave(index: int, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(np.sin(0.37 * k * k + index).astype(np.float32)).reshape(shape)
 
 
-def fill(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Return weights for these names: every entry matters and no activation explodes."""
-    return {name: _fill(name, index, tuple(shape)) for index, (name, shape) in enumerate(shapes.items())}
+def fill(shapes: Mapping[str, tuple[int, ...]], *, gain: float = 2.4) -> dict[str, Tensor]:
+    """Return weights for these names: every entry matters and no activation explodes.
+
+    ``gain`` scales the matrices; 2.4 gives the tiny SAM mask logits of order 1.
+    """
+    return {name: _fill(name, index, tuple(shape), gain) for index, (name, shape) in enumerate(shapes.items())}
 
 
-def _fill(name: str, index: int, shape: tuple[int, ...]) -> Tensor:
+def _fill(name: str, index: int, shape: tuple[int, ...], gain: float) -> Tensor:
     values = wave(index, shape)
     if len(shape) == 1:
         return 0.3 * values + (1.0 if name.endswith("weight") else 0.0)
     if any(word in name for word in ("rel_pos", "pos_embed", "point_embed", "mask_embed", "iou_token", "mask_tokens")):
         return 0.7 * values
-    return values * 2.4 / math.sqrt(math.prod(shape[1:]))
+    return values * gain / math.sqrt(math.prod(shape[1:]))
 
 
 def build_original(
