@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from run import stray_modules
 from table import KINDS, MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +62,11 @@ def test_every_property_is_what_finds_some_fault() -> None:
 def test_a_fault_that_does_not_apply_is_refused() -> None:
     with pytest.raises(ValueError, match="the text of mutation m must occur once in core/x.py, got 2 times; correct the table"):
         Mutation("m", "sign", "core/x.py", "a", "b", ()).applied("a + a")
+
+
+def test_a_package_that_is_not_the_copy_is_noticed(tmp_path: Path) -> None:
+    assert "grpo_pipeline" in stray_modules(tmp_path)
+    assert "grpo_pipeline" not in stray_modules(ROOT / "src")
 
 
 @pytest.mark.slow
