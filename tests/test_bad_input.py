@@ -165,7 +165,7 @@ def test_a_patient_in_two_splits(spoiled: Path, reasons: dict[int, str]) -> None
         ),
         (
             "attention.training.temperature.strat=2",
-            r"attention\.training\.temperature\.strat must be a parameter of this project, .*; did you mean .*temperature\.start\?",
+            r"attention\.training\.temperature\.strat must be a parameter of this .*; did you mean .*temperature\.start\?",
         ),
         ("attention.training.group_size=1", "attention.training: group_size must be at least 2, got 1; .*"),
         ("attention.model.points=65", "the region of core 'P0001-1' must cover at least attention.model.points = 65 cells .*"),
