@@ -11,7 +11,9 @@ import pandas as pd
 
 from grpo_pipeline.tasks.attention.data_params import ColumnParams, DataParams, FolderParams, LabelParams, canonical_value
 from grpo_pipeline.tasks.attention.grey import to_grey8
-from grpo_pipeline.tasks.attention.image_folder import ImageFolder, UnreadableFileError
+from grpo_pipeline.tasks.attention.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.planes import spacing_text, split_address, with_address
+from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError
 
 UNKNOWN = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 SPLIT_NAMES = {
@@ -31,11 +33,15 @@ class RowError(ValueError):
 
 @dataclass(frozen=True)
 class CheckedMasks:
-    """What the pixels of a row say: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W]."""
+    """What the pixels of a row say: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
+
+    ``spacing_mm`` is the image's row and column spacing as text, "" where the file does not say.
+    """
 
     bag_is_empty: bool
     has_lesion: bool
     shape: tuple[int, int]
+    spacing_mm: str
 
 
 def check_columns(manifest: pd.DataFrame, columns: ColumnParams) -> None:
@@ -60,14 +66,14 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
     columns = params.columns
     paths = read_paths(cells, columns, params.folders)
     return {
-        "core_id": required(cells, columns.core_id, "core_id") if columns.core_id else PurePosixPath(paths["image"]).stem,
+        "core_id": required(cells, columns.core_id, "core_id") if columns.core_id else file_stem(paths["image"]),
         "patient_id": required(cells, columns.patient_id, "patient_id"),
         "center": required(cells, columns.center, "center") if columns.center else "all",
         "label": read_label(cells[columns.label], params.label, column=columns.label),
         "involvement": read_involvement(cells, columns.involvement, unit=params.involvement_unit),
         "grade_group": read_grade(cells, columns.grade_group),
         **{name: read_number(cells[name], column=name) for name in columns.clinical},
-        **paths,
+        **{name: with_address(path, params.volume) for name, path in paths.items()},
         "split": read_split(cells, columns.split),
     }
 
@@ -83,6 +89,11 @@ def read_paths(cells: Mapping[str, str], columns: ColumnParams, folders: FolderP
         # A plain join: an absolute path or ".." in the cell must reach the check of the data root unchanged.
         paths[name] = f"{folder.rstrip('/')}/{cell}" if cell and folder and not cell.startswith("/") else cell
     return paths
+
+
+def file_stem(path: str) -> str:
+    """Return the file name without its ending, ``.nii.gz`` being one ending."""
+    return PurePosixPath(split_address(path)[0].removesuffix(".gz")).stem
 
 
 def required(cells: Mapping[str, str], column: str, meaning: str) -> str:
@@ -162,11 +173,19 @@ def check_files(raw: ImageFolder, row: Mapping[str, object], params: DataParams)
     """
     image_path = str(row["image"])
     try:
-        image = to_grey8(raw.read_image(image_path), name=image_path, intensity=params.intensity)
-        masks = {name: raw.read_mask(str(row[name])) for name in PATHS[1:] if row[name]}
+        plane = raw.read_plane(image_path, as_mask=False)
+        image = to_grey8(plane.values, name=image_path, intensity=params.intensity)
+        planes = {name: raw.read_plane(str(row[name]), as_mask=True) for name in PATHS[1:] if row[name]}
     except UnreadableFileError as error:
         raise RowError(str(error), file=first_unreadable(raw, row)) from error
+    masks = {name: mask.values != 0 for name, mask in planes.items()}
     for name, mask in masks.items():
+        if planes[name].n_slices not in (1, plane.n_slices):
+            raise RowError(
+                f"{row[name]!r} must have one slice or those of its image, {plane.n_slices}, got {planes[name].n_slices}; "
+                "export it again",
+                file=str(row[name]),
+            )
         if mask.shape != image.shape:
             size, wanted = f"{mask.shape[1]} x {mask.shape[0]}", f"{image.shape[1]} x {image.shape[0]}"
             raise RowError(
@@ -179,7 +198,7 @@ def check_files(raw: ImageFolder, row: Mapping[str, object], params: DataParams)
         )
     bag_is_empty = check_bag(masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag)
     has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
-    return CheckedMasks(bag_is_empty, has_lesion, (image.shape[0], image.shape[1]))
+    return CheckedMasks(bag_is_empty, has_lesion, (image.shape[0], image.shape[1]), spacing_text(plane.spacing_mm))
 
 
 def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:

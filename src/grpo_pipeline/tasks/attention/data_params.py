@@ -9,6 +9,8 @@ CANONICAL_COLUMNS = (
     "has_lesion_mask", "row", "split",
 )  # fmt: skip
 
+SPACING_COLUMN = "spacing_mm"
+
 
 def as_text(value: object) -> object:
     """Return a number or a truth value of a YAML list as the text that a CSV holds; anything else unchanged."""
@@ -54,7 +56,7 @@ class ColumnParams(BaseModel):
 
     @model_validator(mode="after")
     def _clinical_names_are_free(self) -> Self:
-        taken = sorted(set(self.clinical) & set(CANONICAL_COLUMNS))
+        taken = sorted(set(self.clinical) & {*CANONICAL_COLUMNS, SPACING_COLUMN})
         if taken:
             raise ValueError(
                 f"attention.data.columns.clinical must not use the table's own column names, got {taken}; rename them"
@@ -104,6 +106,29 @@ class LabelParams(BaseModel):
         return self
 
 
+class VolumeParams(BaseModel):
+    """Which plane of a file with more than one slice is the image; masks are taken at the same one.
+
+    Attributes:
+        axis: axis of the slices in the canonical orientation (docs/data.md): 0 slice or frame, 1 row, 2 column.
+        take: the ``middle`` slice, a projection of all of them, or the slice ``index``.
+        index: which slice ``index`` takes, counted from 0; null with every other ``take``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    axis: Literal[0, 1, 2]
+    take: Literal["middle", "max_projection", "mean_projection", "index"]
+    index: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _index_belongs_to_take(self) -> Self:
+        if (self.take == "index") != (self.index is not None):
+            rule = "a number with take: index" if self.take == "index" else f"null with take: {self.take}"
+            raise ValueError(f"attention.data.volume.index must be {rule}, got {self.index}; correct one of them")
+        return self
+
+
 class DataParams(BaseModel):
     """How the manifest is read and checked (docs/data.md).
 
@@ -119,6 +144,7 @@ class DataParams(BaseModel):
         empty_bag: what an all-zero bag mask means: an ``error``, or the whole ``region`` is the bag.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
         image_size: side of the square model image in pixels.
+        volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -133,6 +159,7 @@ class DataParams(BaseModel):
     empty_bag: Literal["error", "region"]
     on_bad_row: Literal["fail", "quarantine"]
     image_size: Annotated[int, Field(ge=16, le=2048)]
+    volume: VolumeParams | None = None
 
 
 class SplitParams(BaseModel):

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.image_folder import UnreadableFileError
+from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError
 
 
 def to_grey8(array: np.ndarray, *, name: str, intensity: str) -> np.ndarray:

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from PIL import Image, UnidentifiedImageError
 
+from grpo_pipeline.tasks.attention.formats import read_stack
+from grpo_pipeline.tasks.attention.planes import Plane, check_finite, is_volume_format, split_address, take_plane
+from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError, describe
+
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
-
-
-class UnreadableFileError(ValueError):
-    """A file cannot be used; the message is one sentence that names the path below the data root."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,24 @@ class ImageFolder:
     manifest_path: Path
 
     def read_image(self, relpath: str) -> np.ndarray:
-        """Read the grey levels of an image: uint8 or uint16 [H, W] from a picture, the array's own type from an NPY file.
+        """Read the grey levels of an image [H, W]: uint8 or uint16 from a picture, the file's own type from any other format.
 
         Raises:
             UnreadableFileError: if the path leaves the root, or the file is missing, truncated, no image, or holds NaN or Inf.
         """
-        return read_pixels(resolve_below(self.root, relpath), relpath, as_mask=False)
+        return self.read_plane(relpath, as_mask=False).values
 
     def read_mask(self, relpath: str) -> np.ndarray:
-        """Read a mask, bool [H, W]: True where the file is not 0. Raises as ``read_image`` does."""
-        return np.asarray(read_pixels(resolve_below(self.root, relpath), relpath, as_mask=True) != 0)
+        """Read a mask, bool [H, W]: True where the file is not 0, for a medical format above 0. Raises as ``read_image`` does."""
+        return np.asarray(self.read_plane(relpath, as_mask=True).values != 0)
+
+    def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
+        """Read an image or a mask with its spacing; the path may say which plane of a volume is meant (``planes.py``)."""
+        name, volume = split_address(relpath)
+        path = resolve_below(self.root, name)
+        if not is_volume_format(name):
+            return Plane(read_pixels(path, name, as_mask=as_mask), spacing_mm=None, n_slices=1)
+        return take_plane(read_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask)
 
 
 @dataclass(frozen=True)
@@ -126,9 +134,7 @@ def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
         )
     if array.dtype.kind not in "buif":
         raise UnreadableFileError(f"{relpath!r} must hold real numbers, got type {array.dtype}; save it as uint8 or float32")
-    bad = np.size(array) - int(np.count_nonzero(np.isfinite(array)))
-    if bad:
-        raise UnreadableFileError(f"{relpath!r} must hold finite numbers, got {bad} NaN or Inf; replace them before saving")
+    check_finite(array, relpath)
     return array
 
 
@@ -174,8 +180,3 @@ def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:
         return np.asarray(picture).astype(np.uint16)
     keeps_values = picture.mode in ("1", "L", "I", "F") or (as_mask and picture.mode == "P")
     return np.asarray(picture if keeps_values else picture.convert("L"))
-
-
-def describe(error: BaseException) -> str:
-    """Return the message of an error on one line."""
-    return " ".join(str(error).split()) or type(error).__name__

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ from grpo_pipeline.tasks.attention.checks import (
     read_row,
     split_reasons,
 )
-from grpo_pipeline.tasks.attention.data_params import CANONICAL_COLUMNS, DataParams
+from grpo_pipeline.tasks.attention.data_params import CANONICAL_COLUMNS, SPACING_COLUMN, DataParams
+from grpo_pipeline.tasks.attention.formats import metaimage_data
 from grpo_pipeline.tasks.attention.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.planes import split_address
 
 Row = dict[str, Any]
 
@@ -85,9 +87,10 @@ def check_rows(raw: ImageFolder, params: DataParams) -> tuple[list[Row], list[Ro
             row |= read_row(cells, params)
             masks = check_files(raw, row, params)
         except RowError as error:
-            refused.append(refusal(row, str(error), file=error.file))
+            refused.append(refusal(row, str(error), file=split_address(error.file)[0]))
             continue
-        rows.append(row | {"has_lesion_mask": masks.has_lesion, "bag_mask": "" if masks.bag_is_empty else row["bag_mask"]})
+        seen = {"has_lesion_mask": masks.has_lesion, SPACING_COLUMN: masks.spacing_mm}
+        rows.append(row | seen | {"bag_mask": "" if masks.bag_is_empty else row["bag_mask"]})
         empty_bags += masks.bag_is_empty
     return rows, refused, empty_bags
 
@@ -113,8 +116,9 @@ def failure(raw: ImageFolder, refused: list[Row], *, n_rows: int) -> str:
 
 
 def canonical_table(rows: list[Row], params: DataParams) -> pd.DataFrame:
-    """Return the canonical columns in their order, the clinical ones after the grade group."""
+    """Return the canonical columns in order, clinical ones after the grade group, the spacing last if any file has one."""
     names = list(CANONICAL_COLUMNS if params.columns.split else CANONICAL_COLUMNS[:-1])
+    names += [SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
     after = names.index("grade_group") + 1
     return pd.DataFrame(rows, columns=[*names[:after], *params.columns.clinical, *names[after:]])
 
@@ -161,6 +165,12 @@ def file_digest(path: Path) -> str:
 def files_digest(raw: ImageFolder, checked: pd.DataFrame) -> str:
     """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
     names = {path for column in ("image", "region_mask", "bag_mask", "lesion_mask") for path in checked[column] if path}
+    names = {split_address(name)[0] for name in names}
+    names |= {
+        str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
+        for name in names
+        if name.lower().endswith(".mhd")
+    }
     digest = hashlib.sha256()
     for name in sorted(names):
         digest.update(f"{name}\0{file_digest(raw.root / name)}\n".encode())
