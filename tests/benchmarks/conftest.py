@@ -3,4 +3,4 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
