@@ -291,6 +291,39 @@ def test_flipped_byte_in_a_compressed_file_is_refused(folder, nibabel):
         folder.read_image("i.nii.gz")
 
 
+@pytest.mark.filterwarnings("ignore:.*:UserWarning:pydicom")
+@pytest.mark.parametrize("name", ["i.nii", "i.dcm", "i.mha"])
+def test_any_spoilt_byte_of_a_header_is_read_or_refused(folder, request, name):
+    write(request, folder.root / name)
+    good = (folder.root / name).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = []
+    for _ in range(200):
+        content = bytearray(good)
+        content[rng.integers(0, 350)] = rng.integers(0, 256)
+        (folder.root / name).write_bytes(content)
+        try:
+            assert folder.read_image(f"{name}#axis=0,take=middle").ndim == 2
+        except UnreadableFileError as error:
+            refused.append(str(error))
+    assert 0 < len(refused) < 200
+    assert "\n" not in "".join(refused)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(108, np.float32(238).tobytes()), (70, b"\xff\x7f"), (42, b"\xff\xff"), (42, b"\xff\x7f" * 3)],
+    ids=["offset", "type", "negative size", "huge size"],
+)
+def test_impossible_nifti_header_is_refused(folder, nibabel, at, value):
+    save_nifti(nibabel, folder.root / "i.nii", VOLUME.T)
+    content = bytearray((folder.root / "i.nii").read_bytes())
+    content[at : at + len(value)] = value
+    (folder.root / "i.nii").write_bytes(content)
+    with pytest.raises(UnreadableFileError, match="^'i.nii' must "):
+        folder.read_image("i.nii#axis=0,take=middle")
+
+
 @pytest.mark.parametrize(("name", "module"), [("i.nii.gz", "nibabel"), ("i.dcm", "pydicom"), ("i.mha", "SimpleITK")])
 def test_library_that_is_absent_is_named_with_the_extra(folder, monkeypatch, name, module):
     (folder.root / name).write_bytes(b"x")

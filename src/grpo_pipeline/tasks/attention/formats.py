@@ -23,6 +23,8 @@ MAX_VOXELS = 1_000_000_000
 LUMINANCE = (0.299, 0.587, 0.114)
 """ITU-R BT.601, as for coloured PNG files."""
 MM_PER_UNIT = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
+DAMAGE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, OSError, EOFError, zlib.error)
+"""What the libraries raise for damaged files beside their own errors."""
 CM_PER_PIXEL = 3
 """DICOM PS3.3, C.8.5.5.1.15: code of an ultrasound region whose pixels are measured in centimetres."""
 
@@ -66,7 +68,7 @@ def damaged(relpath: str, kind: str, error: BaseException | str) -> UnreadableFi
 
 def check_shape(shape: tuple[int, ...], relpath: str) -> None:
     """Refuse what is not a stack of planes, and more voxels than memory is likely to hold."""
-    if len(shape) != 3 or 0 in shape:
+    if len(shape) != 3 or min(shape) < 1:
         raise UnreadableFileError(f"{relpath!r} must be one plane or one volume, got shape {shape}; save one volume per file")
     if math.prod(shape) > MAX_VOXELS:
         raise UnreadableFileError(f"{relpath!r} must have at most {MAX_VOXELS} voxels, got shape {shape}; crop it")
@@ -95,10 +97,20 @@ def read_nifti(path: Path, relpath: str) -> Stack:
         zooms = [*image.header.get_zooms()[:3], 1.0][:3]
     except UnreadableFileError:
         raise
-    except (nibabel.filebasedimages.ImageFileError, ValueError, TypeError, KeyError, OSError, EOFError, zlib.error) as error:
+    except nifti_errors(nibabel) as error:
         raise damaged(relpath, "NIfTI", error) from error
     spacing = dict(zip(to_lps[:, 0].astype(int), (millimetres(zoom * scale) for zoom in zooms), strict=True))
     return Stack(turned.transpose(2, 1, 0), (spacing[2], spacing[1], spacing[0]))
+
+
+def nifti_errors(nibabel: Any) -> tuple[type[Exception], ...]:
+    """Return what nibabel raises for damaged files; some of its errors derive from ``Exception`` alone."""
+    return (
+        *DAMAGE,
+        nibabel.filebasedimages.ImageFileError,
+        nibabel.spatialimages.HeaderDataError,
+        nibabel.orientations.OrientationError,
+    )
 
 
 def check_gzip(path: Path) -> None:
@@ -148,7 +160,7 @@ def metaimage_data(path: Path, relpath: str) -> Path:
     if name.upper() == "LOCAL":
         return path
     data = path.parent / name
-    if Path(name).name != name or "%" in name or not data.resolve().is_relative_to(path.resolve().parent):
+    if Path(name).name != name or "%" in name or "\0" in name or not data.resolve().is_relative_to(path.resolve().parent):
         raise UnreadableFileError(f"{relpath!r} must name one data file beside it, got {name!r}; save it as one MHA file")
     if not data.is_file():
         raise UnreadableFileError(f"{relpath!r} must have its data file {name!r} beside it, got nothing there; copy it too")
@@ -165,30 +177,23 @@ def read_dicom(path: Path, relpath: str, *, as_mask: bool) -> Stack:
         dataset = pydicom.dcmread(path)
         rows, columns = int(dataset.Rows), int(dataset.Columns)
         check_shape((int(dataset.get("NumberOfFrames") or 1), rows, columns), relpath)
-        values = dataset.pixel_array
-        spacing = dicom_spacing(dataset)
+        return Stack(dicom_values(dataset, relpath, as_mask=as_mask).reshape(-1, rows, columns), dicom_spacing(dataset))
     except UnreadableFileError:
         raise
-    except (
-        pydicom.errors.InvalidDicomError,
-        AttributeError,
-        ValueError,
-        TypeError,
-        KeyError,
-        RuntimeError,
-        OSError,
-        EOFError,
-    ) as error:
+    except (*DAMAGE, pydicom.errors.InvalidDicomError, pydicom.errors.BytesLengthException) as error:
         raise damaged(relpath, "DICOM", error) from error
-    kind = str(dataset.PhotometricInterpretation)
+
+
+def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
+    """Return the grey levels of all frames, [F, H, W], or [H, W] where there is one."""
+    values, kind = dataset.pixel_array, str(dataset.PhotometricInterpretation)
     if kind.startswith(("RGB", "YBR")):
         values = luminance(values)
     elif kind not in ("MONOCHROME1", "MONOCHROME2"):
         raise UnreadableFileError(f"{relpath!r} must hold grey levels, RGB or YBR, got {kind}; convert it")
-    values = values.reshape(-1, rows, columns)
     if kind == "MONOCHROME1" and not as_mask:
         values = inverted(values, bits=int(dataset.BitsStored))
-    return Stack(rescaled(values, dataset), spacing)
+    return rescaled(values, dataset)
 
 
 def luminance(colours: np.ndarray) -> np.ndarray:
