@@ -148,6 +148,7 @@ class TestMetaImage:
             ("/etc/hostname", "must name one data file beside it"),
             ("s%d.raw 1 3 1", "must name one data file beside it"),
             ("gone.raw", "must have its data file 'gone.raw' beside it, got nothing there"),
+            ("a\0.raw", "must name one data file beside it"),
             ("link.raw", "must name one data file beside it, got 'link.raw'"),
         ],
     )
@@ -312,8 +313,14 @@ def test_any_spoilt_byte_of_a_header_is_read_or_refused(folder, request, name):
 
 @pytest.mark.parametrize(
     ("at", "value"),
-    [(108, np.float32(238).tobytes()), (70, b"\xff\x7f"), (42, b"\xff\xff"), (42, b"\xff\x7f" * 3)],
-    ids=["offset", "type", "negative size", "huge size"],
+    [
+        (108, np.float32(238).tobytes()),
+        (108, np.float32(1e30).tobytes()),
+        (70, b"\xff\x7f"),
+        (42, b"\xff\xff"),
+        (42, b"\xff\x7f" * 3),
+    ],
+    ids=["offset", "huge offset", "type", "negative size", "huge size"],
 )
 def test_impossible_nifti_header_is_refused(folder, nibabel, at, value):
     save_nifti(nibabel, folder.root / "i.nii", VOLUME.T)
