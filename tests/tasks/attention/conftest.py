@@ -76,7 +76,7 @@ def data_params() -> Callable[..., DataParams]:
         base = yaml.safe_load((ROOT / "conf/base/parameters/attention_data.yml").read_text())["attention"]["data"]
         values = base | {"source": "manifest", "root": "root", "image_size": 32}
         for name, change in changes.items():
-            values[name] = {**values.get(name, {}), **change} if isinstance(change, dict) else change
+            values[name] = {**(values.get(name) or {}), **change} if isinstance(change, dict) else change
         return DataParams.model_validate(values)
 
     return make
