@@ -10,7 +10,8 @@ slows all of them. A figure is the median over rounds of the ratio within a roun
 encodes again in each. `naive` is the loop of public versions: a rollout of the whole model per sample, then in every update
 epoch the whole model again for every sample. `floor` is one pass forward and backward through the encoder, with the policy's
 filter bank, and one through the decoders for the G samples, with the supervised loss, and nothing else; `SAM alone` leaves the
-filter bank out, too. All see the same stored logits of the reference policy.
+filter bank out, too, and `policy passes` adds what no GRPO step can do without: the policy network once to sample and K times
+forward and backward. All see the same stored logits of the reference policy.
 The gradient report and checkpoints, every 50 steps by default, are priced by the step they are spread over.
 """
 
@@ -200,6 +201,16 @@ def floor_step(setting: Setting, state: TrainState, rollouts: Rollouts, *, textu
     (task.supervised_loss(state.policy, context, batch, outcomes) + unused).backward()
 
 
+def bound_step(setting: Setting, state: TrainState, rollouts: Rollouts, context: AttentionContext) -> None:
+    """Run the floor and the passes of the policy network that GRPO cannot do without: one to sample, K forward and backward."""
+    floor_step(setting, state, rollouts, texture=True)
+    with torch.no_grad():
+        state.policy.policy(context.features, context.texture)
+    for _ in range(setting.grpo.update_epochs):
+        logits, values = state.policy.policy(context.features, context.texture)
+        (logits.sum() + values.sum()).backward()
+
+
 def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[str, float]]:
     """Take our step by calling the functions of the step pipeline one after the other, without Kedro."""
     task, training, algorithm = setting.task, setting.training, setting.grpo
@@ -240,9 +251,11 @@ def make_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
     steps = {name: (lambda fold=fold, state=state: fold(state, setting.batch)) for name, (fold, state) in folds.items()}
     naive, bottom = setting.start(setting.grpo), setting.start(setting.grpo)
     rollouts, _ = naive_rollouts(setting, bottom)
+    context = setting.task.detach(setting.task.encode(bottom.policy, setting.batch))
     return steps | {
         "naive": lambda: naive_step(setting, naive),
         "floor": lambda: floor_step(setting, bottom, rollouts, texture=True),
+        "floor + policy passes": lambda: bound_step(setting, bottom, rollouts, context),
         "floor, SAM alone": lambda: floor_step(setting, bottom, rollouts, texture=False),
     }
 
@@ -373,6 +386,7 @@ def measure(setting: Setting, *, rounds: int) -> dict[str, Any]:
     figures = {
         "naive / ours": ratio(seconds["naive"], ours),
         "ours / floor": ratio(ours, seconds["floor"]),
+        "ours / floor + policy passes": ratio(ours, seconds["floor + policy passes"]),
         "ours / floor, SAM alone": ratio(ours, seconds["floor, SAM alone"]),
         "every_epoch / once": ratio(seconds["grpo every_epoch"], ours),
         "grpo / supervised": ratio(ours, seconds["supervised"]),

@@ -83,6 +83,7 @@ def test_passes_through_the_encoder(setting) -> None:
         "grpo with report": 1,
         "naive": group_size + epochs * group_size,
         "floor": 1,
+        "floor + policy passes": 1,
         "floor, SAM alone": 1,
     }
 
