@@ -93,7 +93,7 @@ mutations: $(STAMP)  ## show that the tests catch each one-line fault of core/
 	@$(PY) tests/mutations/run.py $(ARGS)
 
 conformance: $(STAMP)  ## write docs/conformance.md anew; installs the other libraries (extra `oracles`)
-	@$(PY) -m pip install -qq -c constraints.txt -e ".[oracles]"
+	@$(PY) -m pip install -qq -c constraints.txt --no-build-isolation -e ".[oracles]"
 	@$(PY) tests/conformance/generate.py
 
 bench: $(STAMP)  ## measure the training step and what surrounds it
