@@ -110,6 +110,23 @@ def test_kl_in_the_reward_lowers_it_by_the_estimate_and_leaves_the_loss() -> Non
     assert "kl" not in terms
 
 
+def test_a_term_that_the_task_cannot_give_is_refused_and_not_dropped() -> None:
+    algorithm = algorithm_params()
+    state = moved(algorithm)
+    experience = experience_of(algorithm, state)
+    blind = replace(experience, reference=replace(experience.reference, log_probs_full=None))
+    with pytest.raises(ValueError, match="kl_estimator must be k2, k3 or ratio_k3 for a task that does not give the whole"):
+        update.policy_terms(algorithm, training_params(), TASK, state, blind, 0)
+
+    class WithoutValues(AttentionTask):
+        def score(self, *args: Any, **kwargs: Any) -> Any:
+            return replace(super().score(*args, **kwargs), values=None)
+
+    task = WithoutValues(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
+    with pytest.raises(ValueError, match="value_weight must be 0 for a policy without a value head"):
+        update.policy_terms(algorithm, training_params(), task, state, experience, 0)
+
+
 def test_reference_logprobs_are_those_of_the_reference() -> None:
     algorithm = algorithm_params()
     state = moved(algorithm)

@@ -131,30 +131,44 @@ def _surrogate(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Sco
 
 def _kl_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
     """Return the KL to the reference (``kl``) and to the policy that sampled (``kl_rollout``), where they are paid."""
-    rollouts, reference, terms = experience.rollouts, experience.reference, {}
-    if algorithm.kl_placement == "loss" and algorithm.kl_estimator == "exact":
-        if reference.log_probs_full is not None and scores.log_probs_full is not None:
-            log_q = reference.log_probs_full
-            terms["kl"] = categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf).mean()
-    elif algorithm.kl_placement == "loss" and reference.logprobs is not None:
-        ratio = None
-        if algorithm.kl_estimator == "ratio_k3":
-            ratio = importance_ratio(scores.logprobs, rollouts.logprobs, rollouts.is_valid, level=params.ratio_level)
-        terms["kl"] = kl_loss(
-            scores.logprobs,
-            reference.logprobs,
-            rollouts.is_valid,
-            estimator=cast(LossEstimator, algorithm.kl_estimator),
-            ratio=ratio,
-            reduction=params.reduction,
-        )
+    rollouts, terms = experience.rollouts, {}
+    if algorithm.kl_placement == "loss" and experience.reference.logprobs is not None:
+        exact = algorithm.kl_estimator == "exact"
+        terms["kl"] = _exact_kl(scores, experience) if exact else _estimated_kl(algorithm, params, scores, experience)
     if is_on(algorithm.rollout_kl_weight):
         terms["kl_rollout"] = rollout_kl_loss(scores.logprobs, rollouts.logprobs, rollouts.is_valid, reduction=params.reduction)
     return terms
 
 
+def _exact_kl(scores: Scores, experience: Experience) -> Tensor:
+    log_q = experience.reference.log_probs_full
+    if log_q is None or scores.log_probs_full is None:
+        raise ValueError(
+            "kl_estimator must be k2, k3 or ratio_k3 for a task that does not give the whole distribution, got exact; "
+            "change it in the arm's algorithm"
+        )
+    return categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf).mean()
+
+
+def _estimated_kl(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> Tensor:
+    rollouts, ref_logprobs = experience.rollouts, experience.reference.logprobs
+    ratio = None
+    if algorithm.kl_estimator == "ratio_k3":
+        ratio = importance_ratio(scores.logprobs, rollouts.logprobs, rollouts.is_valid, level=params.ratio_level)
+    return kl_loss(
+        scores.logprobs,
+        cast(Tensor, ref_logprobs),
+        rollouts.is_valid,
+        estimator=cast(LossEstimator, algorithm.kl_estimator),
+        ratio=ratio,
+        reduction=params.reduction,
+    )
+
+
 def _value_term(algorithm: AlgorithmParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
     if scores.values is None:
+        if is_on(algorithm.value_weight):
+            raise ValueError("value_weight must be 0 for a policy without a value head, got a positive one; set it to 0")
         return {}
     old = experience.baseline.values if algorithm.value_clip is not None else None
     return {"value": value_loss(scores.values, _returns(scores, experience), old, algorithm.value_clip)}
