@@ -33,8 +33,11 @@ class Task(Protocol):
         """Return the row numbers of a split, int64 [n]."""
         ...
 
-    def make_batch(self, data: Any, rows: np.ndarray) -> Any:
-        """Return the batch of these rows on the task's device; holds nothing that only evaluation may see."""
+    def make_batch(self, data: Any, rows: np.ndarray, *, generator: Generator | None = None) -> Any:
+        """Return the batch of these rows on the task's device; holds nothing that only evaluation may see.
+
+        With a generator (on the CPU) it is a batch to train on: augmented, with prompt dropout, where the task has them.
+        """
         ...
 
     def replicate(self, batch: Any, group_size: int) -> Any:
@@ -65,6 +68,13 @@ class Task(Protocol):
 
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Return log-probabilities of exactly these actions, the analytic entropy, the distribution and the values."""
+        ...
+
+    def prompt_weights(self, batch: Any) -> Tensor | None:
+        """Return how much each prompt counts in the policy loss, [P], or None for equal weights.
+
+        Applied to the advantages after their normalisation: a factor on the rewards of a group would cancel there.
+        """
         ...
 
     def with_reference(self, data: Any, reference: Any) -> Any:

@@ -26,6 +26,7 @@ from grpo_pipeline.progress import progress
 from grpo_pipeline.tasks.protocol import Task
 
 PREDICTION_STREAM, SHOWCASE_CORES = 11, 12
+BATCH_STREAM = 41
 Row = dict[str, Any]
 
 
@@ -62,7 +63,8 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
 
 def pick_probe_batch(training: TrainingParams, seed: int, task: Task, data: Any) -> Any:
     """Return the first training batch."""
-    return task.make_batch(data, rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed))
+    rows = rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed)
+    return task.make_batch(data, rows, generator=step_generator(seed, 0, stream=BATCH_STREAM))
 
 
 def tabulate_probe(
@@ -137,7 +139,9 @@ class _Loop:
         step, epoch = state.step, state.step // self._per_epoch
         fresh = rows_of_step(self._rows, step, batch_size=self._training.batch_size, seed=state.generator_seed)
         rows, replayed = plan_batch(self._algorithm, state, fresh)
-        done = self._fold.run(state, self._task.make_batch(self._data, rows), replayed)
+        generator = step_generator(state.generator_seed, step, stream=BATCH_STREAM)
+        batch = self._task.make_batch(self._data, rows, generator=generator)
+        done = self._fold.run(state, batch, replayed)
         remember(state, done.experience, rows, replayed)
         metrics = done.metrics | replay_metrics(step, done.experience, replayed)
         measured: list[Row] = [{"step": step, "epoch": epoch, "split": "train", **metrics}]

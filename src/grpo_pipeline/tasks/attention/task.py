@@ -66,8 +66,8 @@ class AttentionTask:
         """Return the row numbers of a split."""
         return data.examples.rows(split)
 
-    def make_batch(self, data: AttentionData, rows: np.ndarray) -> AttentionBatch:
-        """Return the batch of these rows on the task's device."""
+    def make_batch(self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None) -> AttentionBatch:
+        """Return the batch of these rows on the task's device; with a generator, one to train on."""
         batch = make_batch(data, rows, grid=self.grid, device=self.device)
         return batch if self.model.checkpoint is None or data.features is not None else add_grey(batch, data.examples.images)
 
@@ -125,6 +125,10 @@ class AttentionTask:
             log_probs_full=log_policy(logits, context.cells, temperature=temperature),
             values=values,
         )
+
+    def prompt_weights(self, batch: AttentionBatch) -> Tensor | None:
+        """Return None: every core counts the same."""
+        return None
 
     def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
         """Return the data with the reference policy's logits of every core: neither of the two changes in a run."""
