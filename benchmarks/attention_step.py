@@ -149,7 +149,7 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
     task, policy, group_size = setting.task, state.policy, setting.training.group_size
     batch, params = task.replicate(setting.batch, 1), setting.grpo.policy_loss
     baseline, ones = Baseline(None), torch.ones_like(rewards.total)
-    advantages = collect.compute_advantages(setting.grpo, rewards, baseline, ones).values.float()
+    advantages = collect.compute_advantages(setting.grpo, task, batch, rewards, baseline, ones).values.float()
     returns, names = rewards.total.mean(1).float(), ("supervised", "kl", "value", "policy", "entropy")
     weights = {name: value_at(getattr(setting.grpo, f"{name}_weight"), state.step, state.total_steps) for name in names}
     for g in range(group_size):
@@ -224,7 +224,7 @@ def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[st
     reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
     rewards = collect.penalise_kl(algorithm, state, measured_rewards, rollouts, reference)
     baseline = collect.predict_values(algorithm, task, state, context, rollouts, temperature)
-    advantages = collect.compute_advantages(algorithm, rewards, baseline, importance)
+    advantages = collect.compute_advantages(algorithm, task, replicated, rewards, baseline, importance)
     experience = collect.collect_experience(
         replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, baseline, drawn, importance
     )

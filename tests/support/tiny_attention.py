@@ -126,7 +126,7 @@ def judge(
     rewards = collect.penalise_kl(algorithm, state, measured, rollouts, reference)
     baseline = collect.predict_values(algorithm, task, state, context, rollouts, temperature)
     importance = torch.ones(rollouts.actions.shape[:2])
-    advantages = collect.compute_advantages(algorithm, rewards, baseline, importance)
+    advantages = collect.compute_advantages(algorithm, task, replicated, rewards, baseline, importance)
     return collect.collect_experience(
         replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, baseline,
         Drawn(rollouts, {}), importance,

@@ -271,8 +271,8 @@ def test_replayed_groups_keep_their_actions_and_are_weighed_by_the_policys_move(
 def test_importance_scales_the_advantages() -> None:
     rewards = judge_rewards()
     importance = torch.tensor([[1.0, 2.0, 0.5, 0.0]])
-    plain = collect.compute_advantages(algorithm_params(), rewards, Baseline(None), torch.ones(1, 4)).values
-    weighed = collect.compute_advantages(algorithm_params(), rewards, Baseline(None), importance).values
+    plain = collect.compute_advantages(algorithm_params(), TASK, None, rewards, Baseline(None), torch.ones(1, 4)).values
+    weighed = collect.compute_advantages(algorithm_params(), TASK, None, rewards, Baseline(None), importance).values
     torch.testing.assert_close(weighed, plain * importance.double())
 
 

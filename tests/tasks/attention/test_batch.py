@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 def test_the_lesion_is_in_no_batch():
     names = {field.name for cls in (AttentionBatch, AttentionContext) for field in fields(cls)}
     assert names == {
-        *("rows", "images", "cells", "bag", "label", "involvement", "features", "reference_logits", "texture"),
+        *("rows", "images", "cells", "bag", "label", "involvement", "features", "reference_logits", "texture", "grade_group"),
     }
 
 

@@ -146,8 +146,10 @@ def predict_values(
         return Baseline(task.score(state.policy, task.detach(context), rollouts, temperature=temperature).values)
 
 
-def compute_advantages(algorithm: AlgorithmParams, rewards: Rewards, baseline: Baseline, importance: Tensor) -> Advantages:
-    """Compare each sample with its own group, or with the predicted value of its prompt."""
+def compute_advantages(
+    algorithm: AlgorithmParams, task: Task, replicated: Any, rewards: Rewards, baseline: Baseline, importance: Tensor
+) -> Advantages:
+    """Compare each sample with its own group, or with the predicted value of its prompt; then weigh the prompts."""
     params = algorithm.advantage
     if params.method == "per_reward":
         advantages = advantage_functions.per_reward_advantages(rewards.parts, rewards.weights, std=params.std)
@@ -156,6 +158,9 @@ def compute_advantages(algorithm: AlgorithmParams, rewards: Rewards, baseline: B
         advantages = advantage_functions.compute_advantages(rewards.total, method=params.method, std=params.std, values=values)
     if params.top_k_ratio < 1:
         advantages = advantage_functions.keep_top(advantages, rewards.total, ratio=params.top_k_ratio)
+    weights = task.prompt_weights(replicated)
+    if weights is not None:
+        advantages = advantage_functions.apply_prompt_weights(advantages, weights)
     return replace(advantages, values=advantages.values * importance.double())
 
 

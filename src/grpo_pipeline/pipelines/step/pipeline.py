@@ -115,7 +115,7 @@ def _judging() -> Pipeline:
             ),
             Node(
                 collect.compute_advantages,
-                [ALGORITHM, "rewards", "baseline", "importance"],
+                [ALGORITHM, "task", "replicated", "rewards", "baseline", "importance"],
                 "advantages",
                 name="compute_advantages",
             ),

@@ -38,6 +38,7 @@ class AttentionBatch:
         involvement: [P] or [P, G] in [0, 1]; the label where no involvement is known.
         features: [P, C, h, w] of a frozen encoder, or None.
         reference_logits: [P, V] of the reference policy where they are known, or None.
+        grade_group: [P], 0 to 5, or NaN where it is not known.
     """
 
     rows: Tensor
@@ -48,6 +49,7 @@ class AttentionBatch:
     involvement: Tensor
     features: Tensor | None
     reference_logits: Tensor | None
+    grade_group: Tensor
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def make_batch(data: AttentionData, rows: np.ndarray, *, grid: int, device: torc
         involvement=torch.where(involvement.isnan(), label, involvement),
         features=None if data.features is None else _tensor(data.features, rows, device),
         reference_logits=None if data.reference_logits is None else _tensor(data.reference_logits, rows, device),
+        grade_group=torch.as_tensor(examples.table["grade_group"].to_numpy(np.float32)[rows], device=device),
     )
 
 

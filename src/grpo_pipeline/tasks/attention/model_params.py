@@ -65,12 +65,17 @@ class ModelParams(BaseModel):
 
 
 class RewardParams(BaseModel):
-    """Weights of the named reward parts (``attention.reward``); a part with weight 0 is measured but does not count."""
+    """Weights of the named reward parts (``attention.reward``); a part with weight 0 is measured but does not count.
+
+    ``cspca_weight`` is no reward: it weighs the advantages of the cores with ``cspca_min_grade`` or more (``priority``).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     class_weight: float = Field(ge=0)
     heatmap_weight: float = Field(ge=0)
+    cspca_weight: float = Field(gt=0, allow_inf_nan=False)
+    cspca_min_grade: int = Field(ge=1, le=5)
 
     @model_validator(mode="after")
     def _check_some_reward(self) -> Self:

@@ -22,6 +22,7 @@ from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
 from grpo_pipeline.tasks.attention.pretrained import fingerprint_of
+from grpo_pipeline.tasks.attention.priority import cspca_weights
 from grpo_pipeline.tasks.attention.sam import cell_centres
 from grpo_pipeline.tasks.protocol import Proposal
 
@@ -127,8 +128,8 @@ class AttentionTask:
         )
 
     def prompt_weights(self, batch: AttentionBatch) -> Tensor | None:
-        """Return None: every core counts the same."""
-        return None
+        """Return ``cspca_weight`` for cores of a high grade group, 1 for the others, [P]; None where the weight is 1."""
+        return cspca_weights(batch, self.rewards)
 
     def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
         """Return the data with the reference policy's logits of every core: neither of the two changes in a run."""
