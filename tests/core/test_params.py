@@ -84,6 +84,10 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, CONTROL, {"policy_loss": POLICY_LOSS, "replay": REPLAY},
      "policy_loss and replay must be null for name = supervised, got a value; the control has no policy"),
     (AlgorithmParams, GRPO, {"policy_loss": None}, "policy_loss must be given for name = grpo, got null"),
+    (AlgorithmParams, GRPO, {"proposal": "uniform"},
+     "proposal must be policy for name = grpo, got uniform; a policy learns from its own samples: use name = supervised"),
+    (AlgorithmParams, REINFORCE, {"proposal": "oracle"}, "proposal must be policy for name = reinforce, got oracle"),
+    (AlgorithmParams, CONTROL, {"proposal": "lesion"}, ONE_OF),
     (AlgorithmParams, REINFORCE, {"update_epochs": 4},
      r"update_epochs must be 1 for algorithm reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
     (AlgorithmParams, REINFORCE, {"replay": REPLAY}, "replay must be null for name = reinforce, got a value; it has no ratio"),
@@ -201,6 +205,14 @@ def test_options_that_are_not_given_keep_their_defaults():
 def test_the_control_draws_uniformly():
     proposals = [AlgorithmParams.model_validate(values).proposal for values in (CONTROL, REINFORCE, GRPO)]
     assert proposals == ["uniform", "policy", "policy"]
+    assert AlgorithmParams.model_validate(GRPO | {"proposal": None}).proposal == "policy"
+
+
+@pytest.mark.parametrize("proposal", ["policy", "uniform", "none", "oracle"])
+def test_a_control_may_draw_from_any_proposal(proposal: str):
+    params = AlgorithmParams.model_validate(CONTROL | {"proposal": proposal})
+    assert params.proposal == proposal
+    assert AlgorithmParams.model_validate(params.model_dump(mode="json")) == params
 
 
 def test_no_clipping_is_null():

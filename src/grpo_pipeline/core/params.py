@@ -4,6 +4,7 @@ What every run needs has no default here; what a run may leave out (replay, dyna
 off. Every combination of options either works or is refused when the parameters are read.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -12,6 +13,7 @@ from grpo_pipeline.core.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.schedules import Schedule
 
 AlgorithmName = Literal["supervised", "reinforce", "ppo", "grpo", "gspo", "cispo", "sapo", "dr_grpo", "dapo", "bnpo"]
+ProposalName = Literal["policy", "uniform", "none", "oracle"]
 
 
 OPTIONS = ("clip_low", "clip_high", "delta", "dual_clip", "ratio_cap", "tau_positive", "tau_negative", "max_decisions")
@@ -129,6 +131,8 @@ class AlgorithmParams(BaseModel):
     The loss is ``supervised_weight * supervised + policy_weight * policy + kl_weight * KL(policy || reference)
     + rollout_kl_weight * KL(rollout policy || policy) + value_weight * value - entropy_weight * entropy``; every weight is a
     schedule, or a number for a constant. With ``kl_placement: reward`` the KL lowers the reward of a sample instead.
+
+    ``proposal`` says where the samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -150,11 +154,15 @@ class AlgorithmParams(BaseModel):
     entropy_target: EntropyTargetParams | None = None
     dynamic_sampling: DynamicSamplingParams | None = None
     replay: ReplayParams | None = None
+    proposal: ProposalName = "policy"
 
-    @property
-    def proposal(self) -> Literal["policy", "uniform"]:
-        """Where the samples come from: the control draws as many, uniformly."""
-        return "uniform" if self.name == "supervised" else "policy"
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_proposal(cls, values: Any) -> Any:
+        """Put the arm's usual proposal in the place of null: the control draws as many samples, uniformly."""
+        if not isinstance(values, Mapping) or values.get("proposal") is not None:
+            return values
+        return {**values, "proposal": "uniform" if values.get("name") == "supervised" else "policy"}
 
     @property
     def pays_kl(self) -> bool:
@@ -187,6 +195,11 @@ class AlgorithmParams(BaseModel):
             raise ValueError(f"{' and '.join(given)} must be null for name = supervised, got a value; the control has no policy")
 
     def _check_policy(self) -> None:
+        if self.proposal != "policy":
+            raise ValueError(
+                f"proposal must be policy for name = {self.name}, got {self.proposal}; a policy learns from its own samples: use "
+                "name = supervised"
+            )
         if self.policy_weight.start <= 0:
             raise ValueError(
                 f"policy_weight must be positive for name = {self.name}, got start = {self.policy_weight.start}; use "

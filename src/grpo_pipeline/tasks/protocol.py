@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 
-Proposal = Literal["policy", "uniform"]
+Proposal = Literal["policy", "uniform", "none", "oracle"]
 
 
 class Task(Protocol):
@@ -55,7 +55,11 @@ class Task(Protocol):
     def sample(
         self, policy: Any, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
     ) -> Rollouts:
-        """Draw G samples per prompt and keep their log-probabilities (no grad)."""
+        """Draw G samples per prompt and keep their log-probabilities (no grad).
+
+        ``policy`` samples from the policy, ``uniform`` from all that is allowed, ``none`` are G empty samples (L = 0), and
+        ``oracle`` knows the truth, which the batch holds only after ``with_oracle``.
+        """
         ...
 
     def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
@@ -79,6 +83,14 @@ class Task(Protocol):
 
     def with_reference(self, data: Any, reference: Any) -> Any:
         """Return the data with what can be computed once about a frozen reference, or unchanged."""
+        ...
+
+    def with_oracle(self, data: Any) -> Any:
+        """Return the data with the truth that ``proposal: oracle`` draws from: its batches hold it, those of ``data`` do not.
+
+        Raises:
+            ValueError: if the task has no oracle, or the data do not know the truth.
+        """
         ...
 
     def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:

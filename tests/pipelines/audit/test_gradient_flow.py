@@ -221,7 +221,7 @@ def test_warm_up_trains_as_the_arm_does():
     by_hand = warm_state(attention.make_task(), algorithm)
     assert state.step == by_hand.step == 3
     assert attention.differing(attention.weights(state.policy), attention.weights(by_hand.policy)) == []
-    batch = gradient_flow.pick_batch(training, task, attention.make_data(), state)
+    batch = gradient_flow.pick_batch(attention.algorithm_params(), training, task, attention.make_data(), state)
     assert batch.rows.tolist() == rows_of_step(np.arange(8), 3, batch_size=4, seed=0).tolist()
 
 

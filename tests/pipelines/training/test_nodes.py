@@ -246,7 +246,7 @@ def test_what_a_run_remembers_is_in_the_checkpoint(tmp_path: Path):
 
 
 def test_probe_batch_is_the_first_training_batch():
-    batch = nodes.pick_probe_batch(short(), 0, TASK, DATA)
+    batch = nodes.pick_probe_batch(algorithm_params(), short(), 0, TASK, DATA)
     assert batch.rows.tolist() == nodes.rows_of_step(TASK.rows(DATA, "train"), 0, batch_size=4, seed=0).tolist()
 
 
@@ -263,6 +263,37 @@ def test_probe_table_is_a_worked_example():
     groups = table.groupby("core_id")
     expected = (table["reward"] - groups["reward"].transform("mean")) / (groups["reward"].transform("std") + 1e-4)
     np.testing.assert_allclose(table["advantage"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("proposal", ["none", "oracle"])
+def test_a_control_with_another_proposal_trains_and_predicts(proposal: str):
+    algorithm, training = algorithm_params("supervised", proposal=proposal), short(epochs=1)
+    yielded = list(run(algorithm=algorithm, training=training))
+    untrained, checkpoint = TASK.build_policy(0), last_checkpoint(yielded)
+    assert "class_decoder.prior" in differing(weights(untrained), dict(checkpoint.policy))
+    found = [row for row in rows_of(yielded) if row["split"] == "train"]
+    assert [row["reward/ties_fraction"] == 1.0 for row in found] == [proposal == "none"] * 2
+    predictions, rollouts, _ = nodes.predict(algorithm, training, 0, TASK, DATA, nodes.export_model(TASK, checkpoint))
+    assert np.isfinite(predictions["prob"]).all()
+    assert len(rollouts) == 5 * training.group_size
+    assert ("x0" in rollouts) == (proposal == "oracle")
+
+
+def test_only_the_oracle_arm_is_shown_the_lesion(monkeypatch: pytest.MonkeyPatch):
+    shown: dict[str, set[bool]] = {"uniform": set(), "oracle": set()}
+    make = AttentionTask.make_batch
+    for proposal, seen in shown.items():
+
+        def record(self: AttentionTask, data: Any, rows: Any, *, seen: set[bool] = seen, **options: Any) -> Any:
+            batch = make(self, data, rows, **options)
+            seen.add(batch.lesion_cells is not None)
+            return batch
+
+        monkeypatch.setattr(AttentionTask, "make_batch", record)
+        algorithm, training = algorithm_params("supervised", proposal=proposal), short(epochs=1, validate_every_epochs=9)
+        nodes.pick_probe_batch(algorithm, training, 0, TASK, DATA)
+        next(rows for rows, _ in run(algorithm=algorithm, training=training) if rows)
+    assert shown == {"uniform": {False}, "oracle": {True}}
 
 
 def test_export_then_predict_scores_the_test_split():

@@ -21,7 +21,9 @@ def test_the_lesion_is_in_no_batch():
     names = {field.name for cls in (AttentionBatch, AttentionContext) for field in fields(cls)}
     assert names == {
         *("rows", "images", "cells", "bag", "label", "involvement", "features", "reference_logits", "texture", "grade_group"),
+        "lesion_cells",
     }
+    assert make_batch(make_data(), np.arange(4), grid=GRID, device=CPU).lesion_cells is None
 
 
 def test_no_batch_depends_on_the_lesion():

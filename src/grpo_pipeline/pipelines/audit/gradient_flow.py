@@ -25,7 +25,7 @@ from grpo_pipeline.pipelines.step.experience import LossTerms
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.nodes import build_state, data_of_arm
 from grpo_pipeline.tasks.protocol import Task
 
 FLOW = "params:gradient_flow"
@@ -80,12 +80,13 @@ def warm_up(
     fold = Fold(task, algorithm, training)
     with quiet_nodes():
         for _ in range(params.warmup_steps):
-            state, _ = fold(state, pick_batch(training, task, data, state))
+            state, _ = fold(state, pick_batch(algorithm, training, task, data, state))
     return state
 
 
-def pick_batch(training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:
+def pick_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:
     """Return the batch of the state's step, the same as in training."""
+    data = data_of_arm(algorithm, task, data)
     rows = rows_of_step(task.rows(data, "train"), state.step, batch_size=training.batch_size, seed=state.generator_seed)
     return task.make_batch(data, rows)
 
@@ -170,7 +171,7 @@ def _template() -> Pipeline:
     start = [
         Node(detach_rewards, "task", inner["task"], name="detach_rewards"),
         Node(warm_up, [ALGORITHM, TRAINING, FLOW, "params:seed", inner["task"], "data"], inner["state"], name="warm_up"),
-        Node(pick_batch, [TRAINING, "task", "data", inner["state"]], inner["batch"], name="pick_batch"),
+        Node(pick_batch, [ALGORITHM, TRAINING, "task", "data", inner["state"]], inner["batch"], name="pick_batch"),
     ]
     rest = [
         Node(

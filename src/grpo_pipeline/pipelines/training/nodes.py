@@ -61,8 +61,9 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
     )
 
 
-def pick_probe_batch(training: TrainingParams, seed: int, task: Task, data: Any) -> Any:
+def pick_probe_batch(algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any) -> Any:
     """Return the first training batch."""
+    data = data_of_arm(algorithm, task, data)
     rows = rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed)
     return task.make_batch(data, rows, generator=step_generator(seed, 0, stream=BATCH_STREAM))
 
@@ -109,6 +110,7 @@ def train(
     del probe_metrics
     digest = run_digest(algorithm, training, task, data, seed=state.generator_seed)
     state = _resumed(state, resume_from, resume=resume, digest=digest)
+    data = data_of_arm(algorithm, task, data)
     if state.reference is not None and algorithm.reference.update == "frozen":
         data = task.with_reference(data, state.reference)
     loop = _Loop(task, data, algorithm, training)
@@ -124,6 +126,11 @@ def train(
             if saves or state.step % training.log_every_steps == 0:
                 yield pending, loop.checkpoint(state, digest) if saves else False
                 pending = []
+
+
+def data_of_arm(algorithm: AlgorithmParams, task: Task, data: Any) -> Any:
+    """Return the data that an arm may see: the truth is among them for ``proposal: oracle`` alone."""
+    return task.with_oracle(data) if algorithm.proposal == "oracle" else data
 
 
 class _Loop:
@@ -174,7 +181,8 @@ def predict(
     policy.load_state_dict(dict(model.tensors))
     rows = task.rows(data, "test")
     predictions = task.evaluate(policy, data, rows, seed=seed, sets=training.group_size)
-    rollouts = _sample_table(task, policy, data, rows, algorithm=algorithm, training=training, seed=seed)
+    shown = data_of_arm(algorithm, task, data)
+    rollouts = _sample_table(task, policy, shown, rows, algorithm=algorithm, training=training, seed=seed)
     return predictions, rollouts, task.showcase(policy, data, _showcase_rows(rows, seed), seed=seed)
 
 

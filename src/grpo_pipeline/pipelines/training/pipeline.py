@@ -27,7 +27,12 @@ def _template() -> Pipeline:
         Node(nodes.build_state, [ALGORITHM, TRAINING, "params:seed", "task", "data"], "initial_state", name="build_state"),
         # Built a second time: the probe updates its weights, training must start from the untouched ones.
         Node(nodes.build_state, [ALGORITHM, TRAINING, "params:seed", "task", "data"], "probe.state", name="copy_state"),
-        Node(nodes.pick_probe_batch, [TRAINING, "params:seed", "task", "data"], "probe.batch", name="pick_probe_batch"),
+        Node(
+            nodes.pick_probe_batch,
+            [ALGORITHM, TRAINING, "params:seed", "task", "data"],
+            "probe.batch",
+            name="pick_probe_batch",
+        ),
         Node(
             nodes.tabulate_probe,
             ["task", "data", "probe.batch", "probe.rollouts", "probe.rewards", "probe.advantages"],

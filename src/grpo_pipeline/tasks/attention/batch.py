@@ -18,16 +18,18 @@ class AttentionData:
         examples: tables and images.
         features: of a frozen encoder, float32 [n, C, h, w], or None.
         reference_logits: of a frozen reference policy, float32 [n, V], or None; computed once, since neither changes.
+        shows_lesion: whether batches hold the lesion, for the arm whose points are drawn in it and for no other.
     """
 
     examples: Examples
     features: np.ndarray | None
     reference_logits: np.ndarray | None = None
+    shows_lesion: bool = False
 
 
 @dataclass(frozen=True)
 class AttentionBatch:
-    """P cores at model size. The lesion outline is deliberately not here: it serves evaluation only.
+    """P cores at model size. The lesion is deliberately not here, but for an arm with ``proposal: oracle``.
 
     Attributes:
         rows: row numbers in the data set, int64 [P].
@@ -39,6 +41,7 @@ class AttentionBatch:
         features: [P, C, h, w] of a frozen encoder, or None.
         reference_logits: [P, V] of the reference policy where they are known, or None.
         grade_group: [P], 0 to 5, or NaN where it is not known.
+        lesion_cells: bool [P, V], True inside the lesion; None unless the data show it.
     """
 
     rows: Tensor
@@ -50,16 +53,21 @@ class AttentionBatch:
     features: Tensor | None
     reference_logits: Tensor | None
     grade_group: Tensor
+    lesion_cells: Tensor | None
 
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """One encoding per core, shared by its G samples: features [P, C, h, w], texture [P, T, h, w], images and cells."""
+    """One encoding per core, shared by its G samples: features [P, C, h, w], texture [P, T, h, w], images and cells.
+
+    ``lesion_cells`` is that of the batch: only ``proposal: oracle`` reads it.
+    """
 
     features: Tensor
     texture: Tensor
     images: Tensor
     cells: Tensor
+    lesion_cells: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,7 @@ def make_batch(data: AttentionData, rows: np.ndarray, *, grid: int, device: torc
         features=None if data.features is None else _tensor(data.features, rows, device),
         reference_logits=None if data.reference_logits is None else _tensor(data.reference_logits, rows, device),
         grade_group=torch.as_tensor(examples.table["grade_group"].to_numpy(np.float32)[rows], device=device),
+        lesion_cells=region_cells(_tensor(examples.lesion, rows, device), grid) if data.shows_lesion else None,
     )
 
 

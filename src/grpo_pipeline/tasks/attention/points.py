@@ -36,9 +36,13 @@ def region_centroids(cells: Tensor, grid: int) -> Tensor:
 
 def oracle_cells(lesion_cells: Tensor, cells: Tensor, k: int, *, sets: int, generator: Generator) -> Tensor:
     """Draw k points inside the lesion, then (or without a lesion) uniformly in the region; int64 [P, sets, k]."""
+    return gumbel_top_k(oracle_logits(lesion_cells, cells), k, sets, generator=generator, is_allowed=cells)
+
+
+def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:
+    """Return the map [P, V] of points inside the lesion, uniform in the region where no lesion is left or known."""
     # A preference of 50 nats: lesion cells always win, and the rest of the region is uniform.
-    logits = 50.0 * (lesion_cells & cells).float()
-    return gumbel_top_k(logits, k, sets, generator=generator, is_allowed=cells)
+    return 50.0 * (lesion_cells & cells).float()
 
 
 def lesion_share(actions: Tensor, lesion_cells: Tensor) -> np.ndarray:

@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams
 from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
 from grpo_pipeline.tasks.attention.pretrained import fingerprint_of
 from grpo_pipeline.tasks.attention.priority import cspca_weights
+from grpo_pipeline.tasks.attention.proposals import empty_sets, proposal_logits, show_lesion
 from grpo_pipeline.tasks.attention.sam import cell_centres
 from grpo_pipeline.tasks.protocol import Proposal
 
@@ -80,7 +81,9 @@ class AttentionTask:
         """Run SAM's image encoder (or take a frozen one's stored features) and the filter bank, once per core."""
         features = policy.encode(batch) if batch.features is None else batch.features
         texture = policy.texture.describe_cells(batch.images, self.grid)
-        return AttentionContext(features=features, texture=texture, images=batch.images, cells=batch.cells)
+        return AttentionContext(
+            features=features, texture=texture, images=batch.images, cells=batch.cells, lesion_cells=batch.lesion_cells
+        )
 
     def detach(self, context: AttentionContext) -> AttentionContext:
         """Return the context with features cut off from the encoder."""
@@ -97,10 +100,10 @@ class AttentionTask:
         proposal: Proposal,
         generator: Generator,
     ) -> Rollouts:
-        """Draw G sets of k points without replacement; ``uniform`` ignores the policy's map."""
-        logits, _ = policy.policy(context.features, context.texture)
-        if proposal == "uniform":
-            logits = torch.zeros_like(logits)
+        """Draw G sets of k points without replacement from the policy's map or another proposal; ``none``: of 0 points."""
+        if proposal == "none":
+            return empty_sets(len(context.cells), group_size, device=context.cells.device)
+        logits = proposal_logits(policy, context, proposal)
         actions = gumbel_top_k(
             logits, self.model.points, group_size, generator=generator, temperature=temperature, is_allowed=context.cells
         )
@@ -140,6 +143,10 @@ class AttentionTask:
                 context = self.encode(reference, self.make_batch(data, rows[start : start + REFERENCE_BATCH]))
                 logits.append(reference.policy(context.features, context.texture)[0].cpu().numpy())
         return replace(data, reference_logits=np.concatenate(logits))
+
+    def with_oracle(self, data: AttentionData) -> AttentionData:
+        """Return the data with batches that hold the lesion: only for an arm that draws its points there."""
+        return show_lesion(data)
 
     @torch.no_grad()
     def score_reference(
