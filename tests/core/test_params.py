@@ -53,7 +53,7 @@ MODEL = {
     "feature_channels": 16, "decoder_layers": 1, "decoder_heads": 2, "policy_channels": 8, "texture_channels": 4, "points": 3,
     "class_decoder": "glimpse", "glimpse_size": 16, "glimpse_channels": 4, "glimpse_pool": "mean",
 }  # fmt: skip
-REWARD = {"class_weight": 1.0, "heatmap_weight": 0.0}
+REWARD = {"class_weight": 1.0, "heatmap_weight": 0.0, "cspca_weight": 1.0, "cspca_min_grade": 3}
 SUPERVISED = {
     "class_weight": 1.0, "heatmap_weight": 1.0, "glimpse_weight": 1.0, "glimpse_bag_cells": 4, "involvement_clamp": 0.02,
 }  # fmt: skip
