@@ -153,6 +153,23 @@ def test_rewards_and_spread_are_over_all_sets(seen: list[tuple[Tensor, Outcomes]
     np.testing.assert_allclose(table["reward"], 2 * table["reward_class"] + 3 * table["reward_heatmap"], atol=1e-5)
 
 
+def test_the_reward_counts_the_parts_of_the_points(seen: list[tuple[Tensor, Outcomes]]):
+    weights = {"diversity_weight": 0.5, "activation_weight": 0.25, "boundary_weight": 2.0}
+    task = make_task(patch_size=4, reward=weights)
+    table = evaluate(task=task).set_index(["rule", "core_id"])
+    batch = task.make_batch(make_data(), ROWS)
+    for rule, (actions, outcomes) in zip(RULES, seen, strict=True):
+        rollouts, grouped = evaluation._as_rollouts(actions), task.replicate(batch, actions.shape[1])
+        named, _ = task.reward(grouped, rollouts, outcomes)
+        extra = 0.5 * named["diversity"] + 0.25 * named["activation"] + 2 * named["boundary"]
+        expected = table.loc[rule, "reward_class"] + extra.mean(1).numpy()
+        np.testing.assert_allclose(table.loc[rule, "reward"], expected, atol=1e-5)
+        assert (float(extra.abs().max()) == 0.0) == (rule == "none"), rule
+    plain = make_task(patch_size=4).validate(make_policy(task), make_data(), ROWS, seed=0, sets=3)
+    shaped = task.validate(make_policy(task), make_data(), ROWS, seed=0, sets=3)
+    assert shaped["reward/mean"] != pytest.approx(plain["reward/mean"], abs=1e-3)
+
+
 def test_validate_measures_the_gain_over_uniform_points():
     task, data = make_task(patch_size=4), make_data()
     untrained = task.build_policy(0)

@@ -1,14 +1,17 @@
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from tiny_attention import make_batch, make_task
+from tiny_attention import make_batch, make_task, section
 from torch import Tensor
 
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.tasks.attention.cross_entropy import symmetric_cross_entropy
 from grpo_pipeline.tasks.attention.model_params import SupervisedParams
 from grpo_pipeline.tasks.attention.objectives import proportion_bce, reward_parts, supervised_loss
+from grpo_pipeline.tasks.attention.pixel_losses import heatmap_entropy, mean_in_bag, multiple_instance_loss, needle_cross_entropy
 
 LOGIT_3 = math.log(3.0)  # p = 3/4
 
@@ -24,9 +27,9 @@ def batch(label: list[float], involvement: list[float], group: int) -> Attention
     return task.replicate(replace(make_batch(task, tuple(range(len(label)))), **targets), group)
 
 
-def params(**changes: float) -> SupervisedParams:
+def params(**changes: Any) -> SupervisedParams:
     ones = {"class_weight": 1.0, "heatmap_weight": 1.0, "glimpse_weight": 1.0, "involvement_clamp": 0.0}
-    return SupervisedParams(glimpse_bag_cells=4, **ones | changes)
+    return SupervisedParams.model_validate(section("supervised_loss", **ones | changes))
 
 
 def test_reward_parts_golden():
@@ -98,6 +101,92 @@ def test_weight_zero_gives_no_gradient(weights: dict[str, float], silent: str):
     supervised_loss(batch([1.0], [0.5], 2), made, params(**weights), glimpse_involvement=None).backward()
     for name in ("class_logits", "bag_probs"):
         assert any(grads(getattr(made, name))) == (name != silent)
+
+
+def bag_batch(*empty: int, cores: int = 4, group: int = 3) -> AttentionBatch:
+    """Cores with bags of different shapes; those named have none."""
+    generator = torch.Generator().manual_seed(2)
+    bag = torch.rand(cores, 6, 6, generator=generator) * (torch.rand(cores, 6, 6, generator=generator) < 0.5)
+    bag[list(empty)] = 0.0
+    made = batch([1.0, 0.0, 1.0, 0.0][:cores], [0.3, 0.0, 0.8, 0.1][:cores], group)
+    return replace(made, bag=bag)
+
+
+def bag_outcomes(targets: AttentionBatch) -> Outcomes:
+    generator = torch.Generator().manual_seed(4)
+    shape = targets.label.shape
+    mask_logits = torch.randn(*shape, 6, 6, generator=generator).requires_grad_()
+    class_logits = torch.randn(shape, generator=generator).requires_grad_()
+    return Outcomes(class_logits=class_logits, bag_probs=mean_in_bag(mask_logits.sigmoid(), targets.bag), mask_logits=mask_logits)
+
+
+EVERY_TERM = {
+    "needle_weight": 0.5,
+    "mil_weight": 2.0,
+    "entropy_weight": 0.7,
+    "class_form": "symmetric",
+    "involvement_clamp": 0.02,
+}
+
+
+def test_the_terms_add_up_with_their_weights():
+    targets = bag_batch()
+    made, chosen = bag_outcomes(targets), params(**EVERY_TERM, heatmap_weight=3.0, class_weight=0.2)
+    z, bag, label = made.mask_logits, targets.bag, targets.label
+    expected = (
+        0.2 * symmetric_cross_entropy(made.class_logits, label, chosen.symmetric).mean()
+        + 3.0 * proportion_bce(made.bag_probs, targets.involvement.clamp(0.02, 0.98)).mean()
+        + 0.5 * needle_cross_entropy(z, bag, label, chosen).mean()
+        + 2.0 * multiple_instance_loss(z, bag, label, chosen.mil_share).mean()
+        + 0.7 * heatmap_entropy(z, bag).mean()
+    )
+    torch.testing.assert_close(supervised_loss(targets, made, chosen, glimpse_involvement=None), expected)
+
+
+def test_a_core_with_an_empty_bag_takes_part_with_its_class_alone():
+    """Values and gradients of the other cores equal those of the batch without it; its own heatmap learns nothing."""
+    targets = bag_batch(1)
+    made, chosen, others = bag_outcomes(targets), params(**EVERY_TERM, class_weight=0.0), [0, 2, 3]
+    glimpse = torch.tensor([0.3, 0.0, 0.6, 0.9], requires_grad=True)
+    loss = supervised_loss(targets, made, chosen, glimpse_involvement=glimpse)
+    found = torch.autograd.grad(loss, [made.mask_logits, glimpse])
+    rest = replace(targets, **{name: getattr(targets, name)[others] for name in ("bag", "label", "involvement")})
+    z = made.mask_logits.detach()[others].requires_grad_()
+    without = Outcomes(made.class_logits[others], mean_in_bag(z.sigmoid(), rest.bag), z)
+    alone = glimpse.detach()[others].requires_grad_()
+    expected = supervised_loss(rest, without, chosen, glimpse_involvement=alone)
+    wanted = torch.autograd.grad(expected, [z, alone])
+    torch.testing.assert_close(loss, expected, atol=1e-6, rtol=1e-6)
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got[others], want, atol=1e-7, rtol=1e-5)
+        assert float(got[1].abs().max()) == 0.0
+        assert torch.isfinite(got).all()
+    asked = supervised_loss(targets, made, params(**EVERY_TERM, class_weight=1.0), glimpse_involvement=glimpse.detach())
+    class_gradient = torch.autograd.grad(asked, made.class_logits)[0]
+    assert float(class_gradient[1].abs().min()) > 0
+
+
+def test_without_any_bag_the_class_alone_is_left():
+    targets = bag_batch(0, 1, 2, 3)
+    made = bag_outcomes(targets)
+    loss = supervised_loss(targets, made, params(**EVERY_TERM, class_weight=2.0), glimpse_involvement=torch.zeros(4))
+    expected = 2 * symmetric_cross_entropy(made.class_logits, targets.label, params().symmetric).mean()
+    assert torch.equal(loss, expected)
+    assert torch.equal(torch.autograd.grad(loss, made.mask_logits)[0], torch.zeros_like(made.mask_logits))
+
+
+def test_the_heatmap_reward_of_an_empty_bag_is_0():
+    targets = bag_batch(2)
+    parts = reward_parts(targets, bag_outcomes(targets))
+    assert parts["heatmap"][2].tolist() == [0.0, 0.0, 0.0]
+    assert bool((parts["heatmap"][[0, 1, 3]] < 0).all())
+    assert bool((parts["class"] < 0).all())
+
+
+def test_the_clamp_of_the_loss_is_a_parameter():
+    made = outcomes([[0.0, 0.0]], [[0.0, 0.05]])
+    got = supervised_loss(batch([1.0], [1.0], 2), made, params(class_weight=0.0, prob_clamp=0.1), glimpse_involvement=None)
+    assert float(got) == pytest.approx(-math.log(0.1), abs=1e-6)
 
 
 def grads(tensor: Tensor) -> list[float]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.examples import Examples
 
 
@@ -74,12 +75,14 @@ class AttentionContext:
 class Outcomes:
     """What the decoders make of the point sets: class_logits [P, G], bag_probs [P, G], mask_logits [P, G, 4h, 4w].
 
-    ``bag_probs`` is the mean heatmap probability over the bag, the model's estimate of the involvement.
+    ``bag_probs`` is the mean heatmap probability over the bag, the model's estimate of the involvement. ``rollouts`` are the
+    point sets themselves, where ``AttentionTask.decode`` made the outcomes.
     """
 
     class_logits: Tensor
     bag_probs: Tensor
     mask_logits: Tensor
+    rollouts: Rollouts | None = None
 
 
 def make_batch(data: AttentionData, rows: np.ndarray, *, grid: int, device: torch.device) -> AttentionBatch:

@@ -18,19 +18,28 @@ def build_task(model: ModelParams, rewards: RewardParams, supervised: Supervised
 
     Raises:
         FileNotFoundError: if the checkpoint is missing.
-        ValueError: if the checkpoint cannot be read or does not fit the images, or a core has fewer cells in its region
-            than points are to be placed.
+        ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
+            points are to be placed, or the margin of the boundary reward is narrower than half a cell.
     """
     model = adopt_checkpoint(model, examples.image_size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = AttentionTask(model, rewards, supervised, examples.image_size, device)
     _check_cells(examples, task.grid, model.points)
+    _check_margin(rewards, task.grid)
     return task
 
 
 def join_features(examples: Examples, features: FeatureSet) -> AttentionData:
     """Return the data of a run: examples and, with a frozen encoder, their features."""
     return AttentionData(examples=examples, features=features.values)
+
+
+def _check_margin(rewards: RewardParams, grid: int) -> None:
+    if rewards.boundary_weight and rewards.boundary_margin <= 0.5 / grid:
+        raise ValueError(
+            f"attention.reward.boundary_margin must be more than half a cell = {0.5 / grid}, got {rewards.boundary_margin}; "
+            "no cell's centre is nearer to the edge: use a larger margin, a smaller patch_size, or boundary_weight: 0"
+        )
 
 
 def _check_cells(examples: Examples, grid: int, points: int) -> None:

@@ -4,7 +4,7 @@ Rules share the random numbers of a seed, so that two arms are compared on the s
 (``prob``) always comes from one set of k points; rewards and hit rates are averages over all sampled sets.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +14,8 @@ from torch import Generator, Tensor
 
 from grpo_pipeline.core.sampling import gumbel_top_k, log_policy
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, region_cells
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, region_cells
 from grpo_pipeline.tasks.attention.model import AttentionModel
-from grpo_pipeline.tasks.attention.objectives import reward_parts
 from grpo_pipeline.tasks.attention.points import (
     RULES,
     lesion_coverage,
@@ -69,7 +68,8 @@ def validate(
         for proposal in ("policy", "uniform"):
             generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
             rollouts = task.sample(policy, context, sets, temperature=1.0, proposal=proposal, generator=generator)
-            rewards[proposal] = _reward(task, batch, task.decode(policy, context, rollouts, batch)).mean(1).cpu().numpy()
+            outcomes = task.decode(policy, context, rollouts, batch)
+            rewards[proposal] = _weigh(*task.reward(task.replicate(batch, sets), rollouts, outcomes)).mean(1).cpu().numpy()
             hits[proposal] = lesion_share(rollouts.actions, lesion)
         totals["reward/mean"].append(rewards["policy"])
         totals["reward/gain_over_uniform"].append(rewards["policy"] - rewards["uniform"])
@@ -155,9 +155,10 @@ def _rows(
     rule: str,
     actions: Tensor,
 ) -> pd.DataFrame:
-    outcomes = task.decode(policy, context, _as_rollouts(actions), batch)
+    rollouts = _as_rollouts(actions)
+    outcomes = task.decode(policy, context, rollouts, batch)
     grouped = task.replicate(batch, actions.shape[1])
-    parts = {name: part.mean(1).cpu().numpy() for name, part in reward_parts(grouped, outcomes).items()}
+    parts, weights = task.reward(grouped, rollouts, outcomes)
     probs = outcomes.class_logits.sigmoid()
     table = data.examples.table.iloc[batch.rows.cpu().numpy()]
     frame = table[["core_id", "patient_id", "center", "label", "involvement", "grade_group"]].reset_index(drop=True)
@@ -166,19 +167,18 @@ def _rows(
         prob=probs[:, 0].cpu().numpy(),
         heatmap_prob=outcomes.bag_probs[:, 0].cpu().numpy(),
         prob_std=probs.std(1, correction=0).cpu().numpy(),
-        reward=_reward(task, batch, outcomes).mean(1).cpu().numpy(),
-        reward_class=parts["class"],
-        reward_heatmap=parts["heatmap"],
+        reward=_weigh(parts, weights).mean(1).cpu().numpy(),
+        reward_class=parts["class"].mean(1).cpu().numpy(),
+        reward_heatmap=parts["heatmap"].mean(1).cpu().numpy(),
         lesion_hit=lesion_share(actions, lesion) if actions.shape[2] else np.nan,
         lesion_coverage=lesion_coverage(lesion, context.cells),
     )
 
 
-def _reward(task: "AttentionTask", batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
+def _weigh(parts: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
     """Return the weighted reward, float [P, E]."""
-    grouped = task.replicate(batch, outcomes.class_logits.shape[1])
-    parts = reward_parts(grouped, outcomes)
-    return task.rewards.class_weight * parts["class"] + task.rewards.heatmap_weight * parts["heatmap"]
+    first, *others = (weight * parts[name] for name, weight in weights.items())
+    return sum(others, start=first)
 
 
 def _as_rollouts(actions: Tensor) -> Rollouts:

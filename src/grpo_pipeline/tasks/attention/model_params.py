@@ -4,6 +4,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+LabelLoss = Literal["cross_entropy", "symmetric"]
+SampleChoice = Literal["all", "best", "one"]
+
 
 class CheckpointParams(BaseModel):
     """Weights of a SAM to start from (``attention.model.checkpoint``; docs/checkpoints.md).
@@ -65,8 +68,9 @@ class ModelParams(BaseModel):
 
 
 class RewardParams(BaseModel):
-    """Weights of the named reward parts (``attention.reward``); a part with weight 0 is measured but does not count.
+    """Weights of the named reward parts (``attention.reward``; docs/objectives.md).
 
+    ``class`` and ``heatmap`` are measured with weight 0, too; the parts of the points are computed only where they count.
     ``cspca_weight`` is no reward: it weighs the advantages of the cores with ``cspca_min_grade`` or more (``priority``).
     """
 
@@ -74,6 +78,10 @@ class RewardParams(BaseModel):
 
     class_weight: float = Field(ge=0)
     heatmap_weight: float = Field(ge=0)
+    diversity_weight: float = Field(ge=0)
+    activation_weight: float = Field(ge=0)
+    boundary_weight: float = Field(ge=0)
+    boundary_margin: float = Field(gt=0, lt=0.5)
     cspca_weight: float = Field(gt=0, allow_inf_nan=False)
     cspca_min_grade: int = Field(ge=1, le=5)
 
@@ -84,13 +92,39 @@ class RewardParams(BaseModel):
         return self
 
 
-class SupervisedParams(BaseModel):
-    """Weights of the supervised loss (``attention.supervised_loss``)."""
+class SymmetricParams(BaseModel):
+    """Symmetric cross-entropy (``attention.supervised_loss.symmetric``): alpha * CE + beta * reverse CE with log 0 = log_zero."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    alpha: float = Field(ge=0)
+    beta: float = Field(ge=0)
+    log_zero: float = Field(lt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check_some_weight(self) -> Self:
+        if self.alpha + self.beta == 0:
+            raise ValueError("alpha + beta must be positive, got 0; to leave a loss out set its weight to 0")
+        return self
+
+
+class SupervisedParams(BaseModel):
+    """Weights, forms and clamps of the supervised loss (``attention.supervised_loss``; docs/objectives.md)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    samples: SampleChoice
     class_weight: float = Field(ge=0)
+    class_form: LabelLoss
     heatmap_weight: float = Field(ge=0)
+    needle_weight: float = Field(ge=0)
+    needle_form: LabelLoss
+    needle_positive_weight: float = Field(gt=0, allow_inf_nan=False)
+    mil_weight: float = Field(ge=0)
+    mil_share: float = Field(gt=0, le=1)
+    entropy_weight: float = Field(ge=0)
     glimpse_weight: float = Field(ge=0)
     glimpse_bag_cells: int = Field(ge=1)
+    symmetric: SymmetricParams
     involvement_clamp: float = Field(ge=0, lt=0.5)
+    prob_clamp: float = Field(gt=0, lt=0.5)

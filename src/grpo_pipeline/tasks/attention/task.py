@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.groups import replicate
+from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, log_policy, plackett_luce_logprobs
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
@@ -21,10 +22,12 @@ from grpo_pipeline.tasks.attention.encoder_input import add_grey
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
+from grpo_pipeline.tasks.attention.point_rewards import point_reward_parts
 from grpo_pipeline.tasks.attention.pretrained import fingerprint_of
 from grpo_pipeline.tasks.attention.priority import cspca_weights
 from grpo_pipeline.tasks.attention.proposals import empty_sets, proposal_logits, show_lesion
 from grpo_pipeline.tasks.attention.sam import cell_centres
+from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
 from grpo_pipeline.tasks.protocol import Proposal
 
 REFERENCE_BATCH = 64
@@ -113,12 +116,13 @@ class AttentionTask:
     def decode(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, batch: AttentionBatch) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
         points = cell_centres(rollouts.actions, self.grid)
-        return policy.decode(context.features, context.images, points, batch.bag)
+        return replace(policy.decode(context.features, context.images, points, batch.bag), rollouts=rollouts)
 
     def reward(self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the reward parts ``class`` and ``heatmap`` and their weights."""
-        weights = {"class": self.rewards.class_weight, "heatmap": self.rewards.heatmap_weight}
-        return reward_parts(batch, outcomes), weights
+        """Return ``class``, ``heatmap`` and those parts of the points that have a weight, and the weights."""
+        parts = reward_parts(batch, outcomes)
+        parts |= point_reward_parts(batch, rollouts, outcomes, self.rewards, grid=self.grid)
+        return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
 
     def score(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Score exactly these points: ordered Plackett-Luce log-probabilities; entropy and map of the first draw."""
@@ -165,9 +169,21 @@ class AttentionTask:
     def supervised_loss(
         self, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch, outcomes: Outcomes
     ) -> Tensor:
-        """Return the class and involvement losses over all samples of the group."""
+        """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
         involvement = self._glimpse_involvement(policy, batch) if self.supervised.glimpse_weight else None
+        if self.supervised.samples != "all":
+            batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
         return supervised_loss(batch, outcomes, self.supervised, glimpse_involvement=involvement)
+
+    def _choose_samples(self, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
+        """Return the number of the sample that each core's decoders learn from, int64 [P]."""
+        if self.supervised.samples == "one":
+            return last_samples(batch.label)
+        if outcomes.rollouts is None:
+            raise ValueError(
+                "outcomes must hold their rollouts for samples = best, got None; make them with AttentionTask.decode"
+            )
+        return best_samples(combine_rewards(*self.reward(batch, outcomes.rollouts, outcomes)).total)
 
     def _glimpse_involvement(self, policy: AttentionModel, batch: AttentionBatch) -> Tensor | None:
         """Ask the glimpse decoder about the cells that the bag covers most."""

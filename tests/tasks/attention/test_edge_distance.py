@@ -1,0 +1,26 @@
+import numpy as np
+import torch
+from scipy.ndimage import distance_transform_edt
+
+from grpo_pipeline.tasks.attention.edge_distance import distance_to_edge
+
+
+def test_equals_scipys_distance_transform():
+    generator = np.random.default_rng(0)
+    for grid in (1, 2, 7, 16):
+        cells = generator.random((5, grid, grid)) < 0.8
+        cells[0], cells[1] = True, False
+        got = distance_to_edge(torch.as_tensor(cells).flatten(1), grid).reshape(5, grid, grid).numpy()
+        for row in range(5):
+            centres = distance_transform_edt(np.pad(cells[row], 1))[1:-1, 1:-1]
+            expected = np.where(cells[row], (centres - 0.5) / grid, 0.0)
+            np.testing.assert_allclose(got[row], expected, atol=1e-6)
+
+
+def test_golden():
+    # A 3 x 3 region inside 5 x 5 cells: its rim is half a cell from the edge, its middle one and a half.
+    cells = torch.zeros(1, 5, 5, dtype=torch.bool)
+    cells[0, 1:4, 1:4] = True
+    got = distance_to_edge(cells.flatten(1), 5).reshape(5, 5)
+    torch.testing.assert_close(got[1:4, 1:4], torch.tensor([[0.1, 0.1, 0.1], [0.1, 0.3, 0.1], [0.1, 0.1, 0.1]]))
+    assert float(got.sum()) == float(got[1:4, 1:4].sum())
