@@ -12,6 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
+from grpo_pipeline.pipelines.compare.nodes import arrange_cells
+from grpo_pipeline.pipelines.compare.params import CompareParams
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.attention.build import AttentionTask
@@ -31,6 +33,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "training": TrainingParams,
     "evaluation": EvaluationParams,
     "gradient_flow": GradientFlowParams,
+    "compare": CompareParams,
     "supervised.algorithm": AlgorithmParams,
     "grpo.algorithm": AlgorithmParams,
 }
@@ -93,3 +96,14 @@ def test_the_readmes_defaults_are_those_of_base() -> None:
     assert {(section, key): value for section, key, value in stated} == {
         (section, key): str(found[section][key]) for section, key, _ in stated
     }
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_every_arm_of_a_comparison_passes_the_models(env: str) -> None:
+    parameters = OmegaConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]
+    task = parameters["attention"]
+    plan = arrange_cells(CompareParams(**task["compare"]), EvaluationParams(**task["evaluation"]), parameters)
+    seeds = task["compare"]["seeds"]
+    assert {cell.key for cell in plan.cells} == {f"{arm}.seed{seed}" for arm in plan.arms for seed in seeds}
+    settings = [str(arm.parameters) for arm in plan.arms.values()]
+    assert len(set(settings)) == len(settings), "two arms are the same"

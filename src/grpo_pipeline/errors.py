@@ -18,11 +18,13 @@ from grpo_pipeline.core.losses import NonFiniteLossError
 from grpo_pipeline.core.optim import NonFiniteGradientError
 from grpo_pipeline.core.self_check import SelfCheckError
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowError
+from grpo_pipeline.pipelines.compare.cells import CompareError
 
 # Raised for what a user gave, wherever they are raised.
 EXPECTED = (
     BadConfigException,
     CheckpointError,
+    CompareError,
     DatasetError,
     GradientFlowError,
     MissingConfigException,

@@ -132,3 +132,9 @@ def _length(iterable: Iterable[Any]) -> int | None:
         return len(iterable)  # type: ignore[arg-type]
     except TypeError:
         return None
+
+
+def say(line: str) -> None:
+    """Print one line to stderr, unless progress is muted."""
+    if os.environ.get("GRPO_PROGRESS", "").lower() != "off":
+        print(line, file=sys.stderr, flush=True)

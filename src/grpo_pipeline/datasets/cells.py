@@ -1,0 +1,125 @@
+"""Kedro dataset for the cells of a grid: one folder per cell, complete or not there."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from kedro.io.core import AbstractDataset, DatasetError
+from kedro_datasets._typing import TablePreview
+
+from grpo_pipeline.core.atomic import find_complete, replacing_folder
+from grpo_pipeline.core.weights import ModelWeights, load_weights, save_weights
+from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
+from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord
+
+HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = "cell.json", "predictions.csv", "metrics.jsonl", "weights", "traceback.txt"
+# Ids such as 0012 and centers such as NA stay what they are.
+TEXT = {"core_id": str, "patient_id": str, "center": str}
+
+
+class CellFolder:
+    """The cells below a folder: headers are read at once, rows when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._headers = {header.key: header for header in map(read_header, cell_folders(folder))}
+
+    @property
+    def headers(self) -> Mapping[str, CellHeader]:
+        """Key -> header."""
+        return self._headers
+
+    def predictions(self, key: str) -> pd.DataFrame:
+        """Read the prediction rows of a finished cell."""
+        return pd.read_csv(self._file(key, PREDICTIONS), dtype=TEXT, keep_default_na=False, na_values=[""])
+
+    def metric_rows(self, key: str) -> pd.DataFrame:
+        """Read the metrics by step of a finished cell."""
+        return MetricStreamDataset(str(self._file(key, METRICS))).load()
+
+    def weights(self, key: str) -> ModelWeights:
+        """Read the final weights of a cell that kept them."""
+        return load_weights(self._file(key, WEIGHTS))
+
+    def _file(self, key: str, name: str) -> Path:
+        folder = find_complete(self._folder / key)
+        if folder is None or not (folder / name).exists():
+            raise DatasetError(f"cell {key} must hold {name} in {self._folder}, got nothing there; train the cell again")
+        return folder / name
+
+
+class CellsDataset(AbstractDataset[CellRecord | Literal[False], CellFolder]):
+    """The cells of a grid, each in ``<folder>/<key>/``; a save adds or replaces one cell, in one step.
+
+    ``cell.json`` is the header, ``predictions.csv`` and ``metrics.jsonl`` the rows, ``weights/`` the final weights where they
+    are kept, ``traceback.txt`` what a failed cell left. The same folder may stand in the catalogue under two names, one to
+    look up what is finished and one to write, so that the graph has no cycle.
+
+    Example:
+        ``{type: grpo_pipeline.datasets.cells.CellsDataset, filepath: data/07_model_output/attention/compare/cells}``
+    """
+
+    def __init__(self, filepath: str, metadata: dict[str, Any] | None = None) -> None:
+        """Name the folder.
+
+        Args:
+            filepath: the folder above the cells.
+            metadata: free, for Kedro-Viz.
+        """
+        self._filepath = Path(filepath)
+        self.metadata = metadata
+
+    def load(self) -> CellFolder:
+        """Read the headers of all cells; there may be none. A damaged one raises ``DatasetError``."""
+        return CellFolder(self._filepath)
+
+    def save(self, data: CellRecord | Literal[False]) -> None:
+        """Write one cell; ``False`` means that there is nothing to write at this yield."""
+        if data is False:
+            return
+        with replacing_folder(self._filepath / data.header.key) as folder:
+            if data.predictions is not None:
+                data.predictions.to_csv(folder / PREDICTIONS, index=False)
+            if data.metric_rows:
+                MetricStreamDataset(str(folder / METRICS)).save(data.metric_rows)
+            if data.weights is not None:
+                save_weights(folder / WEIGHTS, data.weights)
+            if data.traceback is not None:
+                (folder / TRACEBACK).write_text(data.traceback, encoding="utf-8")
+            (folder / HEADER).write_text(json.dumps(dataclasses.asdict(data.header), indent=1), encoding="utf-8")
+
+    def preview(self, nrows: int = 200) -> TablePreview:
+        """Show how each cell ended."""
+        columns = ["key", "status", "seconds", "reason"]
+        rows = [[getattr(header, name) for name in columns] for header in self.load().headers.values()][:nrows]
+        return TablePreview({"index": list(range(len(rows))), "columns": columns, "data": rows})
+
+    def _exists(self) -> bool:
+        return bool(cell_folders(self._filepath))
+
+    def _describe(self) -> dict[str, Any]:
+        return {"filepath": str(self._filepath)}
+
+
+def cell_folders(folder: Path) -> list[Path]:
+    """Return the complete folders of all cells, also of one whose replacement was cut short."""
+    if not folder.is_dir():
+        return []
+    keys = {path.name.removesuffix(".previous") for path in folder.iterdir() if path.is_dir() and ".partial-" not in path.name}
+    return [found for key in sorted(keys) if (found := find_complete(folder / key)) is not None]
+
+
+def read_header(folder: Path) -> CellHeader:
+    """Read ``cell.json`` of one cell.
+
+    Raises:
+        DatasetError: if it is missing or damaged.
+    """
+    path = folder / HEADER
+    try:
+        return CellHeader(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DatasetError(f"{path} must be the header of a finished cell, got {error}; remove the folder {folder}") from error

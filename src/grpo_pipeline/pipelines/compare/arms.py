@@ -1,0 +1,136 @@
+"""Arms as they are described in YAML -> arms with every parameter resolved and checked, before anything is trained."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.pipelines.compare.params import ArmParams, CompareParams
+
+Sections = Mapping[str, type[BaseModel]]
+ALGORITHM, TRAINING = "algorithm", "training"
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # a schedule is a plain dataclass, which has another word
+
+
+@dataclass(frozen=True)
+class ResolvedArm:
+    """An arm whose parameters are complete.
+
+    Attributes:
+        name: of the arm.
+        description: base, changes and rule, as they were given.
+        sections: section -> model: ``algorithm``, ``training`` and those of the task.
+    """
+
+    name: str
+    description: ArmParams
+    sections: Mapping[str, BaseModel]
+
+    @property
+    def algorithm(self) -> AlgorithmParams:
+        """What the arm optimises."""
+        found = self.sections[ALGORITHM]
+        assert isinstance(found, AlgorithmParams)
+        return found
+
+    @property
+    def training(self) -> TrainingParams:
+        """The loop."""
+        found = self.sections[TRAINING]
+        assert isinstance(found, TrainingParams)
+        return found
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """All parameters as JSON values."""
+        return {name: section.model_dump(mode="json") for name, section in self.sections.items()}
+
+
+def merge(base: Any, change: Any) -> Any:
+    """Merge nested mappings; whatever is not a mapping on both sides is replaced, by ``None`` too."""
+    if not (isinstance(base, Mapping) and isinstance(change, Mapping)):
+        return change
+    return {**base, **{name: merge(base.get(name), value) for name, value in change.items()}}
+
+
+def resolve_arms(params: CompareParams, parameters: Mapping[str, Any], *, task: str, models: Sections) -> dict[str, ResolvedArm]:
+    """Return the arms, the control first, each with its sections merged and validated.
+
+    Args:
+        params: the arms.
+        parameters: the task's parameters as they are in YAML: ``<base>.algorithm``, ``training``, the shared sections.
+        task: name of the task, for messages.
+        models: section of the task -> its model; ``algorithm`` and ``training`` come with every task.
+
+    Raises:
+        ValueError: naming the arm and the path of what is wrong.
+    """
+    common: dict[str, type[BaseModel]] = {ALGORITHM: AlgorithmParams, TRAINING: TrainingParams}
+    known = common | dict(models)
+    return {
+        name: resolve_arm(arm, parameters, name=name, models=known, path=f"{task}.compare.arms.{name}")
+        for name, arm in params.present.items()
+    }
+
+
+def resolve_arm(arm: ArmParams, parameters: Mapping[str, Any], *, name: str, models: Sections, path: str) -> ResolvedArm:
+    """Merge one arm onto its base and validate every section; see ``resolve_arms``."""
+    bases = [key for key, section in parameters.items() if isinstance(section, Mapping) and ALGORITHM in section]
+    if arm.base not in bases:
+        raise ValueError(f"{path}.base must be one of {', '.join(bases)}, got {arm.base!r}; name an arm of conf/base")
+    if unknown := sorted(arm.set.keys() - models.keys()):
+        raise ValueError(
+            f"{path}.set must name sections among {', '.join(models)}, got {unknown[0]!r}; {meant(unknown[0], models)}"
+        )
+    raw = {section: parameters.get(section) for section in models} | {ALGORITHM: parameters[arm.base][ALGORITHM]}
+    merged = {section: merge(raw[section], arm.set[section]) if section in arm.set else raw[section] for section in models}
+    sections = {
+        section: validate(models[section], merged[section], path=f"{path}.set.{section}")
+        for section in models
+        if merged[section] is not None
+    }
+    return ResolvedArm(name, arm, sections)
+
+
+def validate(model: type[BaseModel], values: Any, *, path: str) -> BaseModel:
+    """Return the section as its model.
+
+    Raises:
+        ValueError: one sentence with the path of the first value that is wrong.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([path, *map(str, first["loc"])])
+        raise ValueError(sentence(where, first, values)) from error
+
+
+def sentence(where: str, problem: Any, values: Any) -> str:
+    """Return what is wrong with one value of an arm and what to do."""
+    loc = [str(part) for part in problem["loc"]]
+    if problem["type"] in UNKNOWN:
+        return f"{where} must be a parameter of this project, got an unknown name; {meant(loc[-1], names_at(values, loc[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{where} must be given, got nothing; add it"
+    text = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return f"{where}: {text}"
+    text = text.replace("Input should be", "must be", 1)
+    return f"{where} {text[:1].lower() + text[1:]}, got {problem['input']!r}; correct it"
+
+
+def names_at(values: Any, loc: Sequence[str]) -> list[str]:
+    """Return the keys of the mapping at a path."""
+    for part in loc:
+        values = values.get(part, {}) if isinstance(values, Mapping) else {}
+    return [str(name) for name in values] if isinstance(values, Mapping) else []
+
+
+def meant(name: str, names: Any) -> str:
+    """Return the name that was probably meant, or that it should go."""
+    close = get_close_matches(name, [other for other in names if other != name], n=1)
+    return f"did you mean {close[0]}?" if close else "remove it or correct its name"

@@ -1,0 +1,39 @@
+"""What a finished cell must agree on to be kept: parameters, data, seed, and the code that decides its result."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import grpo_pipeline
+from grpo_pipeline.pipelines.compare.arms import ResolvedArm
+from grpo_pipeline.pipelines.compare.cells import Cell
+from grpo_pipeline.pipelines.compare.kit import TaskKit, examples_of, open_task
+from grpo_pipeline.pipelines.training.nodes import run_digest
+
+# Code that only reads finished cells (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
+DECIDING = ("core", "tasks", "pipelines/step", "pipelines/training", "pipelines/compare/one_cell.py")
+
+
+def cell_digest(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any) -> str:
+    """Return the digest of one cell; two cells with the same one have the same result (on one machine)."""
+    there = examples_of(kit, cell, examples)
+    task = open_task(kit, arm, there)
+    run = run_digest(arm.algorithm, arm.training, task, kit.without_features(there), seed=cell.seed)
+    sections = [f"{name}={section.model_dump_json()}" for name, section in sorted(arm.sections.items())]
+    return hashlib.sha256("\n".join([run, *sections, arm.description.rule, source_digest()]).encode()).hexdigest()
+
+
+@cache
+def source_digest() -> str:
+    """Return the digest of the deciding source files and the versions of this package and torch."""
+    package = Path(grpo_pipeline.__file__).parent
+    digest = hashlib.sha256(f"{grpo_pipeline.__version__} {torch.__version__}".encode())
+    for name in DECIDING:
+        path = package / name
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            digest.update(str(file.relative_to(package)).encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

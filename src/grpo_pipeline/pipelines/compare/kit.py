@@ -1,0 +1,103 @@
+"""What the engine must know of a task: how examples become a task and its data, and where a split is written.
+
+The nodes between are those of the task's own pipeline, run in their order with an arm's parameters in the place of the shared
+ones: what an ordinary run prepares is what a cell trains on.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any, get_type_hints
+
+from kedro.pipeline import Pipeline
+from pydantic import BaseModel
+
+from grpo_pipeline.pipelines.compare.arms import TRAINING, ResolvedArm
+from grpo_pipeline.pipelines.compare.cells import Cell
+from grpo_pipeline.tasks.protocol import Task
+
+
+@dataclass(frozen=True)
+class TaskKit:
+    """A task as the engine sees it.
+
+    Attributes:
+        task: its name, the prefix of its catalogue names.
+        prepare: the pipeline from ``<task>.examples`` to ``<task>.task`` and ``<task>.data``.
+        memory: dataset -> what it holds before the first cell.
+        carry: dataset -> the memory that it is for the next cell, such as features that were computed.
+        resplit: (examples, id -> split) -> examples.
+        without_features: examples -> data that ``Task.fingerprint`` reads, without what takes long to compute.
+    """
+
+    task: str
+    prepare: Pipeline
+    resplit: Callable[[Any, Mapping[str, str]], Any]
+    without_features: Callable[[Any], Any]
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    carry: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def models(self) -> dict[str, type[BaseModel]]:
+        """Section -> model: the typed parameters that the preparing nodes read."""
+        prefix = f"params:{self.task}."
+        found = {}
+        for node in self.prepare.nodes:
+            hints = get_type_hints(node.func)
+            for argument, name in zip(signature(node.func).parameters, node.inputs, strict=False):
+                if name.startswith(prefix):
+                    found[name.removeprefix(prefix)] = model_of(hints[argument])
+        return {name: model for name, model in found.items() if name != TRAINING}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A task and its data, ready for one cell; ``memory`` is for the next one."""
+
+    task: Task
+    data: Any
+    memory: Mapping[str, Any]
+
+
+def model_of(hint: Any) -> type[BaseModel]:
+    """Return the model of an annotation, also of ``Model | None``."""
+    parts = [part for part in (hint, *getattr(hint, "__args__", ())) if isinstance(part, type) and issubclass(part, BaseModel)]
+    if not parts:
+        raise TypeError(f"a parameter of a preparing node must be annotated with a pydantic model, got {hint}; annotate it")
+    return parts[0]
+
+
+def examples_of(kit: TaskKit, cell: Cell, examples: Any) -> Any:
+    """Return the examples with the cell's own split, where it has one."""
+    return examples if cell.split is None else kit.resplit(examples, cell.split)
+
+
+def open_task(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Task:
+    """Return the arm's task alone: nothing that takes long is computed."""
+    name = f"{kit.task}.task"
+    values = run_pipeline(kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))
+    found: Task = values[name]
+    return found
+
+
+def open_cell(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any, memory: Mapping[str, Any]) -> Opened:
+    """Return task and data of a cell; a frozen encoder's features are taken from ``memory`` where they fit."""
+    given = inputs(kit, arm, examples_of(kit, cell, examples), seed=cell.seed)
+    values = run_pipeline(kit.prepare, given | dict(kit.memory) | dict(memory))
+    kept = {name: values[source] for name, source in kit.carry.items()}
+    return Opened(values[f"{kit.task}.task"], values[f"{kit.task}.data"], kept)
+
+
+def inputs(kit: TaskKit, arm: ResolvedArm, examples: Any, *, seed: int) -> dict[str, Any]:
+    """Return what the preparing nodes read: examples, the arm's sections, the seed. An absent section is None."""
+    wanted = {name: None for name in kit.prepare.inputs() if name.startswith("params:")}
+    sections = {f"params:{kit.task}.{name}": section for name, section in arm.sections.items()}
+    return wanted | sections | {"params:seed": seed, f"{kit.task}.examples": examples}
+
+
+def run_pipeline(pipeline: Pipeline, values: dict[str, Any]) -> dict[str, Any]:
+    """Run the nodes in their order; values travel by reference."""
+    values = dict(values)
+    for node in pipeline.nodes:
+        values |= node.run({name: values[name] for name in node.inputs})
+    return values

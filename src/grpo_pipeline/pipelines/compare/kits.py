@@ -1,0 +1,48 @@
+"""Which tasks can be compared: the one place where the engine names a task."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from grpo_pipeline.pipelines.compare.kit import TaskKit
+from grpo_pipeline.pipelines.training.attention import create_pipeline as prepare_attention
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.features import FeatureSet
+
+
+def resplit_examples(examples: Examples, split: Mapping[str, str]) -> Examples:
+    """Return the examples with another split; a core that the mapping does not name is in none.
+
+    Raises:
+        ValueError: if the mapping names a core that is not there.
+    """
+    ids = examples.table["core_id"].astype(str)
+    if unknown := sorted(split.keys() - set(ids)):
+        raise ValueError(f"a split must name cores of the data, got {unknown[0]!r}; build the folds from these examples")
+    return replace(examples, table=examples.table.assign(split=ids.map(split).fillna("")))
+
+
+def attention_kit() -> TaskKit:
+    """Return the kit of the attention task."""
+    return TaskKit(
+        task="attention",
+        prepare=prepare_attention(),
+        resplit=resplit_examples,
+        without_features=lambda examples: AttentionData(examples, None),
+        memory={"attention.features_cache": FeatureSet(key="", values=None)},
+        carry={"attention.features_cache": "attention.features"},
+    )
+
+
+KITS = {"attention": attention_kit}
+
+
+def find_kit(task: str) -> TaskKit:
+    """Return the kit of a task.
+
+    Raises:
+        ValueError: if the task has none.
+    """
+    if task not in KITS:
+        raise ValueError(f"evaluation.task must be one of {', '.join(KITS)}, got {task!r}; arms of other tasks are not compared")
+    return KITS[task]()

@@ -1,0 +1,71 @@
+"""Nodes of the comparison of many arms."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.pipelines.compare.arms import resolve_arms
+from grpo_pipeline.pipelines.compare.cells import CellRecord, Plan, StoredCells, plan_grid
+from grpo_pipeline.pipelines.compare.engine import Bench, run_cells
+from grpo_pipeline.pipelines.compare.kits import find_kit
+from grpo_pipeline.pipelines.compare.params import CompareParams
+from grpo_pipeline.pipelines.evaluation.alignment import split_rules
+from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.suites import build_suite
+from grpo_pipeline.pipelines.reporting.page import plain
+from grpo_pipeline.tasks.metric import MetricSuite
+
+
+def arrange_cells(params: CompareParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Plan:
+    """Resolve and check the parameters of every arm; needs no data, so that a misspelt name fails before anything else runs.
+
+    Raises:
+        ValueError: naming the arm and the path of what is wrong.
+    """
+    task = evaluation.task
+    check_names(params, build_suite(task, evaluation.metric_options), task=task)
+    arms = resolve_arms(params, plain(parameters)[task], task=task, models=find_kit(task).models)
+    return plan_grid(task, arms, params.seeds)
+
+
+def check_names(params: CompareParams, suite: MetricSuite, *, task: str) -> None:
+    """Raise ValueError if a primary metric or a rule is unknown to the task."""
+    for name in params.primary_metrics:
+        if name not in suite.metrics:
+            raise ValueError(f"{task}.compare.primary_metrics must be among {', '.join(suite.metrics)}, got {name!r}; correct it")
+    rules = {f"arms.{name}.rule": arm.rule for name, arm in params.present.items()}
+    for path, rule in rules.items() | {("baseline_rules", rule) for rule in params.baseline_rules}:
+        if rule not in suite.rules:
+            raise ValueError(f"{task}.compare.{path} must be among {', '.join(suite.rules)}, got {rule!r}; correct it")
+
+
+def train_cells(
+    params: CompareParams, evaluation: EvaluationParams, plan: Plan, examples: Any, before: StoredCells
+) -> Iterator[CellRecord | Literal[False]]:
+    """Train the cells that are not finished; yields each when it is done, so that it is stored at once.
+
+    Raises:
+        CompareError: if all cells failed.
+    """
+    suite = build_suite(evaluation.task, evaluation.metric_options)
+    score = partial(score_rows, suite=suite, cluster=evaluation.cluster)
+    bench = Bench(find_kit(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
+    yield from run_cells(plan, bench, before)
+
+
+def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> dict[str, float]:
+    """Return every defined metric of one rule on the whole split.
+
+    Raises:
+        ValueError: if the rows lack the rule.
+    """
+    rules = split_rules(rows, suite, arm="this cell", cluster=cluster)
+    if rule not in rules:
+        raise ValueError(f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
+    found = rules[rule]
+    once = np.ones((1, len(found)))
+    values = {name: float(metric(found, once)[0]) for name, metric in suite.metrics.items()}
+    return {name: value for name, value in values.items() if np.isfinite(value)}

@@ -1,0 +1,60 @@
+"""Parameters of the comparison of many arms: ``<task>.compare``."""
+
+import re
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class ArmParams(BaseModel):
+    """One arm: a base arm, and what differs from it.
+
+    Attributes:
+        base: the arm ``<task>.<base>.algorithm`` that it starts from.
+        set: section -> changes. Mappings are merged, everything else replaces, ``null`` too (``arms.merge``).
+        rule: the rule of the prediction rows by which the arm is judged.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base: str
+    set: dict[str, dict[str, Any]] = {}
+    rule: str = "policy"
+
+
+class CompareParams(BaseModel):
+    """Which arms are trained with which seeds, and how they are compared (``<task>.compare``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seeds: tuple[int, ...] = Field(min_length=1, description="of weights, data order and samples; data and split stay")
+    control: str = Field(description="the arm that every other arm is compared with")
+    arms: dict[str, ArmParams | None] = Field(description="by name; null leaves out an arm of another environment")
+    primary_metrics: tuple[str, ...] = Field(min_length=1, description="the metrics whose p-values are corrected together")
+    baseline_rules: tuple[str, ...] = Field(description="other rules whose rows stand in the second table")
+    keep: Literal["predictions", "weights"] = Field(description="weights: the final weights of each cell are stored, too")
+
+    @property
+    def present(self) -> dict[str, ArmParams]:
+        """The arms that are not null, the control first."""
+        arms = {name: arm for name, arm in self.arms.items() if arm is not None}
+        return {self.control: arms[self.control]} | arms
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = [name for name, arm in self.arms.items() if arm is not None]
+        if bad := [name for name in names if not NAME.fullmatch(name)]:
+            raise ValueError(f"arms must be named by small letters, digits and _, got {bad[0]!r}; rename it")
+        if self.control not in names:
+            raise ValueError(f"control must be one of the arms {', '.join(names)}, got {self.control!r}; name one of them")
+        if len(names) < 2:
+            raise ValueError(f"arms must hold the control and at least one more, got {', '.join(names)}; add an arm")
+        return self
+
+    @model_validator(mode="after")
+    def _check_seeds(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError(f"seeds must be different numbers of at least 0, got {list(self.seeds)}; correct them")
+        return self

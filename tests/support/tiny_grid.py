@@ -1,0 +1,52 @@
+"""Tiny grids for the tests of this folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pandas as pd
+from tiny_attention import make_examples, section
+
+from grpo_pipeline.pipelines.compare.arms import ResolvedArm, resolve_arms
+from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord, Plan, plan_grid
+from grpo_pipeline.pipelines.compare.engine import Bench
+from grpo_pipeline.pipelines.compare.kits import find_kit
+from grpo_pipeline.pipelines.compare.params import CompareParams
+
+SECTIONS = ("supervised", "grpo", "training", "model", "reward", "supervised_loss")
+SHORT = {"training": {"epochs": 1, "validation_samples": 2}, "algorithm": {"update_epochs": 1}}
+
+
+@dataclass
+class Memory:
+    """Stored cells in memory: what the dataset would hold."""
+
+    records: dict[str, CellRecord] = field(default_factory=dict)
+
+    @property
+    def headers(self) -> Mapping[str, CellHeader]:
+        return {key: record.header for key, record in self.records.items()}
+
+    def predictions(self, key: str) -> pd.DataFrame:
+        return self.records[key].predictions
+
+    def keep(self, record: CellRecord) -> None:
+        self.records[record.header.key] = record
+
+
+def resolve_tiny(**arms: dict) -> dict[str, ResolvedArm]:
+    base = {name: {"base": name, "set": SHORT if name == "grpo" else {"training": SHORT["training"]}} for name in SECTIONS[:2]}
+    params = CompareParams(
+        seeds=(0, 1), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions"
+    )
+    parameters = {name: section(name) for name in SECTIONS}
+    return resolve_arms(params, parameters, task="attention", models=find_kit("attention").models)
+
+
+def tiny_plan(seeds: tuple[int, ...] = (0, 1), **arms: dict) -> Plan:
+    return plan_grid("attention", resolve_tiny(**arms), seeds)
+
+
+def tiny_bench(**changes) -> Bench:
+    return Bench(
+        find_kit("attention"), make_examples(), lambda rows, rule: {"rows": float((rows["rule"] == rule).sum())}, **changes
+    )
