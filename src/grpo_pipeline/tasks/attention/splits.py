@@ -1,6 +1,6 @@
 """Divide the cores into train, val and test by group, stratified, independent of the order of the rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -48,15 +48,14 @@ def named_groups(checked: pd.DataFrame) -> dict[str, str]:
 def group_strata(checked: pd.DataFrame) -> dict[str, tuple[int, str]]:
     """Return group -> (1 if any of its cores is positive, its most frequent center; the first name where several are)."""
     positive = checked.groupby("patient_id")["label"].max()
-    center = {group: names.value_counts().sort_index().idxmax() for group, names in checked.groupby("patient_id")["center"]}
+    counts = checked.groupby(["patient_id", "center"]).size().rename("cores").reset_index()
+    ranked = counts.sort_values(["patient_id", "cores", "center"], ascending=[True, False, True])
+    center = ranked.drop_duplicates("patient_id").set_index("patient_id")["center"]
     return {str(group): (int(positive[group]), str(center[group])) for group in positive.index}
 
 
 def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> dict[str, str]:
-    """Return group -> split: groups in random order within each stratum, dealt out so that every stratum gets its shares.
-
-    The i-th group goes to the split that is furthest below its share of i groups, counted through the strata, so that the
-    total is within one group of the wanted shares as well.
+    """Return group -> split, every stratum getting its shares (``deal_groups``).
 
     Raises:
         ValueError: if there are fewer groups than splits.
@@ -66,17 +65,33 @@ def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> d
             f"the data must hold at least {len(SPLITS)} groups (attention.data.columns.patient_id), got {len(strata)}; "
             "a group is never divided, so map a column with more values"
         )
-    rng = np.random.default_rng(params.seed)
-    wanted = np.array([getattr(params.fractions, name) for name in SPLITS])
-    counts, groups = np.zeros(len(SPLITS)), {}
+    shares = [getattr(params.fractions, name) for name in SPLITS]
+    dealt = deal_groups(strata, shares, rng=np.random.default_rng(params.seed))
+    return {group: SPLITS[part] for group, part in dealt.items()}
+
+
+def deal_groups(strata: Mapping[str, tuple[int, str]], shares: Sequence[float], *, rng: np.random.Generator) -> dict[str, int]:
+    """Return group -> number of its part: groups in random order within each stratum, dealt out by the shares.
+
+    The i-th group goes to the part that is furthest below its share of i groups, counted through the strata, so that the
+    total is within one group of the wanted shares as well. With equal shares the parts take turns: any two differ by at
+    most one group, in total and in every stratum.
+
+    Args:
+        strata: group -> stratum; the order of the mapping does not matter.
+        shares: wanted share of the groups of each part; they add up to 1.
+        rng: the order within a stratum.
+    """
+    wanted = np.array(shares)
+    counts, parts = np.zeros(len(wanted)), {}
     for stratum in sorted(set(strata.values())):
         members = sorted(group for group, key in strata.items() if key == stratum)
         for group in rng.permutation(members):
             lag = wanted * (counts.sum() + 1) - counts
             chosen = int(np.argmax(lag))
             counts[chosen] += 1
-            groups[str(group)] = SPLITS[chosen]
-    return groups
+            parts[str(group)] = chosen
+    return parts
 
 
 def check_split(labels: pd.Series, *, name: str, params: SplitParams, remedy: str) -> None:
