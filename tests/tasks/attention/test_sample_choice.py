@@ -69,7 +69,7 @@ def one_by_one(task: AttentionTask, made: Decoded, chosen: list[int]) -> Tensor:
     losses = []
     for p, g in enumerate(chosen):
         alone = Rollouts(*(part[p : p + 1, g : g + 1] for part in vars(sampled).values()))
-        core = AttentionContext(**{name: value[p : p + 1] for name, value in vars(context).items()})
+        core = AttentionContext(**{name: None if v is None else v[p : p + 1] for name, v in vars(context).items()})
         one = task.replicate(make_batch(task, (p,)), 1)
         losses.append(everything.supervised_loss(policy, core, one, everything.decode(policy, core, alone, one)))
     return torch.stack(losses).mean()
