@@ -4,7 +4,8 @@ import pytest
 from kedro.io import DatasetError
 
 from grpo_pipeline.datasets.examples import ExamplesDataset
-from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.build_examples import content_digest
+from grpo_pipeline.tasks.attention.examples import ExampleChunk, Examples
 
 ARRAYS = ("images", "region", "bag", "lesion")
 
@@ -18,6 +19,7 @@ def examples(n=3, size=8):
             "label": np.arange(n) % 2,
             "involvement": [0.1 + 0.2, np.nan, 1 / 3][:n] + [0.0] * max(0, n - 3),
             "has_lesion_mask": [bool(i % 2) for i in range(n)],
+            "row": [i + 2 for i in range(n)],
             "split": ["train"] * n,
         }
     )
@@ -85,5 +87,53 @@ def test_preview_is_the_head_of_the_table(tmp_path):
     data = ExamplesDataset(filepath=str(tmp_path / "examples"))
     data.save(examples(3))
     preview = data.preview(nrows=1)
-    assert preview["columns"] == ["core_id", "center", "label", "involvement", "has_lesion_mask", "split"]
-    assert preview["data"] == [["000", "NA", 0, 0.1 + 0.2, False, "train"]]
+    assert preview["columns"] == ["core_id", "center", "label", "involvement", "has_lesion_mask", "row", "split"]
+    assert preview["data"] == [["000", "NA", 0, 0.1 + 0.2, False, 2, "train"]]
+
+
+def chunks(whole, size):
+    """The same data set in pieces of ``size`` rows."""
+    return [
+        ExampleChunk(whole.table, start, **{name: getattr(whole, name)[start : start + size] for name in ARRAYS})
+        for start in range(0, len(whole.table), size)
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 20])
+def test_chunks_write_the_bytes_of_the_whole(tmp_path, size):
+    whole = examples(7)
+    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    for chunk in chunks(whole, size):
+        assert not data.exists()
+        data.save(chunk)
+    for name in ARRAYS:
+        np.save(tmp_path / "expected.npy", getattr(whole, name), allow_pickle=False)
+        assert (tmp_path / f"examples/{name}.npy").read_bytes() == (tmp_path / "expected.npy").read_bytes()
+    loaded = data.load()
+    pd.testing.assert_frame_equal(loaded.table, whole.table, check_exact=True)
+    assert loaded.digest == content_digest(whole.table, [getattr(whole, name) for name in ARRAYS])
+
+
+def test_an_unfinished_build_leaves_the_old_folder(tmp_path):
+    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data.save(examples(3))
+    data.save(chunks(examples(6), 2)[0])
+    assert len(data.load().table) == 3
+    data.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["examples"]
+    data.save(chunks(examples(6), 2)[0])
+    for chunk in chunks(examples(5), 2):  # a run that starts anew
+        data.save(chunk)
+    assert len(data.load().table) == 5
+    assert [path.name for path in tmp_path.iterdir()] == ["examples"]
+
+
+def test_chunks_out_of_order_are_refused_and_leave_nothing(tmp_path):
+    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    first, second, third = chunks(examples(6), 2)
+    with pytest.raises(DatasetError, match="must start with row 0, got row 2; save them in order"):
+        data.save(second)
+    data.save(first)
+    with pytest.raises(DatasetError, match="rows must be saved in order, got row 4 after 2 rows; save every chunk once"):
+        data.save(third)
+    assert list(tmp_path.iterdir()) == []

@@ -4,9 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kedro.io import DatasetError
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from grpo_pipeline.datasets.features import FeaturesDataset
-from grpo_pipeline.tasks.attention.features import FeatureSet
+from grpo_pipeline.tasks.attention.features import FeatureChunk, FeatureSet
 
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
 
@@ -50,10 +52,87 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("grpo_pipeline.datasets.features.save_file", fail)
+    monkeypatch.setattr("grpo_pipeline.datasets.feature_file.os.fsync", fail)
     with pytest.raises(DatasetError, match="disk full"):
         dataset.save(FeatureSet("new", VALUES + 1))
     assert dataset.load().key == "abc"
+    assert [p.name for p in tmp_path.iterdir()] == ["features.safetensors"]
+
+
+def chunks(values: np.ndarray, size: int, key: str = "abc") -> list[FeatureChunk]:
+    return [FeatureChunk(key, at, len(values), values[at : at + size]) for at in range(0, len(values), size)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_chunks_make_the_file_that_the_library_reads(tmp_path: Path, dtype: type, size: int):
+    path, values = tmp_path / "features.safetensors", np.random.default_rng(0).normal(size=(5, 3, 2, 2)).astype(dtype)
+    dataset = FeaturesDataset(str(path))
+    for number, chunk in enumerate(chunks(values, size)):
+        assert not path.exists(), number
+        dataset.save(chunk)
+    library = load_file(path)
+    np.testing.assert_array_equal(library.pop("features"), values)
+    assert library == {}
+    with safe_open(path, framework="numpy") as file:
+        assert file.metadata() == {"key": "abc"}
+    mapped = dataset.load().values
+    np.testing.assert_array_equal(mapped, values)
+    assert isinstance(mapped, np.memmap)
+    assert mapped.dtype == dtype
+
+
+def test_a_file_of_the_library_is_mapped(tmp_path: Path):
+    save_file({"features": VALUES}, tmp_path / "f.safetensors", metadata={"key": "old", "more": "x" * 13})
+    loaded = FeaturesDataset(str(tmp_path / "f.safetensors")).load()
+    assert loaded.key == "old"
+    np.testing.assert_array_equal(loaded.values, VALUES)
+
+
+def test_features_that_are_there_are_not_written_again(tmp_path: Path):
+    path = tmp_path / "features.safetensors"
+    dataset = FeaturesDataset(str(path))
+    dataset.save(FeatureSet("abc", VALUES))
+    before = path.stat().st_ino
+    dataset.save(dataset.load())
+    assert path.stat().st_ino == before
+    dataset.save(FeatureSet("other", VALUES))
+    assert path.stat().st_ino != before
+
+
+def test_what_was_loaded_stays_while_the_file_is_replaced(tmp_path: Path):
+    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
+    dataset.save(FeatureSet("abc", VALUES))
+    before = dataset.load().values
+    for chunk in chunks(VALUES + 1, 1, "new"):
+        dataset.save(chunk)
+    np.testing.assert_array_equal(before, VALUES)
+    np.testing.assert_array_equal(dataset.load().values, VALUES + 1)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (FeatureChunk("abc", 2, 3, VALUES[:1]), "at row 1, got float32 .* at row 2"),
+        (FeatureChunk("abc", 1, 3, VALUES[:1, :, :1]), "rows of .3, 3, 2, 2. at row 1"),
+        (FeatureChunk("abc", 1, 3, VALUES[:1].astype(np.float16)), "must go on with float32 .* got float16"),
+    ],
+)
+def test_chunks_that_do_not_follow_are_refused_and_leave_nothing(tmp_path: Path, bad: FeatureChunk, message: str):
+    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
+    dataset.save(FeatureChunk("abc", 0, 3, VALUES[:1]))
+    with pytest.raises(DatasetError, match=message):
+        dataset.save(bad)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DatasetError, match="must start with row 0, got row 1"):
+        dataset.save(FeatureChunk("abc", 1, 3, VALUES[:1]))
+
+
+def test_release_removes_an_unfinished_file(tmp_path: Path):
+    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
+    dataset.save(chunks(VALUES, 1)[0])
+    dataset.release()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_preview_shows_key_and_shape(tmp_path: Path):

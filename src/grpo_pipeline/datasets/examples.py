@@ -10,16 +10,17 @@ import pandas as pd
 from kedro.io import AbstractDataset, DatasetError
 from kedro_datasets._typing import TablePreview
 
-from grpo_pipeline.core.atomic import find_complete, replacing_folder
-from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.core.atomic import find_complete
+from grpo_pipeline.datasets.examples_folder import Digest, ExamplesFolder, map_arrays
+from grpo_pipeline.tasks.attention.build_examples import content_digest
+from grpo_pipeline.tasks.attention.examples import ARRAYS, ExampleChunk, Examples
 
-ARRAYS = ("images", "region", "bag", "lesion")
 
-
-class ExamplesDataset(AbstractDataset[Examples, Examples]):
+class ExamplesDataset(AbstractDataset[Examples | ExampleChunk, Examples]):
     """Keep ``Examples`` as a folder: ``table.csv``, one ``.npy`` per array, and ``meta.json`` with types and digest.
 
-    The folder is replaced in one step; nothing is pickled. Arrays come back as read-only memory maps.
+    Saved whole or chunk by chunk, the folder is replaced in one step; nothing is pickled. Arrays come back as read-only
+    memory maps, so that a data set may be larger than memory.
 
     Args:
         filepath: the folder.
@@ -29,6 +30,7 @@ class ExamplesDataset(AbstractDataset[Examples, Examples]):
     def __init__(self, *, filepath: str, metadata: dict[str, Any] | None = None) -> None:
         self._folder = Path(os.path.abspath(filepath))
         self.metadata = metadata
+        self._open: ExamplesFolder | None = None
 
     def load(self) -> Examples:
         """Map the arrays and read the table with the types it was saved with.
@@ -43,25 +45,52 @@ class ExamplesDataset(AbstractDataset[Examples, Examples]):
             )
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         table = read_table(folder / "table.csv", meta["dtypes"])
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
+        arrays = map_arrays(folder)
         lengths = {"table": len(table)} | {name: len(array) for name, array in arrays.items()}
         if len(set(lengths.values())) > 1:
             raise DatasetError(f"{folder} must hold as many rows as images, got {lengths}; run the pipeline attention_data again")
         return Examples(table=table, digest=meta["digest"], **arrays)
 
-    def save(self, data: Examples) -> None:
-        """Write all parts, then put them in place of the old folder."""
-        with replacing_folder(self._folder) as folder:
-            data.table.to_csv(folder / "table.csv", index=False)
-            for name in ARRAYS:
-                np.save(folder / f"{name}.npy", np.asarray(getattr(data, name)), allow_pickle=False)
-            dtypes = {column: data.table[column].dtype.kind for column in data.table}
-            meta = {"digest": data.digest, "dtypes": dtypes}
-            (folder / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    def save(self, data: Examples | ExampleChunk) -> None:
+        """Write a whole data set, or add a chunk to the folder that is being written; the last one puts it in place.
+
+        Raises:
+            DatasetError: if chunks do not follow each other.
+        """
+        arrays = {name: np.asanyarray(getattr(data, name)) for name in ARRAYS}
+        start = 0 if isinstance(data, Examples) else data.start
+        if start == 0:
+            self._discard()
+            self._open = ExamplesFolder(self._folder, data.table)
+        if self._open is None:
+            raise DatasetError(f"chunks for {self._folder} must start with row 0, got row {start}; save them in order")
+        try:
+            self._open.append(arrays, start=start)
+            if isinstance(data, Examples):
+                self._finish(lambda table, mapped: data.digest)
+            elif data.is_last:
+                self._finish(lambda table, mapped: content_digest(table, mapped.values()))
+        except BaseException:
+            self._discard()
+            raise
 
     def preview(self, nrows: int = 20) -> TablePreview:
         """Return the first rows of the table for Kedro-Viz."""
         return TablePreview(self.load().table.head(nrows).to_dict(orient="split"))
+
+    def _finish(self, digest: Digest) -> None:
+        if self._open is not None:
+            self._open.finish(digest)
+            self._open = None
+
+    def _release(self) -> None:
+        """Give up a folder that was not completed; nothing of it stays."""
+        self._discard()
+
+    def _discard(self) -> None:
+        if self._open is not None:
+            abandoned, self._open = self._open, None
+            abandoned.abandon()
 
     def _exists(self) -> bool:
         return find_complete(self._folder) is not None

@@ -1,8 +1,13 @@
+import hashlib
+import threading
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from grpo_pipeline.tasks.attention.build_examples import build_examples
+from grpo_pipeline.lookahead import THREAD_NAME
+from grpo_pipeline.tasks.attention.build_examples import build_examples, content_digest, stream_examples
+from grpo_pipeline.tasks.attention.examples import ARRAYS
 from grpo_pipeline.tasks.attention.manifest import check_manifest
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
@@ -121,3 +126,41 @@ def test_table_has_the_canonical_types(data_set, data_params):
     kinds = {name: examples.table[name].dtype.kind for name in ("label", "row", "involvement", "psa", "has_lesion_mask")}
     assert kinds == {"label": "i", "row": "i", "involvement": "f", "psa": "f", "has_lesion_mask": "b"}
     assert pd.api.types.is_string_dtype(examples.table["split"])
+
+
+class TestStreaming:
+    @pytest.mark.parametrize("workers", [1, 3])
+    def test_chunks_are_the_whole_in_order(self, data_set, data_params, monkeypatch, workers):
+        monkeypatch.setattr("grpo_pipeline.tasks.attention.build_examples.CHUNK_BYTES", 5 * 4 * 32 * 32)
+        params = data_params(workers=workers)
+        whole, imputation = build(data_set, params)
+        raw = data_set.open()
+        chunks = list(stream_examples(raw, check_manifest(raw, OWN, params)[0], SPLITS, params))
+        assert [(chunk.start, len(chunk.images), chunk.is_last) for chunk, _ in chunks] == [
+            (0, 5, False),
+            (5, 5, False),
+            (10, 2, True),
+        ]
+        for name in ARRAYS:
+            np.testing.assert_array_equal(np.concatenate([getattr(chunk, name) for chunk, _ in chunks]), getattr(whole, name))
+        assert [found for _, found in chunks] == [imputation] * 3
+
+    def test_the_digest_is_that_of_all_bytes_at_once(self, data_set, data_params, monkeypatch):
+        examples, _ = build(data_set, data_params())
+        arrays = [getattr(examples, name) for name in ARRAYS]
+        expected = hashlib.sha256(examples.table.drop(columns="row").to_csv(index=False, lineterminator="\n").encode())
+        for array in arrays:
+            expected.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        assert examples.digest == expected.hexdigest()
+        monkeypatch.setattr("grpo_pipeline.tasks.attention.build_examples.CHUNK_BYTES", 3000)
+        assert content_digest(examples.table, arrays) == expected.hexdigest()
+
+    def test_a_file_that_changed_after_the_check_is_named_with_its_line(self, data_set, data_params):
+        raw, params = data_set.open(), data_params(workers=2)
+        checked, _, _ = check_manifest(raw, OWN, params)
+        (data_set.root / "needle/c07.png").unlink()
+        with pytest.raises(
+            ValueError, match=r"manifest.csv line 9 \(c07\): 'needle/c07.png' must be a file below .*, got nothing"
+        ):
+            list(stream_examples(raw, checked, SPLITS, params))
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]

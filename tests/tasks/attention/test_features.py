@@ -1,10 +1,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from tiny_attention import make_data, make_examples, make_task, shake
 
-from grpo_pipeline.tasks.attention.features import FeatureSet, encode_examples
+from grpo_pipeline.tasks.attention.features import FeatureSet, encode_examples, stream_features
 
 EMPTY = FeatureSet(key="", values=None)
 
@@ -54,3 +55,46 @@ def test_the_key_ignores_what_is_not_the_encoder():
     first = encode_examples(task, policy, examples, EMPTY)
     shake(policy.policy)
     assert encode_examples(task, policy, examples, first) is first
+
+
+def test_chunks_are_the_features_in_order_and_leave_gradients_on(monkeypatch):
+    task, examples = make_task(encoder="frozen"), make_examples()
+    policy = task.build_policy(0)
+    whole = encode_examples(task, policy, examples, EMPTY)
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.features.BATCH_SIZE", 4)
+    starts, parts = [], []
+    for chunk in stream_features(task, policy, examples, EMPTY):
+        assert torch.is_grad_enabled()
+        assert (chunk.key, chunk.total) == (whole.key, 15)
+        starts.append(chunk.start)
+        parts.append(chunk.values)
+        assert chunk.is_last == (chunk.start == 12)
+    assert starts == [0, 4, 8, 12]
+    np.testing.assert_allclose(np.concatenate(parts), whole.values, atol=1e-6, rtol=0)
+
+
+def test_half_precision_rounds_once_and_has_its_own_key():
+    exact, half = (
+        encode_examples(task, task.build_policy(0), make_examples(), EMPTY)
+        for task in (make_task(encoder="frozen"), make_task(encoder="frozen", feature_dtype="float16"))
+    )
+    assert half.values.dtype == np.float16
+    np.testing.assert_array_equal(half.values, exact.values.astype(np.float16))
+    assert half.key != exact.key
+    batch = make_task(encoder="frozen").make_batch(replace(make_data(), features=half.values), np.array([1, 2]))
+    assert batch.features.dtype == torch.float32
+
+
+def test_a_feature_beyond_half_precision_is_refused():
+    task = make_task(encoder="frozen", feature_dtype="float16")
+    policy = task.build_policy(0)
+    policy.encode = lambda batch: torch.full((15, 8, 4, 4), 1e6)
+    with pytest.raises(ValueError, match="feature_dtype must hold every feature, got one of 1e\\+06 for float16; use float32"):
+        encode_examples(task, policy, make_examples(), EMPTY)
+
+
+def test_half_precision_needs_a_frozen_encoder():
+    with pytest.raises(
+        ValueError, match="feature_dtype must be float32 with encoder: train, got float16; only the features of a"
+    ):
+        make_task(encoder="train", feature_dtype="float16")

@@ -1,4 +1,6 @@
 import os
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -121,6 +123,28 @@ def test_bad_file_is_refused_in_one_sentence(folder, case, reader):
         getattr(folder, reader)(name)
     assert str(error.value).startswith(repr(name))
     assert "\n" not in str(error.value)
+
+
+def test_threads_that_open_pictures_leave_the_warning_filters_alone(folder, monkeypatch):
+    """Two pictures are opened at a time: without the lock each would restore the other's filters."""
+    picture(folder, "i.png", GREY)
+    meeting, plain = threading.Barrier(2), Image.open
+
+    def meet(*args, **options):
+        try:
+            meeting.wait(0.2)
+        except threading.BrokenBarrierError:
+            pass
+        return plain(*args, **options)
+
+    monkeypatch.setattr(Image, "open", meet)
+    before = list(warnings.filters)
+    readers = [threading.Thread(target=folder.read_image, args=("i.png",)) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert warnings.filters == before
 
 
 class TestReadManifest:

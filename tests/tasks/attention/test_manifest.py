@@ -130,3 +130,20 @@ def test_checked_rows_survive_a_csv_file(data_set, data_params):
     text = pd.read_csv(io.StringIO(checked.to_csv(index=False)), dtype=str, keep_default_na=False)
     pd.testing.assert_frame_equal(parse_checked(text, params), checked, check_dtype=True)
     pd.testing.assert_frame_equal(parse_checked(checked, params), checked)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_threads_change_neither_order_nor_messages(data_set, data_params, workers):
+    spoil(data_set)
+    alone, together = (
+        check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine", workers=n)) for n in (1, workers)
+    )
+    for one, other in zip(alone[:2], together[:2], strict=True):
+        pd.testing.assert_frame_equal(one, other)
+    assert alone[2] == together[2]
+
+
+def test_spacing_of_the_parameters_stands_in_for_that_of_the_files(data_set, data_params):
+    checked, _, _ = check_manifest(data_set.open(), OWN, data_params(spacing_mm=[0.1, 0.25]))
+    assert checked["spacing_mm"].tolist() == ["0.1 0.25"] * 12
+    assert checked["stored_size"].tolist() == ["24 32"] * 12

@@ -1,11 +1,13 @@
 """What the attention task adds in front of its arms: the task object, a frozen encoder's features, the data."""
 
+from collections.abc import Iterator
+
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.tasks.attention import build, features
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.examples import Examples
-from grpo_pipeline.tasks.attention.features import FeatureSet
+from grpo_pipeline.tasks.attention.features import FeatureChunk, FeatureSet
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -15,9 +17,11 @@ def build_task(model: ModelParams, rewards: RewardParams, supervised_loss: Super
     return build.build_task(model, rewards, supervised_loss, examples)
 
 
-def encode_examples(seed: int, task: AttentionTask, examples: Examples, cached: FeatureSet) -> FeatureSet:
-    """Encode the data set once when the encoder is frozen; found again by the key of weights and data."""
-    return features.encode_examples(task, task.build_policy(seed), examples, cached)
+def encode_examples(
+    seed: int, task: AttentionTask, examples: Examples, cached: FeatureSet
+) -> Iterator[FeatureSet | FeatureChunk]:
+    """Encode the data set once, chunk by chunk, when the encoder is frozen; found again by the key of weights and data."""
+    yield from features.stream_features(task, task.build_policy(seed), examples, cached)
 
 
 def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:

@@ -17,7 +17,7 @@ class AttentionData:
 
     Attributes:
         examples: tables and images.
-        features: of a frozen encoder, float32 [n, C, h, w], or None.
+        features: of a frozen encoder, float32 or float16 [n, C, h, w], or None; memory maps in a run.
         reference_logits: of a frozen reference policy, float32 [n, V], or None; computed once, since neither changes.
         shows_lesion: whether batches hold the lesion, for the arm whose points are drawn in it and for no other.
     """
@@ -99,7 +99,7 @@ def make_batch(data: AttentionData, rows: np.ndarray, *, grid: int, device: torc
         bag=F.adaptive_avg_pool2d(bag.float(), 4 * grid),
         label=label,
         involvement=torch.where(involvement.isnan(), label, involvement),
-        features=None if data.features is None else _tensor(data.features, rows, device),
+        features=None if data.features is None else _tensor(data.features, rows, device).float(),
         reference_logits=None if data.reference_logits is None else _tensor(data.reference_logits, rows, device),
         grade_group=torch.as_tensor(examples.table["grade_group"].to_numpy(np.float32)[rows], device=device),
         lesion_cells=region_cells(_tensor(examples.lesion, rows, device), grid) if data.shows_lesion else None,

@@ -10,6 +10,8 @@ from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams
 from grpo_pipeline.tasks.attention.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
+CHECKED_AT_ONCE = 64
+
 
 def build_task(model: ModelParams, rewards: RewardParams, supervised: SupervisedParams, examples: Examples) -> AttentionTask:
     """Return the task for images of this size, on the GPU when there is one.
@@ -43,7 +45,9 @@ def _check_margin(rewards: RewardParams, grid: int) -> None:
 
 
 def _check_cells(examples: Examples, grid: int, points: int) -> None:
-    counts = region_cells(torch.as_tensor(np.array(examples.region)), grid).sum(1).numpy()
+    starts = range(0, len(examples.region), CHECKED_AT_ONCE)
+    chunks = (np.array(examples.region[start : start + CHECKED_AT_ONCE]) for start in starts)
+    counts = np.concatenate([region_cells(torch.as_tensor(chunk), grid).sum(1).numpy() for chunk in chunks])
     short = np.flatnonzero(counts < points)
     if short.size:
         row = int(short[0])

@@ -1,36 +1,64 @@
 """Build the model input from checked rows: resized arrays, imputed clinical values, a digest."""
 
 import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.lookahead import map_ahead, usable_cores
 from grpo_pipeline.progress import track
 from grpo_pipeline.tasks.attention.data_params import DataParams
-from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.examples import ARRAYS, ExampleChunk, Examples
 from grpo_pipeline.tasks.attention.grey import resize_image, resize_mask, to_grey8
 from grpo_pipeline.tasks.attention.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.manifest import parse_checked
+from grpo_pipeline.tasks.attention.spacing import with_model_spacing
 from grpo_pipeline.tasks.attention.splits import Splits
+from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError
+
+CHUNK_BYTES = 16 * 2**20
+"""What one chunk of all arrays may take."""
 
 Imputation = dict[str, dict[str, float | int]]
 
 
 def build_examples(raw: ImageFolder, checked: pd.DataFrame, splits: Splits, params: DataParams) -> tuple[Examples, Imputation]:
-    """Read every core at model size, in the order of its core id.
+    """Read every core at model size into memory; the pipeline streams the same chunks to disk. Raises as ``stream_examples``."""
+    chunks, imputations = zip(*stream_examples(raw, checked, splits, params), strict=True)
+    arrays = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in ARRAYS}
+    table = chunks[0].table
+    return Examples(table, **arrays, digest=content_digest(table, arrays.values())), imputations[0]
 
-    Returns:
-        examples: table and arrays.
+
+def stream_examples(
+    raw: ImageFolder, checked: pd.DataFrame, splits: Splits, params: DataParams
+) -> Iterator[tuple[ExampleChunk, Imputation]]:
+    """Yield the cores at model size, chunk by chunk, in the order of their ids; files are read ahead in threads.
+
+    Yields:
+        chunk: table and the next arrays; what is in memory at a time does not grow with the data set.
         imputation: per clinical column the median of the training split that replaced unknown values, and how many.
 
     Raises:
-        ValueError: if a clinical column has no known value in the training split.
+        ValueError: if a clinical column has no known value in the training split, or a file has changed since the check.
     """
     table = with_split(parse_checked(checked, params), splits)
     table, imputation = impute(table, params.columns.clinical)
-    arrays = read_arrays(raw, table, params)
-    return Examples(table, *arrays, digest=content_digest(table, arrays)), imputation
+    table = with_model_spacing(table, params.image_size)
+    records = [dict(zip(table.columns, cells, strict=True)) for cells in table.itertuples(index=False)]
+    workers = params.workers or usable_cores()
+    cores = map_ahead(partial(read_named_core, raw, params=params), records, workers=workers, ahead=2 * workers)
+    size = max(1, CHUNK_BYTES // (len(ARRAYS) * params.image_size**2))
+    tracked = track(cores, "resize images", total=len(records))
+    with closing(cores):
+        for start in range(0, len(records), size):
+            arrays = (np.stack(planes) for planes in zip(*islice(tracked, size), strict=True))
+            yield ExampleChunk(table, start, *arrays), imputation
 
 
 def with_split(table: pd.DataFrame, splits: Splits) -> pd.DataFrame:
@@ -56,17 +84,14 @@ def impute(table: pd.DataFrame, clinical: tuple[str, ...]) -> tuple[pd.DataFrame
     return table, imputation
 
 
-def read_arrays(
-    raw: ImageFolder, table: pd.DataFrame, params: DataParams
+def read_named_core(
+    raw: ImageFolder, row: dict[str, Any], *, params: DataParams
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return images uint8, region, bag and lesion bool, [n, S, S] each."""
-    records = [dict(zip(table.columns, cells, strict=True)) for cells in table.itertuples(index=False)]
-    shape = (len(table), params.image_size, params.image_size)
-    images = np.zeros(shape, np.uint8)
-    region, bag, lesion = (np.zeros(shape, bool) for _ in range(3))
-    for i, row in enumerate(track(records, "resize images")):
-        images[i], region[i], bag[i], lesion[i] = read_core(raw, row, params)
-    return images, region, bag, lesion
+    """Read one core; an error names its line of the manifest."""
+    try:
+        return read_core(raw, row, params)
+    except UnreadableFileError as error:
+        raise UnreadableFileError(f"{raw.manifest_path} line {row['row']} ({row['core_id']}): {error}") from error
 
 
 def read_core(raw: ImageFolder, row: dict[str, Any], params: DataParams) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -84,10 +109,15 @@ def read_core(raw: ImageFolder, row: dict[str, Any], params: DataParams) -> tupl
     return resize_image(image, size), small_region, small_bag, resize_mask(lesion, size) & small_region
 
 
-def content_digest(table: pd.DataFrame, arrays: tuple[np.ndarray, ...]) -> str:
-    """Return the SHA-256 of the table and the arrays, hexadecimal; it does not depend on the order of the manifest."""
+def content_digest(table: pd.DataFrame, arrays: Iterable[np.ndarray]) -> str:
+    """Return the SHA-256 of the table and the arrays, hexadecimal; it does not depend on the order of the manifest.
+
+    Arrays may be memory maps: a few megabytes are read at a time.
+    """
     digest = hashlib.sha256(table.drop(columns="row").to_csv(index=False, lineterminator="\n").encode())
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
+        rows = max(1, CHUNK_BYTES // max(1, array[:1].nbytes))
+        for start in range(0, len(array), rows):
+            digest.update(array[start : start + rows].tobytes())
     return digest.hexdigest()

@@ -35,7 +35,7 @@ class RowError(ValueError):
 class CheckedMasks:
     """What the pixels of a row say: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
 
-    ``spacing_mm`` is the image's row and column spacing as text, "" where the file does not say.
+    ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say.
     """
 
     bag_is_empty: bool
@@ -198,7 +198,9 @@ def check_files(raw: ImageFolder, row: Mapping[str, object], params: DataParams)
         )
     bag_is_empty = check_bag(masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag)
     has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
-    return CheckedMasks(bag_is_empty, has_lesion, (image.shape[0], image.shape[1]), spacing_text(plane.spacing_mm))
+    return CheckedMasks(
+        bag_is_empty, has_lesion, (image.shape[0], image.shape[1]), spacing_text(plane.spacing_mm or params.spacing_mm)
+    )
 
 
 def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:

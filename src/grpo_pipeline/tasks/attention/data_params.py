@@ -9,7 +9,10 @@ CANONICAL_COLUMNS = (
     "has_lesion_mask", "row", "split",
 )  # fmt: skip
 
-SPACING_COLUMN = "spacing_mm"
+SIZE_COLUMN, SPACING_COLUMN = "stored_size", "spacing_mm"
+"""Rows and columns of the image as it is stored, and the distances between them: present where any spacing is known."""
+MODEL_SPACING_COLUMNS = ("row_mm", "column_mm")
+"""Millimetres per pixel of the square model image."""
 
 
 def as_text(value: object) -> object:
@@ -19,6 +22,7 @@ def as_text(value: object) -> object:
 
 ColumnName = Annotated[str, Field(min_length=1)]
 LabelValue = Annotated[str, BeforeValidator(as_text)]
+Millimetres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ColumnParams(BaseModel):
@@ -56,7 +60,7 @@ class ColumnParams(BaseModel):
 
     @model_validator(mode="after")
     def _clinical_names_are_free(self) -> Self:
-        taken = sorted(set(self.clinical) & {*CANONICAL_COLUMNS, SPACING_COLUMN})
+        taken = sorted(set(self.clinical) & {*CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, *MODEL_SPACING_COLUMNS})
         if taken:
             raise ValueError(
                 f"attention.data.columns.clinical must not use the table's own column names, got {taken}; rename them"
@@ -145,6 +149,8 @@ class DataParams(BaseModel):
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
         image_size: side of the square model image in pixels.
         volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
+        spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
+        workers: threads that read files; null = one per core of the machine, at most 8. No result depends on it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -160,6 +166,8 @@ class DataParams(BaseModel):
     on_bad_row: Literal["fail", "quarantine"]
     image_size: Annotated[int, Field(ge=16, le=2048)]
     volume: VolumeParams | None = None
+    spacing_mm: tuple[Millimetres, Millimetres] | None = None
+    workers: Annotated[int, Field(ge=1, le=64)] | None = None
 
 
 class SplitParams(BaseModel):

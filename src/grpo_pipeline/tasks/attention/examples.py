@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+ARRAYS = ("images", "region", "bag", "lesion")
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -34,3 +36,29 @@ class Examples:
     def rows(self, split: str) -> np.ndarray:
         """Return the row numbers of one split, int64 [m], in table order."""
         return np.flatnonzero((self.table["split"] == split).to_numpy())
+
+
+@dataclass(frozen=True)
+class ExampleChunk:
+    """Consecutive rows of a data set that is being built: no more of it needs to be in memory.
+
+    Attributes:
+        table: of the whole data set, as in ``Examples``.
+        start: row of the table that owns the first image.
+        images: uint8 [m, S, S].
+        region: bool [m, S, S].
+        bag: bool [m, S, S].
+        lesion: bool [m, S, S].
+    """
+
+    table: pd.DataFrame
+    start: int
+    images: np.ndarray
+    region: np.ndarray
+    bag: np.ndarray
+    lesion: np.ndarray
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this chunk holds the last row of the table."""
+        return self.start + len(self.images) == len(self.table)

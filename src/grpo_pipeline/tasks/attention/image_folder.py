@@ -5,6 +5,7 @@ import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError, descri
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
+OPENING = Lock()
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,13 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
     """Read a picture file as grey levels, uint8 or uint16 [H, W]."""
     content = path.read_bytes()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content), formats=PIXEL_FORMATS) as picture:
-                kind, size = picture.format, picture.size
-                if size[0] * size[1] > MAX_PIXELS:
-                    raise UnreadableFileError(
-                        f"{relpath!r} must have at most {MAX_PIXELS} pixels, got {size[0]} x {size[1]}; shrink it"
-                    )
-                array = grey_levels(picture, as_mask=as_mask)
+        with open_picture(content) as picture:
+            kind, size = picture.format, picture.size
+            if size[0] * size[1] > MAX_PIXELS:
+                raise UnreadableFileError(
+                    f"{relpath!r} must have at most {MAX_PIXELS} pixels, got {size[0]} x {size[1]}; shrink it"
+                )
+            array = grey_levels(picture, as_mask=as_mask)
     except UnidentifiedImageError as error:
         raise UnreadableFileError(f"{relpath!r} must be a PNG or NPY image, got a file of another kind; convert it") from error
     except (OSError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -172,6 +172,14 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
     if kind == "PNG" and content.rfind(b"IEND") < 0:
         raise UnreadableFileError(f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again")
     return array
+
+
+def open_picture(content: bytes) -> Image.Image:
+    """Read the header of a picture; its pixels are decoded when they are asked for."""
+    # Warning filters belong to the whole process: two threads that change and restore them would undo each other's work.
+    with OPENING, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return Image.open(io.BytesIO(content), formats=PIXEL_FORMATS)
 
 
 def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:

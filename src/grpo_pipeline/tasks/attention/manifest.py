@@ -2,14 +2,18 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.lookahead import map_ahead, usable_cores
 from grpo_pipeline.progress import track
 from grpo_pipeline.tasks.attention.checks import (
+    CheckedMasks,
     RowError,
     check_columns,
     check_files,
@@ -17,7 +21,7 @@ from grpo_pipeline.tasks.attention.checks import (
     read_row,
     split_reasons,
 )
-from grpo_pipeline.tasks.attention.data_params import CANONICAL_COLUMNS, SPACING_COLUMN, DataParams
+from grpo_pipeline.tasks.attention.data_params import CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, DataParams
 from grpo_pipeline.tasks.attention.formats import metaimage_data
 from grpo_pipeline.tasks.attention.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.planes import split_address
@@ -79,20 +83,28 @@ def check_root(raw: ImageFolder, generated: Mapping[str, object], params: DataPa
 
 def check_rows(raw: ImageFolder, params: DataParams) -> tuple[list[Row], list[Row], int]:
     """Return the usable rows, the refused ones with their reasons, and the number of bags replaced by the region."""
-    rows, refused, empty_bags = [], [], 0
-    for line, *texts in track(list(raw.manifest.itertuples()), "check images"):
-        cells = dict(zip(raw.manifest.columns, texts, strict=True))
-        row: Row = {"core_id": named_core(cells, params), "row": int(line)}
-        try:
-            row |= read_row(cells, params)
-            masks = check_files(raw, row, params)
-        except RowError as error:
-            refused.append(refusal(row, str(error), file=split_address(error.file)[0]))
-            continue
-        seen = {"has_lesion_mask": masks.has_lesion, SPACING_COLUMN: masks.spacing_mm}
-        rows.append(row | seen | {"bag_mask": "" if masks.bag_is_empty else row["bag_mask"]})
-        empty_bags += masks.bag_is_empty
-    return rows, refused, empty_bags
+    lines, workers = list(raw.manifest.itertuples()), params.workers or usable_cores()
+    found = map_ahead(partial(check_row, raw, params=params), lines, workers=workers, ahead=4 * workers)
+    with closing(found):
+        results = list(track(found, "check images", total=len(lines)))
+    usable = [(row, masks) for row, masks in results if masks is not None]
+    rows = [row | {"bag_mask": "" if masks.bag_is_empty else row["bag_mask"]} for row, masks in usable]
+    refused = [row for row, masks in results if masks is None]
+    return rows, refused, sum(masks.bag_is_empty for _, masks in usable)
+
+
+def check_row(raw: ImageFolder, line: tuple[Any, ...], *, params: DataParams) -> tuple[Row, CheckedMasks | None]:
+    """Return a usable row with what its files say, or its quarantine entry and None."""
+    number, *texts = line
+    cells = dict(zip(raw.manifest.columns, texts, strict=True))
+    row: Row = {"core_id": named_core(cells, params), "row": int(number)}
+    try:
+        row |= read_row(cells, params)
+        masks = check_files(raw, row, params)
+    except RowError as error:
+        return refusal(row, str(error), file=split_address(error.file)[0]), None
+    size = f"{masks.shape[0]} {masks.shape[1]}"
+    return row | {"has_lesion_mask": masks.has_lesion, SIZE_COLUMN: size, SPACING_COLUMN: masks.spacing_mm}, masks
 
 
 def named_core(cells: Mapping[str, str], params: DataParams) -> str:
@@ -116,9 +128,9 @@ def failure(raw: ImageFolder, refused: list[Row], *, n_rows: int) -> str:
 
 
 def canonical_table(rows: list[Row], params: DataParams) -> pd.DataFrame:
-    """Return the canonical columns in order, clinical ones after the grade group, the spacing last if any file has one."""
+    """Return the canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one."""
     names = list(CANONICAL_COLUMNS if params.columns.split else CANONICAL_COLUMNS[:-1])
-    names += [SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
+    names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
     after = names.index("grade_group") + 1
     return pd.DataFrame(rows, columns=[*names[:after], *params.columns.clinical, *names[after:]])
 
@@ -153,16 +165,17 @@ def data_report(
         "bags_replaced_by_region": empty_bags,
         "unknown": {name: int(np.isnan(checked[name]).sum()) for name in (*NUMBERS, *params.columns.clinical)},
         "imputation": "unknown clinical values become the median of the training split (attention.imputation)",
-        "digests": {"manifest": file_digest(raw.manifest_path), "files": files_digest(raw, checked)},
+        "digests": {"manifest": file_digest(raw.manifest_path), "files": files_digest(raw, checked, params)},
     }
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """Return the SHA-256 of a file, hexadecimal; a file of any size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def files_digest(raw: ImageFolder, checked: pd.DataFrame) -> str:
+def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
     """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
     names = {path for column in ("image", "region_mask", "bag_mask", "lesion_mask") for path in checked[column] if path}
     names = {split_address(name)[0] for name in names}
@@ -171,7 +184,9 @@ def files_digest(raw: ImageFolder, checked: pd.DataFrame) -> str:
         for name in names
         if name.lower().endswith(".mhd")
     }
+    ordered, workers = sorted(names), params.workers or usable_cores()
+    digests = map_ahead(lambda name: file_digest(raw.root / name), ordered, workers=workers, ahead=4 * workers)
     digest = hashlib.sha256()
-    for name in sorted(names):
-        digest.update(f"{name}\0{file_digest(raw.root / name)}\n".encode())
+    for name, found in zip(ordered, digests, strict=True):
+        digest.update(f"{name}\0{found}\n".encode())
     return digest.hexdigest()

@@ -51,6 +51,16 @@ class ModelParams(BaseModel):
     glimpse_channels: int = Field(ge=4)
     glimpse_pool: Literal["mean", "noisy_or", "logsumexp"]
     checkpoint: CheckpointParams | None = None
+    feature_dtype: Literal["float32", "float16"] = "float32"
+
+    @model_validator(mode="after")
+    def _check_features_are_stored(self) -> Self:
+        if self.feature_dtype != "float32" and self.encoder == "train":
+            raise ValueError(
+                f"attention.model.feature_dtype must be float32 with encoder: train, got {self.feature_dtype}; only the features "
+                "of a frozen encoder are stored"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_divisibility(self) -> Self:

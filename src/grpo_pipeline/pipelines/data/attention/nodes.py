@@ -9,7 +9,7 @@ from grpo_pipeline.tasks.attention import build_examples as build
 from grpo_pipeline.tasks.attention import manifest
 from grpo_pipeline.tasks.attention import splits as splitting
 from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
-from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.examples import ExampleChunk
 from grpo_pipeline.tasks.attention.image_folder import ImageChunk, ImageFolder
 from grpo_pipeline.tasks.attention.phantom import count_cores, generate_cores
 from grpo_pipeline.tasks.attention.phantom_folder import empty_chunk, phantom_chunks
@@ -45,6 +45,6 @@ def split_cores(split: SplitParams, data: DataParams, checked: pd.DataFrame) -> 
 
 def build_examples(
     data: DataParams, raw: ImageFolder, checked: pd.DataFrame, splits: splitting.Splits
-) -> tuple[Examples, build.Imputation]:
-    """Build the model input; see ``tasks.attention.build_examples.build_examples``."""
-    return build.build_examples(raw, checked, splits, data)
+) -> Iterator[tuple[ExampleChunk, build.Imputation]]:
+    """Yield the model input chunk by chunk; see ``tasks.attention.build_examples.stream_examples``."""
+    yield from build.stream_examples(raw, checked, splits, data)

@@ -1,0 +1,53 @@
+"""Run a function in threads ahead of whoever reads its results: the order is kept, and few results wait at a time.
+
+Threads, not processes: what is run ahead decodes files, copies arrays and hashes, all of which release the interpreter's lock,
+and nothing has to be copied between processes.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_WORKERS = 8
+THREAD_NAME = "grpo-ahead"
+
+
+def usable_cores(most: int = MOST_WORKERS) -> int:
+    """Return the number of cores that this process may use, at most ``most``."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, most))
+
+
+def map_ahead(function: Callable[[T], R], items: Iterable[T], *, workers: int, ahead: int) -> Generator[R, None, None]:
+    """Yield ``function(item)`` for every item, in the order of the items.
+
+    An exception is raised where its result would have come, with its own traceback. When the reader stops (an exception,
+    Ctrl-C, ``close``), what has not begun is dropped, what has begun is waited for, and no thread stays.
+
+    Args:
+        function: called in the threads; may not depend on thread-local state (``torch.no_grad`` is one).
+        items: read in the caller's thread, ``ahead`` items before the one that is asked for at most.
+        workers: number of threads.
+        ahead: results that are made, or being made, before they are asked for; 0 calls the function when it is asked for,
+            in the caller's thread.
+    """
+    if ahead < 1:
+        yield from map(function, items)
+        return
+    remaining = iter(items)
+    with ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME) as pool:
+        waiting: deque[Future[R]] = deque(pool.submit(function, item) for item in islice(remaining, ahead))
+        try:
+            while waiting:
+                result = waiting.popleft().result()
+                waiting.extend(pool.submit(function, item) for item in islice(remaining, 1))
+                yield result
+        finally:
+            for future in waiting:
+                future.cancel()
