@@ -1,3 +1,4 @@
+import itertools
 import random
 import threading
 import time
@@ -44,10 +45,10 @@ def fail_at_three(number):
 
 @pytest.mark.parametrize("ahead", [0, 4])
 def test_an_error_comes_in_its_place(ahead):
-    seen = []
+    results = map_ahead(fail_at_three, range(10), workers=3, ahead=ahead)
+    seen = list(itertools.islice(results, 3))
     with pytest.raises(ValueError, match="the third is bad"):
-        for result in map_ahead(fail_at_three, range(10), workers=3, ahead=ahead):
-            seen.append(result)
+        next(results)
     assert seen == [0, 1, 2]
     assert threads() == []
 

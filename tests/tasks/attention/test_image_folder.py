@@ -1,3 +1,4 @@
+import contextlib
 import os
 import threading
 import warnings
@@ -131,10 +132,8 @@ def test_threads_that_open_pictures_leave_the_warning_filters_alone(folder, monk
     meeting, plain = threading.Barrier(2), Image.open
 
     def meet(*args, **options):
-        try:
+        with contextlib.suppress(threading.BrokenBarrierError):
             meeting.wait(0.2)
-        except threading.BrokenBarrierError:
-            pass
         return plain(*args, **options)
 
     monkeypatch.setattr(Image, "open", meet)
