@@ -10,6 +10,11 @@ import pandas as pd
 Direction = Literal["higher", "lower", "none"]
 
 
+def count_rows(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return the number of rows in each resample, [B]: what a mean over rows rests on."""
+    return np.asarray(weights.sum(axis=1))
+
+
 @dataclass(frozen=True)
 class Metric:
     """One number computed from prediction rows; called with weights, it returns one number per resample.
@@ -21,6 +26,8 @@ class Metric:
         usable: rows -> bool [n], True where a row takes part.
         compute: (usable rows [m], weights [B, m]) -> values [B], NaN where undefined.
         size: usable rows -> the number of units (cores, patients) that the value rests on.
+        mass: (usable rows, weights [B, m]) -> what a part of the rows counts [B] in the mean over parts (folds): the number of
+            rows, of positives, of pairs, whatever the value is a mean over.
     """
 
     title: str
@@ -29,6 +36,7 @@ class Metric:
     usable: Callable[[pd.DataFrame], np.ndarray]
     compute: Callable[[pd.DataFrame, np.ndarray], np.ndarray]
     size: Callable[[pd.DataFrame], int] = len
+    mass: Callable[[pd.DataFrame, np.ndarray], np.ndarray] = count_rows
 
     def __call__(self, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
         """Return the metric of each resample, float64 [B]; weights [B, n] say how often a resample holds each row."""

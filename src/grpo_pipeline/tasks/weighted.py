@@ -49,6 +49,16 @@ def divide(numerator: Floats, denominator: Floats) -> Floats:
     return quotient
 
 
+def count_positives(is_positive: NDArray[np.bool_], weights: Floats) -> Floats:
+    """Return the number of positives in each resample, [B]."""
+    return weights @ is_positive
+
+
+def count_pairs(is_positive: NDArray[np.bool_], weights: Floats) -> Floats:
+    """Return the number of pairs of a positive and a negative in each resample, [B]."""
+    return (weights @ is_positive) * (weights @ ~is_positive)
+
+
 def auroc(scores: Floats, is_positive: NDArray[np.bool_], weights: Floats) -> Floats:
     """Return the probability that a positive outranks a negative, a tie counting one half.
 

@@ -23,6 +23,7 @@ BOTH_CLASSES = "needs at least one positive and one negative core"
 
 Target = Callable[[pd.DataFrame], np.ndarray]
 Ranking = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+Mass = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class MetricOptions(BaseModel):
@@ -57,7 +58,9 @@ def grade_target(rows: pd.DataFrame, *, grade: int) -> np.ndarray:
     return np.where(label_target(rows) == 0, 0.0, graded)
 
 
-def ranking_metric(statistic: Ranking, target: Target, *, title: str, reason: str, score: str = "prob") -> Metric:
+def ranking_metric(
+    statistic: Ranking, target: Target, *, title: str, reason: str, score: str = "prob", mass: Mass = weighted.count_pairs
+) -> Metric:
     """Build a metric that ranks rows by a score against a 0/1 target; rows without score or target are left out."""
     return Metric(
         title=title,
@@ -65,6 +68,7 @@ def ranking_metric(statistic: Ranking, target: Target, *, title: str, reason: st
         reason=reason,
         usable=lambda rows: _has(score, rows) & np.isfinite(target(rows)),
         compute=lambda rows, weights: statistic(column(rows, score), target(rows) == 1, weights),
+        mass=lambda rows, weights: mass(target(rows) == 1, weights),
     )
 
 
@@ -79,14 +83,25 @@ def mean_metric(name: str, *, title: str, better: Direction, reason: str) -> Met
     )
 
 
-def _patient_auroc(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    """Return the AUROC of patients: highest probability against any positive core, [B]; a patient weighs as its cores."""
+def _patients(rows: pd.DataFrame, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return each patient's highest probability [p], whether any of its cores is positive [p], and its weights [B, p]."""
     groups = rows.groupby("patient_id", sort=True)
     codes = groups.ngroup().to_numpy()
     _, first_row = np.unique(codes, return_index=True)
     if not np.array_equal(weights[:, first_row][:, codes], weights):
         raise ValueError("the weights of one patient's cores must be equal, got different ones; resample whole patients")
-    return weighted.auroc(groups["prob"].max().to_numpy(), groups["label"].max().to_numpy() == 1, weights[:, first_row])
+    return groups["prob"].max().to_numpy(), groups["label"].max().to_numpy() == 1, weights[:, first_row]
+
+
+def _patient_auroc(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return the AUROC of patients: highest probability against any positive core, [B]; a patient weighs as its cores."""
+    return weighted.auroc(*_patients(rows, weights))
+
+
+def _patient_pairs(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return the number of pairs of a patient with cancer and one without, [B]."""
+    _, is_positive, of_patients = _patients(rows, weights)
+    return weighted.count_pairs(is_positive, of_patients)
 
 
 def _brier(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
@@ -113,6 +128,10 @@ def _hit_ratio(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
     return weighted.mean_ratio(column(rows, "lesion_hit"), column(rows, "lesion_coverage"), weights)
 
 
+def _coverage(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    return np.asarray(weights @ column(rows, "lesion_coverage"))
+
+
 def build_metrics(options: MetricOptions) -> dict[str, Metric]:
     """Return every metric of the task by name, in the order of the report."""
     return _ranking_metrics(options) | _probability_metrics(options) | _attention_metrics() | _reward_metrics()
@@ -125,13 +144,25 @@ def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
     return {
         "auroc": auroc(label_target, title="AUROC", reason=BOTH_CLASSES),
         "average_precision": ranking_metric(
-            weighted.average_precision, label_target, title="Average precision", reason=BOTH_CLASSES
+            weighted.average_precision,
+            label_target,
+            title="Average precision",
+            reason=BOTH_CLASSES,
+            mass=weighted.count_positives,
         ),
         "sensitivity_at_80_specificity": ranking_metric(
-            partial(at_specificity, level=0.8), label_target, title="Sensitivity at 80% specificity", reason=BOTH_CLASSES
+            partial(at_specificity, level=0.8),
+            label_target,
+            title="Sensitivity at 80% specificity",
+            reason=BOTH_CLASSES,
+            mass=weighted.count_positives,
         ),
         "sensitivity_at_60_specificity": ranking_metric(
-            partial(at_specificity, level=0.6), label_target, title="Sensitivity at 60% specificity", reason=BOTH_CLASSES
+            partial(at_specificity, level=0.6),
+            label_target,
+            title="Sensitivity at 60% specificity",
+            reason=BOTH_CLASSES,
+            mass=weighted.count_positives,
         ),
         "auroc_high_involvement": auroc(
             high,
@@ -144,6 +175,7 @@ def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
             reason="needs at least one patient with a positive core and one without",
             usable=_has_prob,
             compute=_patient_auroc,
+            mass=_patient_pairs,
             size=lambda rows: rows["patient_id"].nunique(),
         ),
         "auroc_gg2": auroc(
@@ -184,6 +216,7 @@ def _attention_metrics() -> dict[str, Metric]:
             reason="needs a core whose lesion outline meets the region",
             usable=_has_lesion,
             compute=_hit_ratio,
+            mass=_coverage,
         ),
         "prompt_sensitivity_samples": mean_metric(
             "prob_std",
