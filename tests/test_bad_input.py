@@ -133,8 +133,11 @@ def test_quarantine_lists_every_bad_row_and_the_run_goes_on(spoiled: Path, reaso
     assert not [row for row, reason in zip(listed["row"], listed["reason"], strict=True) if reasons[row] not in reason]
     report = json.loads((spoiled / "data/02_intermediate/attention_mine/data_report.json").read_text())
     assert (report["usable"], report["quarantined"]) == (32, 10)
-    imputation = json.loads((spoiled / "data/04_feature/attention_mine/imputation.json").read_text())
-    assert imputation["psa"]["imputed"] == report["unknown"]["psa"] >= 1
+    described = json.loads((spoiled / "data/04_feature/attention_mine/imputation.json").read_text())
+    table = pd.read_csv(spoiled / "data/05_model_input/attention_mine/examples/table.csv")
+    assert table["psa"].isna().sum() == report["unknown"]["psa"] >= 1
+    in_train = table.loc[table["split"] == "train", "psa"]
+    assert (described["psa"]["known"], described["psa"]["unknown"]) == (in_train.notna().sum(), in_train.isna().sum())
 
 
 def test_a_patient_in_two_splits(spoiled: Path, reasons: dict[int, str]) -> None:

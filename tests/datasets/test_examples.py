@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,14 +30,14 @@ def examples(n=3, size=8):
 
 
 def test_round_trip_is_exact(tmp_path):
-    data, saved = ExamplesDataset(filepath=str(tmp_path / "x" / "examples")), examples()
+    data, saved = ExamplesDataset(filepath=str(tmp_path / "x" / "examples")), replace(examples(), clinical=("involvement",))
     data.save(saved)
     loaded = data.load()
     pd.testing.assert_frame_equal(loaded.table, saved.table, check_exact=True)
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(loaded, name), getattr(saved, name))
         assert getattr(loaded, name).dtype == getattr(saved, name).dtype
-    assert loaded.digest == "d1"
+    assert (loaded.digest, loaded.clinical) == ("d1", ("involvement",))
 
 
 def test_arrays_are_mapped_read_only(tmp_path):

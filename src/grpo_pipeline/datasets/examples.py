@@ -17,7 +17,9 @@ from grpo_pipeline.tasks.attention.examples import ARRAYS, ExampleChunk, Example
 
 
 class ExamplesDataset(AbstractDataset[Examples | ExampleChunk, Examples]):
-    """Keep ``Examples`` as a folder: ``table.csv``, one ``.npy`` per array, and ``meta.json`` with types and digest.
+    """Keep ``Examples`` as a folder: ``table.csv``, one ``.npy`` per array, and ``meta.json``.
+
+    The last holds the types of the columns, which of them are clinical, and the digest.
 
     Saved whole or chunk by chunk, the folder is replaced in one step; nothing is pickled. Arrays come back as read-only
     memory maps, so that a data set may be larger than memory.
@@ -49,7 +51,7 @@ class ExamplesDataset(AbstractDataset[Examples | ExampleChunk, Examples]):
         lengths = {"table": len(table)} | {name: len(array) for name, array in arrays.items()}
         if len(set(lengths.values())) > 1:
             raise DatasetError(f"{folder} must hold as many rows as images, got {lengths}; run the pipeline attention_data again")
-        return Examples(table=table, digest=meta["digest"], **arrays)
+        return Examples(table=table, digest=meta["digest"], clinical=tuple(meta.get("clinical", ())), **arrays)
 
     def save(self, data: Examples | ExampleChunk) -> None:
         """Write a whole data set, or add a chunk to the folder that is being written; the last one puts it in place.
@@ -61,7 +63,7 @@ class ExamplesDataset(AbstractDataset[Examples | ExampleChunk, Examples]):
         start = 0 if isinstance(data, Examples) else data.start
         if start == 0:
             self._discard()
-            self._open = ExamplesFolder(self._folder, data.table)
+            self._open = ExamplesFolder(self._folder, data.table, clinical=data.clinical)
         if self._open is None:
             raise DatasetError(f"chunks for {self._folder} must start with row 0, got row {start}; save them in order")
         try:

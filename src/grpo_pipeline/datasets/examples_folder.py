@@ -25,10 +25,12 @@ class ExamplesFolder:
     Args:
         folder: the folder that is replaced.
         table: of the whole data set.
+        clinical: names of its clinical columns.
     """
 
-    def __init__(self, folder: Path, table: pd.DataFrame) -> None:
+    def __init__(self, folder: Path, table: pd.DataFrame, *, clinical: tuple[str, ...] = ()) -> None:
         self.written = 0
+        self._clinical = clinical
         self._table = table
         self._files: dict[str, BinaryIO] = {}
         self._stack = ExitStack()
@@ -56,7 +58,7 @@ class ExamplesFolder:
             file.close()
         self._table.to_csv(self._partial / "table.csv", index=False)
         dtypes = {column: self._table[column].dtype.kind for column in self._table}
-        meta = {"digest": digest(self._table, map_arrays(self._partial)), "dtypes": dtypes}
+        meta = {"digest": digest(self._table, map_arrays(self._partial)), "dtypes": dtypes, "clinical": list(self._clinical)}
         (self._partial / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         self._stack.close()
 

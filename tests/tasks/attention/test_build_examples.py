@@ -59,14 +59,14 @@ def test_bag_that_was_empty_is_the_region(data_set, data_params):
     np.testing.assert_array_equal(examples.bag[3], examples.region[3])
 
 
-def test_median_of_the_training_split_replaces_unknown_values(data_set, data_params):
-    """PSA of c00..c03 is 5.0, 5.1, 5.2, unknown: the median 5.1 goes to c03 and to c09, whatever val and test hold."""
+def test_unknown_values_stay_unknown_and_the_training_split_is_described(data_set, data_params):
+    """PSA of c00..c03 is 5.0, 5.1, 5.2, unknown: mean and median 5.1, variance 0.02 / 3; val and test do not count."""
     data_set.rows[3]["psa"] = data_set.rows[9]["psa"] = ""
-    examples, imputation = build(data_set, data_params())
-    assert examples.table["psa"].tolist()[3] == examples.table["psa"].tolist()[9] == 5.1
-    assert imputation["psa"] == {"median": 5.1, "imputed": 2}
-    assert imputation["age"] == {"median": 61.5, "imputed": 0}
-    assert not examples.table[["age", "psa", "psa_density", "family_history"]].isna().any(axis=None)
+    examples, described = build(data_set, data_params())
+    assert np.flatnonzero(examples.table["psa"].isna()).tolist() == [3, 9]
+    assert described["psa"] == pytest.approx({"known": 3, "unknown": 1, "mean": 5.1, "std": (0.02 / 3) ** 0.5, "median": 5.1})
+    assert described["psa_density"] == {"known": 4, "unknown": 0, "mean": 0.12, "std": 0.0, "median": 0.12}
+    assert examples.clinical == ("age", "psa", "psa_density", "family_history")
 
 
 def test_column_without_a_known_value_in_train_is_refused(data_set, data_params):

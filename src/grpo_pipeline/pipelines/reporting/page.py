@@ -26,7 +26,7 @@ class Page:
         comparison: the comparison document.
         arms: metrics of the arms with differences.
         baselines: metrics of the other point rules.
-        data: counts, imputations and digests of the data.
+        data: counts and digests of the data.
         quarantine: the refused rows.
         learning_curves: figure.
         roc: figure.

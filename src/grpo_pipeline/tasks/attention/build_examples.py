@@ -1,4 +1,4 @@
-"""Build the model input from checked rows: resized arrays, imputed clinical values, a digest."""
+"""Build the model input from checked rows: resized arrays, the split, a digest."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -12,6 +12,7 @@ import pandas as pd
 
 from grpo_pipeline.lookahead import map_ahead, usable_cores
 from grpo_pipeline.progress import track
+from grpo_pipeline.tasks.attention.clinical_values import Description, describe_columns
 from grpo_pipeline.tasks.attention.data_params import DataParams
 from grpo_pipeline.tasks.attention.examples import ARRAYS, ExampleChunk, Examples
 from grpo_pipeline.tasks.attention.grey import resize_image, resize_mask, to_grey8
@@ -24,31 +25,32 @@ from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError
 CHUNK_BYTES = 16 * 2**20
 """What one chunk of all arrays may take."""
 
-Imputation = dict[str, dict[str, float | int]]
 
-
-def build_examples(raw: ImageFolder, checked: pd.DataFrame, splits: Splits, params: DataParams) -> tuple[Examples, Imputation]:
+def build_examples(raw: ImageFolder, checked: pd.DataFrame, splits: Splits, params: DataParams) -> tuple[Examples, Description]:
     """Read every core at model size into memory; the pipeline streams the same chunks to disk. Raises as ``stream_examples``."""
-    chunks, imputations = zip(*stream_examples(raw, checked, splits, params), strict=True)
+    chunks, descriptions = zip(*stream_examples(raw, checked, splits, params), strict=True)
     arrays = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in ARRAYS}
     table = chunks[0].table
-    return Examples(table, **arrays, digest=content_digest(table, arrays.values())), imputations[0]
+    return Examples(
+        table, **arrays, digest=content_digest(table, arrays.values()), clinical=params.columns.clinical
+    ), descriptions[0]
 
 
 def stream_examples(
     raw: ImageFolder, checked: pd.DataFrame, splits: Splits, params: DataParams
-) -> Iterator[tuple[ExampleChunk, Imputation]]:
+) -> Iterator[tuple[ExampleChunk, Description]]:
     """Yield the cores at model size, chunk by chunk, in the order of their ids; files are read ahead in threads.
 
     Yields:
         chunk: table and the next arrays; what is in memory at a time does not grow with the data set.
-        imputation: per clinical column the median of the training split that replaced unknown values, and how many.
+        description: per clinical column, over the training split: how many values are known and unknown; mean, population
+            standard deviation and median of the known ones. Unknown values stay NaN in the table.
 
     Raises:
         ValueError: if a clinical column has no known value in the training split, or a file has changed since the check.
     """
     table = with_split(parse_checked(checked, params), splits)
-    table, imputation = impute(table, params.columns.clinical)
+    description = describe_columns(table, params.columns.clinical)
     table = with_model_spacing(table, params.image_size)
     records = [dict(zip(table.columns, cells, strict=True)) for cells in table.itertuples(index=False)]
     workers = params.workers or usable_cores()
@@ -58,7 +60,7 @@ def stream_examples(
     with closing(cores):
         for start in range(0, len(records), size):
             arrays = (np.stack(planes) for planes in zip(*islice(tracked, size), strict=True))
-            yield ExampleChunk(table, start, *arrays), imputation
+            yield ExampleChunk(table, start, *arrays, clinical=params.columns.clinical), description
 
 
 def with_split(table: pd.DataFrame, splits: Splits) -> pd.DataFrame:
@@ -66,22 +68,6 @@ def with_split(table: pd.DataFrame, splits: Splits) -> pd.DataFrame:
     split_of = {core_id: name for name, core_ids in splits.items() for core_id in core_ids}
     table = table.assign(split=table["core_id"].map(split_of))
     return table.sort_values("core_id", ignore_index=True)
-
-
-def impute(table: pd.DataFrame, clinical: tuple[str, ...]) -> tuple[pd.DataFrame, Imputation]:
-    """Replace unknown clinical values by the median of the known ones of the training split."""
-    is_train = table["split"] == "train"
-    imputation: Imputation = {}
-    for name in clinical:
-        value, unknown = float(table.loc[is_train, name].median()), int(table[name].isna().sum())
-        if np.isnan(value):
-            raise ValueError(
-                f"column {name!r} must have a known value in the training split, got none; "
-                "fill it in or drop it from attention.data.columns.clinical"
-            )
-        imputation[name] = {"median": value, "imputed": unknown}
-        table = table.assign(**{name: table[name].fillna(value)})
-    return table, imputation
 
 
 def read_named_core(

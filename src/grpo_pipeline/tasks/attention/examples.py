@@ -19,6 +19,7 @@ class Examples:
         bag: bool [n, S, S], True where the label is known (the needle trace).
         lesion: bool [n, S, S], True inside the lesion outline; all False where unknown. Evaluation only.
         digest: hex digest of the content; keys everything that is derived from it.
+        clinical: names of the table's clinical columns, in order; NaN there is an unknown value.
     """
 
     table: pd.DataFrame
@@ -27,6 +28,7 @@ class Examples:
     bag: np.ndarray
     lesion: np.ndarray
     digest: str
+    clinical: tuple[str, ...] = ()
 
     @property
     def image_size(self) -> int:
@@ -49,6 +51,7 @@ class ExampleChunk:
         region: bool [m, S, S].
         bag: bool [m, S, S].
         lesion: bool [m, S, S].
+        clinical: as in ``Examples``.
     """
 
     table: pd.DataFrame
@@ -57,6 +60,7 @@ class ExampleChunk:
     region: np.ndarray
     bag: np.ndarray
     lesion: np.ndarray
+    clinical: tuple[str, ...] = ()
 
     @property
     def is_last(self) -> bool:

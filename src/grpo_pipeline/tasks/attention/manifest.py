@@ -44,7 +44,7 @@ def check_manifest(
 
     Returns:
         checked: canonical columns (docs/architecture.md), one row per usable core, in manifest order; unknown clinical values
-            are still NaN here and imputed from the training split later.
+            are NaN.
         quarantine: ``row, core_id, file, reason`` of each refused row.
         data_report: counts, unknown values, replaced bags and digests.
 
@@ -164,7 +164,7 @@ def data_report(
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
         "bags_replaced_by_region": empty_bags,
         "unknown": {name: int(np.isnan(checked[name]).sum()) for name in (*NUMBERS, *params.columns.clinical)},
-        "imputation": "unknown clinical values become the median of the training split (attention.imputation)",
+        "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
         "digests": {"manifest": file_digest(raw.manifest_path), "files": files_digest(raw, checked, params)},
     }
 

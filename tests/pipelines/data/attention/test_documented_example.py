@@ -65,8 +65,10 @@ def test_worked_example(tmp_path):
     assert (first["involvement"], first["grade_group"], first["psa_ng_ml"]) == (0.35, 2.0, 7.1)
     assert (first["image"], first["region_mask"], first["bag_mask"]) == ("bmode/0001.png", "gland/0001.png", "trace/0001.png")
     split = yaml.safe_load((ROOT / "conf/base/parameters/attention_data.yml").read_text())["attention"]["split"]
-    examples, imputation = build_examples(raw, checked, split_cores(checked, SplitParams.model_validate(split)), params)
-    assert imputation["psa_ng_ml"]["imputed"] == 1
+    examples, described = build_examples(raw, checked, split_cores(checked, SplitParams.model_validate(split)), params)
+    unknown = examples.table.loc[examples.table["psa_ng_ml"].isna(), "split"]
+    assert len(unknown) == 1
+    assert described["psa_ng_ml"]["unknown"] == (unknown == "train").sum()
     assert len(examples.table) == 27
 
 

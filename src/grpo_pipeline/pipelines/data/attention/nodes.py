@@ -8,6 +8,7 @@ from grpo_pipeline.progress import track
 from grpo_pipeline.tasks.attention import build_examples as build
 from grpo_pipeline.tasks.attention import manifest
 from grpo_pipeline.tasks.attention import splits as splitting
+from grpo_pipeline.tasks.attention.clinical_values import Description
 from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
 from grpo_pipeline.tasks.attention.examples import ExampleChunk
 from grpo_pipeline.tasks.attention.image_folder import ImageChunk, ImageFolder
@@ -45,6 +46,6 @@ def split_cores(split: SplitParams, data: DataParams, checked: pd.DataFrame) -> 
 
 def build_examples(
     data: DataParams, raw: ImageFolder, checked: pd.DataFrame, splits: splitting.Splits
-) -> Iterator[tuple[ExampleChunk, build.Imputation]]:
+) -> Iterator[tuple[ExampleChunk, Description]]:
     """Yield the model input chunk by chunk; see ``tasks.attention.build_examples.stream_examples``."""
     yield from build.stream_examples(raw, checked, splits, data)
