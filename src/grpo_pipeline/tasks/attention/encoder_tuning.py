@@ -1,0 +1,23 @@
+"""What of SAM's vision encoder is trained: all of it, nothing, or a small addition to a frozen one."""
+
+from typing import Any
+
+from grpo_pipeline.tasks.attention.adapters import add_adapters
+from grpo_pipeline.tasks.attention.lora import add_lora
+from grpo_pipeline.tasks.attention.model_params import ModelParams
+
+
+def tune_encoder(encoder: Any, params: ModelParams) -> None:
+    """Freeze an encoder as ``params.encoder`` says, in place, and add what is to be trained instead.
+
+    Args:
+        encoder: a ``SamVisionEncoder``, with the weights it starts from.
+        params: of the model; they hold an ``encoder_tuning`` where one is needed.
+    """
+    tuning = params.encoder_tuning
+    if params.encoder == "frozen":
+        encoder.requires_grad_(False)
+    elif params.encoder == "adapter" and tuning is not None:
+        add_adapters(encoder, rank=tuning.rank)
+    elif params.encoder == "lora" and tuning is not None and tuning.alpha is not None and tuning.targets is not None:
+        add_lora(encoder, rank=tuning.rank, alpha=tuning.alpha, targets=tuning.targets)
