@@ -205,9 +205,9 @@ def bound_step(setting: Setting, state: TrainState, rollouts: Rollouts, context:
     """Run the floor and the passes of the policy network that GRPO cannot do without: one to sample, K forward and backward."""
     floor_step(setting, state, rollouts, texture=True)
     with torch.no_grad():
-        state.policy.policy(context.features, context.texture)
+        state.policy.policy(context.features, context.texture, context.cells)
     for _ in range(setting.grpo.update_epochs):
-        logits, values = state.policy.policy(context.features, context.texture)
+        logits, values = state.policy.policy(context.features, context.texture, context.cells)
         (logits.sum() + values.sum()).backward()
 
 

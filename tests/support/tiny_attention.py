@@ -1,5 +1,6 @@
 """A tiny attention task for tests: the committed smoke parameters, 32-pixel images, a 4 x 4 grid, k = 3 points."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,17 @@ def make_examples(seed: int = 0) -> Examples:
     )
     table.loc[3, "involvement"] = np.nan
     return Examples(table, images, region, bag, lesion, digest=f"tiny-{seed}")
+
+
+def make_clinical_examples(seed: int = 0) -> Examples:
+    """The same cores with three clinical columns: ``age`` all known, ``psa`` unknown in rows 2 and 9, ``kit`` always 1."""
+    examples = make_examples(seed)
+    rng = np.random.default_rng(seed + 100)
+    n = len(examples.table)
+    psa = rng.lognormal(2.0, 0.5, n)
+    psa[[2, 9]] = np.nan
+    table = examples.table.assign(age=rng.normal(65.0, 8.0, n), psa=psa, kit=1.0)
+    return replace(examples, table=table, clinical=("age", "psa", "kit"), digest=f"tiny-clinical-{seed}")
 
 
 def make_task(examples: Examples | None = None, *, reward: dict[str, float] | None = None, **model: Any) -> AttentionTask:

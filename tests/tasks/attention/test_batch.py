@@ -22,6 +22,7 @@ def test_the_lesion_is_in_no_batch():
     assert names == {
         *("rows", "images", "cells", "bag", "label", "involvement", "features", "reference_logits", "texture", "grade_group"),
         "lesion_cells",
+        "clinical",
     }
     assert make_batch(make_data(), np.arange(4), grid=GRID, device=CPU).lesion_cells is None
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.clinical_values import read_values
 from grpo_pipeline.tasks.attention.examples import Examples
 
 
@@ -43,6 +44,8 @@ class AttentionBatch:
         reference_logits: [P, V] of the reference policy where they are known, or None.
         grade_group: [P], 0 to 5, or NaN where it is not known.
         lesion_cells: bool [P, V], True inside the lesion; None unless the data show it.
+        clinical: [P, F], values of the clinical columns in their own units, NaN where unknown or dropped; None for a model
+            without clinical prompts.
     """
 
     rows: Tensor
@@ -55,6 +58,7 @@ class AttentionBatch:
     reference_logits: Tensor | None
     grade_group: Tensor
     lesion_cells: Tensor | None
+    clinical: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,12 @@ class Outcomes:
     rollouts: Rollouts | None = None
 
 
-def make_batch(data: AttentionData, rows: np.ndarray, *, grid: int, device: torch.device) -> AttentionBatch:
-    """Return the batch of these rows on ``device``."""
+def make_batch(
+    data: AttentionData, rows: np.ndarray, *, grid: int, device: torch.device, clinical: tuple[str, ...] = ()
+) -> AttentionBatch:
+    """Return the batch of these rows on ``device``, with the values of the clinical columns that are named."""
     examples = data.examples
+    values = torch.as_tensor(read_values(examples.table, rows, clinical), device=device) if clinical else None
     region = _tensor(examples.region, rows, device)
     bag = _tensor(examples.bag, rows, device) & region
     label = torch.as_tensor(examples.table["label"].to_numpy(np.float32)[rows], device=device)
@@ -103,6 +110,7 @@ def make_batch(data: AttentionData, rows: np.ndarray, *, grid: int, device: torc
         reference_logits=None if data.reference_logits is None else _tensor(data.reference_logits, rows, device),
         grade_group=torch.as_tensor(examples.table["grade_group"].to_numpy(np.float32)[rows], device=device),
         lesion_cells=region_cells(_tensor(examples.lesion, rows, device), grid) if data.shows_lesion else None,
+        clinical=values,
     )
 
 

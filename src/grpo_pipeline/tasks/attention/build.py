@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
+from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.examples import Examples
 from grpo_pipeline.tasks.attention.features import FeatureSet
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
@@ -16,16 +17,19 @@ CHECKED_AT_ONCE = 64
 def build_task(model: ModelParams, rewards: RewardParams, supervised: SupervisedParams, examples: Examples) -> AttentionTask:
     """Return the task for images of this size, on the GPU when there is one.
 
-    With a checkpoint, the sizes of the model are those of its file.
+    With a checkpoint, the sizes of the model are those of its file. Clinical values are normalised by the rows whose split
+    is train in these examples: where the split changes, build the task anew.
 
     Raises:
         FileNotFoundError: if the checkpoint is missing.
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
-            points are to be placed, or the margin of the boundary reward is narrower than half a cell.
+            points are to be placed, the margin of the boundary reward is narrower than half a cell, or clinical prompts are
+            asked for without a column that has known training values.
     """
     model = adopt_checkpoint(model, examples.image_size)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    task = AttentionTask(model, rewards, supervised, examples.image_size, device)
+    clinical = _fit_clinical(model, examples)
+    task = AttentionTask(model, rewards, supervised, examples.image_size, device, clinical=clinical)
     _check_cells(examples, task.grid, model.points)
     _check_margin(rewards, task.grid)
     return task
@@ -42,6 +46,17 @@ def _check_margin(rewards: RewardParams, grid: int) -> None:
             f"attention.reward.boundary_margin must be more than half a cell = {0.5 / grid}, got {rewards.boundary_margin}; "
             "no cell's centre is nearer to the edge: use a larger margin, a smaller patch_size, or boundary_weight: 0"
         )
+
+
+def _fit_clinical(model: ModelParams, examples: Examples) -> ClinicalStatistics | None:
+    if model.clinical is None:
+        return None
+    if not examples.clinical:
+        raise ValueError(
+            "attention.data.columns.clinical must name a column for attention.model.clinical, got none; name one and run the "
+            "pipeline attention_data again, or set attention.model.clinical: null"
+        )
+    return fit_statistics(examples.table, examples.clinical)
 
 
 def _check_cells(examples: Examples, grid: int, points: int) -> None:

@@ -91,7 +91,7 @@ def showcase(
         generator = Generator(device=task.device).manual_seed(seed)
         points[proposal] = task.sample(policy, context, 1, temperature=1.0, proposal=proposal, generator=generator)
     outcomes = task.decode(policy, context, points["policy"], batch)
-    logits, _ = policy.policy(context.features, context.texture)
+    logits, _ = policy.policy(context.features, context.texture, context.cells)
     attention = log_policy(logits, context.cells).exp()
     examples = data.examples
     return {
@@ -124,7 +124,7 @@ def _points(
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses; the order of the draws is part of the seed's meaning."""
     k, cells = task.model.points, context.cells
-    logits, _ = policy.policy(context.features, context.texture)
+    logits, _ = policy.policy(context.features, context.texture, context.cells)
     uniform = gumbel_top_k(torch.zeros_like(logits), k, sets, generator=generator, is_allowed=cells)
     oracle = oracle_cells(lesion, cells, k, sets=sets, generator=generator)
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)

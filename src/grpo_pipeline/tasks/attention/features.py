@@ -53,7 +53,7 @@ def stream_features(
     """Yield the cached features where weights and data are the same, else encode every example once, chunk by chunk.
 
     Args:
-        task: the task; with ``encoder: train`` there is nothing to keep.
+        task: the task; only with ``encoder: frozen`` is there something to keep.
         policy: holds the frozen encoder.
         examples: the data set.
         cached: of an earlier run; any key.
@@ -61,7 +61,7 @@ def stream_features(
     Raises:
         ValueError: if a feature is too large for ``attention.model.feature_dtype``.
     """
-    if task.model.encoder == "train":
+    if task.model.encoder != "frozen":
         yield FeatureSet(key="", values=None)
         return
     key, n = _key(policy, examples, task.model.feature_dtype), len(examples.table)

@@ -8,8 +8,11 @@ from torch import Tensor, nn
 from transformers import SamModel
 
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.tasks.attention.clinical_prompt import ClinicalPrompt, ClinicalReadOut
+from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics
 from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder, GlobalDecoder
 from grpo_pipeline.tasks.attention.encoder_input import encoder_input
+from grpo_pipeline.tasks.attention.encoder_tuning import tune_encoder
 from grpo_pipeline.tasks.attention.model_params import CheckpointParams, ModelParams
 from grpo_pipeline.tasks.attention.policy import PolicyNetwork
 from grpo_pipeline.tasks.attention.pretrained import build_net, load_net
@@ -28,25 +31,50 @@ class AttentionModel(nn.Module):
     policy: PolicyNetwork
     class_decoder: GlimpseDecoder | GlobalDecoder
     checkpoint: CheckpointParams | None
+    clinical: ClinicalPrompt | None
+    clinical_read_out: ClinicalReadOut | None
 
-    def __init__(self, params: ModelParams, image_size: int, net: SamModel | None = None) -> None:
+    def __init__(
+        self, params: ModelParams, image_size: int, net: SamModel | None = None, *, clinical: ClinicalStatistics | None = None
+    ) -> None:
+        """Build the model with random weights, or around a SAM that has some.
+
+        Args:
+            params: sizes and switches.
+            image_size: side of the square model image in pixels.
+            net: a SAM to start from; None builds one, or reads the checkpoint of ``params``.
+            clinical: columns and normalisation of the clinical prompts; None without ``params.clinical``.
+
+        Raises:
+            ValueError: if ``clinical`` is given without ``params.clinical``, or the other way round.
+        """
         super().__init__()
+        _check_clinical(params, clinical)
         self.checkpoint = params.checkpoint
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
         self.texture = FilterBank(params.texture_channels)
-        self.policy = PolicyNetwork(params.feature_channels, params.policy_channels, self.texture.width)
+        self.policy = PolicyNetwork(params.feature_channels, params.policy_channels, self.texture.width, params.value_pool)
         self.class_decoder = GlimpseDecoder(params) if params.class_decoder == "glimpse" else GlobalDecoder(params)
-        if params.encoder == "frozen":
-            self.sam.net.vision_encoder.requires_grad_(False)
+        tune_encoder(self.sam.net.vision_encoder, params)
+        # Last, so that everything else starts as it does without them.
+        self.clinical = self.clinical_read_out = None
+        if clinical is not None:
+            self.clinical = ClinicalPrompt(clinical, params.feature_channels)
+            if params.class_decoder == "glimpse":
+                self.clinical_read_out = ClinicalReadOut(len(clinical.columns), params.feature_channels)
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Self:
         """Build the model of ``AttentionTask.describe`` for weights to be loaded into, without the checkpoint it began from."""
         config = description.get("sam_config")
         net = None if config is None else build_net(config)
-        return cls(ModelParams.model_validate(description["model"]), description["image_size"], net)
+        columns = description.get("clinical_columns")
+        clinical = None if columns is None else ClinicalStatistics.neutral(tuple(columns))
+        # What was exported before there was a choice has the pool of that time.
+        params = ModelParams.model_validate({"value_pool": "image"} | description["model"])
+        return cls(params, description["image_size"], net, clinical=clinical)
 
     def encode(self, batch: AttentionBatch) -> Tensor:
         """Encode a batch's images into features [P, C, h, w], in the form that the encoder's weights know."""
@@ -59,7 +87,7 @@ class AttentionModel(nn.Module):
         size = max(1, CELLS_AT_ONCE // self.sam.grid**2)
         return torch.cat([self.sam.encode(images[start : start + size]) for start in range(0, len(images), size)])
 
-    def decode(self, features: Tensor, images: Tensor, points: Tensor, bag: Tensor) -> Outcomes:
+    def decode(self, features: Tensor, images: Tensor, points: Tensor, bag: Tensor, clinical: Tensor | None = None) -> Outcomes:
         """Decode point sets [P, G, k, 2] into class logits, bag probabilities and heatmaps.
 
         Args:
@@ -67,12 +95,39 @@ class AttentionModel(nn.Module):
             images: [P, 1, S, S].
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0.
             bag: [P, 4h, 4w], weights of the heatmap pixels.
+            clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
+
+        Raises:
+            ValueError: if the model has clinical prompts and gets no values.
         """
-        decoded = self.sam.decode(features, points)
+        prompts = self._embed_clinical(clinical)
+        decoded = self.sam.decode(features, points, prompts)
         if isinstance(self.class_decoder, GlimpseDecoder):
             class_logits = self.class_decoder(images, points)
         else:
             class_logits = self.class_decoder(decoded.token)
+        if self.clinical_read_out is not None and prompts is not None:
+            class_logits = class_logits + self.clinical_read_out(prompts)[:, None]
         weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
         bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
         return Outcomes(class_logits=class_logits, bag_probs=bag_probs, mask_logits=decoded.mask_logits)
+
+    def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
+        if self.clinical is None:
+            return None
+        if values is None:
+            raise ValueError(
+                "the batch must hold clinical values for a model with clinical prompts, got None; use NaN for unknown"
+            )
+        tokens: Tensor = self.clinical(values)
+        return tokens
+
+
+def _check_clinical(params: ModelParams, clinical: ClinicalStatistics | None) -> None:
+    if (params.clinical is None) != (clinical is None):
+        rule = "null" if clinical is None else "given"
+        found = "none" if clinical is None else str(list(clinical.columns))
+        raise ValueError(
+            f"attention.model.clinical must be {rule} for a model with the clinical columns {found}, got {params.clinical}; "
+            "map attention.data.columns.clinical and build the task with build_task, or switch it off"
+        )

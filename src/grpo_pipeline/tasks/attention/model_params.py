@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LabelLoss = Literal["cross_entropy", "symmetric"]
 SampleChoice = Literal["all", "best", "one"]
+from grpo_pipeline.tasks.attention.value_pool import ValuePool
 
 
 class CheckpointParams(BaseModel):
@@ -26,6 +27,34 @@ class CheckpointParams(BaseModel):
     normalisation: Literal["sam", "medsam", "none"]
 
 
+class ClinicalParams(BaseModel):
+    """Clinical columns as prompt tokens (``attention.model.clinical``; docs/clinical.md).
+
+    Attributes:
+        dropout: probability with which a known value is made unknown, per core and column of a training batch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dropout: float = Field(ge=0, le=1)
+
+
+class EncoderTuningParams(BaseModel):
+    """Size of what is added to a frozen encoder (``attention.model.encoder_tuning``; docs/checkpoints.md).
+
+    Attributes:
+        rank: r, the width of the bottleneck: of the two LoRA matrices, or of the adapter's hidden layer.
+        alpha: LoRA's scale, its update counts alpha / r times; null with adapters.
+        targets: LoRA's layers in each attention block: ``qkv``, or also the output projection ``proj``; null with adapters.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(ge=1)
+    alpha: float | None = Field(default=None, gt=0)
+    targets: tuple[Literal["qkv", "proj"], ...] | None = Field(default=None, min_length=1)
+
+
 class ModelParams(BaseModel):
     """Sizes and switches of the model (``attention.model``).
 
@@ -39,7 +68,7 @@ class ModelParams(BaseModel):
     encoder_layers: int = Field(ge=1)
     encoder_heads: int = Field(ge=1)
     encoder_window: int = Field(ge=0)
-    encoder: Literal["train", "frozen"]
+    encoder: Literal["train", "frozen", "adapter", "lora"]
     feature_channels: int = Field(ge=8)
     decoder_layers: int = Field(ge=1)
     decoder_heads: int = Field(ge=1)
@@ -50,6 +79,9 @@ class ModelParams(BaseModel):
     glimpse_size: int = Field(ge=4)
     glimpse_channels: int = Field(ge=4)
     glimpse_pool: Literal["mean", "noisy_or", "logsumexp"]
+    value_pool: ValuePool
+    encoder_tuning: EncoderTuningParams | None = None
+    clinical: ClinicalParams | None = None
     checkpoint: CheckpointParams | None = None
     feature_dtype: Literal["float32", "float16"] = "float32"
 
@@ -74,6 +106,21 @@ class ModelParams(BaseModel):
                 "feature_channels must be a multiple of 8 and its half a multiple of decoder_heads, got "
                 f"{self.feature_channels} and {self.decoder_heads}; change one of them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_tuning(self) -> Self:
+        tuning, is_tuned = self.encoder_tuning, self.encoder in ("adapter", "lora")
+        if is_tuned != (tuning is not None):
+            rule = "given" if is_tuned else "null"
+            raise ValueError(f"encoder_tuning must be {rule} with encoder: {self.encoder}, got {tuning}; correct one of them")
+        if tuning is None:
+            return self
+        for name in ("alpha", "targets"):
+            value = getattr(tuning, name)
+            if (self.encoder == "lora") != (value is not None):
+                rule = "given" if self.encoder == "lora" else "null"
+                raise ValueError(f"encoder_tuning.{name} must be {rule} with encoder: {self.encoder}, got {value}; correct it")
         return self
 
 

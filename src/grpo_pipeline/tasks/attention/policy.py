@@ -8,12 +8,17 @@ them, the texture of each cell.
 import torch
 from torch import Tensor, nn
 
+from grpo_pipeline.tasks.attention.value_pool import ValuePool, pool_cells, pooled_channels
+
 
 class PolicyNetwork(nn.Module):
     """Map features [P, C, h, w] and texture [P, T, h, w] to attention logits [P, V] and values [P]."""
 
-    def __init__(self, feature_channels: int, hidden_channels: int, texture_channels: int) -> None:
+    def __init__(
+        self, feature_channels: int, hidden_channels: int, texture_channels: int, value_pool: ValuePool = "image"
+    ) -> None:
         super().__init__()
+        self.value_pool = value_pool
         self.trunk = nn.Sequential(
             _conv_block(feature_channels + texture_channels, hidden_channels),
             _conv_block(hidden_channels, hidden_channels),
@@ -21,13 +26,20 @@ class PolicyNetwork(nn.Module):
         self.attention = nn.Conv2d(hidden_channels, 1, kernel_size=1)
         for parameter in self.attention.parameters():
             nn.init.zeros_(parameter)
-        self.value = nn.Linear(hidden_channels, 1)
+        self.value = nn.Linear(pooled_channels(hidden_channels, value_pool), 1)
 
-    def forward(self, features: Tensor, texture: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (logits [P, V], values [P])."""
+    def forward(self, features: Tensor, texture: Tensor, cells: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return (logits [P, V], values [P]).
+
+        Args:
+            features: of the encoder, [P, C, h, w].
+            texture: of each cell, [P, T, h, w].
+            cells: bool [P, V], True inside the region; only a value head that looks at the region needs them.
+        """
         trunk = self.trunk(torch.cat([features, texture], dim=1))
-        values = self.value(trunk.mean(dim=(2, 3))).squeeze(-1)
-        return self.attention(trunk).flatten(1), values
+        logits = self.attention(trunk).flatten(1)
+        values = self.value(pool_cells(trunk, logits, cells, self.value_pool)).squeeze(-1)
+        return logits, values
 
 
 def _conv_block(inputs: int, outputs: int) -> nn.Module:

@@ -24,7 +24,7 @@ def proposal_logits(
         ValueError: for ``oracle`` on a batch that does not hold the lesion.
     """
     if proposal == "policy":
-        logits: Tensor = policy.policy(context.features, context.texture)[0]
+        logits: Tensor = policy.policy(context.features, context.texture, context.cells)[0]
         return logits
     if proposal == "uniform":
         return torch.zeros(context.cells.shape, dtype=context.features.dtype, device=context.cells.device)

@@ -77,12 +77,13 @@ class Sam(nn.Module):
         padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
         return torch.cat([tokens, padding], dim=-2)
 
-    def decode(self, features: Tensor, points: Tensor) -> Decoded:
+    def decode(self, features: Tensor, points: Tensor, prompts: Tensor | None = None) -> Decoded:
         """Decode G point sets per image with one call and no copy of the image features per sample before attention.
 
         Args:
             features: [P, C, h, w], as returned by :meth:`encode`.
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
+            prompts: further tokens of each image, [P, F, C], the same for its G point sets.
 
         Returns:
             Mask logits of SAM's single-mask output and its token.
@@ -90,7 +91,10 @@ class Sam(nn.Module):
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
         outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
-        tokens = torch.cat([outputs.expand(n_prompts, group_size, -1, -1), self.encode_points(points)], dim=2)
+        parts = [outputs.expand(n_prompts, group_size, -1, -1), self.encode_points(points)]
+        if prompts is not None:
+            parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
+        tokens = torch.cat(parts, dim=2)
         image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
         positions = self.dense_encoding().expand_as(image)
         tokens, keys = decoder.transformer(

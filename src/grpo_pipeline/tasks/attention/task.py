@@ -17,6 +17,7 @@ from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, log_p
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
+from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, drop_values, fit_statistics
 from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder
 from grpo_pipeline.tasks.attention.encoder_input import add_grey
 from grpo_pipeline.tasks.attention.model import AttentionModel
@@ -35,7 +36,10 @@ REFERENCE_BATCH = 64
 
 @dataclass(frozen=True)
 class AttentionTask:
-    """Implements :class:`grpo_pipeline.tasks.protocol.Task` for point prompts (L = k points, V = cells of the grid)."""
+    """Implements :class:`grpo_pipeline.tasks.protocol.Task` for point prompts (L = k points, V = cells of the grid).
+
+    ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
+    """
 
     model: ModelParams
     rewards: RewardParams
@@ -43,6 +47,7 @@ class AttentionTask:
     image_size: int
     device: torch.device
     name: str = "attention"
+    clinical: ClinicalStatistics | None = None
 
     @property
     def grid(self) -> int:
@@ -53,7 +58,7 @@ class AttentionTask:
         """Return a freshly initialised model; leaves the global random state as it was."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return AttentionModel(self.model, self.image_size).to(self.device)
+            return AttentionModel(self.model, self.image_size, clinical=self.clinical).to(self.device)
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""
@@ -63,6 +68,7 @@ class AttentionTask:
             "value_head": [policy.policy.value],
             "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
             "class_decoder": [policy.class_decoder],
+            "clinical": [module for module in (policy.clinical, policy.clinical_read_out) if module is not None],
         }
         groups = {name: [p for m in modules for p in m.parameters() if p.requires_grad] for name, modules in components.items()}
         return {name: parameters for name, parameters in groups.items() if parameters}
@@ -73,7 +79,10 @@ class AttentionTask:
 
     def make_batch(self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None) -> AttentionBatch:
         """Return the batch of these rows on the task's device; with a generator, one to train on."""
-        batch = make_batch(data, rows, grid=self.grid, device=self.device)
+        columns = () if self.clinical is None else self.clinical.columns
+        batch = make_batch(data, rows, grid=self.grid, device=self.device, clinical=columns)
+        if generator is not None and self.model.clinical is not None and batch.clinical is not None:
+            batch = replace(batch, clinical=drop_values(batch.clinical, self.model.clinical.dropout, generator=generator))
         return batch if self.model.checkpoint is None or data.features is not None else add_grey(batch, data.examples.images)
 
     def replicate(self, batch: AttentionBatch, group_size: int) -> AttentionBatch:
@@ -116,7 +125,8 @@ class AttentionTask:
     def decode(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, batch: AttentionBatch) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
         points = cell_centres(rollouts.actions, self.grid)
-        return replace(policy.decode(context.features, context.images, points, batch.bag), rollouts=rollouts)
+        outcomes = policy.decode(context.features, context.images, points, batch.bag, batch.clinical)
+        return replace(outcomes, rollouts=rollouts)
 
     def reward(self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return ``class``, ``heatmap`` and those parts of the points that have a weight, and the weights."""
@@ -126,7 +136,7 @@ class AttentionTask:
 
     def score(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Score exactly these points: ordered Plackett-Luce log-probabilities; entropy and map of the first draw."""
-        logits, values = policy.policy(context.features, context.texture)
+        logits, values = policy.policy(context.features, context.texture, context.cells)
         return Scores(
             logprobs=plackett_luce_logprobs(logits, rollouts.actions, temperature=temperature, is_allowed=context.cells),
             entropy=categorical_entropy(logits, context.cells, temperature=temperature),
@@ -145,7 +155,7 @@ class AttentionTask:
         with torch.no_grad():
             for start in range(0, len(rows), REFERENCE_BATCH):
                 context = self.encode(reference, self.make_batch(data, rows[start : start + REFERENCE_BATCH]))
-                logits.append(reference.policy(context.features, context.texture)[0].cpu().numpy())
+                logits.append(reference.policy(context.features, context.texture, context.cells)[0].cpu().numpy())
         return replace(data, reference_logits=np.concatenate(logits))
 
     def with_oracle(self, data: AttentionData) -> AttentionData:
@@ -160,7 +170,7 @@ class AttentionTask:
         logits = batch.reference_logits
         if logits is None:
             context = self.encode(reference, batch)
-            logits = reference.policy(context.features, context.texture)[0]
+            logits = reference.policy(context.features, context.texture, context.cells)[0]
         return ReferenceScores(
             logprobs=plackett_luce_logprobs(logits, rollouts.actions, temperature=temperature, is_allowed=batch.cells),
             log_probs_full=log_policy(logits, batch.cells, temperature=temperature),
@@ -220,14 +230,29 @@ class AttentionTask:
         return evaluation.showcase(self, policy, data, rows, seed=seed)
 
     def describe(self, policy: AttentionModel) -> dict[str, Any]:
-        """Return the model's parameters and image size, and the architecture where it came from a checkpoint."""
-        described = {"task": self.name, "image_size": self.image_size, "model": self.model.model_dump()}
+        """Return the model's parameters and image size, its clinical columns, and the architecture of a checkpoint."""
+        described: dict[str, Any] = {"task": self.name, "image_size": self.image_size, "model": self.model.model_dump()}
+        described |= {} if self.clinical is None else {"clinical_columns": list(self.clinical.columns)}
         return described if self.model.checkpoint is None else described | {"sam_config": policy.sam.net.config.to_dict()}
 
     def fingerprint(self, data: AttentionData) -> dict[str, Any]:
-        """Return model, rewards, losses and the digests of the examples and of the checkpoint's content."""
+        """Return model, rewards, losses and the digests of the examples and of the checkpoint's content.
+
+        Raises:
+            ValueError: if the clinical columns are normalised by other rows than the training rows of the data.
+        """
         sections = {"model": self.model, "rewards": self.rewards, "supervised_loss": self.supervised}
         digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
         dumped = {name: section.model_dump(exclude={"checkpoint"}) for name, section in sections.items()}
         checkpoint = {} if self.model.checkpoint is None else {"checkpoint": fingerprint_of(self.model.checkpoint)}
-        return dumped | {"examples": data.examples.digest, "split": digest} | checkpoint
+        return dumped | {"examples": data.examples.digest, "split": digest} | checkpoint | self._clinical_fingerprint(data)
+
+    def _clinical_fingerprint(self, data: AttentionData) -> dict[str, Any]:
+        if self.clinical is None:
+            return {}
+        if self.clinical != fit_statistics(data.examples.table, self.clinical.columns):
+            raise ValueError(
+                "the clinical columns must be normalised by the training rows of the data, got a task that was built for "
+                "another split; build the task with build_task from these examples"
+            )
+        return {"clinical_columns": list(self.clinical.columns)}
