@@ -4,9 +4,10 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from grpo_pipeline.tasks.attention.value_pool import ValuePool
+
 LabelLoss = Literal["cross_entropy", "symmetric"]
 SampleChoice = Literal["all", "best", "one"]
-from grpo_pipeline.tasks.attention.value_pool import ValuePool
 
 
 class CheckpointParams(BaseModel):
