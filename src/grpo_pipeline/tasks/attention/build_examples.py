@@ -59,8 +59,9 @@ def stream_examples(
     tracked = track(cores, "resize images", total=len(records))
     with closing(cores):
         for start in range(0, len(records), size):
-            arrays = (np.stack(planes) for planes in zip(*islice(tracked, size), strict=True))
-            yield ExampleChunk(table, start, *arrays, clinical=params.columns.clinical), description
+            stacked = map(np.stack, zip(*islice(tracked, size), strict=True))
+            arrays = dict(zip(ARRAYS, stacked, strict=True))
+            yield ExampleChunk(table=table, start=start, clinical=params.columns.clinical, **arrays), description
 
 
 def with_split(table: pd.DataFrame, splits: Splits) -> pd.DataFrame:
