@@ -142,6 +142,7 @@ class SummaryHooks:
         self._mlflow = mlflow
         self._comparisons: dict[str, Mapping[str, Any]] = {}
         self._audits: dict[str, str] = {}
+        self._summaries: dict[str, str] = {}
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
@@ -150,6 +151,8 @@ class SummaryHooks:
             self._audits["self-check"] = str(data)
         if dataset_name.endswith(".gradient_flow"):
             self._audits[dataset_name] = flow_table(data)
+        if dataset_name.endswith(".summary"):
+            self._summaries[dataset_name.removesuffix(".summary")] = str(data)
         if dataset_name.endswith(".comparison") and isinstance(data, Mapping):
             self._comparisons[dataset_name.removesuffix(".comparison")] = data
 
@@ -162,10 +165,17 @@ class SummaryHooks:
         for task, comparison in self._comparisons.items():
             for part in comparison_tables(comparison):
                 console.print(part)
-            report = dataset_path(catalog.get(f"{task}.report"))
-            page = report if report and report.exists() else None
-            console.print(places(page, graph=self._mlflow.graph, tracker=self._mlflow.tracker), soft_wrap=True)
+            self._print_places(console, catalog, page=f"{task}.report")
         self._comparisons.clear()
+        for name, text in self._summaries.items():
+            console.print(text, markup=False, soft_wrap=True)
+            self._print_places(console, catalog, page=f"{name}.page")
+        self._summaries.clear()
         for name, text in self._audits.items():
             console.print(f"{name}\n{text}", markup=False, soft_wrap=True)
         self._audits.clear()
+
+    def _print_places(self, console: Console, catalog: DataCatalog, *, page: str) -> None:
+        report = dataset_path(catalog.get(page))
+        found = report if report and report.exists() else None
+        console.print(places(found, graph=self._mlflow.graph, tracker=self._mlflow.tracker), soft_wrap=True)

@@ -15,6 +15,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric
 from mlflow.tracking import MlflowClient
 
 from grpo_pipeline.tracking.buffer import RowBuffer
+from grpo_pipeline.tracking.cells import EndedRun
 from grpo_pipeline.tracking.experiment import (
     end_stale_runs,
     find_experiment,
@@ -24,6 +25,7 @@ from grpo_pipeline.tracking.experiment import (
     log_tags,
     reopen_run,
 )
+from grpo_pipeline.tracking.metrics import row_points
 from grpo_pipeline.tracking.process import process_tags
 from grpo_pipeline.tracking.store import is_server, root_cause
 from grpo_pipeline.tracking.writer import Writer
@@ -94,6 +96,22 @@ class Runs:
 
         self.children[name] = self._writer.call(work, timeout=CALL_SECONDS[is_server(self.uri)]) or ""
         return self.children[name]
+
+    def log_ended(self, ended: EndedRun) -> None:
+        """Write a child run that has ended already, as a whole."""
+        end = int(time.time() * 1000)
+
+        def work() -> None:
+            tags = {**self._tags, **ended.tags, PARENT_TAG: self.parent}
+            start = end - int(ended.seconds * 1000)
+            created = self._live.create_run(self._experiment_id, start_time=start, tags=tags, run_name=ended.name)
+            run = str(created.info.run_id)
+            log_params(self._live, run, ended.params, tag_long=False)
+            points = [Metric(point.name, point.value, end, point.step) for row in ended.rows for point in row_points(row)]
+            log_metrics(self._live, run, points + [Metric(name, value, end, 0) for name, value in ended.scores.items()])
+            self._live.set_terminated(run, ended.status)
+
+        self._writer.post(work)
 
     def log_params(self, run: str, params: Mapping[str, str], *, tag_long: bool) -> None:
         """Log flat parameters; long values are cut, and kept as a tag too if ``tag_long``."""

@@ -6,10 +6,14 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
+from grpo_pipeline.pipelines.compare import page, tables
 from grpo_pipeline.pipelines.compare.arms import resolve_arms
 from grpo_pipeline.pipelines.compare.cells import CellRecord, Plan, StoredCells, plan_grid
+from grpo_pipeline.pipelines.compare.document import compare_cells
 from grpo_pipeline.pipelines.compare.engine import Bench, run_cells
+from grpo_pipeline.pipelines.compare.forest import forest
 from grpo_pipeline.pipelines.compare.kits import find_kit
 from grpo_pipeline.pipelines.compare.params import CompareParams
 from grpo_pipeline.pipelines.evaluation.alignment import split_rules
@@ -69,3 +73,39 @@ def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: st
     once = np.ones((1, len(found)))
     values = {name: float(metric(found, once)[0]) for name, metric in suite.metrics.items()}
     return {name: value for name, value in values.items() if np.isfinite(value)}
+
+
+def tabulate_cells(
+    params: CompareParams, evaluation: EvaluationParams, plan: Plan, cells: StoredCells, commit: str
+) -> dict[str, Any]:
+    """Compare the finished cells on the held-out split.
+
+    Returns:
+        The document of docs/compare.md.
+
+    Raises:
+        CompareError: if no cell of the control is finished.
+        ValueError: if the cells do not belong together.
+    """
+    suite = build_suite(evaluation.task, evaluation.metric_options)
+    return compare_cells(plan, cells, params, evaluation, suite=suite) | {"commit": commit}
+
+
+def write_tables(evaluation: EvaluationParams, result: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+    """Return the long table (one row per arm, rule and metric) and the summary as Markdown."""
+    metrics = build_suite(evaluation.task, evaluation.metric_options).metrics
+    return tables.long_table(result), tables.summary(result, metrics)
+
+
+def draw_forests(evaluation: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw the differences to the control, one picture per primary metric."""
+    metrics = build_suite(evaluation.task, evaluation.metric_options).metrics
+    return {f"{name}.png": forest(result, name, metrics[name]) for name in result["primary_metrics"]}
+
+
+def render_page(
+    evaluation: EvaluationParams, result: Mapping[str, Any], forests: Mapping[str, bytes], parameters: Mapping[str, Any]
+) -> str:
+    """Put tables and figures on one self-contained HTML page."""
+    metrics = build_suite(evaluation.task, evaluation.metric_options).metrics
+    return page.render(result, metrics, forests, parameters=parameters)

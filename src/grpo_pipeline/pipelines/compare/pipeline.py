@@ -3,6 +3,7 @@
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.compare import nodes
+from grpo_pipeline.pipelines.evaluation.nodes import read_commit
 
 
 def create_pipeline(task: str) -> Pipeline:
@@ -12,7 +13,8 @@ def create_pipeline(task: str) -> Pipeline:
     up in it, and what is trained is written to it.
     """
     # The parameters come first: Kedro matches their types to the function's arguments by position.
-    params = [f"params:{task}.compare", f"params:{task}.evaluation"]
+    evaluation, result = f"params:{task}.evaluation", f"{task}.compare.result"
+    params = [f"params:{task}.compare", evaluation]
     return Pipeline(
         [
             # Its name begins with a: of the nodes that wait for nothing, Kedro runs this one first.
@@ -22,6 +24,26 @@ def create_pipeline(task: str) -> Pipeline:
                 [*params, f"{task}.compare.plan", f"{task}.examples", f"{task}.compare.cells_before"],
                 f"{task}.compare.cells",
                 name="train_cells",
+            ),
+            Node(read_commit, None, f"{task}.commit", name="read_commit"),
+            Node(
+                nodes.tabulate_cells,
+                [*params, f"{task}.compare.plan", f"{task}.compare.cells", f"{task}.commit"],
+                result,
+                name="tabulate_cells",
+            ),
+            Node(
+                nodes.write_tables,
+                [evaluation, result],
+                [f"{task}.compare.table", f"{task}.compare.summary"],
+                name="write_tables",
+            ),
+            Node(nodes.draw_forests, [evaluation, result], f"{task}.compare.forests", name="draw_forests"),
+            Node(
+                nodes.render_page,
+                [evaluation, result, f"{task}.compare.forests", "parameters"],
+                f"{task}.compare.page",
+                name="render_page",
             ),
         ],
         tags=[task, "compare"],

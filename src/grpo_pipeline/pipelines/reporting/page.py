@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from plotly import graph_objects as go
 from plotly.offline import get_plotlyjs
@@ -47,17 +47,25 @@ class Page:
 
 def render(page: Page) -> str:
     """Return the page as HTML with scripts, styles and pictures inside; every value is escaped."""
-    environment = Environment(
-        loader=PackageLoader("grpo_pipeline.pipelines.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template("report.html").render(
+    return template("report.html").render(
         page=page,
         comparison=page.comparison,
         plotly_js=Markup(get_plotlyjs()),
         learning_curves=figure_html(page.learning_curves, name="learning-curves"),
         roc=figure_html(page.roc, name="roc"),
-        image_sheet="data:image/png;base64," + base64.b64encode(page.image_sheet).decode("ascii"),
+        image_sheet=image_source(page.image_sheet),
     )
+
+
+def template(name: str) -> Template:
+    """Return a page's template; every value that it shows is escaped."""
+    loader = PackageLoader("grpo_pipeline.pipelines.reporting")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True).get_template(name)
+
+
+def image_source(png: bytes) -> str:
+    """Return a picture as the text that an image element reads it from."""
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
 def figure_html(figure: go.Figure, *, name: str) -> Markup:

@@ -1,0 +1,177 @@
+"""The document -> tables for people (terminal, Markdown, page) and one long table for machines (CSV)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from grpo_pipeline.pipelines.reporting.tables import ARROWS, Cell, Table, difference_cell, interval_text, metric_cell, value_cell
+from grpo_pipeline.tasks.metric import Metric
+
+Document = Mapping[str, Any]
+Metrics = Mapping[str, Metric]
+ALPHA = 0.05
+HEADS = ("arm", "mean", "seeds", "difference", "simultaneous", "p", "p, Holm")
+
+
+def metric_table(document: Document, name: str, metric: Metric) -> Table:
+    """Return one primary metric: arms x (mean, spread of the seeds, difference to the control, corrected p-value)."""
+    rows = [
+        [
+            Cell(arm),
+            value_cell(found["metrics"][name]),
+            seeds_cell(found["metrics"][name]["seeds"]),
+            *gap_cells(document, arm, name, metric),
+        ]
+        for arm, found in document["arms"].items()
+    ]
+    caption = f"{metric.title} {ARROWS[metric.better]}".strip()
+    return Table(f"{caption}: mean over the seeds, and difference to {document['control']}", list(HEADS), rows)
+
+
+def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[Cell]:
+    """Return difference, simultaneous interval, p-value and corrected p-value; empty cells for the control."""
+    if arm not in document["differences"]:
+        return [Cell("control"), Cell(""), Cell(""), Cell("")]
+    entry = document["differences"][arm][name]
+    if "p_holm" not in entry:
+        return [difference_cell(entry, metric), Cell(""), Cell(""), Cell("")]
+    together = interval_text({"ci95": entry["ci95_simultaneous"]}, sign="+")
+    # Only what survives the correction is coloured.
+    shown = difference_cell(entry, metric)
+    tone = shown.tone if entry["p_holm"] < ALPHA else ""
+    return [Cell(shown.text, shown.note, tone), Cell(together), Cell(p_text(entry["p"])), Cell(p_text(entry["p_holm"]))]
+
+
+def seeds_cell(spread: Mapping[str, Any]) -> Cell:
+    """Return the least and the largest value of the seeds and their standard deviation."""
+    if not spread["n"]:
+        return Cell("none")
+    note = f"sd {spread['sd']:.3f}, " if spread["sd"] is not None else ""
+    return Cell(f"{spread['min']:.3f} to {spread['max']:.3f}", note=f"{note}n = {spread['n']}")
+
+
+def p_text(p: float) -> str:
+    """Return a p-value with two significant digits."""
+    return "1" if p >= 1 else f"{p:.2g}" if p >= 0.001 else f"{p:.1e}"
+
+
+def all_metrics_table(document: Document, metrics: Metrics) -> Table:
+    """Return every metric: metrics x arms, the mean over the seeds above its interval; nothing here is corrected."""
+    arms = document["arms"]
+    rows = [
+        [metric_cell(metric), *(value_cell(found["metrics"][name]) for found in arms.values())]
+        for name, metric in metrics.items()
+        if any(found["metrics"][name]["value"] is not None for found in arms.values())
+    ]
+    return Table("All metrics, mean over the seeds", ["metric", *arms], rows)
+
+
+def baselines_table(document: Document, metrics: Metrics) -> Table:
+    """Return other points with an arm's own decoder: (arm, rule) x primary metrics."""
+    names = document["primary_metrics"]
+    rows = [
+        [Cell(arm), Cell(rule), *(value_cell(found["metrics"][name]) for name in names)]
+        for arm, rules in document["baselines"].items()
+        for rule, found in rules.items()
+    ]
+    titles = [metric_cell(metrics[name]).text for name in names]
+    return Table("Other points with each arm's own decoder, mean over the seeds", ["arm", "points", *titles], rows)
+
+
+def cells_table(document: Document) -> Table:
+    """Return how each cell ended."""
+    rows = [
+        [
+            Cell(key),
+            Cell(cell["status"]),
+            Cell("" if cell["seconds"] is None else f"{cell['seconds']:.1f}"),
+            Cell(cell["reason"] or ""),
+        ]
+        for key, cell in document["cells"].items()
+    ]
+    return Table("Cells", ["cell", "status", "seconds", "why it is not in the table"], rows)
+
+
+def settings_table(document: Document) -> Table:
+    """Return what each arm changes of its base."""
+    rows = [
+        [Cell(arm), Cell(found["base"]), Cell(found["rule"]), Cell("; ".join(change_lines(found["set"])) or "nothing")]
+        for arm, found in document["arms"].items()
+    ]
+    return Table("Arms", ["arm", "base", "points", "what differs from the base"], rows)
+
+
+def change_lines(changes: Mapping[str, Any], *, prefix: str = "") -> Iterator[str]:
+    """Yield ``algorithm.kl_weight = 0`` for each leaf."""
+    for name, value in changes.items():
+        if isinstance(value, Mapping) and value:
+            yield from change_lines(value, prefix=f"{prefix}{name}.")
+        elif not (isinstance(value, Mapping) and prefix == ""):
+            yield f"{prefix}{name} = {'null' if value is None else value}"
+
+
+def summary(document: Document, metrics: Metrics) -> str:
+    """Return the primary metrics, the baselines and the verdict as Markdown, aligned for a terminal."""
+    n = document["n"]
+    title = (
+        f"# {document['task']}: {len(document['arms'])} arms, {document['split']} split, {n['examples']} examples, "
+        f"{n['clusters']} clusters by {n['cluster']}, seeds {', '.join(map(str, document['seeds']))}"
+    )
+    parts = [title]
+    for name in document["primary_metrics"]:
+        parts.append(markdown(metric_table(document, name, metrics[name])))
+    if any(document["baselines"].values()):
+        parts.append(markdown(baselines_table(document, metrics)))
+    parts.append("\n".join(f"- {sentence}" for sentence in document["verdict"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown(table: Table) -> str:
+    """Return a table with columns of even width."""
+    lines = [table.heads] + [[cell_text(cell) for cell in row] for row in table.rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.heads))]
+    drawn = ["| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |" for line in lines]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([f"**{table.caption}**", "", drawn[0], rule, *drawn[1:]])
+
+
+def cell_text(cell: Cell) -> str:
+    """Return value and note on one line; a reason too long for a terminal stays in the document."""
+    if cell.text == "undefined":
+        return "-"
+    return f"{cell.text} {cell.note}".strip() if cell.note.startswith(("[", "sd", "n =")) else cell.text
+
+
+def long_table(document: Document) -> pd.DataFrame:
+    """Return one row per arm, rule and metric: values, intervals, spread of the seeds, difference and p-values."""
+    rows = []
+    for arm, found in document["arms"].items():
+        sections = {found["rule"]: found} | document["baselines"].get(arm, {})
+        for rule, section in sections.items():
+            gaps = document["differences"].get(arm, {}) if rule == found["rule"] else {}
+            rows += [
+                {"arm": arm, "rule": rule, "metric": name, **flat(entry, gaps.get(name))}
+                for name, entry in section["metrics"].items()
+            ]
+    return pd.DataFrame(rows)
+
+
+def flat(entry: Mapping[str, Any], gap: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the numbers of a value and of its difference; None where there is none."""
+    row = {"value": entry["value"], **ends("ci95", entry), "n": entry["n"]}
+    row |= {f"seeds_{key}": entry["seeds"][key] for key in ("n", "sd", "min", "max")}
+    gap = gap or {}
+    row |= {
+        "difference": gap.get("value"),
+        **ends("ci95", gap, prefix="difference_"),
+        **ends("ci95_simultaneous", gap, prefix="difference_"),
+    }
+    row |= {f"difference_seeds_{key}": gap.get("seeds", {}).get(key) for key in ("n", "sd", "min", "max")}
+    return row | {"p": gap.get("p"), "p_holm": gap.get("p_holm"), "reason": entry.get("reason") or gap.get("reason")}
+
+
+def ends(key: str, entry: Mapping[str, Any], *, prefix: str = "") -> dict[str, float | None]:
+    """Return the two ends of an interval."""
+    low, high = entry.get(key) or (None, None)
+    return {f"{prefix}{key}_low": low, f"{prefix}{key}_high": high}
