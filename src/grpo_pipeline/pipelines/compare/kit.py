@@ -4,9 +4,9 @@ The nodes between are those of the task's own pipeline, run in their order with 
 ones: what an ordinary run prepares is what a cell trains on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from inspect import signature
+from inspect import isgeneratorfunction, signature
 from typing import Any, get_type_hints
 
 from kedro.pipeline import Pipeline
@@ -27,6 +27,7 @@ class TaskKit:
         memory: dataset -> what it holds before the first cell.
         carry: dataset -> the memory that it is for the next cell, such as features that were computed.
         resplit: (examples, id -> split) -> examples.
+        gather: output of a generator node -> its chunks as one value; a cell holds in memory what a run streams to a file.
         without_features: examples -> data that ``Task.fingerprint`` reads, without what takes long to compute.
     """
 
@@ -36,6 +37,7 @@ class TaskKit:
     without_features: Callable[[Any], Any]
     memory: Mapping[str, Any] = field(default_factory=dict)
     carry: Mapping[str, str] = field(default_factory=dict)
+    gather: Mapping[str, Callable[[Iterable[Any]], Any]] = field(default_factory=dict)
 
     @property
     def models(self) -> dict[str, type[BaseModel]]:
@@ -75,7 +77,7 @@ def examples_of(kit: TaskKit, cell: Cell, examples: Any) -> Any:
 def open_task(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Task:
     """Return the arm's task alone: nothing that takes long is computed."""
     name = f"{kit.task}.task"
-    values = run_pipeline(kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))
+    values = run_pipeline(kit, kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))
     found: Task = values[name]
     return found
 
@@ -83,7 +85,7 @@ def open_task(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Task:
 def open_cell(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any, memory: Mapping[str, Any]) -> Opened:
     """Return task and data of a cell; a frozen encoder's features are taken from ``memory`` where they fit."""
     given = inputs(kit, arm, examples_of(kit, cell, examples), seed=cell.seed)
-    values = run_pipeline(kit.prepare, given | dict(kit.memory) | dict(memory))
+    values = run_pipeline(kit, kit.prepare, given | dict(kit.memory) | dict(memory))
     kept = {name: values[source] for name, source in kit.carry.items()}
     return Opened(values[f"{kit.task}.task"], values[f"{kit.task}.data"], kept)
 
@@ -95,9 +97,11 @@ def inputs(kit: TaskKit, arm: ResolvedArm, examples: Any, *, seed: int) -> dict[
     return wanted | sections | {"params:seed": seed, f"{kit.task}.examples": examples}
 
 
-def run_pipeline(pipeline: Pipeline, values: dict[str, Any]) -> dict[str, Any]:
-    """Run the nodes in their order; values travel by reference."""
+def run_pipeline(kit: TaskKit, pipeline: Pipeline, values: dict[str, Any]) -> dict[str, Any]:
+    """Run the nodes in their order; values travel by reference, and what a generator node yields is gathered."""
     values = dict(values)
     for node in pipeline.nodes:
-        values |= node.run({name: values[name] for name in node.inputs})
+        outputs = node.run({name: values[name] for name in node.inputs})
+        is_stream = isgeneratorfunction(node.func)
+        values |= {name: kit.gather[name](value) if is_stream else value for name, value in outputs.items()}
     return values

@@ -30,7 +30,7 @@ def render(
     return template("compare.html").render(
         document=document,
         primaries=primaries,
-        baselines=tables.baselines_table(document, metrics),
+        baselines=tables.baselines_table(document),
         metrics=tables.all_metrics_table(document, metrics),
         arms=tables.settings_table(document),
         cells=tables.cells_table(document),

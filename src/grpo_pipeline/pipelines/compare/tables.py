@@ -1,6 +1,6 @@
 """The document -> tables for people (terminal, Markdown, page) and one long table for machines (CSV)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,18 +12,15 @@ Document = Mapping[str, Any]
 Metrics = Mapping[str, Metric]
 ALPHA = 0.05
 HEADS = ("arm", "mean", "seeds", "difference", "simultaneous", "p", "p, Holm")
+IN_SUMMARY = ("arm", "mean", "seeds", "difference", "p, Holm")  # as wide as a terminal; the page and the document have all
 
 
 def metric_table(document: Document, name: str, metric: Metric) -> Table:
     """Return one primary metric: arms x (mean, spread of the seeds, difference to the control, corrected p-value)."""
+    entries = {arm: found["metrics"][name] for arm, found in document["arms"].items()}
     rows = [
-        [
-            Cell(arm),
-            value_cell(found["metrics"][name]),
-            seeds_cell(found["metrics"][name]["seeds"]),
-            *gap_cells(document, arm, name, metric),
-        ]
-        for arm, found in document["arms"].items()
+        [Cell(arm), value_cell(entry), seeds_cell(entry["seeds"]), *gap_cells(document, arm, name, metric)]
+        for arm, entry in entries.items()
     ]
     caption = f"{metric.title} {ARROWS[metric.better]}".strip()
     return Table(f"{caption}: mean over the seeds, and difference to {document['control']}", list(HEADS), rows)
@@ -44,11 +41,11 @@ def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[C
 
 
 def seeds_cell(spread: Mapping[str, Any]) -> Cell:
-    """Return the least and the largest value of the seeds and their standard deviation."""
+    """Return the least and the largest value of the seeds, their number, and their standard deviation."""
     if not spread["n"]:
         return Cell("none")
-    note = f"sd {spread['sd']:.3f}, " if spread["sd"] is not None else ""
-    return Cell(f"{spread['min']:.3f} to {spread['max']:.3f}", note=f"{note}n = {spread['n']}")
+    note = "" if spread["sd"] is None else f"sd {spread['sd']:.3f}"
+    return Cell(f"{spread['min']:.3f} to {spread['max']:.3f} ({spread['n']})", note=note)
 
 
 def p_text(p: float) -> str:
@@ -67,7 +64,7 @@ def all_metrics_table(document: Document, metrics: Metrics) -> Table:
     return Table("All metrics, mean over the seeds", ["metric", *arms], rows)
 
 
-def baselines_table(document: Document, metrics: Metrics) -> Table:
+def baselines_table(document: Document) -> Table:
     """Return other points with an arm's own decoder: (arm, rule) x primary metrics."""
     names = document["primary_metrics"]
     rows = [
@@ -75,19 +72,14 @@ def baselines_table(document: Document, metrics: Metrics) -> Table:
         for arm, rules in document["baselines"].items()
         for rule, found in rules.items()
     ]
-    titles = [metric_cell(metrics[name]).text for name in names]
-    return Table("Other points with each arm's own decoder, mean over the seeds", ["arm", "points", *titles], rows)
+    return Table("Other points with each arm's own decoder, mean over the seeds", ["arm", "points", *names], rows)
 
 
 def cells_table(document: Document) -> Table:
     """Return how each cell ended."""
+    seconds = {key: "" if cell["seconds"] is None else f"{cell['seconds']:.1f}" for key, cell in document["cells"].items()}
     rows = [
-        [
-            Cell(key),
-            Cell(cell["status"]),
-            Cell("" if cell["seconds"] is None else f"{cell['seconds']:.1f}"),
-            Cell(cell["reason"] or ""),
-        ]
+        [Cell(key), Cell(cell["status"]), Cell(seconds[key]), Cell(cell["reason"] or "")]
         for key, cell in document["cells"].items()
     ]
     return Table("Cells", ["cell", "status", "seconds", "why it is not in the table"], rows)
@@ -120,11 +112,17 @@ def summary(document: Document, metrics: Metrics) -> str:
     )
     parts = [title]
     for name in document["primary_metrics"]:
-        parts.append(markdown(metric_table(document, name, metrics[name])))
+        parts.append(markdown(columns(metric_table(document, name, metrics[name]), IN_SUMMARY)))
     if any(document["baselines"].values()):
-        parts.append(markdown(baselines_table(document, metrics)))
+        parts.append(markdown(baselines_table(document)))
     parts.append("\n".join(f"- {sentence}" for sentence in document["verdict"]))
     return "\n\n".join(parts) + "\n"
+
+
+def columns(table: Table, heads: Sequence[str]) -> Table:
+    """Return the named columns of a table."""
+    places = [table.heads.index(head) for head in heads]
+    return Table(table.caption, list(heads), [[row[place] for place in places] for row in table.rows])
 
 
 def markdown(table: Table) -> str:
@@ -137,10 +135,10 @@ def markdown(table: Table) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return value and note on one line; a reason too long for a terminal stays in the document."""
+    """Return value and interval on one line; a reason too long for a terminal stays in the document."""
     if cell.text == "undefined":
         return "-"
-    return f"{cell.text} {cell.note}".strip() if cell.note.startswith(("[", "sd", "n =")) else cell.text
+    return f"{cell.text} {cell.note}" if cell.note.startswith("[") else cell.text
 
 
 def long_table(document: Document) -> pd.DataFrame:
@@ -150,10 +148,8 @@ def long_table(document: Document) -> pd.DataFrame:
         sections = {found["rule"]: found} | document["baselines"].get(arm, {})
         for rule, section in sections.items():
             gaps = document["differences"].get(arm, {}) if rule == found["rule"] else {}
-            rows += [
-                {"arm": arm, "rule": rule, "metric": name, **flat(entry, gaps.get(name))}
-                for name, entry in section["metrics"].items()
-            ]
+            for name, entry in section["metrics"].items():
+                rows.append({"arm": arm, "rule": rule, "metric": name, **flat(entry, gaps.get(name))})
     return pd.DataFrame(rows)
 
 
@@ -162,11 +158,8 @@ def flat(entry: Mapping[str, Any], gap: Mapping[str, Any] | None) -> dict[str, A
     row = {"value": entry["value"], **ends("ci95", entry), "n": entry["n"]}
     row |= {f"seeds_{key}": entry["seeds"][key] for key in ("n", "sd", "min", "max")}
     gap = gap or {}
-    row |= {
-        "difference": gap.get("value"),
-        **ends("ci95", gap, prefix="difference_"),
-        **ends("ci95_simultaneous", gap, prefix="difference_"),
-    }
+    row["difference"] = gap.get("value")
+    row |= ends("ci95", gap, prefix="difference_") | ends("ci95_simultaneous", gap, prefix="difference_")
     row |= {f"difference_seeds_{key}": gap.get("seeds", {}).get(key) for key in ("n", "sd", "min", "max")}
     return row | {"p": gap.get("p"), "p_holm": gap.get("p_holm"), "reason": entry.get("reason") or gap.get("reason")}
 
