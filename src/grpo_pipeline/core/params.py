@@ -256,6 +256,26 @@ class OptimizerParams(BaseModel):
     learning_rate_schedule: Schedule
 
 
+class LoaderParams(BaseModel):
+    """How training batches are prepared (``<task>.training.loader``); no result depends on it.
+
+    Attributes:
+        prefetch: batches that are made, or being made, while a step computes; 0 makes each when its step begins.
+        workers: threads that make them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prefetch: int = Field(default=2, ge=0)
+    workers: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _check_workers(self) -> Self:
+        if self.workers > max(1, self.prefetch):
+            raise ValueError(f"workers must be at most prefetch = {self.prefetch}, got {self.workers}; the others would be idle")
+        return self
+
+
 class TrainingParams(BaseModel):
     """The loop, shared by all arms of a task (``<task>.training``)."""
 
@@ -272,6 +292,8 @@ class TrainingParams(BaseModel):
     gradient_report_every_steps: int = Field(ge=1)
     validate_every_epochs: int = Field(ge=1)
     validation_samples: int = Field(ge=1)
+    # Left out of dumps, and so of digests: a run may be resumed with another loader.
+    loader: LoaderParams = Field(default=LoaderParams(), exclude=True)
 
     @model_validator(mode="after")
     def _check_group(self) -> Self:

@@ -37,6 +37,7 @@ class Task(Protocol):
         """Return the batch of these rows on the task's device; holds nothing that only evaluation may see.
 
         With a generator (on the CPU) it is a batch to train on: augmented, with prompt dropout, where the task has them.
+        It may be called from several threads at a time, and depends on its arguments alone.
         """
         ...
 

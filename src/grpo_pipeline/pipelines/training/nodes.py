@@ -21,12 +21,12 @@ from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts, TrainState
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step, steps_per_epoch
-from grpo_pipeline.pipelines.training.replaying import plan_batch, remember, replay_metrics
+from grpo_pipeline.pipelines.training.loader import BatchLoader, LoadedBatch, make_training_batch
+from grpo_pipeline.pipelines.training.replaying import remember, replay_metrics
 from grpo_pipeline.progress import progress
 from grpo_pipeline.tasks.protocol import Task
 
 PREDICTION_STREAM, SHOWCASE_CORES = 11, 12
-BATCH_STREAM = 41
 Row = dict[str, Any]
 
 
@@ -65,7 +65,7 @@ def pick_probe_batch(algorithm: AlgorithmParams, training: TrainingParams, seed:
     """Return the first training batch."""
     data = data_of_arm(algorithm, task, data)
     rows = rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed)
-    return task.make_batch(data, rows, generator=step_generator(seed, 0, stream=BATCH_STREAM))
+    return make_training_batch(task, data, rows, seed=seed, step=0)
 
 
 def tabulate_probe(
@@ -115,11 +115,12 @@ def train(
         data = task.with_reference(data, state.reference)
     loop = _Loop(task, data, algorithm, training)
     pending: list[Row] = []
-    with quiet_nodes(), progress(state.total_steps - state.step, f"train {algorithm.name}") as shown:
+    batches = BatchLoader(task, data, algorithm, training, state)
+    with quiet_nodes(), progress(state.total_steps - state.step, f"train {algorithm.name}") as shown, batches:
         # A generator node must yield at least once, also when a resumed arm has nothing left to do.
         yield [], False
         while state.step < state.total_steps:
-            state, rows = loop.step(state)
+            state, rows = loop.step(state, batches.take(state))
             pending += rows
             shown.update(reward=rows[0]["reward/mean"])
             saves = state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
@@ -137,20 +138,16 @@ class _Loop:
     """One arm's loop over the batches: what does not change from step to step."""
 
     def __init__(self, task: Task, data: Any, algorithm: AlgorithmParams, training: TrainingParams) -> None:
-        self._task, self._data, self._algorithm, self._training = task, data, algorithm, training
-        self._fold, self._rows = Fold(task, algorithm, training), task.rows(data, "train")
-        self._per_epoch = steps_per_epoch(len(self._rows), training.batch_size)
+        self._task, self._data, self._training = task, data, training
+        self._fold = Fold(task, algorithm, training)
+        self._per_epoch = steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
 
-    def step(self, state: TrainState) -> tuple[TrainState, list[Row]]:
-        """Train on the next batch; returns the next state and its metric rows, a validation row now and then."""
+    def step(self, state: TrainState, loaded: LoadedBatch) -> tuple[TrainState, list[Row]]:
+        """Train on the step's batch; returns the next state and its metric rows, a validation row now and then."""
         step, epoch = state.step, state.step // self._per_epoch
-        fresh = rows_of_step(self._rows, step, batch_size=self._training.batch_size, seed=state.generator_seed)
-        rows, replayed = plan_batch(self._algorithm, state, fresh)
-        generator = step_generator(state.generator_seed, step, stream=BATCH_STREAM)
-        batch = self._task.make_batch(self._data, rows, generator=generator)
-        done = self._fold.run(state, batch, replayed)
-        remember(state, done.experience, rows, replayed)
-        metrics = done.metrics | replay_metrics(step, done.experience, replayed)
+        done = self._fold.run(state, loaded.batch, loaded.replayed)
+        remember(state, done.experience, loaded.rows, loaded.replayed)
+        metrics = done.metrics | replay_metrics(step, done.experience, loaded.replayed)
         measured: list[Row] = [{"step": step, "epoch": epoch, "split": "train", **metrics}]
         state = replace(done.state, epoch=done.state.step // self._per_epoch)
         if _validates(state, self._per_epoch, self._training):

@@ -131,4 +131,6 @@ def standardise(images: Tensor) -> Tensor:
 
 
 def _tensor(array: np.ndarray, rows: np.ndarray, device: torch.device) -> Tensor:
-    return torch.as_tensor(np.ascontiguousarray(array[rows]), device=device)
+    # A map's rows are copied into memory of their own, which is writable; page-locked, it moves while the GPU computes.
+    host = torch.from_numpy(np.ascontiguousarray(array[rows]))
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)

@@ -1,0 +1,148 @@
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_attention import algorithm_params, differing, make_data, make_state, make_task, training_params
+
+from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.params import LoaderParams
+from grpo_pipeline.lookahead import THREAD_NAME
+from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training.loader import BatchLoader, make_training_batch
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+TASK, DATA, NOTHING = make_task(), make_data(), NoCheckpoint("nowhere")
+TIMES = {"step_seconds", "samples_per_second", "peak_memory_mb"}
+REPLAY = {"capacity": 8, "max_age_steps": 4, "share": 0.5, "importance_cap": 2.0}
+
+
+def settings(prefetch: int = 2, workers: int = 1, **changes: Any) -> Any:
+    return training_params(epochs=3, batch_size=4, loader={"prefetch": prefetch, "workers": workers}, **changes)
+
+
+def run(training: Any, *, resume: str = "never", start: Any = NOTHING, **algorithm: Any) -> Any:
+    params = algorithm_params(**algorithm)
+    return nodes.train(params, training, resume, TASK, DATA, make_state(TASK, DATA, params, training), start, {})
+
+
+def results(yielded: list[Any]) -> tuple[list[Any], Checkpoint]:
+    rows = [{name: value for name, value in row.items() if name not in TIMES} for rows, _ in yielded for row in rows]
+    return [repr(row) for row in rows], [checkpoint for _, checkpoint in yielded if checkpoint][-1]
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+
+
+@pytest.mark.parametrize(("prefetch", "workers"), [(1, 1), (2, 1), (8, 3)])
+def test_a_run_is_bit_identical_to_one_without_a_thread(prefetch: int, workers: int):
+    plain, ahead = results(list(run(settings(0)))), results(list(run(settings(prefetch, workers))))
+    assert ahead[0] == plain[0]
+    assert differing(dict(ahead[1].policy), dict(plain[1].policy)) == []
+    assert threads() == []
+
+
+def test_a_resumed_run_may_have_another_loader_and_ends_the_same():
+    whole = list(run(settings(2)))
+    first = next(checkpoint for _, checkpoint in whole if checkpoint)
+    again = list(run(settings(0), resume="auto", start=first))
+    assert results(again)[0] == results(whole)[0][-len(results(again)[0]) :]
+    assert differing(dict(results(again)[1].policy), dict(results(whole)[1].policy)) == []
+
+
+def test_batches_are_those_of_their_steps_from_where_the_state_is():
+    training = settings(3, 2)
+    state = make_state(TASK, DATA, algorithm_params(), training)
+    state = replace(state, step=2)
+    with BatchLoader(TASK, DATA, algorithm_params(), training, state) as loader:
+        for step in range(2, state.total_steps):
+            loaded = loader.take(state)
+            expected = nodes.rows_of_step(TASK.rows(DATA, "train"), step, batch_size=4, seed=0)
+            np.testing.assert_array_equal(loaded.rows, expected)
+            assert loaded.replayed.positions == ()
+            torch.testing.assert_close(loaded.batch.images, make_training_batch(TASK, DATA, expected, seed=0, step=step).images)
+            state = replace(state, step=step + 1)
+    assert threads() == []
+
+
+def count_batches(monkeypatch: pytest.MonkeyPatch, *, fail_at: int | None = None) -> list[str]:
+    """Record the thread of every training batch; the one with the number ``fail_at`` cannot be made."""
+    made: list[str] = []
+    make = AttentionTask.make_batch
+
+    def counted(self: AttentionTask, data: Any, rows: Any, *, generator: Any = None) -> Any:
+        if generator is not None:
+            made.append(threading.current_thread().name)
+            if len(made) == fail_at:
+                raise OSError("the disk is gone")
+        return make(self, data, rows, generator=generator)
+
+    monkeypatch.setattr(AttentionTask, "make_batch", counted)
+    return made
+
+
+def test_the_next_batches_are_made_while_a_step_runs(monkeypatch: pytest.MonkeyPatch):
+    made = count_batches(monkeypatch)
+    generator = run(settings(2))
+    next(generator)
+    next(generator)  # the first step
+    deadline = time.monotonic() + 10
+    while len(made) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert len(made) == 3
+    assert {name.startswith(THREAD_NAME) for name in made} == {True}
+    generator.close()
+
+
+@pytest.mark.parametrize("ending", ["close", "interrupt"])
+def test_a_run_that_is_stopped_leaves_no_thread(ending: str):
+    generator = run(settings(4, 2))
+    next(generator)
+    next(generator)
+    assert threads() != []
+    if ending == "close":
+        generator.close()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            generator.throw(KeyboardInterrupt())
+    assert threads() == []
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_error_of_the_thread_ends_the_run_at_its_step(monkeypatch: pytest.MonkeyPatch, prefetch: int):
+    count_batches(monkeypatch, fail_at=4)
+    generator, steps = run(settings(prefetch)), []
+    next(generator)
+    for _ in range(3):
+        steps.append(next(generator)[0][0]["step"])
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(generator)
+    assert steps == [0, 1, 2]
+    assert threads() == []
+
+
+def test_with_replay_a_batch_waits_for_the_step_before_it(monkeypatch: pytest.MonkeyPatch):
+    made = count_batches(monkeypatch)
+    generator = run(settings(2), replay=REPLAY)
+    next(generator)
+    for steps in (1, 2, 3):
+        next(generator)
+        assert len(made) == steps
+    assert not [name for name in made if name.startswith(THREAD_NAME)]
+    generator.close()
+
+
+def test_workers_without_work_are_refused():
+    with pytest.raises(ValueError, match="workers must be at most prefetch = 2, got 3; the others would be idle"):
+        LoaderParams(prefetch=2, workers=3)
+    with pytest.raises(ValueError, match="prefetch"):
+        LoaderParams(prefetch=-1)
+    assert LoaderParams(prefetch=0, workers=1).prefetch == 0
+
+
+def test_the_loader_is_in_no_dump_that_a_digest_reads():
+    assert settings(0).model_dump(mode="json") == settings(5, 4).model_dump(mode="json")
