@@ -78,7 +78,7 @@ def make_training_batch(task: Task, data: Any, rows: np.ndarray, *, seed: int, s
 
 def on_current_device(function: Callable[[int], LoadedBatch]) -> Callable[[int], LoadedBatch]:
     """Return a function that any thread calls on the caller's CUDA device: which one is current is known per thread."""
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return function
     device = torch.cuda.current_device()
 
