@@ -45,7 +45,8 @@ OPTIMIZER = {
 }  # fmt: skip
 TRAINING = {
     "epochs": 2, "batch_size": 4, "group_size": 4, "encoder_refresh": "once", "temperature": constant(1.0),
-    "optimizer": OPTIMIZER, "log_every_steps": 1,
+    "optimizer": OPTIMIZER, "log_every_steps": 1, "device": "auto", "precision": "float32", "float32_products": "default",
+    "compile": "none", "memory_format": "contiguous", "activation_checkpointing": "none", "micro_batch_size": None,
     "checkpoint_every_steps": 1, "gradient_report_every_steps": 1, "validate_every_epochs": 1, "validation_samples": 1,
 }  # fmt: skip
 MODEL = {

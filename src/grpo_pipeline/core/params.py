@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from grpo_pipeline.core.algorithms import LossOptions, check_combination
+from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.schedules import Schedule
 
 AlgorithmName = Literal["supervised", "reinforce", "ppo", "grpo", "gspo", "cispo", "sapo", "dr_grpo", "dapo", "bnpo"]
@@ -276,10 +277,8 @@ class LoaderParams(BaseModel):
         return self
 
 
-class TrainingParams(BaseModel):
+class TrainingParams(ExecutionParams):
     """The loop, shared by all arms of a task (``<task>.training``)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(ge=1)
     batch_size: int = Field(ge=1)

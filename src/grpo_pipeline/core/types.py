@@ -5,7 +5,7 @@ Axes: P prompts, G samples per prompt, L decisions per sample, V choices per dec
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -104,6 +104,7 @@ class TrainState:
         total_steps: batches of the whole run, the horizon of the schedules.
         replay: informative groups of past batches, or None.
         coefficients: numbers that training adapts, by name, such as the weight of the entropy.
+        precision: in which its networks compute within a step, see ``core.precision``; the weights are float32.
     """
 
     policy: nn.Module
@@ -115,3 +116,4 @@ class TrainState:
     total_steps: int = 1
     replay: "ReplayBuffer | None" = None
     coefficients: Mapping[str, float] = field(default_factory=dict)
+    precision: Literal["float32", "bf16"] = "float32"

@@ -13,6 +13,7 @@ from grpo_pipeline.core import advantages as advantage_functions
 from grpo_pipeline.core.dynamic import resample_tied
 from grpo_pipeline.core.kl import RewardEstimator, kl_in_reward
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.precision import network_precision
 from grpo_pipeline.core.replay import importance_weights, merge_groups
 from grpo_pipeline.core.rewards import combine_rewards, subtract_kl
 from grpo_pipeline.core.rng import step_generator
@@ -26,7 +27,8 @@ RESAMPLE_STREAM = 21
 
 def encode_batch(task: Task, state: TrainState, batch: Any) -> Any:
     """Encode the batch once per prompt; the graph stays attached for the supervised loss."""
-    return task.encode(state.policy, batch)
+    with network_precision(state):
+        return task.encode(state.policy, batch)
 
 
 def replicate_batch(training: TrainingParams, task: Task, batch: Any) -> Any:
@@ -59,7 +61,7 @@ def resample_ties(
 
     def measure(rollouts: Rollouts) -> Tensor:
         with torch.no_grad():
-            outcomes = task.decode(state.policy, detached, rollouts, replicated)
+            outcomes = decode_rollouts(task, state, detached, rollouts, replicated)
             return compute_rewards(task, replicated, rollouts, outcomes).total
 
     def draw(attempt: int) -> tuple[Rollouts, Tensor]:
@@ -93,7 +95,7 @@ def replay_groups(
     if not replayed.positions or algorithm.replay is None:
         return fresh, importance
     merged = merge_groups(fresh, replayed.groups, replayed.positions)
-    with torch.no_grad():
+    with torch.no_grad(), network_precision(state):
         proximal = task.score(state.policy, task.detach(context), merged, temperature=temperature).logprobs
     where = list(replayed.positions)
     importance[where] = importance_weights(
@@ -106,7 +108,8 @@ def replay_groups(
 
 def decode_rollouts(task: Task, state: TrainState, context: Any, rollouts: Rollouts, replicated: Any) -> Any:
     """Decode the samples once; rewards read the values, the supervised loss keeps the graph."""
-    return task.decode(state.policy, context, rollouts, replicated)
+    with network_precision(state):
+        return task.decode(state.policy, context, rollouts, replicated)
 
 
 def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: Any) -> Rewards:
@@ -121,7 +124,8 @@ def score_reference(
     """Return what the reference policy says about the samples; empty when the arm pays no KL."""
     if not algorithm.pays_kl or state.reference is None:
         return ReferenceScores()
-    return task.score_reference(state.reference, replicated, rollouts, temperature=temperature)
+    with network_precision(state):
+        return task.score_reference(state.reference, replicated, rollouts, temperature=temperature)
 
 
 def penalise_kl(
@@ -142,7 +146,7 @@ def predict_values(
     """Return the values at the time of the rollout, where a baseline or a clipped value loss reads them."""
     if algorithm.advantage.baseline != "value" and algorithm.value_clip is None:
         return Baseline(None)
-    with torch.no_grad():
+    with torch.no_grad(), network_precision(state):
         return Baseline(task.score(state.policy, task.detach(context), rollouts, temperature=temperature).values)
 
 
@@ -205,11 +209,12 @@ def _sample(
 ) -> Rollouts:
     device = next(state.policy.parameters()).device
     stream = {"stream": RESAMPLE_STREAM + attempt} if attempt else {}
-    return task.sample(
-        state.policy,
-        task.detach(context),
-        training.group_size,
-        temperature=temperature,
-        proposal=algorithm.proposal,
-        generator=step_generator(state.generator_seed, state.step, device=device, **stream),
-    )
+    with network_precision(state):
+        return task.sample(
+            state.policy,
+            task.detach(context),
+            training.group_size,
+            temperature=temperature,
+            proposal=algorithm.proposal,
+            generator=step_generator(state.generator_seed, state.step, device=device, **stream),
+        )

@@ -20,6 +20,7 @@ from grpo_pipeline.core.losses import (
 )
 from grpo_pipeline.core.optim import apply_update as update_weights
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
+from grpo_pipeline.core.precision import network_precision
 from grpo_pipeline.core.reference import ReferenceRule, update_reference
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.types import Scores, TrainState
@@ -51,8 +52,9 @@ def policy_terms(
     params = algorithm.policy_loss
     if params is None:
         return {}, {}
-    context = _context_of_epoch(task, state, experience, update_epoch, training)
-    scores = task.score(state.policy, context, experience.rollouts, temperature=experience.temperature)
+    with network_precision(state):
+        context = _context_of_epoch(task, state, experience, update_epoch, training)
+        scores = task.score(state.policy, context, experience.rollouts, temperature=experience.temperature)
     terms = {"policy": _surrogate(algorithm, params, scores, experience), "entropy": -scores.entropy.mean()}
     terms |= _kl_terms(algorithm, params, scores, experience) | _value_term(algorithm, scores, experience)
     return terms, _diagnostics(algorithm, params, scores, experience)

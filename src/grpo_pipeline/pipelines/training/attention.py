@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from kedro.pipeline import Node, Pipeline
 
+from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.attention import build, features
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.examples import Examples
@@ -12,9 +13,15 @@ from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 
-def build_task(model: ModelParams, rewards: RewardParams, supervised_loss: SupervisedParams, examples: Examples) -> AttentionTask:
+def build_task(
+    model: ModelParams,
+    rewards: RewardParams,
+    supervised_loss: SupervisedParams,
+    training: TrainingParams,
+    examples: Examples,
+) -> AttentionTask:
     """Put the task together; refuses cores with fewer cells than points."""
-    return build.build_task(model, rewards, supervised_loss, examples)
+    return build.build_task(model, rewards, supervised_loss, examples, training)
 
 
 def encode_examples(
@@ -31,7 +38,7 @@ def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:
 
 def create_pipeline() -> Pipeline:
     """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``."""
-    parameters = [f"params:attention.{name}" for name in ("model", "reward", "supervised_loss")]
+    parameters = [f"params:attention.{name}" for name in ("model", "reward", "supervised_loss", "training")]
     return Pipeline(
         [
             Node(build_task, [*parameters, "attention.examples"], "attention.task", name="build_task"),

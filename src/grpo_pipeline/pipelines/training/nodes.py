@@ -15,6 +15,7 @@ from torch import nn
 from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint, restore, snapshot
 from grpo_pipeline.core.optim import build_optimizer
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.precision import network_precision
 from grpo_pipeline.core.reference import frozen_copy, load_reference
 from grpo_pipeline.core.replay import ReplayBuffer
 from grpo_pipeline.core.rng import step_generator
@@ -58,6 +59,7 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
         generator_seed=seed,
         total_steps=total,
         replay=replay,
+        precision=training.precision,
     )
 
 
@@ -112,7 +114,8 @@ def train(
     state = _resumed(state, resume_from, resume=resume, digest=digest)
     data = data_of_arm(algorithm, task, data)
     if state.reference is not None and algorithm.reference.update == "frozen":
-        data = task.with_reference(data, state.reference)
+        with network_precision(state):
+            data = task.with_reference(data, state.reference)
     loop = _Loop(task, data, algorithm, training)
     pending: list[Row] = []
     batches = BatchLoader(task, data, algorithm, training, state)

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from grpo_pipeline.core.execution import ExecutionParams, check_compiler, choose_device, set_float32_products
 from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
 from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.examples import Examples
@@ -14,8 +15,14 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 CHECKED_AT_ONCE = 64
 
 
-def build_task(model: ModelParams, rewards: RewardParams, supervised: SupervisedParams, examples: Examples) -> AttentionTask:
-    """Return the task for images of this size, on the GPU when there is one.
+def build_task(
+    model: ModelParams,
+    rewards: RewardParams,
+    supervised: SupervisedParams,
+    examples: Examples,
+    execution: ExecutionParams | None = None,
+) -> AttentionTask:
+    """Return the task for images of this size; without ``execution`` on the GPU when there is one.
 
     With a checkpoint, the sizes of the model are those of its file. Clinical values are normalised by the rows whose split
     is train in these examples: where the split changes, build the task anew.
@@ -23,13 +30,15 @@ def build_task(model: ModelParams, rewards: RewardParams, supervised: Supervised
     Raises:
         FileNotFoundError: if the checkpoint is missing.
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
-            points are to be placed, the margin of the boundary reward is narrower than half a cell, or clinical prompts are
-            asked for without a column that has known training values.
+            points are to be placed, the margin of the boundary reward is narrower than half a cell, clinical prompts are
+            asked for without a column that has known training values, or the device is not there or has no compiler.
     """
     model = adopt_checkpoint(model, examples.image_size)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device("auto" if execution is None else execution.device)
+    if execution is not None:
+        _set_up(execution, device)
     clinical = _fit_clinical(model, examples)
-    task = AttentionTask(model, rewards, supervised, examples.image_size, device, clinical=clinical)
+    task = AttentionTask(model, rewards, supervised, examples.image_size, device, clinical=clinical, execution=execution)
     _check_cells(examples, task.grid, model.points)
     _check_margin(rewards, task.grid)
     return task
@@ -57,6 +66,12 @@ def _fit_clinical(model: ModelParams, examples: Examples) -> ClinicalStatistics 
             "pipeline attention_data again, or set attention.model.clinical: null"
         )
     return fit_statistics(examples.table, examples.clinical)
+
+
+def _set_up(execution: ExecutionParams, device: torch.device) -> None:
+    set_float32_products(execution.float32_products)
+    if execution.compile != "none":
+        check_compiler(device)
 
 
 def _check_cells(examples: Examples, grid: int, points: int) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from grpo_pipeline.core.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.model_params import ModelParams
 from grpo_pipeline.tasks.attention.texture import FilterBank
 
@@ -44,7 +45,8 @@ class GlimpseDecoder(nn.Module):
     def weigh(self, images: Tensor, points: Tensor) -> Tensor:
         """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
         patches = crop_patches(images, points, self.size)
-        evidence: Tensor = self.evidence(self.texture.describe_patches(patches.flatten(0, 1)))
+        with exact_region(images):
+            evidence: Tensor = self.evidence(self.texture.describe_patches(patches.flatten(0, 1)))
         return evidence.reshape(points.shape[:2])
 
     def estimate_involvement(self, images: Tensor, points: Tensor, is_valid: Tensor) -> Tensor:
@@ -70,7 +72,8 @@ class GlobalDecoder(nn.Module):
 
     def forward(self, token: Tensor) -> Tensor:
         """Return cancer logits [P, G]."""
-        logits: Tensor = self.net(token)
+        with exact_region(token):
+            logits: Tensor = self.net(at_least_float32(token))
         return logits.squeeze(-1)
 
 

@@ -8,6 +8,7 @@ them, the texture of each cell.
 import torch
 from torch import Tensor, nn
 
+from grpo_pipeline.core.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.value_pool import ValuePool, pool_cells, pooled_channels
 
 
@@ -36,9 +37,11 @@ class PolicyNetwork(nn.Module):
             texture: of each cell, [P, T, h, w].
             cells: bool [P, V], True inside the region; only a value head that looks at the region needs them.
         """
-        trunk = self.trunk(torch.cat([features, texture], dim=1))
-        logits = self.attention(trunk).flatten(1)
-        values = self.value(pool_cells(trunk, logits, cells, self.value_pool)).squeeze(-1)
+        trunk = at_least_float32(self.trunk(torch.cat([features, texture], dim=1)))
+        # In bfloat16 a logit of 5 is known to 0.03 only, and so is the ratio of the update.
+        with exact_region(trunk):
+            logits = self.attention(trunk).flatten(1)
+            values = self.value(pool_cells(trunk, logits, cells, self.value_pool)).squeeze(-1)
         return logits, values
 
 

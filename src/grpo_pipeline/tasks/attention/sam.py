@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import SamConfig, SamMaskDecoderConfig, SamModel, SamPromptEncoderConfig, SamVisionConfig
 
+from grpo_pipeline.core.precision import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 
@@ -113,7 +114,7 @@ class Sam(nn.Module):
         upscaled = decoder.activation(decoder.upscale_conv2(upscaled))
         weights = decoder.output_hypernetworks_mlps[0](token)
         upscaled = upscaled.reshape(*token.shape[:2], *upscaled.shape[1:])
-        return torch.einsum("pgc,pgchw->pghw", weights, upscaled)
+        return at_least_float32(torch.einsum("pgc,pgchw->pghw", weights, upscaled))
 
     @property
     def _basis(self) -> Tensor:
@@ -121,7 +122,9 @@ class Sam(nn.Module):
         return basis
 
     def _fourier(self, points: Tensor) -> Tensor:
-        angles = 2 * torch.pi * ((2 * points - 1) @ self._basis)
+        # An angle may be many turns: bfloat16 would lose the fraction of the last one.
+        with exact_region(points):
+            angles = 2 * torch.pi * ((2 * points - 1) @ self._basis)
         return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
+from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, log_policy, plackett_luce_logprobs
@@ -19,6 +20,7 @@ from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
 from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, drop_values, fit_statistics
 from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder
+from grpo_pipeline.tasks.attention.encoder_execution import prepare_model
 from grpo_pipeline.tasks.attention.encoder_input import add_grey
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
@@ -48,6 +50,7 @@ class AttentionTask:
     device: torch.device
     name: str = "attention"
     clinical: ClinicalStatistics | None = None
+    execution: ExecutionParams | None = None
 
     @property
     def grid(self) -> int:
@@ -58,7 +61,8 @@ class AttentionTask:
         """Return a freshly initialised model; leaves the global random state as it was."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return AttentionModel(self.model, self.image_size, clinical=self.clinical).to(self.device)
+            policy = AttentionModel(self.model, self.image_size, clinical=self.clinical).to(self.device)
+        return policy if self.execution is None else prepare_model(policy, self.execution)
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""

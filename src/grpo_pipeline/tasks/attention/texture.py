@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from grpo_pipeline.core.precision import exact_region
+
 # Keeps the logarithm and its gradient finite in padding, where every filter answers 0.
 FLOOR = 1e-3
 
@@ -41,8 +43,10 @@ class FilterBank(nn.Module):
     def describe_cells(self, images: Tensor, grid: int) -> Tensor:
         """Return one description per cell, over the 3 x 3 cells around it: [P, 1, S, S] -> [P, width, grid, grid]."""
         cell = images.shape[-1] // grid
-        energy, level = _mean_around(self.filters(images).square(), cell), _mean_around(images, cell)
-        return self._describe(energy.movedim(1, -1), level.movedim(1, -1)).movedim(-1, 1)
+        # The filters take the mean out of a patch: in bfloat16 what is left of a bright one would be rounding.
+        with exact_region(images):
+            energy, level = _mean_around(self.filters(images).square(), cell), _mean_around(images, cell)
+            return self._describe(energy.movedim(1, -1), level.movedim(1, -1)).movedim(-1, 1)
 
     def _describe(self, energy: Tensor, level: Tensor) -> Tensor:
         """Return energies [..., channels] and level [..., 1] as one description [..., width]."""

@@ -1,0 +1,44 @@
+"""In which precision the networks of a step compute: one context around every call, and what must stay in float32.
+
+Mixed precision: the weights are float32, matrix products and convolutions run in bfloat16, and what a loss is made of (logits of
+a choice, log-probabilities, entropies, values) leaves the network in float32. The rollout, the update and the reference enter
+the same context: a sample that is drawn in one precision and scored in another has a ratio other than 1 before anything was
+learned (test_sampling_in_another_precision_than_scoring_is_noticed).
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.types import TrainState
+
+Precision = Literal["float32", "bf16"]
+
+
+def network_precision(state: TrainState) -> AbstractContextManager[Any]:
+    """Return the context in which the networks of this state compute; with float32 it does nothing.
+
+    The casts of the weights are not kept from call to call within a context: one that was made without a graph, or before an
+    update, would be used afterwards.
+
+    Raises:
+        ValueError: for an unknown precision.
+    """
+    if state.precision == "float32":
+        return nullcontext()
+    if state.precision != "bf16":
+        raise ValueError(f"precision must be float32 or bf16, got {state.precision!r}; correct the parameter training.precision")
+    device = next(state.policy.parameters()).device.type
+    return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False)
+
+
+def exact_region(like: Tensor) -> AbstractContextManager[Any]:
+    """Return a context that computes in the types of its inputs, also within ``network_precision``; on the device of ``like``."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return float32 where x is of half precision, else x itself."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

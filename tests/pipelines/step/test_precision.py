@@ -1,0 +1,128 @@
+"""A step in bfloat16: the ratio is exactly 1, losses and log-probabilities are float32, and the numbers stay near float32's."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tiny_attention import algorithm_params, judge, make_batch, make_data, make_state, make_task, shake, training_params
+from torch import Tensor
+
+from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+DATA = make_data()
+TASKS = {name: make_task(class_decoder=name) for name in ("glimpse", "global")}
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "ppo": {"name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2},
+    "k3": {"kl_estimator": "k3"},
+}
+
+
+def moved(precision: str, *, task: AttentionTask, **changes: Any) -> TrainState:
+    state = make_state(task, DATA, algorithm_params(**changes), training_params(precision=precision))
+    shake(state.policy, scale=0.1)
+    return state
+
+
+def collected(state: TrainState, task: AttentionTask) -> Any:
+    algorithm, training, batch = algorithm_params(), training_params(), make_batch(task)
+    context, replicated = collect.encode_batch(task, state, batch), task.replicate(batch, training.group_size)
+    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    return judge(task, algorithm, state, replicated, context, rollouts, temperature)
+
+
+def ratios(state: TrainState, experience: Any, task: AttentionTask) -> Tensor:
+    with update.network_precision(state):
+        scores = task.score(state.policy, experience.context, experience.rollouts, temperature=experience.temperature)
+    return (scores.logprobs.detach() - experience.rollouts.logprobs).exp()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
+def test_the_ratio_of_every_sample_is_exactly_one_at_first(task: AttentionTask, precision: str) -> None:
+    state = moved(precision, task=task)
+    assert torch.equal(ratios(state, collected(state, task), task), torch.ones(4, 4, 3))
+
+
+@pytest.mark.parametrize(("drawn", "scored"), [("float32", "bf16"), ("bf16", "float32")])
+def test_sampling_in_another_precision_than_scoring_is_noticed(drawn: str, scored: str) -> None:
+    task = TASKS["glimpse"]
+    state = moved(drawn, task=task)
+    experience = collected(state, task)
+    other = replace(state, precision=scored)
+    again = replace(experience, context=collect.encode_batch(task, other, make_batch(task)))
+    assert float((ratios(other, again, task) - 1).abs().max()) > 1e-4
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
+def test_what_a_loss_is_made_of_is_float32(task: AttentionTask) -> None:
+    state = moved("bf16", task=task)
+    experience = collected(state, task)
+    assert experience.context.features.dtype == torch.bfloat16  # the encoder did compute in it
+    terms, _ = update.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
+    terms |= update.supervised_term(task, state, experience, 0)
+    assert terms.keys() == {"supervised", "policy", "kl", "entropy", "value"}
+    assert {name for name, term in terms.items() if term.dtype != torch.float32} == set()
+    outcomes, rollouts, reference = experience.outcomes, experience.rollouts, experience.reference
+    tensors = [outcomes.class_logits, outcomes.bag_probs, outcomes.mask_logits, rollouts.logprobs, reference.log_probs_full]
+    assert {x.dtype for x in tensors} == {torch.float32}
+    assert experience.rewards.total.dtype == experience.advantages.values.dtype == torch.float64
+
+
+@pytest.mark.parametrize("changes", ALGORITHMS.values(), ids=ALGORITHMS.keys())
+def test_a_step_in_bf16_is_near_one_in_float32(changes: dict[str, Any]) -> None:
+    task, found = TASKS["global"], {}
+    for precision in ("float32", "bf16"):
+        state, training = moved(precision, task=task, **changes), training_params(precision=precision)
+        state, found[precision] = Fold(task, algorithm_params(**changes), training)(state, make_batch(task))
+        assert {p.dtype for p in state.policy.parameters()} == {torch.float32}
+        assert {x.dtype for entries in state.optimizer.state.values() for x in entries.values()} == {torch.float32}
+    exact, half = found["float32"], found["bf16"]
+    assert exact["policy/ratio_first"] == half["policy/ratio_first"] == 1.0
+    assert half["policy/ratio_max"] > 1.0  # the second update epoch sees the first one's weights
+    for name in ("supervised/loss", "value/loss", "policy/entropy", "reward/mean", "grad_norm/total"):
+        # bfloat16 holds 8 bits: 0.4 % per operation, and some tens of them follow each other.
+        assert half[name] == pytest.approx(exact[name], rel=0.05), name
+    assert any(half[name] != exact[name] for name in ("supervised/loss", "policy/entropy"))
+
+
+def test_points_keep_their_place_in_bf16() -> None:
+    """The encoding of a point in a cell's centre is that of the cell, to the last bit, and is that of float32."""
+    task = TASKS["glimpse"]
+    state = moved("bf16", task=task)
+    sam = state.policy.sam
+    points = torch.tensor([[[0.125, 0.125], [0.875, 0.375]]])
+    exact = sam.encode_points(points)
+    with update.network_precision(state):
+        assert torch.equal(sam.encode_points(points), exact)
+        assert sam.dense_encoding().dtype == torch.float32
+
+
+def test_texture_is_not_rounded() -> None:
+    task = TASKS["glimpse"]
+    state, images = moved("bf16", task=task), 50 + make_batch(task).images
+    exact = state.policy.texture.describe_cells(images, task.grid)
+    with update.network_precision(state):
+        assert torch.equal(state.policy.texture.describe_cells(images, task.grid), exact)
+
+
+def test_the_reference_of_a_run_is_scored_in_the_precision_of_the_policy() -> None:
+    """At its start the policy is its reference: the exact KL is 0 then, up to the last bit of float32."""
+    from grpo_pipeline.core.checkpoint import NoCheckpoint
+    from grpo_pipeline.pipelines.training import nodes
+
+    task, algorithm, training = TASKS["glimpse"], algorithm_params(), training_params(precision="bf16", epochs=1)
+    state = make_state(task, DATA, algorithm, training)
+    shake(state.policy, scale=0.5)
+    assert state.reference is not None
+    state.reference.load_state_dict(state.policy.state_dict())
+    params = training.model_copy(update={"optimizer": training.optimizer.model_copy(update={"learning_rates": dict.fromkeys(
+        training.optimizer.learning_rates, 0.0)})})  # fmt: skip
+    yielded = list(nodes.train(algorithm, params, "never", task, DATA, state, NoCheckpoint("nowhere"), None))
+    first = next(row for rows, _ in yielded for row in rows)
+    assert first["policy/ratio_first"] == 1.0
+    assert abs(first["kl/reference"]) < 1e-6
