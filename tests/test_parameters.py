@@ -20,6 +20,7 @@ from grpo_pipeline.tasks.attention.build import AttentionTask
 from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
+from grpo_pipeline.tasks.attention.predict_params import PredictParams
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir())
@@ -32,6 +33,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "supervised_loss": SupervisedParams,
     "training": TrainingParams,
     "evaluation": EvaluationParams,
+    "predict": PredictParams,
     "gradient_flow": GradientFlowParams,
     "compare": CompareParams,
     "supervised.algorithm": AlgorithmParams,

@@ -7,6 +7,7 @@ from grpo_pipeline.pipelines.audit.self_check import create_pipeline as create_s
 from grpo_pipeline.pipelines.compare.pipeline import create_pipeline as create_compare
 from grpo_pipeline.pipelines.data import attention as attention_data
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
+from grpo_pipeline.pipelines.prediction.pipeline import create_pipeline as create_prediction
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.attention import create_pipeline as prepare_attention
@@ -27,6 +28,7 @@ def register_pipelines() -> dict[str, Pipeline]:
         "attention_data": data,
         "attention_train": train,
         "attention_evaluate": evaluate,
+        "attention_predict": create_prediction(),
         "attention_step": create_step(),
         "compare": data + create_compare("attention"),
         "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),

@@ -118,6 +118,10 @@ class Task(Protocol):
         """Return arrays of a few examples for the report."""
         ...
 
+    def calibrate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
+        """Return how scores become frequencies, fitted on these rows, as JSON-able values; why, where nothing can be fitted."""
+        ...
+
     def describe(self, policy: Any) -> dict[str, Any]:
         """Return what is needed to build this policy again, as JSON-able values."""
         ...

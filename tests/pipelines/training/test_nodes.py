@@ -299,7 +299,8 @@ def test_only_the_oracle_arm_is_shown_the_lesion(monkeypatch: pytest.MonkeyPatch
 def test_export_then_predict_scores_the_test_split():
     training = short()
     checkpoint = last_checkpoint(list(run(training=training)))
-    model = nodes.export_model(TASK, checkpoint)
+    calibration = nodes.calibrate(0, TASK, DATA, checkpoint)
+    model = nodes.export_model(TASK, checkpoint, calibration)
     assert differing(dict(checkpoint.policy), dict(model.tensors)) == []
     assert model.config["training"]["step"] == 6
     predictions, rollouts, shown = nodes.predict(algorithm_params(), training, 0, TASK, DATA, model)
@@ -314,7 +315,9 @@ def test_export_then_predict_scores_the_test_split():
 
 def test_export_needs_a_checkpoint():
     with pytest.raises(ValueError, match=r"a checkpoint must be in nowhere, got nothing there; train the arm first"):
-        nodes.export_model(TASK, NOTHING)
+        nodes.export_model(TASK, NOTHING, {})
+    with pytest.raises(ValueError, match=r"a checkpoint must be in nowhere"):
+        nodes.calibrate(0, TASK, DATA, NOTHING)
 
 
 def test_training_is_in_place_on_the_state_that_is_given():

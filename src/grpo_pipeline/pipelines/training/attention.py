@@ -7,6 +7,7 @@ from kedro.pipeline import Node, Pipeline
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.attention import build, features
 from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.data_params import DataParams
 from grpo_pipeline.tasks.attention.examples import Examples
 from grpo_pipeline.tasks.attention.features import FeatureChunk, FeatureSet
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
@@ -18,10 +19,11 @@ def build_task(
     rewards: RewardParams,
     supervised_loss: SupervisedParams,
     training: TrainingParams,
+    data: DataParams,
     examples: Examples,
 ) -> AttentionTask:
     """Put the task together; refuses cores with fewer cells than points."""
-    return build.build_task(model, rewards, supervised_loss, examples, training)
+    return build.keep_preprocessing(build.build_task(model, rewards, supervised_loss, examples, training), data)
 
 
 def encode_examples(
@@ -38,7 +40,7 @@ def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:
 
 def create_pipeline() -> Pipeline:
     """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``."""
-    parameters = [f"params:attention.{name}" for name in ("model", "reward", "supervised_loss", "training")]
+    parameters = [f"params:attention.{name}" for name in ("model", "reward", "supervised_loss", "training", "data")]
     return Pipeline(
         [
             Node(build_task, [*parameters, "attention.examples"], "attention.task", name="build_task"),

@@ -164,13 +164,24 @@ class _Loop:
         return snapshot(state, progress=position, config_digest=digest)
 
 
-def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint) -> ModelWeights:
-    """Return the final weights with what is needed to build the policy again."""
+def calibrate(seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheckpoint) -> dict[str, Any]:
+    """Fit on the validation split how the final weights' scores become frequencies."""
+    policy = task.build_policy(0)
+    policy.load_state_dict(dict(_trained(checkpoint).policy))
+    return task.calibrate(policy, data, task.rows(data, "val"), seed=seed)
+
+
+def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint, calibration: Mapping[str, Any]) -> ModelWeights:
+    """Return the final weights with what is needed to build the policy again and to use it alone."""
+    trained = _trained(checkpoint)
+    config = task.describe(task.build_policy(0)) | {"training": dict(trained.progress), "calibration": dict(calibration)}
+    return ModelWeights(tensors=trained.policy, config=config)
+
+
+def _trained(checkpoint: Checkpoint | NoCheckpoint) -> Checkpoint:
     if isinstance(checkpoint, NoCheckpoint):
         raise ValueError(f"a checkpoint must be in {checkpoint.folder}, got nothing there; train the arm first")
-    policy = task.build_policy(0)
-    config = task.describe(policy) | {"training": dict(checkpoint.progress)}
-    return ModelWeights(tensors=checkpoint.policy, config=config)
+    return checkpoint
 
 
 def predict(

@@ -1,4 +1,4 @@
-"""Wiring of one arm: build -> probe -> train -> export -> predict, the same template for every task and arm."""
+"""Wiring of one arm: build -> probe -> train -> calibrate -> export -> predict, the same template for every task and arm."""
 
 from kedro.pipeline import Node, Pipeline
 
@@ -53,7 +53,8 @@ def _template() -> Pipeline:
             ["metric_rows", "checkpoint"],
             name="train",
         ),
-        Node(nodes.export_model, ["task", "checkpoint"], "model", name="export_model"),
+        Node(nodes.calibrate, ["params:seed", "task", "data", "checkpoint"], "calibration", name="calibrate"),
+        Node(nodes.export_model, ["task", "checkpoint", "calibration"], "model", name="export_model"),
         Node(
             nodes.predict,
             [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"],

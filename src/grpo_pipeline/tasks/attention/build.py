@@ -1,11 +1,14 @@
 """Put an attention task together from parameters and examples, refusing what could not be trained on."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from grpo_pipeline.core.execution import ExecutionParams, check_compiler, choose_device, set_float32_products
 from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
 from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, fit_statistics
+from grpo_pipeline.tasks.attention.data_params import DataParams
 from grpo_pipeline.tasks.attention.examples import Examples
 from grpo_pipeline.tasks.attention.features import FeatureSet
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
@@ -42,6 +45,12 @@ def build_task(
     _check_cells(examples, task.grid, model.points)
     _check_margin(rewards, task.grid)
     return task
+
+
+def keep_preprocessing(task: AttentionTask, data: DataParams) -> AttentionTask:
+    """Return the task that tells its models how their images were prepared, so that they can be used alone."""
+    columns = () if task.clinical is None else task.clinical.columns
+    return replace(task, preprocessing=data.for_model(image_size=task.image_size, clinical=columns))
 
 
 def join_features(examples: Examples, features: FeatureSet) -> AttentionData:

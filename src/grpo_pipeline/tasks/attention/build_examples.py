@@ -13,7 +13,7 @@ import pandas as pd
 from grpo_pipeline.lookahead import map_ahead, usable_cores
 from grpo_pipeline.progress import track
 from grpo_pipeline.tasks.attention.clinical_values import Description, describe_columns
-from grpo_pipeline.tasks.attention.data_params import DataParams
+from grpo_pipeline.tasks.attention.data_params import DataParams, Preprocessing
 from grpo_pipeline.tasks.attention.examples import ARRAYS, ExampleChunk, Examples
 from grpo_pipeline.tasks.attention.grey import resize_image, resize_mask, to_grey8
 from grpo_pipeline.tasks.attention.image_folder import ImageFolder
@@ -81,7 +81,9 @@ def read_named_core(
         raise UnreadableFileError(f"{raw.manifest_path} line {row['row']} ({row['core_id']}): {error}") from error
 
 
-def read_core(raw: ImageFolder, row: dict[str, Any], params: DataParams) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def read_core(
+    raw: ImageFolder, row: dict[str, Any], params: Preprocessing
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Read one core at model size; the bag and the region still overlap there, and an unknown lesion is all False."""
     image = to_grey8(raw.read_image(row["image"]), name=row["image"], intensity=params.intensity)
     region = raw.read_mask(row["region_mask"]) if row["region_mask"] else np.ones(image.shape, bool)

@@ -1,7 +1,7 @@
 """Checks of one manifest row and of rows against each other; a refusal is a ``RowError`` with one sentence."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.tasks.attention.data_params import ColumnParams, DataParams, FolderParams, LabelParams, canonical_value
+from grpo_pipeline.tasks.attention.data_params import (
+    ColumnParams,
+    DataParams,
+    FolderParams,
+    LabelParams,
+    Preprocessing,
+    canonical_value,
+)
 from grpo_pipeline.tasks.attention.grey import to_grey8
 from grpo_pipeline.tasks.attention.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.planes import spacing_text, split_address, with_address
@@ -64,7 +71,7 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
         RowError: for the first cell that breaks its rule.
     """
     columns = params.columns
-    paths = read_paths(cells, columns, params.folders)
+    paths = read_paths(cells, columns, params.folders, may_be_empty=("lesion_mask",))
     return {
         "core_id": required(cells, columns.core_id, "core_id") if columns.core_id else file_stem(paths["image"]),
         "patient_id": required(cells, columns.patient_id, "patient_id"),
@@ -78,13 +85,22 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
     }
 
 
-def read_paths(cells: Mapping[str, str], columns: ColumnParams, folders: FolderParams) -> dict[str, str]:
-    """Return the four paths below the data root, "" where a file is not given; only a lesion mask may be missing in a cell."""
+def read_paths(
+    cells: Mapping[str, str], columns: ColumnParams | Any, folders: FolderParams | Any, *, may_be_empty: Collection[str]
+) -> dict[str, str]:
+    """Return the paths below the data root that ``folders`` knows, "" where a file is not given.
+
+    Args:
+        cells: the row.
+        columns: attribute -> column, None where there is none.
+        folders: attribute -> folder that is put before the path.
+        may_be_empty: attributes whose cell may be empty.
+    """
     paths = {}
-    for name in PATHS:
+    for name in (name for name in PATHS if name in type(folders).model_fields):
         column, folder = getattr(columns, name), getattr(folders, name)
         cell = cells[column] if column else ""
-        if column and not cell and name != "lesion_mask":
+        if column and not cell and name not in may_be_empty:
             raise RowError(f"column {column!r} must hold the path of the {name}, got an empty cell; fill it in")
         # A plain join: an absolute path or ".." in the cell must reach the check of the data root unchanged.
         paths[name] = f"{folder.rstrip('/')}/{cell}" if cell and folder and not cell.startswith("/") else cell
@@ -164,8 +180,10 @@ def read_split(cells: Mapping[str, str], column: str | None) -> str:
     return name
 
 
-def check_files(raw: ImageFolder, row: Mapping[str, object], params: DataParams) -> CheckedMasks:
-    """Open the files of a row and check that they belong together.
+def check_files(
+    raw: ImageFolder, row: Mapping[str, object], params: Preprocessing, *, spacing_mm: tuple[float, float] | None = None
+) -> CheckedMasks:
+    """Open the files of a row and check that they belong together; ``spacing_mm`` is that of a file which does not tell it.
 
     Raises:
         RowError: if a file cannot be read, sizes differ, the region is empty, the bag is empty against ``empty_bag``, or the
@@ -198,9 +216,7 @@ def check_files(raw: ImageFolder, row: Mapping[str, object], params: DataParams)
         )
     bag_is_empty = check_bag(masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag)
     has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
-    return CheckedMasks(
-        bag_is_empty, has_lesion, (image.shape[0], image.shape[1]), spacing_text(plane.spacing_mm or params.spacing_mm)
-    )
+    return CheckedMasks(bag_is_empty, has_lesion, (image.shape[0], image.shape[1]), spacing_text(plane.spacing_mm or spacing_mm))
 
 
 def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:
@@ -228,12 +244,12 @@ def first_unreadable(raw: ImageFolder, row: Mapping[str, object]) -> str:
     return str(row["image"])
 
 
-def duplicate_reasons(rows: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+def duplicate_reasons(rows: Iterable[Mapping[str, Any]], *, section: str = "attention.data") -> dict[int, str]:
     """Return line -> reason for every row whose core id occurs more than once: none of them can be trusted."""
     lines: dict[str, list[int]] = {}
     for row in rows:
         lines.setdefault(row["core_id"], []).append(row["row"])
-    remedy = "rename them, or map attention.data.columns.core_id to a column of unique names"
+    remedy = f"rename them, or map {section}.columns.core_id to a column of unique names"
     return {
         line: f"core id {core_id!r} must be unique, got it in lines {found}; {remedy}"
         for core_id, found in lines.items()

@@ -133,7 +133,32 @@ class VolumeParams(BaseModel):
         return self
 
 
-class DataParams(BaseModel):
+class Preprocessing(BaseModel):
+    """What turns the files of a core into the model's input; a trained model keeps it and is used with no other.
+
+    Attributes:
+        intensity: ``dtype`` reads grey levels by their type (8 bit, 16 bit, floats from 0 to 1); ``minmax`` stretches each
+            image from its smallest to its largest value.
+        empty_bag: what an all-zero bag mask means: an ``error``, or the whole ``region`` is the bag.
+        image_size: side of the square model image in pixels.
+        volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    intensity: Literal["dtype", "minmax"]
+    empty_bag: Literal["error", "region"]
+    image_size: Annotated[int, Field(ge=16, le=2048)]
+    volume: VolumeParams | None = None
+
+
+class ModelPreprocessing(Preprocessing):
+    """The preprocessing of a trained model and the names of the clinical columns that it reads."""
+
+    clinical: tuple[ColumnName, ...]
+
+
+class DataParams(Preprocessing):
     """How the manifest is read and checked (docs/data.md).
 
     Attributes:
@@ -143,17 +168,10 @@ class DataParams(BaseModel):
         folders: prefixes of the paths.
         label: the label rule.
         involvement_unit: ``fraction`` (0 to 1) or ``percent`` (0 to 100) in the manifest.
-        intensity: ``dtype`` reads grey levels by their type (8 bit, 16 bit, floats from 0 to 1); ``minmax`` stretches each
-            image from its smallest to its largest value.
-        empty_bag: what an all-zero bag mask means: an ``error``, or the whole ``region`` is the bag.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
-        image_size: side of the square model image in pixels.
-        volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
         spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
         workers: threads that read files; null = one per core of the machine, at most 8. No result depends on it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Literal["phantom", "manifest"]
     root: str
@@ -161,13 +179,14 @@ class DataParams(BaseModel):
     folders: FolderParams
     label: LabelParams
     involvement_unit: Literal["fraction", "percent"]
-    intensity: Literal["dtype", "minmax"]
-    empty_bag: Literal["error", "region"]
     on_bad_row: Literal["fail", "quarantine"]
-    image_size: Annotated[int, Field(ge=16, le=2048)]
-    volume: VolumeParams | None = None
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
+
+    def for_model(self, *, image_size: int, clinical: tuple[str, ...]) -> ModelPreprocessing:
+        """Return what a model trained on these data, and reading these clinical columns, must keep."""
+        kept = {name: getattr(self, name) for name in Preprocessing.model_fields}
+        return ModelPreprocessing(**kept | {"image_size": image_size, "clinical": clinical})
 
 
 class SplitParams(BaseModel):

@@ -1,8 +1,9 @@
 """Check a manifest against its files: usable rows in canonical columns, refused rows with reasons, and a report."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
@@ -21,7 +22,13 @@ from grpo_pipeline.tasks.attention.checks import (
     read_row,
     split_reasons,
 )
-from grpo_pipeline.tasks.attention.data_params import CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, DataParams
+from grpo_pipeline.tasks.attention.data_params import (
+    CANONICAL_COLUMNS,
+    SIZE_COLUMN,
+    SPACING_COLUMN,
+    DataParams,
+    Preprocessing,
+)
 from grpo_pipeline.tasks.attention.formats import metaimage_data
 from grpo_pipeline.tasks.attention.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.planes import split_address
@@ -30,6 +37,25 @@ Row = dict[str, Any]
 
 QUARANTINE_COLUMNS = ("row", "core_id", "file", "reason")
 NUMBERS = ("involvement", "grade_group")
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """How the rows of a manifest are read.
+
+    Attributes:
+        preprocessing: how their files are read.
+        read: turns the text of a row into canonical columns, or raises ``RowError``.
+        name_column: what a row that may be bad is called by in messages.
+        spacing_mm: of images whose file does not tell it, None = unknown.
+        workers: threads that read files, None = one per core of the machine.
+    """
+
+    preprocessing: Preprocessing
+    read: Callable[[Mapping[str, str]], Row]
+    name_column: str
+    spacing_mm: tuple[float, float] | None
+    workers: int | None
 
 
 def check_manifest(
@@ -52,9 +78,12 @@ def check_manifest(
         ValueError: if the root is not the configured one, a mapped column is missing, a row is bad and ``on_bad_row`` is
             ``fail``, or no row is left.
     """
-    check_root(raw, generated, params)
+    check_root(raw, params.root, section="attention.data", variable="attention_root")
+    check_generated(raw, generated, params)
     check_columns(raw.manifest, params.columns)
-    rows, refused, empty_bags = check_rows(raw, params)
+    name_column = params.columns.core_id or params.columns.image
+    reader = RowReader(params, partial(read_row, params=params), name_column, params.spacing_mm, params.workers)
+    rows, refused, empty_bags = check_rows(raw, reader)
     reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.columns.split else {})
     refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
     refused.sort(key=lambda entry: entry["row"])
@@ -66,14 +95,25 @@ def check_manifest(
     return checked, quarantine, data_report(raw, checked, quarantine, empty_bags=empty_bags, params=params)
 
 
-def check_root(raw: ImageFolder, generated: Mapping[str, object], params: DataParams) -> None:
-    """Refuse a data root that is not the one the parameters name, and a user's folder where the phantom is asked for."""
-    named = tuple(part for part in PurePath(params.root).parts if part not in ("..", "."))
-    if raw.root.parts[len(raw.root.parts) - len(named) :] != named and raw.root.resolve() != Path(params.root).resolve():
+def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> None:
+    """Refuse a data root that is not the one the parameters name.
+
+    Args:
+        raw: what the catalogue has opened.
+        root: as the parameters have it.
+        section: of the parameters.
+        variable: of globals.yml, which both read.
+    """
+    named = tuple(part for part in PurePath(root).parts if part not in ("..", "."))
+    if raw.root.parts[len(raw.root.parts) - len(named) :] != named and raw.root.resolve() != Path(root).resolve():
         raise ValueError(
-            f"attention.data.root must be the folder of the dataset attention.raw, {raw.root}, got {params.root!r}; "
-            "set attention_root in globals.yml, which both read"
+            f"{section}.root must be the folder of the dataset {section.removesuffix('.data')}.raw, {raw.root}, got {root!r}; "
+            f"set {variable} in globals.yml, which both read"
         )
+
+
+def check_generated(raw: ImageFolder, generated: Mapping[str, object], params: DataParams) -> None:
+    """Refuse a user's folder where the phantom is asked for."""
     if params.source == "phantom" and generated.get("cores") != len(raw.manifest):
         raise ValueError(
             f"{raw.root} must hold the {generated.get('cores')} generated cores while attention.data.source is phantom, "
@@ -81,10 +121,10 @@ def check_root(raw: ImageFolder, generated: Mapping[str, object], params: DataPa
         )
 
 
-def check_rows(raw: ImageFolder, params: DataParams) -> tuple[list[Row], list[Row], int]:
+def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], int]:
     """Return the usable rows, the refused ones with their reasons, and the number of bags replaced by the region."""
-    lines, workers = list(raw.manifest.itertuples()), params.workers or usable_cores()
-    found = map_ahead(partial(check_row, raw, params=params), lines, workers=workers, ahead=4 * workers)
+    lines, workers = list(raw.manifest.itertuples()), reader.workers or usable_cores()
+    found = map_ahead(partial(check_row, raw, reader=reader), lines, workers=workers, ahead=4 * workers)
     with closing(found):
         results = list(track(found, "check images", total=len(lines)))
     usable = [(row, masks) for row, masks in results if masks is not None]
@@ -93,23 +133,18 @@ def check_rows(raw: ImageFolder, params: DataParams) -> tuple[list[Row], list[Ro
     return rows, refused, sum(masks.bag_is_empty for _, masks in usable)
 
 
-def check_row(raw: ImageFolder, line: tuple[Any, ...], *, params: DataParams) -> tuple[Row, CheckedMasks | None]:
+def check_row(raw: ImageFolder, line: tuple[Any, ...], *, reader: RowReader) -> tuple[Row, CheckedMasks | None]:
     """Return a usable row with what its files say, or its quarantine entry and None."""
     number, *texts = line
     cells = dict(zip(raw.manifest.columns, texts, strict=True))
-    row: Row = {"core_id": named_core(cells, params), "row": int(number)}
+    row: Row = {"core_id": cells[reader.name_column], "row": int(number)}
     try:
-        row |= read_row(cells, params)
-        masks = check_files(raw, row, params)
+        row |= reader.read(cells)
+        masks = check_files(raw, row, reader.preprocessing, spacing_mm=reader.spacing_mm)
     except RowError as error:
         return refusal(row, str(error), file=split_address(error.file)[0]), None
     size = f"{masks.shape[0]} {masks.shape[1]}"
     return row | {"has_lesion_mask": masks.has_lesion, SIZE_COLUMN: size, SPACING_COLUMN: masks.spacing_mm}, masks
-
-
-def named_core(cells: Mapping[str, str], params: DataParams) -> str:
-    """Return how a row that may be bad is called in messages: its core id, else its image."""
-    return cells[params.columns.core_id or params.columns.image]
 
 
 def refusal(row: Mapping[str, object], reason: str, *, file: str = "") -> Row:
@@ -117,13 +152,13 @@ def refusal(row: Mapping[str, object], reason: str, *, file: str = "") -> Row:
     return {"row": row["row"], "core_id": row["core_id"], "file": file, "reason": reason}
 
 
-def failure(raw: ImageFolder, refused: list[Row], *, n_rows: int) -> str:
+def failure(raw: ImageFolder, refused: list[Row], *, n_rows: int, section: str = "attention.data") -> str:
     """Return the sentence that names the first bad row, counts the others and says what to do."""
     first = refused[0]
     where = f"{raw.manifest_path} line {first['row']} ({first['core_id']})"
     if len(refused) == n_rows:
         return f"{where}: {first['reason']} (all {n_rows} rows are bad, there is nothing to go on with)"
-    remedy = "correct them, or set attention.data.on_bad_row: quarantine to go on without them"
+    remedy = f"correct them, or set {section}.on_bad_row: quarantine to go on without them"
     return f"{where}: {first['reason']} ({len(refused)} of {n_rows} rows are bad: {remedy})"
 
 

@@ -18,7 +18,9 @@ from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, log_p
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
+from grpo_pipeline.tasks.attention.calibration_fit import calibrate
 from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, drop_values, fit_statistics
+from grpo_pipeline.tasks.attention.data_params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder
 from grpo_pipeline.tasks.attention.encoder_execution import prepare_model
 from grpo_pipeline.tasks.attention.encoder_input import add_grey
@@ -48,6 +50,7 @@ class AttentionTask:
     supervised: SupervisedParams
     image_size: int
     device: torch.device
+    preprocessing: ModelPreprocessing | None = None
     name: str = "attention"
     clinical: ClinicalStatistics | None = None
     execution: ExecutionParams | None = None
@@ -233,10 +236,15 @@ class AttentionTask:
         """Return images, masks, heatmaps, attention maps and points of these cores."""
         return evaluation.showcase(self, policy, data, rows, seed=seed)
 
+    def calibrate(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
+        """Fit slope and intercept of the class logit on these rows, one set of the policy's points each."""
+        return calibrate(self, policy, data, rows, seed=seed)
+
     def describe(self, policy: AttentionModel) -> dict[str, Any]:
-        """Return the model's parameters and image size, its clinical columns, and the architecture of a checkpoint."""
+        """Return the model's parameters, image size, preprocessing and clinical columns, and the architecture of a checkpoint."""
         described: dict[str, Any] = {"task": self.name, "image_size": self.image_size, "model": self.model.model_dump()}
         described |= {} if self.clinical is None else {"clinical_columns": list(self.clinical.columns)}
+        described |= {} if self.preprocessing is None else {"preprocessing": self.preprocessing.model_dump(mode="json")}
         return described if self.model.checkpoint is None else described | {"sam_config": policy.sam.net.config.to_dict()}
 
     def fingerprint(self, data: AttentionData) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""The first cores on one page."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+COLUMNS, NAME_LENGTH = 4, 28
+
+
+def draw_sheet(rows: Sequence[dict[str, Any]], pictures: Sequence[np.ndarray]) -> Figure:
+    """Draw one panel per picture with the name and the score of its core.
+
+    Args:
+        rows: of the scores, in the order of the pictures; there may be more of them.
+        pictures: uint8 [h, w, 3], at least one.
+    """
+    columns = min(COLUMNS, len(pictures))
+    lines = -(-len(pictures) // columns)
+    figure = Figure(figsize=(3.0 * columns, 3.3 * lines + 0.6), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, row, picture in zip(grid, rows, pictures, strict=False):
+        axes.imshow(picture, interpolation="nearest")
+        axes.set_title(f"{short(row['core_id'])}\n{score_text(row)}", fontsize=9)
+    figure.suptitle(f"The first {len(pictures)} of {len(rows)} cores: heatmap and points", fontsize=12)
+    return figure
+
+
+def score_text(row: dict[str, Any]) -> str:
+    """Return the score of a core, the calibrated one beside it where there is one."""
+    text = f"P(cancer) = {row['prob']:.2f}"
+    return text if np.isnan(row["prob_calibrated"]) else f"{text}, calibrated {row['prob_calibrated']:.2f}"
+
+
+def short(name: str) -> str:
+    """Return a name that fits above a panel, with no character that the text layout reads as a formula."""
+    cut = name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+    return cut.replace("$", r"\$")

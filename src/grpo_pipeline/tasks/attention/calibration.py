@@ -1,0 +1,60 @@
+"""Calibration of the verdict: from the class logit to a probability that can be read as a frequency."""
+
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.special import expit
+
+
+class Change(BaseModel):
+    """A score on the validation split before and after calibration; both on the cores that it was fitted on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    before: float
+    after: float
+
+
+class Calibration(BaseModel):
+    """What was fitted on the validation split, and what it changed there.
+
+        calibrated = sigmoid(slope * logit + intercept)
+
+    Attributes:
+        split: on whose cores it was fitted.
+        rule: who chose their points.
+        sets: point sets per core.
+        seed: of the points.
+        method: ``platt`` has both numbers, ``temperature`` the slope 1 / T alone, ``none`` neither: there is no calibration.
+        reason: why this method.
+        slope: above 0, so that the order of the cores stays; None without a calibration.
+        intercept: 0 for ``temperature``.
+        n: validation cores.
+        positives: cores with cancer among them.
+        brier: mean squared error of the probability.
+        ece: expected calibration error in ``bins`` equal-width bins.
+        bins: of the calibration error.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    split: Literal["val"] = "val"
+    rule: Literal["policy"] = "policy"
+    sets: Literal[1] = 1
+    seed: int = 0
+    method: Literal["platt", "temperature", "none"]
+    reason: str
+    slope: float | None = Field(default=None, gt=0)
+    intercept: float | None = None
+    n: int = Field(ge=0)
+    positives: int = Field(ge=0)
+    brier: Change | None = None
+    ece: Change | None = None
+    bins: int = Field(ge=2)
+
+    def apply(self, logits: np.ndarray) -> np.ndarray:
+        """Return calibrated probabilities, float64 of the shape of ``logits``; NaN where there is no calibration."""
+        if self.slope is None or self.intercept is None:
+            return np.full(np.shape(logits), np.nan)
+        return np.asarray(expit(self.slope * np.asarray(logits, np.float64) + self.intercept))

@@ -1,0 +1,186 @@
+"""A trained model used alone: one core in, its scores, points and heatmap out, in the pixels of the image as it was read.
+
+The points of a core follow from its pixels, its region and the seed: neither the other cores nor the order of the manifest nor
+the way in which the image arrives changes them.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import ValidationError
+
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
+from grpo_pipeline.tasks.attention.build_examples import read_core
+from grpo_pipeline.tasks.attention.calibration import Calibration
+from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics
+from grpo_pipeline.tasks.attention.data_params import SPACING_COLUMN, ModelPreprocessing
+from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.frame import Frame
+from grpo_pipeline.tasks.attention.grey import to_grey8
+from grpo_pipeline.tasks.attention.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.model import AttentionModel
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.predict_manifest import CoreRules
+from grpo_pipeline.tasks.attention.sam import cell_centres
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+STREAM = 73
+LABELS = ("label", "involvement", "grade_group")
+REMEDY = "train again: kedro run --pipelines attention_data,attention_train"
+
+
+@dataclass(frozen=True)
+class CorePrediction:
+    """What the model says about one core.
+
+    Attributes:
+        core_id: its name.
+        patient_id: "" where unknown.
+        probs: P(cancer) of each point set, float64 [E]; the first one is the verdict.
+        calibrated: the same after calibration; NaN without one.
+        involvement: mean heatmap probability in the bag; NaN without a bag.
+        points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``frame.py``.
+        heatmap: probability per pixel of ``image`` with the first set, float32 [H, W].
+        image: grey levels as they were read, uint8 [H, W].
+        spacing_mm: row and column spacing, None where unknown.
+    """
+
+    core_id: str
+    patient_id: str
+    probs: np.ndarray
+    calibrated: np.ndarray
+    involvement: float
+    points: np.ndarray
+    heatmap: np.ndarray
+    image: np.ndarray
+    spacing_mm: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model with all that it needs to be used alone."""
+
+    task: AttentionTask
+    policy: AttentionModel
+    preprocessing: ModelPreprocessing
+    calibration: Calibration
+
+    @property
+    def rules(self) -> CoreRules:
+        """What the model asks of a core."""
+        return CoreRules(self.preprocessing, points=self.task.model.points, grid=self.task.grid)
+
+    @torch.no_grad()
+    def predict(self, raw: ImageFolder, row: Mapping[str, Any], *, seed: int, sets: int) -> CorePrediction:
+        """Score one core.
+
+        Args:
+            raw: the data root.
+            row: of the table of ``check_predict_manifest``.
+            seed: of the points.
+            sets: number of point sets E; more of them leave the first one as it is.
+
+        Raises:
+            UnreadableFileError: if a file is not any more what it was when it was checked.
+        """
+        path = str(row["image"])
+        grey = to_grey8(raw.read_image(path), name=path, intensity=self.preprocessing.intensity)
+        examples = self._examples(raw, {**row, "lesion_mask": ""})
+        batch = self.task.make_batch(AttentionData(examples, None), np.arange(1))
+        context = self.task.encode(self.policy, batch)
+        rollouts = self._sample(context, content=content_number(examples), seed=seed, sets=sets)
+        outcomes = self.task.decode(self.policy, context, rollouts, batch)
+        logits = outcomes.class_logits[0].double().cpu()
+        frame = Frame(grey.shape[0], grey.shape[1], self.preprocessing.image_size)
+        return CorePrediction(
+            core_id=str(row["core_id"]),
+            patient_id=str(row["patient_id"]),
+            probs=logits.sigmoid().numpy(),
+            calibrated=self.calibration.apply(logits.numpy()),
+            involvement=float(outcomes.bag_probs[0, 0]) if has_bag(row, batch) else float("nan"),
+            points=frame.to_image(cell_centres(rollouts.actions[0], self.task.grid).cpu().numpy()),
+            heatmap=frame.map_to_image(outcomes.mask_logits[0, 0].sigmoid().cpu().numpy()),
+            image=grey,
+            spacing_mm=read_spacing(str(row[SPACING_COLUMN])),
+        )
+
+    def _examples(self, raw: ImageFolder, row: dict[str, Any]) -> Examples:
+        image, region, bag, lesion = (array[None] for array in read_core(raw, row, self.preprocessing))
+        clinical = {name: [float(row[name])] for name in self.preprocessing.clinical}
+        table = pd.DataFrame({"core_id": [row["core_id"]], **{name: [np.nan] for name in LABELS}, **clinical})
+        return Examples(table, image, region, bag, lesion, digest="")
+
+    def _sample(self, context: AttentionContext, *, content: int, seed: int, sets: int) -> Rollouts:
+        """Draw the first set by itself, so that the verdict does not depend on how many others are drawn."""
+        drawn = [self._draw(context, count, number, content, seed) for number, count in enumerate((1, sets - 1)) if count]
+        return Rollouts(*(torch.cat(parts, dim=1) for parts in zip(*(vars(part).values() for part in drawn), strict=True)))
+
+    def _draw(self, context: AttentionContext, count: int, number: int, content: int, seed: int) -> Rollouts:
+        generator = step_generator(seed, content, stream=STREAM + number, device=self.task.device)
+        return self.task.sample(self.policy, context, count, temperature=1.0, proposal="policy", generator=generator)
+
+
+def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
+    """Build a model from its weights and description alone.
+
+    Args:
+        weights: of an attention model.
+        name: of the arm or folder, for messages.
+
+    Raises:
+        ValueError: if it is no attention model, or says nothing of its preprocessing and calibration.
+    """
+    config = weights.config
+    if config.get("task") != "attention":
+        raise ValueError(f"model {name} must be one of the attention task, got {config.get('task')!r}; choose another one")
+    preprocessing, calibration = (config.get(key) for key in ("preprocessing", "calibration"))
+    if preprocessing is None or calibration is None:
+        raise ValueError(f"model {name} must know its preprocessing and calibration, got one without them; {REMEDY}")
+    try:
+        kept = ModelPreprocessing.model_validate(preprocessing), Calibration.model_validate(calibration)
+        model = ModelParams.model_validate(config["model"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"model {name} must be of this version, got {where}: {first['msg']}; {REMEDY}") from error
+    policy = AttentionModel.from_description(config)
+    policy.load_state_dict(dict(weights.tensors))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # Rewards and losses are for training: here they are empty, and reading one would raise.
+    rewards, losses = (cast(Any, section).model_construct() for section in (RewardParams, SupervisedParams))
+    columns = kept[0].clinical
+    task = AttentionTask(
+        model,
+        rewards,
+        losses,
+        config["image_size"],
+        device,
+        kept[0],
+        clinical=ClinicalStatistics.neutral(columns) if columns else None,
+    )
+    return Predictor(task, policy.to(device).eval(), *kept)
+
+
+def has_bag(row: Mapping[str, Any], batch: AttentionBatch) -> bool:
+    """Return whether there is a bag of the core's own to estimate the involvement in."""
+    return bool(row["bag_mask"]) and bool(batch.bag.any())
+
+
+def content_number(examples: Examples) -> int:
+    """Return a number made from the image and the region at model size."""
+    digest = hashlib.sha256(examples.images.tobytes() + examples.region.tobytes()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def read_spacing(text: str) -> tuple[float, float] | None:
+    """Return row and column spacing of "0.3 0.2", None for ""."""
+    values = [float(part) for part in text.split()]
+    return (values[0], values[1]) if values else None

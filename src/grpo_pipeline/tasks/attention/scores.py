@@ -1,0 +1,60 @@
+"""Tables of predictions: one row per core, per patient and per point."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.tasks.attention.predictor import CorePrediction
+
+SCORE_COLUMNS = (
+    "core_id", "patient_id", "prob", "prob_calibrated", "prob_mean", "prob_std", "involvement", "n_points", "n_sets",
+    "height", "width", "spacing_row_mm", "spacing_column_mm", "heatmap",
+)  # fmt: skip
+POINT_COLUMNS = ("core_id", "set", "point", "x", "y", "x_mm", "y_mm")
+PATIENT_COLUMNS = ("patient_id", "cores", "prob", "prob_calibrated", "core_id")
+
+
+def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
+    """Return the row of one core: the verdict of the first set, mean and standard deviation (n in its denominator) of all.
+
+    Args:
+        prediction: of the core.
+        heatmap: name of its files.
+    """
+    row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
+    n_sets, n_points = prediction.points.shape[:2]
+    values = (
+        prediction.core_id, prediction.patient_id, float(prediction.probs[0]), float(prediction.calibrated[0]),
+        float(prediction.probs.mean()), float(prediction.probs.std()), prediction.involvement, n_points, n_sets,
+        *prediction.heatmap.shape, row_mm, column_mm, heatmap,
+    )  # fmt: skip
+    return dict(zip(SCORE_COLUMNS, values, strict=True))
+
+
+def point_rows(prediction: CorePrediction) -> pd.DataFrame:
+    """Return one row per point: x and y in pixels, and in millimetres from the image's top left corner where they are known."""
+    n_sets, n_points = prediction.points.shape[:2]
+    row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
+    x, y = prediction.points.reshape(-1, 2).T
+    numbers = {"set": np.repeat(np.arange(n_sets), n_points), "point": np.tile(np.arange(n_points), n_sets)}
+    places = {"x": x, "y": y, "x_mm": x * column_mm, "y_mm": y * row_mm}
+    return pd.DataFrame({"core_id": prediction.core_id, **numbers, **places}, columns=list(POINT_COLUMNS))
+
+
+def patient_table(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per patient: the highest score of its cores, as the evaluation has it, and which core that is.
+
+    Cores of an unknown patient belong to none.
+    """
+    known = scores[scores["patient_id"] != ""]
+    highest = known.loc[known.groupby("patient_id", sort=True)["prob"].idxmax()]
+    counts = known.groupby("patient_id", sort=True).size()
+    table = highest.assign(cores=counts.reindex(highest["patient_id"]).to_numpy())
+    return table[list(PATIENT_COLUMNS)].reset_index(drop=True)
+
+
+def score_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return the scores as a table with its columns in their order."""
+    return pd.DataFrame(list(rows), columns=list(SCORE_COLUMNS))
