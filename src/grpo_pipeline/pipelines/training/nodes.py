@@ -171,11 +171,12 @@ def calibrate(seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheck
     return task.calibrate(policy, data, task.rows(data, "val"), seed=seed)
 
 
-def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint, calibration: Mapping[str, Any]) -> ModelWeights:
-    """Return the final weights with what is needed to build the policy again and to use it alone."""
+def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint, calibration: Mapping[str, Any] | None = None) -> ModelWeights:
+    """Return the final weights with what is needed to build the policy again and, with a calibration, to use it alone."""
     trained = _trained(checkpoint)
-    config = task.describe(task.build_policy(0)) | {"training": dict(trained.progress), "calibration": dict(calibration)}
-    return ModelWeights(tensors=trained.policy, config=config)
+    config = task.describe(task.build_policy(0)) | {"training": dict(trained.progress)}
+    fitted = {} if calibration is None else {"calibration": dict(calibration)}
+    return ModelWeights(tensors=trained.policy, config=config | fitted)
 
 
 def _trained(checkpoint: Checkpoint | NoCheckpoint) -> Checkpoint:
