@@ -5,6 +5,7 @@ from kedro.pipeline import Pipeline
 from grpo_pipeline.pipelines.audit.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.audit.self_check import create_pipeline as create_self_check
 from grpo_pipeline.pipelines.compare.pipeline import create_pipeline as create_compare
+from grpo_pipeline.pipelines.cross_validation.pipeline import create_pipeline as create_cross_validation
 from grpo_pipeline.pipelines.data import attention as attention_data
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.prediction.pipeline import create_pipeline as create_prediction
@@ -31,6 +32,7 @@ def register_pipelines() -> dict[str, Pipeline]:
         "attention_predict": create_prediction(),
         "attention_step": create_step(),
         "compare": data + create_compare("attention"),
+        "cross_validate": data + create_cross_validation("attention"),
         "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),
         "self_check": create_self_check(),
     }

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate, cluster_weights
-from grpo_pipeline.pipelines.evaluation.pooling import average_estimates, average_folds, spread_over_folds, stratify
+from grpo_pipeline.pipelines.evaluation.bootstrap import cluster_weights
+from grpo_pipeline.pipelines.evaluation.pooling import average_folds, spread_over_folds, stratify
 from grpo_pipeline.tasks.attention.metrics import METRICS
 
 
@@ -58,7 +58,7 @@ def test_folds_are_those_of_scikit_learn_weighted_by_pairs():
     parts = [part for _, part in table.groupby("fold")]
     scores = [roc_auc_score(part["label"], part["prob"]) for part in parts]
     pairs = [part["label"].sum() * (1 - part["label"]).sum() for part in parts]
-    assert list(spread_over_folds(METRICS["auroc"], table).values.values()) == pytest.approx(scores)
+    assert list(spread_over_folds(METRICS["auroc"], [table]).values.values()) == pytest.approx(scores)
     assert value(stratify(METRICS["auroc"]), table) == pytest.approx(np.average(scores, weights=pairs))
     assert value(average_folds(METRICS["auroc"]), table) == pytest.approx(np.mean(scores))
 
@@ -115,7 +115,7 @@ def test_a_fold_with_one_class_counts_nothing_and_is_named():
     rest = single[single["fold"] != "fold2"]
     for combine in (stratify, average_folds):
         assert value(combine(METRICS["auroc"]), single) == pytest.approx(value(combine(METRICS["auroc"]), rest))
-    document = spread_over_folds(METRICS["auroc"], single).document()
+    document = spread_over_folds(METRICS["auroc"], [single]).document()
     assert (document["undefined_folds"], document["folds"]["fold2"]) == (["fold2"], None)
     known = [roc_auc_score(part["label"], part["prob"]) for _, part in rest.groupby("fold")]
     assert (document["sd"], document["min"], document["max"]) == pytest.approx((np.std(known, ddof=1), min(known), max(known)))
@@ -125,7 +125,7 @@ def test_without_any_usable_fold_the_value_is_undefined():
     table = rows(8).assign(label=1)
     assert np.isnan(value(stratify(METRICS["auroc"]), table))
     assert np.isnan(value(average_folds(METRICS["auroc"]), table))
-    assert spread_over_folds(METRICS["auroc"], table).document()["sd"] is None
+    assert spread_over_folds(METRICS["auroc"], [table]).document()["sd"] is None
 
 
 @pytest.mark.parametrize("name", ["auroc", "auroc_patient", "average_precision", "lesion_hit_ratio", "reward"])
@@ -141,11 +141,8 @@ def test_a_resample_is_the_metric_of_the_repeated_rows(name):
         assert one == pytest.approx(value(stratify(METRICS[name]), repeated), abs=1e-12)
 
 
-def test_seeds_are_averaged_resample_by_resample():
-    first = Estimate(value=0.6, resamples=np.array([0.5, np.nan]), n=9, reason="r")
-    second = Estimate(value=0.8, resamples=np.array([0.9, 0.7]), n=8, reason="r")
-    mean = average_estimates([first, second])
-    assert (mean.value, mean.n) == (pytest.approx(0.7), 8)
-    np.testing.assert_allclose(mean.resamples, [0.7, np.nan])
-    with pytest.raises(ValueError, match=r"share their resamples, got \[2, 1\]"):
-        average_estimates([first, Estimate(value=0.1, resamples=np.array([0.1]), n=1, reason="r")])
+def test_a_folds_value_is_the_mean_over_the_seeds():
+    seeds = [rows(seed) for seed in (0, 1)]
+    single = [spread_over_folds(METRICS["reward"], [table]).values for table in seeds]
+    both = spread_over_folds(METRICS["reward"], seeds).values
+    assert both == pytest.approx({fold: (single[0][fold] + single[1][fold]) / 2 for fold in single[0]})

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.pipelines.compare.params import ArmParams, CompareParams
+from grpo_pipeline.pipelines.compare.params import ArmParams, GridParams
 
 Sections = Mapping[str, type[BaseModel]]
 ALGORITHM, TRAINING = "algorithm", "training"
@@ -56,7 +56,9 @@ def merge(base: Any, change: Any) -> Any:
     return {**base, **{name: merge(base.get(name), value) for name, value in change.items()}}
 
 
-def resolve_arms(params: CompareParams, parameters: Mapping[str, Any], *, task: str, models: Sections) -> dict[str, ResolvedArm]:
+def resolve_arms(
+    params: GridParams, parameters: Mapping[str, Any], *, task: str, models: Sections, section: str = "compare"
+) -> dict[str, ResolvedArm]:
     """Return the arms, the control first, each with its sections merged and validated.
 
     Args:
@@ -64,6 +66,7 @@ def resolve_arms(params: CompareParams, parameters: Mapping[str, Any], *, task: 
         parameters: the task's parameters as they are in YAML: ``<base>.algorithm``, ``training``, the shared sections.
         task: name of the task, for messages.
         models: section of the task -> its model; ``algorithm`` and ``training`` come with every task.
+        section: where the arms are described, for messages.
 
     Raises:
         ValueError: naming the arm and the path of what is wrong.
@@ -71,7 +74,7 @@ def resolve_arms(params: CompareParams, parameters: Mapping[str, Any], *, task: 
     common: dict[str, type[BaseModel]] = {ALGORITHM: AlgorithmParams, TRAINING: TrainingParams}
     known = common | dict(models)
     return {
-        name: resolve_arm(arm, parameters, name=name, models=known, path=f"{task}.compare.arms.{name}")
+        name: resolve_arm(arm, parameters, name=name, models=known, path=f"{task}.{section}.arms.{name}")
         for name, arm in params.present.items()
     }
 

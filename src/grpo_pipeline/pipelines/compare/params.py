@@ -24,16 +24,14 @@ class ArmParams(BaseModel):
     rule: str = "policy"
 
 
-class CompareParams(BaseModel):
-    """Which arms are trained with which seeds, and how they are compared (``<task>.compare``)."""
+class GridParams(BaseModel):
+    """Which arms are trained with which seeds; what ``<task>.compare`` and ``<task>.cross_validation`` share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seeds: tuple[int, ...] = Field(min_length=1, description="of weights, data order and samples; data and split stay")
     control: str = Field(description="the arm that every other arm is compared with")
     arms: dict[str, ArmParams | None] = Field(description="by name; null leaves out an arm of another environment")
-    primary_metrics: tuple[str, ...] = Field(min_length=1, description="the metrics whose p-values are corrected together")
-    baseline_rules: tuple[str, ...] = Field(description="other rules whose rows stand in the second table")
     keep: Literal["predictions", "weights"] = Field(description="weights: the final weights of each cell are stored, too")
 
     @property
@@ -58,3 +56,10 @@ class CompareParams(BaseModel):
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds must be different numbers of at least 0, got {list(self.seeds)}; correct them")
         return self
+
+
+class CompareParams(GridParams):
+    """How the arms of a grid are compared (``<task>.compare``)."""
+
+    primary_metrics: tuple[str, ...] = Field(min_length=1, description="the metrics whose p-values are corrected together")
+    baseline_rules: tuple[str, ...] = Field(description="other rules whose rows stand in the second table")

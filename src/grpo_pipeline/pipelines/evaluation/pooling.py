@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate
 from grpo_pipeline.tasks.metric import Metric
 
 FOLD = "fold"
@@ -62,27 +61,18 @@ def average_folds(metric: Metric) -> Metric:
     return replace(metric, compute=_by_fold(metric, _plain_mean))
 
 
-def spread_over_folds(metric: Metric, rows: pd.DataFrame) -> FoldSpread:
-    """Return the metric of each fold, in the order of the folds' names."""
-    return FoldSpread(
-        {str(name): float(metric(part, np.ones((1, len(part))))[0]) for name, part in rows.groupby(FOLD, sort=True)}
-    )
+def spread_over_folds(metric: Metric, seeds: Sequence[pd.DataFrame]) -> FoldSpread:
+    """Return the metric of each fold, in the order of the folds' names.
 
-
-def average_estimates(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of estimates on the same resamples (of several seeds), undefined where one of them is.
-
-    Raises:
-        ValueError: if there is none, or they hold different numbers of resamples.
+    Args:
+        metric: the metric.
+        seeds: out-of-fold rows of each seed; a fold's value is the mean over them.
     """
-    if len({one.resamples.shape for one in estimates}) != 1:
-        raise ValueError(f"estimates must share their resamples, got {[len(one.resamples) for one in estimates]}")
-    return Estimate(
-        value=float(np.mean([one.value for one in estimates])),
-        resamples=np.mean([one.resamples for one in estimates], axis=0),
-        n=min(one.n for one in estimates),
-        reason=estimates[0].reason,
-    )
+    tables = [
+        {str(name): float(metric(part, np.ones((1, len(part))))[0]) for name, part in rows.groupby(FOLD, sort=True)}
+        for rows in seeds
+    ]
+    return FoldSpread({fold: float(np.mean([values[fold] for values in tables])) for fold in tables[0]})
 
 
 def _by_fold(metric: Metric, combine: Combine) -> Callable[[pd.DataFrame, np.ndarray], np.ndarray]:

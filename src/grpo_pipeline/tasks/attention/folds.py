@@ -14,7 +14,7 @@ import pandas as pd
 from grpo_pipeline.tasks.attention.fold_params import FoldParams
 from grpo_pipeline.tasks.attention.splits import SPLITS, Splits, deal_groups, group_strata
 
-Part = Literal["train", "val", "test", "held_out"]
+Part = Literal["train", "val", "test"]
 # One stream of random numbers for each thing that is drawn.
 OUTER, OUTER_VAL, INNER, INNER_VAL = range(4)
 REMEDY = "use fewer folds or another attention.cross_validation.seed, or add data"

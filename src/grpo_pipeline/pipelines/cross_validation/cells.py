@@ -1,0 +1,49 @@
+"""Folds x arms x seeds -> the cells that are trained, each with the split of its fold."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from grpo_pipeline.pipelines.compare.cells import Cell, Plan
+from grpo_pipeline.pipelines.cross_validation.settings import Settings, cell_arm
+from grpo_pipeline.tasks.attention.folds import CoreFold, FoldPlan
+
+# fold -> arm -> candidate
+Choices = Mapping[str, Mapping[str, str]]
+
+
+def outer_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int], choices: Choices) -> Plan:
+    """Return the cells whose predictions are reported: each arm with its chosen settings, on each fold with each seed.
+
+    The cores that are held out are predicted with those of the test fold: they are in no fold's train or val.
+    """
+    cells = [
+        Cell(cell_arm(arm, choices[fold.name][arm]), seed, str(number), split_of(fold, plan.held_out))
+        for seed in seeds
+        for number, fold in enumerate(plan.folds)
+        for arm in settings.arms
+    ]
+    return Plan(settings.task, settings.resolved, tuple(cells))
+
+
+def inner_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int]) -> Plan:
+    """Return the cells that settings are chosen by: each arm with each candidate, on each inner fold with each seed."""
+    cells = [
+        Cell(cell_arm(arm, candidate), seed, fold, split_of(inner, ()))
+        for seed in seeds
+        for _, fold, inner in inner_folds(plan)
+        for arm, candidates in settings.arms.items()
+        for candidate in candidates
+    ]
+    return Plan(settings.task, settings.resolved, tuple(cells))
+
+
+def inner_folds(plan: FoldPlan) -> Iterator[tuple[CoreFold, str, CoreFold]]:
+    """Yield (outer fold, name of the cells' fold, inner fold)."""
+    for number, outer in enumerate(plan.folds):
+        for position, inner in enumerate(outer.inner):
+            yield outer, f"{number}.inner{position}", inner
+
+
+def split_of(fold: CoreFold, held_out: Sequence[str]) -> Mapping[str, str]:
+    """Return core id -> train, val or test; a core that is left out is in none."""
+    return replace(fold, test=(*fold.test, *held_out)).parts()

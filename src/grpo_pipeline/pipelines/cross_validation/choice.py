@@ -1,0 +1,110 @@
+"""Choose each arm's settings inside each outer fold, by its inner folds alone (nested cross-validation)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from grpo_pipeline.pipelines.compare.cells import CellHeader, CompareError
+from grpo_pipeline.pipelines.cross_validation.cells import inner_folds
+from grpo_pipeline.pipelines.cross_validation.settings import PLAIN, Settings, cell_arm
+from grpo_pipeline.tasks.attention.folds import CoreFold, FoldPlan
+from grpo_pipeline.tasks.metric import Direction
+
+# candidate -> its values, one per pair of seed and inner fold; NaN where undefined, None for a candidate with a failed cell
+Values = dict[str, list[float] | None]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen for one arm inside one outer fold, and by what.
+
+    Attributes:
+        fold: the outer fold.
+        arm: the arm.
+        chosen: name of the candidate.
+        means: candidate -> mean of the metric; None for a candidate with a failed cell.
+        n: number of pairs of seed and inner fold that the means are over.
+    """
+
+    fold: str
+    arm: str
+    chosen: str
+    means: Mapping[str, float | None]
+    n: int
+
+
+def nothing_to_choose(settings: Settings, plan: FoldPlan) -> dict[str, dict[str, str]]:
+    """Return the arms as they are, for every fold."""
+    return {fold.name: dict.fromkeys(settings.arms, PLAIN) for fold in plan.folds}
+
+
+def choose(
+    settings: Settings,
+    plan: FoldPlan,
+    headers: Mapping[str, CellHeader],
+    *,
+    seeds: Sequence[int],
+    metric: str,
+    better: Direction,
+) -> list[Choice]:
+    """Return for each outer fold and arm the candidate with the best mean over its seeds and inner folds.
+
+    Candidates are compared on the same pairs of seed and inner fold: one that leaves the metric undefined for a candidate
+    is left out for all. A candidate with a failed cell cannot be chosen; of equal ones the first is.
+
+    Raises:
+        CompareError: if no candidate can be chosen.
+    """
+    found = []
+    for outer in plan.folds:
+        folds = [name for other, name, _ in inner_folds(plan) if other is outer]
+        for arm, candidates in settings.arms.items():
+            values = {
+                name: metric_values(headers, cell_arm(arm, name), seeds=seeds, folds=folds, metric=metric) for name in candidates
+            }
+            found.append(choose_one(values, outer, arm, metric=metric, better=better))
+    return found
+
+
+def choose_one(values: Values, outer: CoreFold, arm: str, *, metric: str, better: Direction) -> Choice:
+    """Return the choice of one arm inside one outer fold."""
+    finished = {name: np.array(numbers) for name, numbers in values.items() if numbers is not None}
+    where = f"the candidates of {arm} inside {outer.name!r}"
+    if not finished:
+        raise CompareError(f"{where} must hold one whose inner cells have all finished, got none; look at the failed cells")
+    shared = np.isfinite(np.stack(list(finished.values()))).all(axis=0)
+    if not shared.any():
+        raise CompareError(
+            f"{where} must have an inner fold in which {metric} is defined for all of them, got none; "
+            "use fewer inner_folds or another selection_metric"
+        )
+    means = {name: float(numbers[shared].mean()) for name, numbers in finished.items()}
+    best = max(means.values()) if better == "higher" else min(means.values())
+    chosen = next(name for name, mean in means.items() if mean == best)
+    return Choice(outer.name, arm, chosen, {name: means.get(name) for name in values}, int(shared.sum()))
+
+
+def metric_values(
+    headers: Mapping[str, CellHeader], arm: str, *, seeds: Sequence[int], folds: Sequence[str], metric: str
+) -> list[float] | None:
+    """Return one value per seed and inner fold; None if one of the cells did not finish."""
+    keys = [f"{arm}.seed{seed}.fold{fold}" for seed in seeds for fold in folds]
+    cells = [headers.get(key) for key in keys]
+    if any(cell is None or cell.status != "finished" for cell in cells):
+        return None
+    return [cell.metrics.get(metric, float("nan")) for cell in cells if cell is not None]
+
+
+def by_fold(choices: Sequence[Choice]) -> dict[str, dict[str, str]]:
+    """Return fold -> arm -> candidate."""
+    table: dict[str, dict[str, str]] = {}
+    for choice in choices:
+        table.setdefault(choice.fold, {})[choice.arm] = choice.chosen
+    return table
+
+
+def documents(choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    """Return the choices for JSON."""
+    return [asdict(choice) for choice in choices]

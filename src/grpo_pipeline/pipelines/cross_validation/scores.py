@@ -1,0 +1,117 @@
+"""Out-of-fold rows -> values with intervals: inside the folds, pooled, averaged over folds; and of the held-out cores."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.pipelines.compare.seeds import differences_by_seed, mean_over_seeds
+from grpo_pipeline.pipelines.cross_validation.out_of_fold import BySeed, OutOfFold, ensemble
+from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate, cluster_weights, describe
+from grpo_pipeline.pipelines.evaluation.comparison import estimate
+from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.pooling import FOLD, average_folds, spread_over_folds, stratify
+from grpo_pipeline.tasks.metric import Metric, MetricSuite
+
+# What a value is of out-of-fold rows, the headline first.
+KINDS: Mapping[str, Callable[[Metric], Metric]] = {
+    "stratified": stratify,
+    "pooled": lambda metric: metric,
+    "fold_mean": average_folds,
+}
+# (rows of one arm and seed, metric, weights of the sample's clusters) -> kind -> estimate
+Score = Callable[[pd.DataFrame, Metric, "Resamples"], dict[str, Estimate]]
+# arm -> metric -> kind -> seed -> estimate
+Scores = dict[str, dict[str, dict[str, dict[int, Estimate]]]]
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """How often each resample holds each patient; the same for every arm, seed, fold and metric.
+
+    Attributes:
+        positions: cluster -> column of ``counts``.
+        counts: float64 [B, C].
+        cluster: column of the clusters.
+    """
+
+    positions: Mapping[str, int]
+    counts: np.ndarray
+    cluster: str
+
+    @classmethod
+    def draw(cls, rows: pd.DataFrame, params: EvaluationParams) -> "Resamples":
+        """Draw whole clusters of these rows."""
+        names = pd.Series(sorted(rows[params.cluster].unique()), name=params.cluster)
+        counts = cluster_weights(names, resamples=params.resamples, seed=params.seed)
+        return cls({name: position for position, name in enumerate(names)}, counts, params.cluster)
+
+    def of(self, rows: pd.DataFrame) -> np.ndarray:
+        """Return the weights of these rows, [B, n]."""
+        return np.asarray(self.counts[:, rows[self.cluster].map(self.positions).to_numpy()])
+
+
+def score_tested(rows: pd.DataFrame, metric: Metric, resamples: Resamples) -> dict[str, Estimate]:
+    """Return the three kinds of value of out-of-fold rows."""
+    weights = resamples.of(rows)
+    return {kind: estimate(change(metric), rows, weights) for kind, change in KINDS.items()}
+
+
+def score_held_out(rows: pd.DataFrame, metric: Metric, resamples: Resamples) -> dict[str, Estimate]:
+    """Return the value of the models' mean probability, and the mean of the single models' values."""
+    together = ensemble(rows)
+    singles = {
+        number: estimate(metric, part.reset_index(drop=True), resamples.of(part))
+        for number, (_, part) in enumerate(rows.groupby(FOLD, sort=True))
+    }
+    return {
+        "ensemble": estimate(metric, together, resamples.of(together)),
+        "single_models": mean_over_seeds(singles, resamples=len(resamples.counts)),
+    }
+
+
+def score_arms(arms: Mapping[str, BySeed], suite: MetricSuite, resamples: Resamples, score: Score) -> Scores:
+    """Score every arm, metric and seed on the same resamples."""
+    found: Scores = {}
+    for arm, by_seed in arms.items():
+        for name, metric in suite.metrics.items():
+            kinds = found.setdefault(arm, {}).setdefault(name, {})
+            for seed, rows in by_seed.items():
+                for kind, value in score(rows, metric, resamples).items():
+                    kinds.setdefault(kind, {})[seed] = value
+    return found
+
+
+def sections(scores: Scores, control: str, params: EvaluationParams, *, clusters: int) -> dict[str, Any]:
+    """Return ``arms`` and ``differences``: metric -> kind -> value, interval and n, each the mean over the seeds."""
+
+    def entry(by_seed: Mapping[int, Estimate]) -> dict[str, Any]:
+        mean = mean_over_seeds(by_seed, resamples=params.resamples)
+        return describe(mean, clusters=clusters, max_undefined=params.max_undefined)
+
+    def gap(name: str, kind: str, kinds: Mapping[str, dict[int, Estimate]]) -> dict[str, Any]:
+        found = entry(differences_by_seed(kinds[kind], scores[control][name][kind]))
+        return {key: value for key, value in found.items() if key != "n"}
+
+    return {
+        "arms": {
+            arm: {"metrics": {name: {kind: entry(one) for kind, one in kinds.items()} for name, kinds in metrics.items()}}
+            for arm, metrics in scores.items()
+        },
+        "differences": {
+            arm: {name: {kind: gap(name, kind, kinds) for kind in kinds} for name, kinds in metrics.items()}
+            for arm, metrics in scores.items()
+            if arm != control
+        },
+    }
+
+
+def score_folds(rows: OutOfFold, suite: MetricSuite) -> dict[str, dict[str, Any]]:
+    """Return arm -> metric -> the folds' values (each the mean over the seeds) and their spread."""
+    return {
+        arm: {name: spread_over_folds(metric, list(by_seed.values())).document() for name, metric in suite.metrics.items()}
+        for arm, by_seed in rows.tested.items()
+        if by_seed
+    }
