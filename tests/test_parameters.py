@@ -14,6 +14,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
 from grpo_pipeline.pipelines.compare.nodes import arrange_cells
 from grpo_pipeline.pipelines.compare.params import CompareParams
+from grpo_pipeline.pipelines.cross_validation.params import CrossValidationParams
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.attention.build import AttentionTask
@@ -36,6 +37,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "predict": PredictParams,
     "gradient_flow": GradientFlowParams,
     "compare": CompareParams,
+    "cross_validation": CrossValidationParams,
     "supervised.algorithm": AlgorithmParams,
     "grpo.algorithm": AlgorithmParams,
 }

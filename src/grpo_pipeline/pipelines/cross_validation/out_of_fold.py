@@ -100,10 +100,9 @@ def divide(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the out-of-fold rows and those of the held-out cores, of one rule."""
     parts = {name: prepared(part, rule, suite=suite, cluster=cluster).assign(**{FOLD: name}) for name, part in rows.items()}
-    everything = pd.concat(parts.values(), ignore_index=True)
+    everything = pd.concat(parts.values()).sort_values(["core_id", FOLD], kind="stable", ignore_index=True)
     is_held_out = everything["core_id"].isin(plan.held_out)
-    ordered = everything.sort_values(["core_id", FOLD], kind="stable")
-    return ordered[~is_held_out].reset_index(drop=True), ordered[is_held_out].reset_index(drop=True)
+    return everything[~is_held_out].reset_index(drop=True), everything[is_held_out].reset_index(drop=True)
 
 
 def prepared(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> pd.DataFrame:

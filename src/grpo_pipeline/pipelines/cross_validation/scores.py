@@ -21,8 +21,9 @@ KINDS: Mapping[str, Callable[[Metric], Metric]] = {
     "pooled": lambda metric: metric,
     "fold_mean": average_folds,
 }
-# (rows of one arm and seed, metric, weights of the sample's clusters) -> kind -> estimate
-Score = Callable[[pd.DataFrame, Metric, "Resamples"], dict[str, Estimate]]
+# metric -> kind -> estimate, of one arm and seed
+Kinds = dict[str, dict[str, Estimate]]
+Score = Callable[[pd.DataFrame, Mapping[str, Metric], "Resamples"], Kinds]
 # arm -> metric -> kind -> seed -> estimate
 Scores = dict[str, dict[str, dict[str, dict[int, Estimate]]]]
 
@@ -53,34 +54,36 @@ class Resamples:
         return np.asarray(self.counts[:, rows[self.cluster].map(self.positions).to_numpy()])
 
 
-def score_tested(rows: pd.DataFrame, metric: Metric, resamples: Resamples) -> dict[str, Estimate]:
+def score_tested(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples) -> Kinds:
     """Return the three kinds of value of out-of-fold rows."""
     weights = resamples.of(rows)
-    return {kind: estimate(change(metric), rows, weights) for kind, change in KINDS.items()}
+    return {
+        name: {kind: estimate(change(metric), rows, weights) for kind, change in KINDS.items()}
+        for name, metric in metrics.items()
+    }
 
 
-def score_held_out(rows: pd.DataFrame, metric: Metric, resamples: Resamples) -> dict[str, Estimate]:
+def score_held_out(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples) -> Kinds:
     """Return the value of the models' mean probability, and the mean of the single models' values."""
     together = ensemble(rows)
-    singles = {
-        number: estimate(metric, part.reset_index(drop=True), resamples.of(part))
-        for number, (_, part) in enumerate(rows.groupby(FOLD, sort=True))
-    }
-    return {
-        "ensemble": estimate(metric, together, resamples.of(together)),
-        "single_models": mean_over_seeds(singles, resamples=len(resamples.counts)),
-    }
+    tables = [together, *(part.reset_index(drop=True) for _, part in rows.groupby(FOLD, sort=True))]
+    weights = [resamples.of(table) for table in tables]
+    found: Kinds = {}
+    for name, metric in metrics.items():
+        whole, *singles = [estimate(metric, table, of_table) for table, of_table in zip(tables, weights, strict=True)]
+        mean = mean_over_seeds(dict(enumerate(singles)), resamples=len(resamples.counts))
+        found[name] = {"ensemble": whole, "single_models": mean}
+    return found
 
 
 def score_arms(arms: Mapping[str, BySeed], suite: MetricSuite, resamples: Resamples, score: Score) -> Scores:
     """Score every arm, metric and seed on the same resamples."""
     found: Scores = {}
     for arm, by_seed in arms.items():
-        for name, metric in suite.metrics.items():
-            kinds = found.setdefault(arm, {}).setdefault(name, {})
-            for seed, rows in by_seed.items():
-                for kind, value in score(rows, metric, resamples).items():
-                    kinds.setdefault(kind, {})[seed] = value
+        for seed, rows in by_seed.items():
+            for name, kinds in score(rows, suite.metrics, resamples).items():
+                for kind, value in kinds.items():
+                    found.setdefault(arm, {}).setdefault(name, {}).setdefault(kind, {})[seed] = value
     return found
 
 
