@@ -45,7 +45,10 @@ class ClinicalPrompt(nn.Module):
 class ClinicalReadOut(nn.Module):
     """Add a linear reading of all tokens to a class logit: for a class decoder that sees patches and no token.
 
-    logit[p] = sum_f r_f . token[p, f]; r starts at 0, so that training starts from the decoder alone.
+        logit[p] = sum_f r_f . token[p, f] / sqrt(F * C)
+
+    r starts at 0, so that training starts from the decoder alone. The root keeps the logit's change by one step of Adam, which
+    moves all F * C weights by the same amount, from growing with their number.
     """
 
     def __init__(self, columns: int, channels: int) -> None:
@@ -54,4 +57,4 @@ class ClinicalReadOut(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return [P] from tokens [P, F, C]."""
-        return (tokens * self.weights).sum((1, 2))
+        return (tokens * self.weights).sum((1, 2)) / self.weights.numel() ** 0.5
