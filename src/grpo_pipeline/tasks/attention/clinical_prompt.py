@@ -4,6 +4,8 @@ After ProstNFound (Wilson et al. 2024), whose SAM reads age and PSA as prompts. 
 of its own and is not imputed; known values are dropped to it in training (``clinical_values.drop_values``).
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -57,4 +59,4 @@ class ClinicalReadOut(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return [P] from tokens [P, F, C]."""
-        return (tokens * self.weights).sum((1, 2)) / self.weights.numel() ** 0.5
+        return (tokens * self.weights).sum((1, 2)) / math.sqrt(self.weights.numel())
