@@ -54,9 +54,15 @@ MODEL = {
     "feature_channels": 16, "decoder_layers": 1, "decoder_heads": 2, "policy_channels": 8, "texture_channels": 4, "points": 3,
     "class_decoder": "glimpse", "glimpse_size": 16, "glimpse_channels": 4, "glimpse_pool": "mean",
 }  # fmt: skip
-REWARD = {"class_weight": 1.0, "heatmap_weight": 0.0, "cspca_weight": 1.0, "cspca_min_grade": 3}
+REWARD = {
+    "class_weight": 1.0, "heatmap_weight": 0.0, "diversity_weight": 0.0, "activation_weight": 0.0, "boundary_weight": 0.0,
+    "boundary_margin": 0.1, "points_weight": 0.0, "cspca_weight": 1.0, "cspca_min_grade": 3,
+}  # fmt: skip
 SUPERVISED = {
-    "class_weight": 1.0, "heatmap_weight": 1.0, "glimpse_weight": 1.0, "glimpse_bag_cells": 4, "involvement_clamp": 0.02,
+    "samples": "all", "class_weight": 1.0, "class_form": "cross_entropy", "heatmap_weight": 1.0, "needle_weight": 0.0,
+    "needle_form": "cross_entropy", "needle_positive_weight": 1.0, "mil_weight": 0.0, "mil_share": 0.2, "entropy_weight": 0.0,
+    "glimpse_weight": 1.0, "glimpse_bag_cells": 4, "symmetric": {"alpha": 1.0, "beta": 1.0, "log_zero": -4.0},
+    "involvement_clamp": 0.02, "prob_clamp": 1e-4,
 }  # fmt: skip
 VALID: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (AlgorithmParams, GRPO), (AlgorithmParams, CONTROL), (AlgorithmParams, REINFORCE), (AdvantageParams, ADVANTAGE),
@@ -148,6 +154,13 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (ModelParams, MODEL, {"decoder_heads": 3}, r"its half a multiple of decoder_heads, got 16 and 3; change one of them"),
     (ModelParams, MODEL, {"policy_channels": 12}, "policy_channels\n.*multiple of 8"),
     (ModelParams, MODEL, {"points": 0}, "points\n.*greater than or equal to 1"),
+    (ModelParams, MODEL, {"stop": {"min_points": 3}},
+     "stop.min_points must be below points = 3, got 3; raise points, or set stop to null"),
+    (ModelParams, MODEL, {"stop": {"min_points": 0}}, "min_points\n.*greater than or equal to 1"),
+    (ModelParams, MODEL, {"stop": {"min_points": 1}, "likelihood": "independent"},
+     "likelihood must be plackett_luce with a stop decision, got independent"),
+    (ModelParams, MODEL, {"likelihood": "exact"}, ONE_OF),
+    (RewardParams, REWARD, {"points_weight": -0.1}, "points_weight\n.*greater than or equal to 0"),
     (ModelParams, MODEL, {"patch_size": 1}, "patch_size\n.*greater than or equal to 2"),
     (ModelParams, MODEL, {"encoder_window": -1}, "encoder_window\n.*greater than or equal to 0"),
     (ModelParams, MODEL, {"encoder": "adapter"}, ONE_OF),

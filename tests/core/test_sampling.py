@@ -10,6 +10,7 @@ from grpo_pipeline.core.sampling import (
     categorical_entropy,
     entropy_of,
     gumbel_top_k,
+    independent_logprobs,
     log_policy,
     masked_logits,
     perturbed_top_k,
@@ -242,3 +243,29 @@ ONE_SHORT_ROW = torch.tensor([[True, True, True], [True, False, False]])
 def test_refuses(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_independent_terms_are_those_of_single_draws():
+    logits = torch.tensor([[0.3, -1.2, 1.5, 0.0], [2.0, 0.0, -1.0, 9.0]], dtype=torch.float64)
+    allowed = torch.tensor([[True] * 4, [True, True, True, False]])
+    actions = torch.tensor([[[2, 0], [1, 3]], [[0, 1], [2, 0]]])
+    got = independent_logprobs(logits, actions, temperature=0.7, is_allowed=allowed)
+    for p in range(2):
+        z = {v: float(logits[p, v]) / 0.7 for v in range(4) if allowed[p, v]}
+        total = math.log(math.fsum(math.exp(x) for x in z.values()))
+        for g in range(2):
+            assert got[p, g].tolist() == pytest.approx([z[a] - total for a in actions[p, g].tolist()], abs=1e-12)
+
+
+def test_only_plackett_luce_is_a_distribution_over_sets():
+    logits = torch.tensor([[0.3, -1.2, 1.5, 0.0]], dtype=torch.float64)
+    allowed = torch.ones(1, 4, dtype=torch.bool)
+    sets = torch.tensor([list(permutations(range(4), 2))])
+
+    def mass(likelihood):
+        return float(likelihood(logits, sets, is_allowed=allowed).sum(-1).exp().sum())
+
+    assert mass(plackett_luce_logprobs) == pytest.approx(1.0, abs=1e-12)
+    # What is missing is the chance of drawing one cell twice, sum of p^2.
+    assert mass(independent_logprobs) == pytest.approx(1.0 - float(logits.softmax(-1).square().sum()), abs=1e-12)
+    assert mass(independent_logprobs) < 0.6

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import chisquare
 
 from grpo_pipeline.core.sampling import plackett_luce_logprobs
-from grpo_pipeline.core.stopping import decisions_taken, logprobs_with_stop, sample_with_stop
+from grpo_pipeline.core.stopping import decisions_taken, greedy_with_stop, logprobs_with_stop, sample_with_stop
 
 F64 = torch.float64
 V, K = 4, 3
@@ -188,3 +188,36 @@ ZEROS = torch.zeros(2, 3)
 def test_refuses(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def naive_greedy(z, s, k_max, k_min):
+    """Stop where the stop has more than half of the probability; else take the best cell left."""
+    left, taken = dict(enumerate(z)), []
+    for i in range(k_max):
+        odds = math.exp(s[i]) / math.fsum(math.exp(x) for x in left.values()) if left else math.inf
+        if i >= k_min and odds > 1:
+            break
+        best = max(left, key=left.get)
+        taken.append(best)
+        del left[best]
+    return taken + [len(z)] * (k_max - len(taken))
+
+
+@pytest.mark.parametrize("k_min", [0, 1, 2])
+def test_greedy_takes_the_likelier_way_at_each_decision(k_min):
+    generator = torch.Generator().manual_seed(3)
+    logits, stops = (
+        2 * torch.randn(200, 6, dtype=F64, generator=generator),
+        2 * torch.randn(200, 4, dtype=F64, generator=generator),
+    )
+    actions, is_valid = greedy_with_stop(logits, stops, 4, k_min=k_min, is_allowed=torch.ones(200, 6, dtype=torch.bool))
+    want = [naive_greedy(z, s, 4, k_min) for z, s in zip(logits.tolist(), stops.tolist(), strict=True)]
+    assert actions[:, 0].tolist() == want
+    assert torch.equal(is_valid, decisions_taken(actions, 6))
+    assert {sum(a < 6 for a in row) for row in want} == set(range(k_min, 5))  # every length occurs
+
+
+def test_greedy_stops_where_no_cell_is_left():
+    allowed = torch.tensor([[True, True, False, False]])
+    actions, _ = greedy_with_stop(LOGITS, STOPS - 50, K, is_allowed=allowed)
+    assert actions.tolist() == [[[0, 1, V]]]

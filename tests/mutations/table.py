@@ -288,6 +288,13 @@ MUTATIONS = (
         "return logits if temperature == 1.0 else logits * temperature",
         "core/test_sampling.py::test_likelihood_agrees_with_a_naive_loop",
     ),
+    _fault(
+        "sampling-independent-without-temperature",
+        "denominator",
+        "return log_policy(logits, is_allowed, temperature).gather",
+        "return log_policy(logits, is_allowed).gather",
+        "core/test_sampling.py::test_independent_terms_are_those_of_single_draws",
+    ),
     _fault("sampling-remaining-in-reverse", "axis", "logs[::-1], dim=-1)", "logs, dim=-1)"),
     _fault("sampling-repeat-before-first", "off_by_one", "ranked[..., :-1], (1, 0))", "ranked[..., :-1], (0, 1))"),
     _fault("truncation-mass-with-the-choice-itself", "off_by_one", "functional.pad(mass[..., :-1], (1, 0))", "mass"),
@@ -300,6 +307,12 @@ MUTATIONS = (
         "_mass_before(ranked)",
     ),
     _fault("stopping-one-later", "off_by_one", "device=logits.device) < k_min", "device=logits.device) <= k_min"),
+    _fault(
+        "stopping-greedy-goes-on",
+        "sign",
+        "is_stop = _stop_log_odds(z, stops, order) > 0",
+        "is_stop = _stop_log_odds(z, stops, order) < 0",
+    ),
     _fault("stopping-stop-not-counted", "mask", "~functional.pad(has_stopped[..., :-1], (1, 0), value=False)", "~has_stopped"),
     _fault(
         "stopping-stop-without-temperature",

@@ -49,6 +49,7 @@ def add_rule(base: pd.DataFrame, shared: np.ndarray, *, rule: str, skill: float,
         reward_heatmap=0.5 * np.log(right) - 0.1,
         reward=0.5 * np.log(right) - 0.07,
         lesion_hit=hit.clip(upper=1.0),
+        points_used=3.0,
     )
 
 

@@ -150,6 +150,28 @@ def plackett_luce_logprobs(logits: Tensor, actions: Tensor, *, temperature: floa
     return z_taken - log_remaining(z, z_taken, is_taken)
 
 
+def independent_logprobs(logits: Tensor, actions: Tensor, *, temperature: float = 1.0, is_allowed: Tensor) -> Tensor:
+    """Return what independent draws would give each choice of a draw without replacement: a known defect, for an ablation.
+
+        l_i = z_{a_i} - log( sum over all allowed cells of exp(z) ),   z = logits / temperature
+
+    Public versions add these up although a cell is never drawn twice. The probabilities of all ordered sets then sum to less
+    than 1, the more so the more peaked the map is, and the gradient is that of another policy: -log of the missing mass is
+    not constant. Use ``plackett_luce_logprobs`` to train.
+
+    Args:
+        logits: [P, V], finite where allowed.
+        actions: int64 [P, G, k].
+        temperature: divides the logits.
+        is_allowed: bool [P, V].
+
+    Returns:
+        [P, G, k], differentiable with respect to the logits; -inf for a choice that is not allowed.
+    """
+    p, g, k = actions.shape
+    return log_policy(logits, is_allowed, temperature).gather(1, actions.reshape(p, g * k)).reshape(p, g, k)
+
+
 def log_remaining(z: Tensor, z_taken: Tensor, is_taken: Tensor) -> Tensor:
     """Return log( sum over cells not taken before decision i of exp(z) ) for every decision of an ordered draw.
 

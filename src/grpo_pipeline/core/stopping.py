@@ -50,9 +50,39 @@ def sample_with_stop(
     """
     z, stops = _tempered(logits, stop_logits, k_max, k_min, temperature, is_allowed)
     order = perturbed_top_k(z, k_max, group_size, generator=generator)
-    remaining = log_remaining(z, _gather(z, order), _taken(order, z.shape[1]))
-    p_stop = (stops.unsqueeze(1) - remaining).sigmoid()
+    p_stop = _stop_log_odds(z, stops, order).sigmoid()
     is_stop = torch.rand(p_stop.shape, generator=generator, dtype=z.dtype, device=z.device) < p_stop
+    actions = order.masked_fill(is_stop.cummax(dim=-1).values, z.shape[1])
+    return actions, decisions_taken(actions, z.shape[1])
+
+
+@torch.no_grad()
+def greedy_with_stop(
+    logits: Tensor, stop_logits: Tensor, k_max: int, *, k_min: int = 1, is_allowed: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Take the likelier of stopping and going on at each decision, and the likeliest cell left wherever it goes on.
+
+        stop at decision i  if  s_i > log R_i, that is P(stop) > 1/2
+
+    The stop is weighed against all cells left together, not against the best of them: on a flat map of V cells even a
+    policy that goes on with probability 0.9 would otherwise stop.
+
+    Args:
+        logits: [P, V], finite where allowed.
+        stop_logits: [P] or [P, K], finite.
+        k_max: as in ``sample_with_stop``.
+        k_min: as in ``sample_with_stop``.
+        is_allowed: bool [P, V].
+
+    Returns:
+        actions int64 [P, 1, K] and is_valid bool [P, 1, K], as ``sample_with_stop`` does.
+
+    Raises:
+        ValueError: as ``sample_with_stop``.
+    """
+    z, stops = _tempered(logits, stop_logits, k_max, k_min, 1.0, is_allowed)
+    order = z.topk(k_max).indices.unsqueeze(1)
+    is_stop = _stop_log_odds(z, stops, order) > 0
     actions = order.masked_fill(is_stop.cummax(dim=-1).values, z.shape[1])
     return actions, decisions_taken(actions, z.shape[1])
 
@@ -118,6 +148,11 @@ def _tempered(
     is_early = torch.arange(k_max, device=logits.device) < k_min
     stops = tempered_logits(per_decision, temperature).masked_fill(is_early, -float("inf"))
     return masked_logits(tempered_logits(logits, temperature), is_allowed), stops
+
+
+def _stop_log_odds(z: Tensor, stops: Tensor, order: Tensor) -> Tensor:
+    """Return log P(stop) / P(go on) at each decision of an order [P, G, K]: s_i - log R_i."""
+    return stops.unsqueeze(1) - log_remaining(z, _gather(z, order), _taken(order, z.shape[1]))
 
 
 def _gather(z: Tensor, actions: Tensor) -> Tensor:

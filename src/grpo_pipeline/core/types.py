@@ -19,7 +19,7 @@ class Rollouts:
     """Samples as they were drawn; an update replays these actions and never draws new ones.
 
     Attributes:
-        actions: int64 [P, G, L], the index of each choice, 0..V-1.
+        actions: int64 [P, G, L], the index of each choice, 0..V-1; V where a sample stops (``core.stopping``) and after it.
         logprobs: [P, G, L], log-probability of each action under the policy that drew it, nats, detached.
         is_valid: bool [P, G, L], True where a decision was really taken (False for padding).
     """

@@ -19,7 +19,8 @@ class AttentionData:
     Attributes:
         examples: tables and images.
         features: of a frozen encoder, float32 or float16 [n, C, h, w], or None; memory maps in a run.
-        reference_logits: of a frozen reference policy, float32 [n, V], or None; computed once, since neither changes.
+        reference_logits: of a frozen reference policy, float32 [n, V], with the log odds of its stops behind them where it has
+            a stop head (``SetLogits.packed``), or None; computed once, since neither changes.
         shows_lesion: whether batches hold the lesion, for the arm whose points are drawn in it and for no other.
     """
 
@@ -41,7 +42,7 @@ class AttentionBatch:
         label: [P] or [P, G], 1.0 for cancer.
         involvement: [P] or [P, G] in [0, 1]; the label where no involvement is known.
         features: [P, C, h, w] of a frozen encoder, or None.
-        reference_logits: [P, V] of the reference policy where they are known, or None.
+        reference_logits: [P, V (+ S)] of the reference policy where they are known, or None.
         grade_group: [P], 0 to 5, or NaN where it is not known.
         lesion_cells: bool [P, V], True inside the lesion; None unless the data show it.
         clinical: [P, F], values of the clinical columns in their own units, NaN where unknown or dropped; None for a model

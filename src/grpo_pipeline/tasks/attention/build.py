@@ -33,9 +33,15 @@ def build_task(
     Raises:
         FileNotFoundError: if the checkpoint is missing.
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
-            points are to be placed, the margin of the boundary reward is narrower than half a cell, clinical prompts are
-            asked for without a column that has known training values, or the device is not there or has no compiler.
+            points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
+            no policy can save, clinical prompts are asked for without a column that has known training values, or the device is
+            not there or has no compiler.
     """
+    if rewards.points_weight and model.stop is None:
+        raise ValueError(
+            f"attention.reward.points_weight must be 0 with attention.model.stop = null, got {rewards.points_weight}; every set "
+            "has the same number of points: give stop a min_points"
+        )
     model = adopt_checkpoint(model, examples.image_size)
     device = choose_device("auto" if execution is None else execution.device)
     if execution is not None:

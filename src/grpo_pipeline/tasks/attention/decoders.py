@@ -29,18 +29,19 @@ class GlimpseDecoder(nn.Module):
         self.prior = nn.Parameter(torch.zeros(()))
         self.involvement_prior = nn.Parameter(torch.zeros(()))
 
-    def forward(self, images: Tensor, points: Tensor) -> Tensor:
+    def forward(self, images: Tensor, points: Tensor, is_point: Tensor | None = None) -> Tensor:
         """Return cancer logits [P, G].
 
         Args:
             images: [P, 1, S, S].
             points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the learned prior answers.
+            is_point: bool [P, G, k], False for padding, which is not pooled, at least one per set; None: all are points.
         """
         n_prompts, group_size, k, _ = points.shape
         if k == 0:
             return self.prior.expand(n_prompts, group_size)
         evidence = self.weigh(images, points.flatten(1, 2)).reshape(n_prompts, group_size, k)
-        return pool_evidence(evidence, self.pool) + self.prior
+        return pool_evidence(evidence, self.pool, is_point) + self.prior
 
     def weigh(self, images: Tensor, points: Tensor) -> Tensor:
         """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
@@ -99,12 +100,29 @@ def crop_patches(images: Tensor, points: Tensor, size: int) -> Tensor:
     return padded[prompt, rows, columns][:, :, None]
 
 
-def pool_evidence(evidence: Tensor, pool: str) -> Tensor:
-    """Pool per-point logits [..., k] into one logit [...]: their mean, their log-mean-exp, or the noisy or."""
+def pool_evidence(evidence: Tensor, pool: str, is_point: Tensor | None = None) -> Tensor:
+    """Pool per-point logits [..., k] into one logit [...]: their mean, their log-mean-exp, or the noisy or.
+
+    Where bool [..., k] ``is_point`` is False, the logit does not count; at least one per set must.
+    """
+    if is_point is not None:
+        return _pool_some(evidence, pool, is_point)
     if pool == "mean":
         return evidence.mean(-1)
     if pool == "logsumexp":
         return evidence.logsumexp(-1) - torch.log(torch.tensor(float(evidence.shape[-1])))
-    log_miss = F.logsigmoid(-evidence).sum(-1)
+    return _noisy_or(F.logsigmoid(-evidence).sum(-1))
+
+
+def _pool_some(evidence: Tensor, pool: str, is_point: Tensor) -> Tensor:
+    count = is_point.sum(-1)
+    if pool == "mean":
+        return evidence.masked_fill(~is_point, 0.0).sum(-1) / count
+    if pool == "logsumexp":
+        return evidence.masked_fill(~is_point, -torch.inf).logsumexp(-1) - count.to(evidence.dtype).log()
+    return _noisy_or(F.logsigmoid(-evidence).masked_fill(~is_point, 0.0).sum(-1))
+
+
+def _noisy_or(log_miss: Tensor) -> Tensor:
     # logit of 1 - prod(1 - p_i), computed from log prod(1 - p_i) without cancellation for small p.
     return torch.log(-torch.expm1(log_miss.clamp(max=-1e-7))) - log_miss

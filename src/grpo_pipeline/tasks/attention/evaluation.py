@@ -22,9 +22,11 @@ from grpo_pipeline.tasks.attention.points import (
     lesion_share,
     nearest_cells,
     oracle_cells,
+    point_coordinates,
+    points_used,
     region_centroids,
 )
-from grpo_pipeline.tasks.attention.sam import cell_centres
+from grpo_pipeline.tasks.attention.sets import draw_sets, likeliest_sets
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -61,8 +63,10 @@ def evaluate(
 def validate(
     task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
 ) -> dict[str, float]:
-    """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores."""
+    """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used."""
     totals: dict[str, list[np.ndarray]] = {"reward/mean": [], "reward/gain_over_uniform": [], "lesion_hit": [], "uniform_hit": []}
+    if task.model.stop is not None:
+        totals["points_used"] = []
     for batch, context, lesion in _batches(task, policy, data, rows):
         rewards, hits = {}, {}
         for proposal in ("policy", "uniform"):
@@ -71,6 +75,8 @@ def validate(
             outcomes = task.decode(policy, context, rollouts, batch)
             rewards[proposal] = _weigh(*task.reward(task.replicate(batch, sets), rollouts, outcomes)).mean(1).cpu().numpy()
             hits[proposal] = lesion_share(rollouts.actions, lesion)
+            if proposal == "policy" and task.model.stop is not None:
+                totals["points_used"].append(points_used(rollouts.actions, lesion.shape[1]))
         totals["reward/mean"].append(rewards["policy"])
         totals["reward/gain_over_uniform"].append(rewards["policy"] - rewards["uniform"])
         totals["lesion_hit"].append(hits["policy"])
@@ -91,8 +97,7 @@ def showcase(
         generator = Generator(device=task.device).manual_seed(seed)
         points[proposal] = task.sample(policy, context, 1, temperature=1.0, proposal=proposal, generator=generator)
     outcomes = task.decode(policy, context, points["policy"], batch)
-    logits, _ = policy.policy(context.features, context.texture, context.cells)
-    attention = log_policy(logits, context.cells).exp()
+    attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
     examples = data.examples
     return {
         "core_id": examples.table["core_id"].to_numpy(str)[rows],
@@ -104,8 +109,8 @@ def showcase(
         "lesion": np.asarray(examples.lesion[rows]),
         "heatmap": outcomes.mask_logits[:, 0].sigmoid().cpu().numpy(),
         "attention": attention.reshape(-1, task.grid, task.grid).cpu().numpy(),
-        "points_untrained": cell_centres(points["uniform"].actions[:, 0], task.grid).cpu().numpy(),
-        "points_trained": cell_centres(points["policy"].actions[:, 0], task.grid).cpu().numpy(),
+        "points_untrained": point_coordinates(points["uniform"], task.grid)[:, 0].cpu().numpy(),
+        "points_trained": point_coordinates(points["policy"], task.grid)[:, 0].cpu().numpy(),
     }
 
 
@@ -122,15 +127,18 @@ def _batches(
 def _points(
     task: "AttentionTask", policy: AttentionModel, context: AttentionContext, lesion: Tensor, *, sets: int, generator: Generator
 ) -> dict[str, Tensor]:
-    """Return the cells [P, E, k] that each rule chooses; the order of the draws is part of the seed's meaning."""
+    """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
+
+    Only ``policy``, ``greedy`` and ``shuffled`` stop: the other rules place k points.
+    """
     k, cells = task.model.points, context.cells
-    logits, _ = policy.policy(context.features, context.texture, context.cells)
-    uniform = gumbel_top_k(torch.zeros_like(logits), k, sets, generator=generator, is_allowed=cells)
+    logits, _ = policy.propose(context)
+    uniform = gumbel_top_k(torch.zeros_like(logits.cells), k, sets, generator=generator, is_allowed=cells)
     oracle = oracle_cells(lesion, cells, k, sets=sets, generator=generator)
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
     return {
-        "policy": gumbel_top_k(logits, k, sets, generator=generator, is_allowed=cells),
-        "greedy": logits.masked_fill(~cells, -torch.inf).topk(k).indices[:, None],
+        "policy": draw_sets(task.model, logits, cells, sets, temperature=1.0, generator=generator).actions,
+        "greedy": likeliest_sets(task.model, logits, cells),
         "uniform": uniform,
         "centre": nearest_cells(region_centroids(cells, task.grid), cells, task.grid, k),
         "fixed": nearest_cells(middle, cells, task.grid, k),
@@ -172,6 +180,7 @@ def _rows(
         reward_heatmap=parts["heatmap"].mean(1).cpu().numpy(),
         lesion_hit=lesion_share(actions, lesion) if actions.shape[2] else np.nan,
         lesion_coverage=lesion_coverage(lesion, context.cells),
+        points_used=points_used(actions, lesion.shape[1]),
     )
 
 

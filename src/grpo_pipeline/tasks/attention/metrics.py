@@ -17,6 +17,7 @@ from grpo_pipeline.tasks.metric import Direction, Metric, MetricSuite
 REQUIRED = (
     *("core_id", "patient_id", "label", "involvement", "grade_group", "rule"),
     *("prob", "heatmap_prob", "prob_std", "reward", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage"),
+    "points_used",
 )
 RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
 BOTH_CLASSES = "needs at least one positive and one negative core"
@@ -218,6 +219,7 @@ def _attention_metrics() -> dict[str, Metric]:
             compute=_hit_ratio,
             mass=_coverage,
         ),
+        "points_used": mean_metric("points_used", title="Points in a set", better="none", reason="needs at least one core"),
         "prompt_sensitivity_samples": mean_metric(
             "prob_std",
             title="Spread of the probability over point sets",

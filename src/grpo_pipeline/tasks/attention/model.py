@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import SamModel
 
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
 from grpo_pipeline.tasks.attention.clinical_prompt import ClinicalPrompt, ClinicalReadOut
 from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics
 from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder, GlobalDecoder
@@ -17,6 +17,8 @@ from grpo_pipeline.tasks.attention.model_params import CheckpointParams, ModelPa
 from grpo_pipeline.tasks.attention.policy import PolicyNetwork
 from grpo_pipeline.tasks.attention.pretrained import build_net, load_net
 from grpo_pipeline.tasks.attention.sam import Sam
+from grpo_pipeline.tasks.attention.sets import SetLogits
+from grpo_pipeline.tasks.attention.stop_head import StopHead
 from grpo_pipeline.tasks.attention.texture import FilterBank
 
 # A real encoder compares every cell with every other: 4 images of 64 x 64 cells at once, where no graph is kept.
@@ -30,6 +32,7 @@ class AttentionModel(nn.Module):
     texture: FilterBank
     policy: PolicyNetwork
     class_decoder: GlimpseDecoder | GlobalDecoder
+    stop: StopHead | None
     checkpoint: CheckpointParams | None
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
@@ -64,6 +67,10 @@ class AttentionModel(nn.Module):
             self.clinical = ClinicalPrompt(clinical, params.feature_channels)
             if params.class_decoder == "glimpse":
                 self.clinical_read_out = ClinicalReadOut(len(clinical.columns), params.feature_channels)
+        self.stop = None
+        if params.stop is not None:
+            inputs = params.feature_channels + self.texture.width
+            self.stop = StopHead(inputs, params.policy_channels, params.points - params.stop.min_points)
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Self:
@@ -87,7 +94,22 @@ class AttentionModel(nn.Module):
         size = max(1, CELLS_AT_ONCE // self.sam.grid**2)
         return torch.cat([self.sam.encode(images[start : start + size]) for start in range(0, len(images), size)])
 
-    def decode(self, features: Tensor, images: Tensor, points: Tensor, bag: Tensor, clinical: Tensor | None = None) -> Outcomes:
+    def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
+        """Return what the policy says about the point sets of each core, and its values [P]."""
+        logits, values = self.policy(context.features, context.texture, context.cells)
+        stops = None if self.stop is None else self.stop(context.features, context.texture, context.cells)
+        return SetLogits(logits, stops), values
+
+    def decode(
+        self,
+        features: Tensor,
+        images: Tensor,
+        points: Tensor,
+        bag: Tensor,
+        clinical: Tensor | None = None,
+        *,
+        is_point: Tensor | None = None,
+    ) -> Outcomes:
         """Decode point sets [P, G, k, 2] into class logits, bag probabilities and heatmaps.
 
         Args:
@@ -96,14 +118,15 @@ class AttentionModel(nn.Module):
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0.
             bag: [P, 4h, 4w], weights of the heatmap pixels.
             clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
+            is_point: bool [P, G, k], False for padding; None: all are points.
 
         Raises:
             ValueError: if the model has clinical prompts and gets no values.
         """
         prompts = self._embed_clinical(clinical)
-        decoded = self.sam.decode(features, points, prompts)
+        decoded = self.sam.decode(features, points, prompts, is_point=is_point)
         if isinstance(self.class_decoder, GlimpseDecoder):
-            class_logits = self.class_decoder(images, points)
+            class_logits = self.class_decoder(images, points, is_point)
         else:
             class_logits = self.class_decoder(decoded.token)
         if self.clinical_read_out is not None and prompts is not None:

@@ -56,10 +56,19 @@ class EncoderTuningParams(BaseModel):
     targets: tuple[Literal["qkv", "proj"], ...] | None = Field(default=None, min_length=1)
 
 
+class StopParams(BaseModel):
+    """Sets of ``min_points`` to ``points`` points, as many as the policy decides (``attention.model.stop``; docs/points.md)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_points: int = Field(ge=1)
+
+
 class ModelParams(BaseModel):
     """Sizes and switches of the model (``attention.model``).
 
-    With a ``checkpoint`` the patch and the sizes of encoder, features and decoder are those of its file.
+    With a ``checkpoint`` the patch and the sizes of encoder, features and decoder are those of its file. ``likelihood`` and
+    ``stop`` have defaults, so that a model exported without them can be read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,6 +94,8 @@ class ModelParams(BaseModel):
     clinical: ClinicalParams | None = None
     checkpoint: CheckpointParams | None = None
     feature_dtype: Literal["float32", "float16"] = "float32"
+    likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
+    stop: StopParams | None = None
 
     @model_validator(mode="after")
     def _check_features_are_stored(self) -> Self:
@@ -92,6 +103,22 @@ class ModelParams(BaseModel):
             raise ValueError(
                 f"attention.model.feature_dtype must be float32 with encoder: train, got {self.feature_dtype}; only the features "
                 "of a frozen encoder are stored"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_stop(self) -> Self:
+        if self.stop is None:
+            return self
+        if self.stop.min_points >= self.points:
+            raise ValueError(
+                f"stop.min_points must be below points = {self.points}, got {self.stop.min_points}; raise points, or set stop "
+                "to null for sets of a fixed size"
+            )
+        if self.likelihood != "plackett_luce":
+            raise ValueError(
+                f"likelihood must be plackett_luce with a stop decision, got {self.likelihood}; the odds of a stop are those "
+                "against the cells that are left"
             )
         return self
 
@@ -140,6 +167,7 @@ class RewardParams(BaseModel):
     activation_weight: float = Field(ge=0)
     boundary_weight: float = Field(ge=0)
     boundary_margin: float = Field(gt=0, lt=0.5)
+    points_weight: float = Field(ge=0)
     cspca_weight: float = Field(gt=0, allow_inf_nan=False)
     cspca_min_grade: int = Field(ge=1, le=5)
 

@@ -5,7 +5,9 @@ import torch
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.sampling import gumbel_top_k
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.sam import cell_centres
+from grpo_pipeline.tasks.attention.sets import chosen_points
 
 RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
 
@@ -45,10 +47,26 @@ def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:
     return 50.0 * (lesion_cells & cells).float()
 
 
+def point_coordinates(rollouts: Rollouts, grid: int) -> Tensor:
+    """Return the (x, y) in [0, 1] of every point, float32 [P, G, k, 2]; NaN where a set has stopped."""
+    placed = chosen_points(rollouts, grid * grid)
+    return cell_centres(placed.actions, grid).masked_fill(~placed.is_valid[..., None], torch.nan)
+
+
 def lesion_share(actions: Tensor, lesion_cells: Tensor) -> np.ndarray:
-    """Return the share of points whose cell centre lies in the lesion, [P, E, k] -> float64 [P]; NaN without a lesion."""
-    hits = torch.gather(lesion_cells[:, None].expand(-1, actions.shape[1], -1), 2, actions).double()
-    return _known(hits.mean((1, 2)), lesion_cells)
+    """Return the share of points whose cell centre lies in the lesion, [P, E, k] -> float64 [P]; NaN without a lesion.
+
+    The action V is no point; the share is that of all points of the E sets together.
+    """
+    is_point = actions < lesion_cells.shape[1]
+    cells = actions.masked_fill(~is_point, 0)
+    is_hit = torch.gather(lesion_cells[:, None].expand(-1, actions.shape[1], -1), 2, cells) & is_point
+    return _known(is_hit.sum((1, 2)).double() / is_point.sum((1, 2)).double(), lesion_cells)
+
+
+def points_used(actions: Tensor, choices: int) -> np.ndarray:
+    """Return the mean number of points of a set, [P, E, k] -> float64 [P]; the action ``choices`` is no point."""
+    return (actions < choices).double().sum(2).mean(1).cpu().numpy()
 
 
 def lesion_coverage(lesion_cells: Tensor, cells: Tensor) -> np.ndarray:

@@ -4,35 +4,37 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from torch import Tensor
 
+from grpo_pipeline.core.precision import at_least_float32
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.points import oracle_logits
+from grpo_pipeline.tasks.attention.sets import SetLogits
 
 
 def proposal_logits(
     policy: AttentionModel, context: AttentionContext, proposal: Literal["policy", "uniform", "oracle"]
-) -> Tensor:
-    """Return the logits [P, V] that points are drawn from.
+) -> SetLogits:
+    """Return the logits that points are drawn from.
 
-    ``policy``: the policy's attention map; ``uniform``: 0 everywhere; ``oracle``: 50 nats more inside the lesion, so that the
-    points lie there while it has cells left, and uniform in the region where a core has no known lesion.
+    ``policy``: the policy's attention map, and its stop head where it has one; the others always draw k points. ``uniform``:
+    0 everywhere; ``oracle``: 50 nats more inside the lesion, so that the points lie there while it has cells left, and
+    uniform in the region where a core has no known lesion.
 
     Raises:
         ValueError: for ``oracle`` on a batch that does not hold the lesion.
     """
     if proposal == "policy":
-        logits: Tensor = policy.policy(context.features, context.texture, context.cells)[0]
-        return logits
+        return policy.propose(context)[0]
     if proposal == "uniform":
-        return torch.zeros(context.cells.shape, dtype=context.features.dtype, device=context.cells.device)
+        zeros = torch.zeros(context.cells.shape, dtype=context.features.dtype, device=context.cells.device)
+        return SetLogits(at_least_float32(zeros))
     if context.lesion_cells is None:
         raise ValueError(
             "the batch must hold the lesion for proposal: oracle, got one without; make it from task.with_oracle(data)"
         )
-    return oracle_logits(context.lesion_cells, context.cells)
+    return SetLogits(oracle_logits(context.lesion_cells, context.cells))
 
 
 def empty_sets(n_prompts: int, group_size: int, *, device: torch.device) -> Rollouts:

@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import SamConfig, SamMaskDecoderConfig, SamModel, SamPromptEncoderConfig, SamVisionConfig
 
 from grpo_pipeline.core.precision import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.masked_decoder import two_way
 from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 
@@ -78,35 +80,54 @@ class Sam(nn.Module):
         padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
         return torch.cat([tokens, padding], dim=-2)
 
-    def decode(self, features: Tensor, points: Tensor, prompts: Tensor | None = None) -> Decoded:
+    def decode(
+        self, features: Tensor, points: Tensor, prompts: Tensor | None = None, *, is_point: Tensor | None = None
+    ) -> Decoded:
         """Decode G point sets per image with one call and no copy of the image features per sample before attention.
 
         Args:
             features: [P, C, h, w], as returned by :meth:`encode`.
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
             prompts: further tokens of each image, [P, F, C], the same for its G point sets.
+            is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
 
         Returns:
             Mask logits of SAM's single-mask output and its token.
         """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
-        outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
-        parts = [outputs.expand(n_prompts, group_size, -1, -1), self.encode_points(points)]
-        if prompts is not None:
-            parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
-        tokens = torch.cat(parts, dim=2)
+        tokens = self._tokens(points, prompts, is_point)
         image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
         positions = self.dense_encoding().expand_as(image)
-        tokens, keys = decoder.transformer(
-            point_embeddings=tokens,
-            image_embeddings=image.repeat_interleave(group_size, 0),
-            image_positional_embeddings=positions.repeat_interleave(group_size, 0),
-            attention_similarity=None,
-        )
+        image, positions = (x.repeat_interleave(group_size, 0) for x in (image, positions))
+        if is_point is None:
+            tokens, keys = decoder.transformer(
+                point_embeddings=tokens,
+                image_embeddings=image,
+                image_positional_embeddings=positions,
+                attention_similarity=None,
+            )
+        else:
+            before = len(decoder.iou_token.weight) + len(decoder.mask_tokens.weight)
+            is_token = F.pad(is_point, (before, tokens.shape[2] - before - is_point.shape[2]), value=True)
+            tokens, keys = two_way(decoder.transformer, tokens, image, positions, is_token)
         keys = keys.transpose(2, 3).reshape(n_prompts * group_size, -1, self.grid, self.grid)
         token = tokens[:, :, 1]
         return Decoded(self._mask_logits(keys, token), token)
+
+    def _tokens(self, points: Tensor, prompts: Tensor | None, is_point: Tensor | None) -> Tensor:
+        """Return the decoder's tokens [P, G, T, C]: outputs, points (padding as "not a point"), and further prompts."""
+        decoder = self.net.mask_decoder
+        n_prompts, group_size = points.shape[:2]
+        outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
+        encoded = self.encode_points(points)
+        if is_point is not None:
+            is_kept = F.pad(is_point, (0, 1), value=True).unsqueeze(-1)
+            encoded = torch.where(is_kept, encoded, self.net.prompt_encoder.not_a_point_embed.weight[0])
+        parts = [outputs.expand(n_prompts, group_size, -1, -1), encoded]
+        if prompts is not None:
+            parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
+        return torch.cat(parts, dim=2)
 
     def _mask_logits(self, keys: Tensor, token: Tensor) -> Tensor:
         decoder = self.net.mask_decoder

@@ -14,7 +14,6 @@ from torch.nn.functional import adaptive_avg_pool2d
 from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, log_policy, plackett_luce_logprobs
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
@@ -28,11 +27,21 @@ from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
 from grpo_pipeline.tasks.attention.point_rewards import point_reward_parts
+from grpo_pipeline.tasks.attention.points import point_coordinates
 from grpo_pipeline.tasks.attention.pretrained import fingerprint_of
 from grpo_pipeline.tasks.attention.priority import cspca_weights
 from grpo_pipeline.tasks.attention.proposals import empty_sets, proposal_logits, show_lesion
 from grpo_pipeline.tasks.attention.sam import cell_centres
 from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
+from grpo_pipeline.tasks.attention.sets import (
+    SetLogits,
+    chosen_points,
+    draw_sets,
+    factor_logprobs,
+    points_part,
+    score_sets,
+    set_entropy,
+)
 from grpo_pipeline.tasks.protocol import Proposal
 
 REFERENCE_BATCH = 64
@@ -71,7 +80,12 @@ class AttentionTask:
         """Return the trainable parameters of each component."""
         components = {
             "encoder": [policy.sam.net.vision_encoder],
-            "policy_head": [policy.texture, policy.policy.trunk, policy.policy.attention],
+            "policy_head": [
+                policy.texture,
+                policy.policy.trunk,
+                policy.policy.attention,
+                *([policy.stop] if policy.stop else []),
+            ],
             "value_head": [policy.policy.value],
             "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
             "class_decoder": [policy.class_decoder],
@@ -119,37 +133,40 @@ class AttentionTask:
         proposal: Proposal,
         generator: Generator,
     ) -> Rollouts:
-        """Draw G sets of k points without replacement from the policy's map or another proposal; ``none``: of 0 points."""
+        """Draw G sets of points without replacement from the policy's map or another proposal; ``none``: of 0 points."""
         if proposal == "none":
             return empty_sets(len(context.cells), group_size, device=context.cells.device)
         logits = proposal_logits(policy, context, proposal)
-        actions = gumbel_top_k(
-            logits, self.model.points, group_size, generator=generator, temperature=temperature, is_allowed=context.cells
-        )
-        logprobs = plackett_luce_logprobs(logits, actions, temperature=temperature, is_allowed=context.cells)
-        return Rollouts(actions=actions, logprobs=logprobs, is_valid=torch.ones_like(actions, dtype=torch.bool))
+        return draw_sets(self.model, logits, context.cells, group_size, temperature=temperature, generator=generator)
 
     def decode(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, batch: AttentionBatch) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
-        points = cell_centres(rollouts.actions, self.grid)
-        outcomes = policy.decode(context.features, context.images, points, batch.bag, batch.clinical)
+        placed = chosen_points(rollouts, context.cells.shape[1])
+        points = cell_centres(placed.actions, self.grid)
+        is_point = None if self.model.stop is None else placed.is_valid
+        outcomes = policy.decode(context.features, context.images, points, batch.bag, batch.clinical, is_point=is_point)
         return replace(outcomes, rollouts=rollouts)
 
     def reward(self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return ``class``, ``heatmap`` and those parts of the points that have a weight, and the weights."""
-        parts = reward_parts(batch, outcomes)
-        parts |= point_reward_parts(batch, rollouts, outcomes, self.rewards, grid=self.grid)
+        """Return ``class``, ``heatmap``, with a stop decision ``points``, the parts of the points that count, and the weights."""
+        parts, placed = reward_parts(batch, outcomes), chosen_points(rollouts, batch.cells.shape[1])
+        parts |= point_reward_parts(batch, placed, outcomes, self.rewards, grid=self.grid)
+        if self.model.stop is not None:
+            parts["points"] = points_part(placed)
         return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
 
     def score(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
-        """Score exactly these points: ordered Plackett-Luce log-probabilities; entropy and map of the first draw."""
-        logits, values = policy.policy(context.features, context.texture, context.cells)
+        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``sets``)."""
+        logits, values = policy.propose(context)
         return Scores(
-            logprobs=plackett_luce_logprobs(logits, rollouts.actions, temperature=temperature, is_allowed=context.cells),
-            entropy=categorical_entropy(logits, context.cells, temperature=temperature),
-            log_probs_full=log_policy(logits, context.cells, temperature=temperature),
+            logprobs=self._logprobs(logits, rollouts, context.cells, temperature=temperature),
+            entropy=set_entropy(logits, context.cells, temperature=temperature),
+            log_probs_full=factor_logprobs(logits, context.cells, temperature=temperature),
             values=values,
         )
+
+    def _logprobs(self, logits: SetLogits, rollouts: Rollouts, cells: Tensor, *, temperature: float) -> Tensor:
+        return score_sets(self.model, logits, rollouts.actions, rollouts.is_valid, temperature=temperature, is_allowed=cells)
 
     def prompt_weights(self, batch: AttentionBatch) -> Tensor | None:
         """Return ``cspca_weight`` for cores of a high grade group, 1 for the others, [P]; None where the weight is 1."""
@@ -162,7 +179,7 @@ class AttentionTask:
         with torch.no_grad():
             for start in range(0, len(rows), REFERENCE_BATCH):
                 context = self.encode(reference, self.make_batch(data, rows[start : start + REFERENCE_BATCH]))
-                logits.append(reference.policy(context.features, context.texture, context.cells)[0].cpu().numpy())
+                logits.append(reference.propose(context)[0].packed().cpu().numpy())
         return replace(data, reference_logits=np.concatenate(logits))
 
     def with_oracle(self, data: AttentionData) -> AttentionData:
@@ -174,13 +191,13 @@ class AttentionTask:
         self, reference: AttentionModel, batch: AttentionBatch, rollouts: Rollouts, *, temperature: float
     ) -> ReferenceScores:
         """Score these points, and the whole map, by the reference policy: from its stored logits, or by running it."""
-        logits = batch.reference_logits
-        if logits is None:
-            context = self.encode(reference, batch)
-            logits = reference.policy(context.features, context.texture, context.cells)[0]
+        if batch.reference_logits is None:
+            logits = reference.propose(self.encode(reference, batch))[0]
+        else:
+            logits = SetLogits.unpacked(batch.reference_logits, batch.cells.shape[1])
         return ReferenceScores(
-            logprobs=plackett_luce_logprobs(logits, rollouts.actions, temperature=temperature, is_allowed=batch.cells),
-            log_probs_full=log_policy(logits, batch.cells, temperature=temperature),
+            logprobs=self._logprobs(logits, rollouts, batch.cells, temperature=temperature),
+            log_probs_full=factor_logprobs(logits, batch.cells, temperature=temperature),
         )
 
     def supervised_loss(
@@ -211,9 +228,9 @@ class AttentionTask:
         return policy.class_decoder.estimate_involvement(batch.images, cell_centres(most.indices, self.grid), most.values > 0)
 
     def tabulate(self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts) -> pd.DataFrame:
-        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]."""
+        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed."""
         n_prompts, group_size, k = rollouts.actions.shape
-        points = cell_centres(rollouts.actions, self.grid).flatten(0, 1).cpu().numpy().round(3)
+        points = point_coordinates(rollouts, self.grid).flatten(0, 1).cpu().numpy().round(3)
         rows = batch.rows.cpu().numpy().repeat(group_size)
         table = data.examples.table.iloc[rows]
         frame = pd.DataFrame({"core_id": table["core_id"].to_numpy(), "sample": np.tile(np.arange(group_size), n_prompts)})
