@@ -34,6 +34,7 @@ class Case:
         encoder: the module that may run once per batch.
         policy_groups: parameter groups that only the reward may teach.
         decoder_groups: parameter groups that only the supervised loss may teach.
+        factors: independent distributions that the full one holds side by side, each of which sums to 1.
     """
 
     task: Callable[[], Any]
@@ -43,6 +44,7 @@ class Case:
     encoder: Callable[[Any], nn.Module]
     policy_groups: tuple[str, ...]
     decoder_groups: tuple[str, ...]
+    factors: int = 1
 
     def state(self, **changes: Any) -> TrainState:
         """Return a state whose policy is not uniform and whose reference is another policy."""
@@ -55,6 +57,10 @@ class Case:
         return task.make_batch(data, task.rows(data, "train")[:4])
 
 
+def with_value_baseline(**changes: Any) -> AlgorithmParams:
+    return attention.algorithm_params(**attention.merge({"advantage": {"baseline": "value"}}, changes))
+
+
 TASKS = {
     "attention": Case(
         task=attention.make_task,
@@ -65,15 +71,14 @@ TASKS = {
         policy_groups=("policy_head",),
         decoder_groups=("mask_decoder", "class_decoder"),
     ),
-    "attention_global": Case(
-        task=lambda: attention.make_task(class_decoder="global"),
-        data=attention.make_data,
-        algorithm=attention.algorithm_params,
-        training=attention.training_params,
-        encoder=lambda policy: policy.sam.net.vision_encoder,
-        policy_groups=("policy_head",),
-        decoder_groups=("mask_decoder", "class_decoder"),
+}
+TASKS |= {
+    "attention_global": replace(TASKS["attention"], task=lambda: attention.make_task(class_decoder="global")),
+    "attention_stop": replace(
+        TASKS["attention"], task=lambda: attention.make_task(stop={"min_points": 1}, reward={"points_weight": 0.1}), factors=3
     ),
+    "attention_independent": replace(TASKS["attention"], task=lambda: attention.make_task(likelihood="independent")),
+    "attention_value": replace(TASKS["attention"], algorithm=with_value_baseline),
 }
 
 
@@ -253,7 +258,7 @@ def test_entropy_is_that_of_the_distribution(case: Case):
     scores = score(case, policy, draw(case, policy))
     log_p = scores.log_probs_full.detach()
     p = log_p.exp()
-    torch.testing.assert_close(p.sum(1), torch.ones(len(p)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(p.sum(1), torch.full((len(p),), float(case.factors)), atol=1e-5, rtol=0)
     expected = torch.stack([-(row[row > 0] * row[row > 0].log()).sum() for row in p])
     torch.testing.assert_close(scores.entropy.detach(), expected, atol=1e-5, rtol=0)
 

@@ -25,6 +25,12 @@ def test_refuses_a_core_with_fewer_cells_than_points():
     assert make_task(examples, points=2).model.points == 2
 
 
+def test_refuses_a_cost_per_point_without_a_stop():
+    with pytest.raises(ValueError, match=r"attention.reward.points_weight must be 0 with attention.model.stop = null, got 0.5"):
+        make_task(reward={"points_weight": 0.5})
+    assert make_task(reward={"points_weight": 0.5}, stop={"min_points": 2}).rewards.points_weight == 0.5
+
+
 def test_features_travel_with_their_examples():
     examples, values = make_examples(), np.zeros((15, 1), np.float32)
     data = join_features(examples, FeatureSet("key", values))

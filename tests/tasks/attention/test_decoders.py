@@ -37,6 +37,18 @@ def test_patches_equal_a_naive_loop(size: int):
             assert torch.equal(got[p, m, 0], naive_patch(pictures[p], *points[p, m].tolist(), size)), (p, m)
 
 
+@pytest.mark.parametrize("pool", ["mean", "logsumexp", "noisy_or"])
+def test_padding_is_not_pooled(pool: str):
+    evidence = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    counts = torch.tensor([1, 2, 3, 4, 2])
+    is_point = torch.arange(4) < counts[:, None]
+    pooled = pool_evidence(evidence.requires_grad_(), pool, is_point)
+    alone = torch.stack([pool_evidence(row[:n], pool) for row, n in zip(evidence, counts, strict=True)])
+    torch.testing.assert_close(pooled, alone, atol=1e-6, rtol=0)
+    (gradient,) = torch.autograd.grad(pooled.sum(), evidence)
+    assert torch.equal(gradient != 0, is_point)
+
+
 def make_glimpse(**changes: object) -> GlimpseDecoder:
     torch.manual_seed(0)
     return GlimpseDecoder(model_params(glimpse_size=6, **changes))

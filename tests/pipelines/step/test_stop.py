@@ -1,0 +1,203 @@
+"""The loop with sets of one to k points: what is never placed has no influence, and everything beside it still works."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_attention import algorithm_params, judge, make_batch, make_data, make_state, make_task, shake, training_params, weights
+from torch import Tensor
+
+from grpo_pipeline.core.checkpoint import NoCheckpoint
+from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.tasks.attention.model import AttentionModel
+from grpo_pipeline.tasks.attention.points import points_used
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+STOP = {"min_points": 1}
+CELLS = 16
+
+
+def stopping_task(**changes: Any) -> AttentionTask:
+    return make_task(**{"stop": STOP} | changes)
+
+
+def moved_state(task: AttentionTask, **algorithm: Any) -> TrainState:
+    """Return a state whose policy is not uniform and stops after one, two or three points."""
+    state = make_state(task, make_data(), algorithm_params(**algorithm), training_params())
+    shake(state.policy)
+    with torch.no_grad():
+        state.policy.stop.log_odds.weight.mul_(0.3)
+        state.policy.stop.log_odds.bias.zero_()
+    return state
+
+
+def collected(task: AttentionTask, state: TrainState, *, garbage: bool) -> Experience:
+    """Run the collect half; with garbage, arbitrary cells stand where a sample has stopped."""
+    algorithm, training = algorithm_params(), training_params(group_size=8)
+    batch = make_batch(task)
+    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
+    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    if garbage:
+        noise = torch.randint(0, CELLS, rollouts.actions.shape, generator=torch.Generator().manual_seed(9))
+        rollouts = replace(rollouts, actions=torch.where(rollouts.is_valid, rollouts.actions, noise))
+    return judge(task, algorithm, state, replicated, context, rollouts, temperature)
+
+
+def gradients(task: AttentionTask, state: TrainState, experience: Experience) -> dict[str, Tensor]:
+    terms, _ = update.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
+    terms |= update.supervised_term(task, state, experience, 0)
+    loss = torch.stack(list(terms.values())).sum()
+    named = {name: p for name, p in state.policy.named_parameters() if p.requires_grad}
+    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {name: g for name, g in zip(named, found, strict=True) if g is not None}
+
+
+@pytest.mark.parametrize("decoder", ["glimpse", "global"])
+def test_what_stands_after_a_stop_has_no_influence(decoder: str):
+    reward = {"diversity_weight": 0.1, "activation_weight": 0.1, "boundary_weight": 0.1, "boundary_margin": 0.3}
+    task = stopping_task(class_decoder=decoder, reward=reward | {"points_weight": 0.1})
+    state = moved_state(task)
+    clean, noisy = (collected(task, state, garbage=garbage) for garbage in (False, True))
+    assert not torch.equal(clean.rollouts.actions, noisy.rollouts.actions)
+    assert torch.equal(clean.outcomes.class_logits, noisy.outcomes.class_logits)
+    assert torch.equal(clean.outcomes.mask_logits, noisy.outcomes.mask_logits)
+    assert set(clean.rewards.parts) == {"class", "heatmap", "diversity", "activation", "boundary", "points"}
+    assert all(torch.equal(part, noisy.rewards.parts[name]) for name, part in clean.rewards.parts.items())
+    assert torch.equal(clean.advantages.values, noisy.advantages.values)
+    statistics = [update.policy_terms(algorithm_params(), training_params(), task, state, e, 0)[1] for e in (clean, noisy)]
+    assert statistics[0] == pytest.approx(statistics[1], nan_ok=True, abs=0)
+    a, b = (gradients(task, state, e) for e in (clean, noisy))
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+    assert float(a["stop.log_odds.weight"].abs().max()) > 0
+    tables = [task.tabulate(make_data(), clean.batch, e.rollouts) for e in (clean, noisy)]
+    assert tables[0].equals(tables[1])
+
+
+def test_a_set_of_one_point_is_decoded_as_one_point():
+    task = stopping_task()
+    state = moved_state(task)
+    batch = make_batch(task)
+    context, grouped = task.encode(state.policy, batch), task.replicate(batch, 1)
+    cells = torch.tensor([[[5, CELLS, CELLS]]]).expand(4, 1, 3)
+    is_valid = torch.tensor([[[True, True, False]]]).expand(4, 1, 3)
+    padded = task.decode(state.policy, context, Rollouts(cells, torch.zeros(4, 1, 3), is_valid), grouped)
+    alone = task.decode(state.policy, context, Rollouts(cells[..., :1], torch.zeros(4, 1, 1), is_valid[..., :1]), grouped)
+    torch.testing.assert_close(padded.class_logits, alone.class_logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(padded.mask_logits, alone.mask_logits, atol=1e-5, rtol=0)
+
+
+def test_sets_of_every_size_are_drawn_and_valid_marks_decisions():
+    task = stopping_task()
+    rollouts = collected(task, moved_state(task), garbage=False).rollouts
+    used = (rollouts.actions < CELLS).sum(-1)
+    assert set(used.flatten().tolist()) == {1, 2, 3}
+    assert torch.equal(rollouts.is_valid.sum(-1), (used + 1).clamp(max=3))
+    assert torch.count_nonzero(rollouts.logprobs[~rollouts.is_valid]) == 0
+    table = task.tabulate(make_data(), make_batch(task), rollouts)
+    assert table[["x0", "x1", "x2"]].notna().sum(axis=1).tolist() == used.flatten().tolist()
+
+
+def test_other_proposals_place_all_points():
+    task = stopping_task()
+    state = moved_state(task)
+    data = task.with_oracle(make_data())
+    context = task.encode(state.policy, task.make_batch(data, np.arange(4)))
+    for proposal in ("uniform", "oracle"):
+        generator = torch.Generator().manual_seed(0)
+        rollouts = task.sample(state.policy, context, 20, temperature=1.0, proposal=proposal, generator=generator)
+        assert bool((rollouts.actions < CELLS).all())
+        assert bool(rollouts.is_valid.all())
+
+
+@torch.no_grad()
+def test_reference_scores_from_the_store_are_those_of_the_reference():
+    task, data = stopping_task(), make_data()
+    reference = moved_state(task).policy
+    stored = task.with_reference(data, reference)
+    assert stored.reference_logits.shape == (15, CELLS + 2)
+    rows = np.array([7, 0, 12, 3])
+    rollouts = collected(task, moved_state(task), garbage=False).rollouts
+    direct = task.score_reference(reference, task.make_batch(data, rows), rollouts, temperature=0.7)
+    from_store = task.score_reference(task.build_policy(9), task.make_batch(stored, rows), rollouts, temperature=0.7)
+    torch.testing.assert_close(from_store.logprobs, direct.logprobs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(from_store.log_probs_full, direct.log_probs_full, atol=1e-5, rtol=0)
+    assert direct.log_probs_full.shape == (4, CELLS + 4)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "replay": {
+        "replay": {"capacity": 32, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0},
+        "dynamic_sampling": {"max_retries": 2},
+        "kl_estimator": "k3",
+        "rollout_kl_weight": 0.01,
+    },
+    "kl_in_reward": {"kl_placement": "reward", "kl_estimator": "k3", "kl_weight": 0.1,
+                     "reference": {"update": "ema", "decay": 0.9}},
+    "joint": {"policy_loss": {"ratio_level": "joint"}, "entropy_target": {
+        "target": 2.0, "learning_rate": 0.1, "minimum": 0.001, "maximum": 1.0}},
+    "value": {"advantage": {"baseline": "value"}, "value_clip": 0.2},
+    "per_reward": {"advantage": {"method": "per_reward"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_what_an_arm_may_add_works_with_stops(option: str):
+    task, data = stopping_task(reward={"points_weight": 0.1}), make_data()
+    algorithm, training = algorithm_params(**OPTIONS[option]), training_params(epochs=2, batch_size=4)
+    state = make_state(task, data, algorithm, training)
+    yielded = nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None)
+    rows = [row for found, _ in yielded for row in found]
+    trained = [row for row in rows if row["split"] == "train"]
+    assert [row["policy/ratio_first"] for row in trained] == [1.0] * 4
+    assert all(-1.0 <= row["reward/points/mean"] <= -1 / 3 for row in trained)
+    assert all(1.0 <= row["points_used"] <= 3.0 for row in rows if row["split"] == "val")
+    if option == "replay":
+        assert [row.get("replay/groups") for row in trained] == [None, 2.0, 2.0, 2.0]
+
+
+def test_a_cost_per_point_teaches_to_stop():
+    task, data = stopping_task(reward={"points_weight": 2.0}), make_data()
+    rates = {"policy_head": 0.02}
+    algorithm = algorithm_params(supervised_weight=0.0, entropy_weight=0.0, kl_weight=0.0)
+    training = training_params(epochs=10, batch_size=8, optimizer={"learning_rates": rates}, validate_every_epochs=99)
+    state = make_state(task, data, algorithm, training)
+    before = mean_points(task, state.policy)
+    for _ in nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None):
+        pass
+    assert 2.4 < before < 2.9  # 1 + 0.88 + 0.77 on average
+    assert mean_points(task, state.policy) < before - 0.5
+
+
+def mean_points(task: AttentionTask, policy: AttentionModel) -> float:
+    context = task.encode(policy, make_batch(task))
+    drawn = task.sample(policy, context, 200, temperature=1.0, proposal="policy", generator=torch.Generator().manual_seed(0))
+    return float(points_used(drawn.actions, CELLS).mean())
+
+
+def test_a_trained_model_with_stops_is_exported_and_predicts():
+    task, data = stopping_task(), make_data()
+    algorithm, training = algorithm_params(), training_params(epochs=1, batch_size=4)
+    state = moved_state(task)
+    yielded = list(nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None))
+    model = nodes.export_model(task, [checkpoint for _, checkpoint in yielded if checkpoint is not False][-1])
+    again = AttentionModel.from_description(model.config)
+    again.load_state_dict(dict(model.tensors))
+    assert weights(again).keys() == weights(state.policy).keys()
+    predictions, rollouts, shown = nodes.predict(algorithm, training, 0, task, data, model)
+    used = predictions.groupby("rule")["points_used"].mean()
+    assert used[["uniform", "oracle", "centre", "fixed", "none"]].tolist() == [3.0, 3.0, 3.0, 3.0, 0.0]
+    assert 1.0 < used["policy"] < 3.0
+    assert rollouts[["x1", "x2"]].isna().any(axis=None)
+    assert np.isfinite(shown["points_trained"][:, 0]).all()
+    assert np.isfinite(shown["points_untrained"]).all()
+
+
+def test_untrained_weights_are_those_without_a_stop():
+    a, b = (weights(task.build_policy(0)) for task in (make_task(), stopping_task()))
+    assert set(b) - set(a) == {name for name in b if name.startswith("stop.")} != set()
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
