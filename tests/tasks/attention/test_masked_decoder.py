@@ -43,7 +43,7 @@ def test_padding_changes_nothing(sam: Sam, count: int):
     image, sets = normal(2, model_params().feature_channels, GRID, GRID, seed=1), points(2, 3, 3)
     is_point = (torch.arange(3) < count).expand(2, 3, 3)
     alone = sam.decode(image, sets[:, :, :count])
-    padded = sam.decode(image, sets, is_point)
+    padded = sam.decode(image, sets, is_point=is_point)
     torch.testing.assert_close(padded.mask_logits, alone.mask_logits, atol=1e-5, rtol=0)
     torch.testing.assert_close(padded.token, alone.token, atol=1e-5, rtol=0)
     whole = sam.decode(image, sets)
@@ -54,7 +54,7 @@ def test_padding_changes_nothing(sam: Sam, count: int):
 def test_sets_of_different_sizes_share_a_call(sam: Sam):
     image, sets = normal(2, model_params().feature_channels, GRID, GRID, seed=1), points(2, 3, 3)
     counts = torch.tensor([[1, 2, 3], [3, 1, 2]])
-    together = sam.decode(image, sets, torch.arange(3) < counts[..., None])
+    together = sam.decode(image, sets, is_point=torch.arange(3) < counts[..., None])
     for p in range(2):
         for g in range(3):
             alone = sam.decode(image[p : p + 1], sets[p : p + 1, g : g + 1, : counts[p, g]])
@@ -65,7 +65,7 @@ def test_no_gradient_reaches_a_padded_point(sam: Sam):
     sets = points(1, 2, 3).requires_grad_()
     is_point = torch.tensor([[[True, False, False], [True, True, False]]])
     image = normal(1, model_params().feature_channels, GRID, GRID, seed=1)
-    decoded = sam.decode(image, sets, is_point)
+    decoded = sam.decode(image, sets, is_point=is_point)
     (gradient,) = torch.autograd.grad(decoded.mask_logits.square().mean() + decoded.token.square().mean(), sets)
     assert bool(gradient.isfinite().all())
     assert torch.equal(gradient.abs().sum(-1) > 0, is_point)
