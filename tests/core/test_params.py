@@ -52,7 +52,7 @@ TRAINING = {
 MODEL = {
     "patch_size": 8, "encoder_width": 16, "encoder_layers": 1, "encoder_heads": 2, "encoder_window": 4, "encoder": "train",
     "feature_channels": 16, "decoder_layers": 1, "decoder_heads": 2, "policy_channels": 8, "texture_channels": 4, "points": 3,
-    "class_decoder": "glimpse", "glimpse_size": 16, "glimpse_channels": 4, "glimpse_pool": "mean",
+    "class_decoder": "glimpse", "glimpse_size": 16, "glimpse_channels": 4, "glimpse_pool": "mean", "value_pool": "image",
 }  # fmt: skip
 REWARD = {
     "class_weight": 1.0, "heatmap_weight": 0.0, "diversity_weight": 0.0, "activation_weight": 0.0, "boundary_weight": 0.0,
@@ -163,7 +163,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (RewardParams, REWARD, {"points_weight": -0.1}, "points_weight\n.*greater than or equal to 0"),
     (ModelParams, MODEL, {"patch_size": 1}, "patch_size\n.*greater than or equal to 2"),
     (ModelParams, MODEL, {"encoder_window": -1}, "encoder_window\n.*greater than or equal to 0"),
-    (ModelParams, MODEL, {"encoder": "adapter"}, ONE_OF),
+    (ModelParams, MODEL, {"encoder": "prefix"}, ONE_OF),
     (ModelParams, MODEL, {"class_decoder": "both"}, ONE_OF),
     (ModelParams, MODEL, {"glimpse_pool": "max"}, ONE_OF),
     (ModelParams, MODEL, {"glimpse_size": 3}, "glimpse_size\n.*greater than or equal to 4"),

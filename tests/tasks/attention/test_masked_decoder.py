@@ -38,15 +38,17 @@ def test_with_all_tokens_it_is_the_transformer_of_transformers(sam: Sam):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("further", [0, 2])
 @pytest.mark.parametrize("count", [1, 2])
-def test_padding_changes_nothing(sam: Sam, count: int):
+def test_padding_changes_nothing(sam: Sam, count: int, further: int):
+    prompts = normal(2, further, model_params().feature_channels, seed=4) if further else None
     image, sets = normal(2, model_params().feature_channels, GRID, GRID, seed=1), points(2, 3, 3)
     is_point = (torch.arange(3) < count).expand(2, 3, 3)
-    alone = sam.decode(image, sets[:, :, :count])
-    padded = sam.decode(image, sets, is_point=is_point)
+    alone = sam.decode(image, sets[:, :, :count], prompts)
+    padded = sam.decode(image, sets, prompts, is_point=is_point)
     torch.testing.assert_close(padded.mask_logits, alone.mask_logits, atol=1e-5, rtol=0)
     torch.testing.assert_close(padded.token, alone.token, atol=1e-5, rtol=0)
-    whole = sam.decode(image, sets)
+    whole = sam.decode(image, sets, prompts)
     assert not torch.allclose(whole.mask_logits, alone.mask_logits, atol=0.1)  # the points that were masked do count
 
 
