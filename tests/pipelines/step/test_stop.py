@@ -201,3 +201,14 @@ def test_untrained_weights_are_those_without_a_stop():
     a, b = (weights(task.build_policy(0)) for task in (make_task(), stopping_task()))
     assert set(b) - set(a) == {name for name in b if name.startswith("stop.")} != set()
     assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+@pytest.mark.parametrize("decoder", ["glimpse", "global"])
+def test_the_ratio_is_exactly_one_in_bfloat16(decoder: str):
+    task, data = stopping_task(class_decoder=decoder), make_data()
+    algorithm, training = algorithm_params(), training_params(epochs=1, batch_size=4, precision="bf16")
+    state = make_state(task, data, algorithm, training)
+    shake(state.policy, scale=0.1)
+    yielded = nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None)
+    rows = [row for found, _ in yielded for row in found if row["split"] == "train"]
+    assert [row["policy/ratio_first"] for row in rows] == [1.0, 1.0]
