@@ -21,6 +21,11 @@ class Task(Protocol):
 
     name: str
 
+    @property
+    def repeats_prompts(self) -> bool:
+        """Whether a row is the same prompt in every batch, so that stored actions keep their meaning."""
+        ...
+
     def build_policy(self, seed: int) -> nn.Module:
         """Return a freshly initialised policy; the same seed gives the same weights."""
         ...

@@ -45,7 +45,7 @@ def test_medsam_stretches_each_image_by_itself():
 @pytest.mark.parametrize(("normalisation", "channels"), [("sam", 3), ("medsam", 3), ("medsam", 1), ("none", 3), ("none", 1)])
 def test_the_encoder_reads_the_grey_levels_of_its_rows(normalisation: str, channels: int):
     examples = make_examples()
-    batch = add_grey(make_batch(make_task(), (5, 2)), examples.images)
+    batch = add_grey(make_batch(make_task(), (5, 2)), torch.as_tensor(examples.images[[5, 2]]))
     levels = torch.as_tensor(examples.images[[5, 2]])
     assert torch.equal(batch.grey, levels)
     expected = {"sam": normalise_sam(levels), "medsam": normalise_medsam(levels), "none": batch.images}[normalisation]
@@ -56,7 +56,7 @@ def test_the_encoder_reads_the_grey_levels_of_its_rows(normalisation: str, chann
 
 def test_adding_grey_changes_nothing_else():
     batch = make_batch(make_task())
-    with_grey = add_grey(batch, make_examples().images)
+    with_grey = add_grey(batch, torch.as_tensor(make_examples().images[:4]))
     assert isinstance(replace(with_grey, label=batch.label), GreyBatch)
     assert {name: value for name, value in vars(with_grey).items() if name != "grey"} == vars(batch)
 

@@ -1,6 +1,7 @@
 """Real checkpoints: the same numbers as the package that wrote them, and the task around them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch import Tensor
 from transformers import SamConfig, SamModel
 
 from grpo_pipeline.tasks.attention import model as model_module
+from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
 from grpo_pipeline.tasks.attention.checkpoint_files import read_config, read_weights
 from grpo_pipeline.tasks.attention.encoder_input import normalise_medsam, normalise_sam
 from grpo_pipeline.tasks.attention.features import FeatureSet, encode_examples
@@ -187,6 +189,14 @@ def test_the_policy_sees_what_the_encoder_was_trained_on(pth: Path, normalisatio
     torch.testing.assert_close(task.encode(policy, batch).features, expected, atol=1e-5, rtol=0)
     monkeypatch.setattr(model_module, "CELLS_AT_ONCE", 2 * 16)  # two images at once
     torch.testing.assert_close(task.encode(policy, batch).features, expected, atol=1e-5, rtol=0)
+
+
+def test_the_encoder_sees_the_augmented_grey_levels(pth: Path):
+    task = replace(make_task(checkpoint=section(pth)), augmentation=AugmentationParams(horizontal_flip=1.0))
+    batch = task.make_batch(make_data(), np.arange(4), generator=torch.Generator().manual_seed(0))
+    stored = torch.as_tensor(make_data().examples.images[:4])
+    assert torch.equal(batch.grey, stored.flip(2))
+    assert torch.equal(task.make_batch(make_data(), np.arange(4)).grey, stored)
 
 
 @pytest.mark.parametrize("encoder", ["train", "frozen"])

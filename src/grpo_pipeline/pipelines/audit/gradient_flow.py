@@ -25,6 +25,7 @@ from grpo_pipeline.pipelines.step.experience import LossTerms
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step
+from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.nodes import build_state, data_of_arm
 from grpo_pipeline.tasks.protocol import Task
 
@@ -88,7 +89,7 @@ def pick_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task,
     """Return the batch of the state's step, the same as in training."""
     data = data_of_arm(algorithm, task, data)
     rows = rows_of_step(task.rows(data, "train"), state.step, batch_size=training.batch_size, seed=state.generator_seed)
-    return task.make_batch(data, rows)
+    return make_training_batch(task, data, rows, seed=state.generator_seed, step=state.step)
 
 
 def measure_terms(algorithm: AlgorithmParams, task: Task, state: TrainState, losses: LossTerms) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.attention import build, features
+from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data_params import DataParams
 from grpo_pipeline.tasks.attention.examples import Examples
@@ -21,9 +22,11 @@ def build_task(
     training: TrainingParams,
     data: DataParams,
     examples: Examples,
+    augmentation: AugmentationParams | None,
 ) -> AttentionTask:
-    """Put the task together; refuses cores with fewer cells than points."""
-    return build.keep_preprocessing(build.build_task(model, rewards, supervised_loss, examples, training), data)
+    """Put the task together; refuses cores with fewer cells than points, and what does not go together."""
+    task = build.build_task(model, rewards, supervised_loss, examples, training, augmentation)
+    return build.keep_preprocessing(task, data)
 
 
 def encode_examples(
@@ -43,7 +46,12 @@ def create_pipeline() -> Pipeline:
     parameters = [f"params:attention.{name}" for name in ("model", "reward", "supervised_loss", "training", "data")]
     return Pipeline(
         [
-            Node(build_task, [*parameters, "attention.examples"], "attention.task", name="build_task"),
+            Node(
+                build_task,
+                [*parameters, "attention.examples", "params:attention.augmentation"],
+                "attention.task",
+                name="build_task",
+            ),
             Node(
                 encode_examples,
                 ["params:seed", "attention.task", "attention.examples", "attention.features_cache"],

@@ -23,7 +23,7 @@ from grpo_pipeline.core.types import Advantages, Rewards, Rollouts, TrainState
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step, steps_per_epoch
 from grpo_pipeline.pipelines.training.loader import BatchLoader, LoadedBatch, make_training_batch
-from grpo_pipeline.pipelines.training.replaying import remember, replay_metrics
+from grpo_pipeline.pipelines.training.replaying import refuse_changing_prompts, remember, replay_metrics
 from grpo_pipeline.progress import progress
 from grpo_pipeline.tasks.protocol import Task
 
@@ -35,8 +35,10 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
     """Return the start of an arm; every arm of a seed starts from the same weights.
 
     Raises:
-        ValueError: if the learning rates do not name the task's parameter groups.
+        ValueError: if the learning rates do not name the task's parameter groups, or stored groups would be replayed on
+            prompts that have changed.
     """
+    refuse_changing_prompts(algorithm, task)
     policy = task.build_policy(seed)
     groups = task.parameter_groups(policy)
     rates = training.optimizer.learning_rates

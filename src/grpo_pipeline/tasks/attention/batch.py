@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.clinical_values import read_values
 from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.pixels import Pixels, read_pixels, to_tensor
 
 
 @dataclass(frozen=True)
@@ -91,26 +92,36 @@ class Outcomes:
 
 
 def make_batch(
-    data: AttentionData, rows: np.ndarray, *, grid: int, device: torch.device, clinical: tuple[str, ...] = ()
+    data: AttentionData,
+    rows: np.ndarray,
+    *,
+    grid: int,
+    device: torch.device,
+    clinical: tuple[str, ...] = (),
+    pixels: Pixels | None = None,
 ) -> AttentionBatch:
-    """Return the batch of these rows on ``device``, with the values of the clinical columns that are named."""
+    """Return the batch of these rows on ``device``, with the values of the clinical columns that are named.
+
+    Images and masks come from ``pixels`` in the place of the stored ones, if given.
+    """
     examples = data.examples
     values = torch.as_tensor(read_values(examples.table, rows, clinical), device=device) if clinical else None
-    region = _tensor(examples.region, rows, device)
-    bag = _tensor(examples.bag, rows, device) & region
+    if pixels is None:
+        pixels = read_pixels(examples, rows, device=device, with_lesion=data.shows_lesion)
+    bag = pixels.bag & pixels.region
     label = torch.as_tensor(examples.table["label"].to_numpy(np.float32)[rows], device=device)
     involvement = torch.as_tensor(examples.table["involvement"].to_numpy(np.float32)[rows], device=device)
     return AttentionBatch(
         rows=torch.as_tensor(rows, device=device),
-        images=standardise(_tensor(examples.images, rows, device)),
-        cells=region_cells(region, grid),
+        images=standardise(pixels.images),
+        cells=region_cells(pixels.region, grid),
         bag=F.adaptive_avg_pool2d(bag.float(), 4 * grid),
         label=label,
         involvement=torch.where(involvement.isnan(), label, involvement),
-        features=None if data.features is None else _tensor(data.features, rows, device).float(),
-        reference_logits=None if data.reference_logits is None else _tensor(data.reference_logits, rows, device),
+        features=None if data.features is None else to_tensor(data.features, rows, device).float(),
+        reference_logits=None if data.reference_logits is None else to_tensor(data.reference_logits, rows, device),
         grade_group=torch.as_tensor(examples.table["grade_group"].to_numpy(np.float32)[rows], device=device),
-        lesion_cells=region_cells(_tensor(examples.lesion, rows, device), grid) if data.shows_lesion else None,
+        lesion_cells=None if pixels.lesion is None else region_cells(pixels.lesion, grid),
         clinical=values,
     )
 
@@ -129,9 +140,3 @@ def standardise(images: Tensor) -> Tensor:
     mean = values.sum((1, 2), keepdim=True) / count
     variance = ((values - mean).square() * seen).sum((1, 2), keepdim=True) / count
     return ((values - mean) * seen / (variance.sqrt() + 1.0))[:, None]
-
-
-def _tensor(array: np.ndarray, rows: np.ndarray, device: torch.device) -> Tensor:
-    # A map's rows are copied into memory of their own, which is writable; page-locked, it moves while the GPU computes.
-    host = torch.from_numpy(np.ascontiguousarray(array[rows]))
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)

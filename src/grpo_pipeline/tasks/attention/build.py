@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from grpo_pipeline.core.execution import ExecutionParams, check_compiler, choose_device, set_float32_products
+from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
 from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data_params import DataParams
@@ -24,6 +25,7 @@ def build_task(
     supervised: SupervisedParams,
     examples: Examples,
     execution: ExecutionParams | None = None,
+    augmentation: AugmentationParams | None = None,
 ) -> AttentionTask:
     """Return the task for images of this size; without ``execution`` on the GPU when there is one.
 
@@ -34,8 +36,8 @@ def build_task(
         FileNotFoundError: if the checkpoint is missing.
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
             points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
-            no policy can save, clinical prompts are asked for without a column that has known training values, or the device is
-            not there or has no compiler.
+            no policy can save, clinical prompts are asked for without a column that has known training values, a frozen
+            encoder is to see augmented images, or the device is not there or has no compiler.
     """
     if rewards.points_weight and model.stop is None:
         raise ValueError(
@@ -47,9 +49,19 @@ def build_task(
     if execution is not None:
         _set_up(execution, device)
     clinical = _fit_clinical(model, examples)
-    task = AttentionTask(model, rewards, supervised, examples.image_size, device, clinical=clinical, execution=execution)
+    task = AttentionTask(
+        model,
+        rewards,
+        supervised,
+        examples.image_size,
+        device,
+        clinical=clinical,
+        execution=execution,
+        augmentation=augmentation,
+    )
     _check_cells(examples, task.grid, model.points)
     _check_margin(rewards, task.grid)
+    _check_augmentation(augmentation, model)
     return task
 
 
@@ -62,6 +74,14 @@ def keep_preprocessing(task: AttentionTask, data: DataParams) -> AttentionTask:
 def join_features(examples: Examples, features: FeatureSet) -> AttentionData:
     """Return the data of a run: examples and, with a frozen encoder, their features."""
     return AttentionData(examples=examples, features=features.values)
+
+
+def _check_augmentation(augmentation: AugmentationParams | None, model: ModelParams) -> None:
+    if augmentation is not None and model.encoder == "frozen":
+        raise ValueError(
+            "attention.augmentation must be null with attention.model.encoder = frozen, got a value; its features are stored for "
+            "the images as they are: use encoder: train, or no augmentation"
+        )
 
 
 def _check_margin(rewards: RewardParams, grid: int) -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,14 +65,13 @@ def normalise_medsam(grey: Tensor) -> Tensor:
     return (levels - low) / (high - low).clamp(min=1e-8)
 
 
-def add_grey(batch: AttentionBatch, images: np.ndarray) -> GreyBatch:
-    """Return the batch with the grey levels of its rows.
+def add_grey(batch: AttentionBatch, grey: Tensor) -> GreyBatch:
+    """Return the batch with the grey levels that its images were standardised from.
 
     Args:
         batch: any batch.
-        images: uint8 [n, S, S], of the whole data set.
+        grey: uint8 [P, S, S], augmented where the batch is.
     """
-    grey = torch.as_tensor(np.ascontiguousarray(images[batch.rows.cpu().numpy()]), device=batch.images.device)
     return GreyBatch(**vars(batch), grey=grey)
 
 

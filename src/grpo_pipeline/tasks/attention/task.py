@@ -16,6 +16,8 @@ from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
+from grpo_pipeline.tasks.attention.augment import augment
+from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
 from grpo_pipeline.tasks.attention.calibration_fit import calibrate
 from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, drop_values, fit_statistics
@@ -26,6 +28,7 @@ from grpo_pipeline.tasks.attention.encoder_input import add_grey
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
+from grpo_pipeline.tasks.attention.pixels import read_pixels
 from grpo_pipeline.tasks.attention.point_rewards import point_reward_parts
 from grpo_pipeline.tasks.attention.points import point_coordinates
 from grpo_pipeline.tasks.attention.pretrained import fingerprint_of
@@ -63,11 +66,17 @@ class AttentionTask:
     name: str = "attention"
     clinical: ClinicalStatistics | None = None
     execution: ExecutionParams | None = None
+    augmentation: AugmentationParams | None = None
 
     @property
     def grid(self) -> int:
         """Side of the cell grid."""
         return self.image_size // self.model.patch_size
+
+    @property
+    def repeats_prompts(self) -> bool:
+        """Whether a core is the same prompt in every batch: not where augmentation moves it."""
+        return self.augmentation is None or not self.augmentation.moves
 
     def build_policy(self, seed: int) -> AttentionModel:
         """Return a freshly initialised model; leaves the global random state as it was."""
@@ -99,12 +108,17 @@ class AttentionTask:
         return data.examples.rows(split)
 
     def make_batch(self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None) -> AttentionBatch:
-        """Return the batch of these rows on the task's device; with a generator, one to train on."""
+        """Return the batch of these rows on the task's device; with a generator, one to train on: augmented, if that is on."""
+        pixels = read_pixels(data.examples, rows, device=self.device, with_lesion=data.shows_lesion)
+        if self.augmentation is not None and generator is not None:
+            pixels = augment(pixels, self.augmentation, grid=self.grid, points=self.model.points, generator=generator)
+            # What is known of the stored images does not hold for these: the reference looks at them itself.
+            data = replace(data, reference_logits=None)
         columns = () if self.clinical is None else self.clinical.columns
-        batch = make_batch(data, rows, grid=self.grid, device=self.device, clinical=columns)
+        batch = make_batch(data, rows, grid=self.grid, device=self.device, clinical=columns, pixels=pixels)
         if generator is not None and self.model.clinical is not None and batch.clinical is not None:
             batch = replace(batch, clinical=drop_values(batch.clinical, self.model.clinical.dropout, generator=generator))
-        return batch if self.model.checkpoint is None or data.features is not None else add_grey(batch, data.examples.images)
+        return batch if self.model.checkpoint is None or data.features is not None else add_grey(batch, pixels.images)
 
     def replicate(self, batch: AttentionBatch, group_size: int) -> AttentionBatch:
         """Return the batch with label and involvement as [P, G] views."""
@@ -173,7 +187,12 @@ class AttentionTask:
         return cspca_weights(batch, self.rewards)
 
     def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
-        """Return the data with the reference policy's logits of every core: neither of the two changes in a run."""
+        """Return the data with the reference policy's logits of every core: neither of the two changes in a run.
+
+        With augmentation the images do change, and the data is returned as it is.
+        """
+        if self.augmentation is not None:
+            return data
         rows = np.arange(len(data.examples.table))
         logits = []
         with torch.no_grad():
@@ -274,6 +293,8 @@ class AttentionTask:
         digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
         dumped = {name: section.model_dump(exclude={"checkpoint"}) for name, section in sections.items()}
         checkpoint = {} if self.model.checkpoint is None else {"checkpoint": fingerprint_of(self.model.checkpoint)}
+        if self.augmentation is not None:
+            dumped["augmentation"] = self.augmentation.model_dump()
         return dumped | {"examples": data.examples.digest, "split": digest} | checkpoint | self._clinical_fingerprint(data)
 
     def _clinical_fingerprint(self, data: AttentionData) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+"""Move images and masks together: one affine map per core, the same for everything that belongs to it.
+
+Coordinates are those of ``torch.nn.functional.affine_grid`` with ``align_corners=False``: (x, y) in [-1, 1] over the square
+image, x to the right, y downwards, pixel edges (not centres) at -1 and 1. A map takes a place in the new image to the place in
+the old one that is shown there.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
+from grpo_pipeline.tasks.attention.pixels import Pixels
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What happens to each core, in this order: mirror, scale, turn, shift; all [P].
+
+    Attributes:
+        mirror_x: -1 where left and right change places, else 1.
+        mirror_y: -1 where top and bottom change places, else 1.
+        scale: factor of the size.
+        angle: radians; positive turns x (right) towards y (down), clockwise as it is seen.
+        shift_x: share of the image side, to the right.
+        shift_y: share of the image side, downwards.
+    """
+
+    mirror_x: Tensor
+    mirror_y: Tensor
+    scale: Tensor
+    angle: Tensor
+    shift_x: Tensor
+    shift_y: Tensor
+
+
+def draw_moves(n: int, params: AugmentationParams, *, generator: Generator) -> Moves:
+    """Draw the moves of n cores; how many numbers are drawn does not depend on the parameters. All on the CPU."""
+    flip_x, flip_y, scale, angle, shift_x, shift_y = torch.rand(6, n, generator=generator)
+    low, high = params.scale
+    return Moves(
+        mirror_x=torch.where(flip_x < params.horizontal_flip, -1.0, 1.0),
+        mirror_y=torch.where(flip_y < params.vertical_flip, -1.0, 1.0),
+        scale=low + (high - low) * scale,
+        angle=math.radians(params.rotation_degrees) * (2 * angle - 1),
+        shift_x=params.translation * (2 * shift_x - 1),
+        shift_y=params.translation * (2 * shift_y - 1),
+    )
+
+
+def affine_maps(moves: Moves) -> Tensor:
+    """Return the map from new to old places of each core, [P, 2, 3]: the inverse of mirror, scale, turn, shift.
+
+    old = M^-1 R(-angle) (new - 2 shift) / scale
+    """
+    cos, sin = moves.angle.cos() / moves.scale, moves.angle.sin() / moves.scale
+    turn_back = torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], -2)
+    linear = turn_back * torch.stack([moves.mirror_x, moves.mirror_y], -1)[:, :, None]
+    shift = 2 * torch.stack([moves.shift_x, moves.shift_y], -1)[:, :, None]
+    return torch.cat([linear, -linear @ shift], dim=2)
+
+
+def move(pixels: Pixels, maps: Tensor) -> Pixels:
+    """Move every core by its map: images bilinearly, rounded to grey levels; masks by their nearest pixel; outside is 0.
+
+    Args:
+        pixels: of P cores.
+        maps: [P, 2, 3] on the same device.
+    """
+    n, side = pixels.images.shape[:2]
+    places = F.affine_grid(maps, [n, 1, side, side], align_corners=False)
+    grey = F.grid_sample(pixels.images[:, None].float(), places, mode="bilinear", align_corners=False)
+    masks = [pixels.region, pixels.bag] + ([] if pixels.lesion is None else [pixels.lesion])
+    moved = F.grid_sample(torch.stack(masks, 1).float(), places, mode="nearest", align_corners=False) > 0.5
+    return Pixels(
+        images=grey[:, 0].round().clamp(0, 255).to(torch.uint8),
+        region=moved[:, 0],
+        bag=moved[:, 1],
+        lesion=None if pixels.lesion is None else moved[:, 2],
+    )
+
+
+def choose(first: Pixels, second: Pixels, is_first: Tensor) -> Pixels:
+    """Return the first pixels of a core where ``is_first``, bool [P], else the second ones."""
+    chosen = {
+        name: torch.where(is_first[:, None, None], value, getattr(second, name))
+        for name, value in vars(first).items()
+        if value is not None
+    }
+    return replace(first, **chosen)
