@@ -71,6 +71,21 @@ TASKS = {
         policy_groups=("policy_head",),
         decoder_groups=("mask_decoder", "class_decoder"),
     ),
+    "attention_prompted": Case(
+        task=lambda: attention.make_task(
+            attention.make_clinical_examples(),
+            clinical={"dropout": 0.25},
+            value_pool="attention",
+            encoder="adapter",
+            encoder_tuning={"rank": 2},
+        ),
+        data=lambda: attention.make_data(attention.make_clinical_examples()),
+        algorithm=attention.algorithm_params,
+        training=attention.training_params,
+        encoder=lambda policy: policy.sam.net.vision_encoder,
+        policy_groups=("policy_head",),
+        decoder_groups=("mask_decoder", "class_decoder", "clinical"),
+    ),
 }
 TASKS |= {
     "attention_global": replace(TASKS["attention"], task=lambda: attention.make_task(class_decoder="global")),

@@ -142,6 +142,19 @@ def test_samples_of_a_group_are_told_the_same():
     assert len({tuple(row) for row in dropped.tolist()}) > 2
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("class_decoder", ["glimpse", "global"])
+def test_padding_of_a_point_set_has_no_influence_beside_the_tokens(class_decoder: str):
+    task = clinical_task(class_decoder)
+    policy, batch = shaken(task), clinical_batch(task)
+    features, sets = policy.sam.encode(batch.images), points(k=3)
+    is_point = torch.tensor([True, False, False]).expand(4, 3, 3)
+    padded = policy.decode(features, batch.images, sets, batch.bag, batch.clinical, is_point=is_point)
+    alone = policy.decode(features, batch.images, sets[:, :, :1], batch.bag, batch.clinical)
+    torch.testing.assert_close(padded.mask_logits, alone.mask_logits, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(padded.class_logits, alone.class_logits, atol=1e-4, rtol=1e-5)
+
+
 def test_only_training_batches_drop_and_the_generator_decides():
     task, data = clinical_task(dropout=0.5), make_data(make_clinical_examples())
     whole = task.make_batch(data, ROWS).clinical
