@@ -1,0 +1,133 @@
+"""`kedro run --pipelines compare`: killed after the first cell, started again, and compared with a run that was not stopped."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
+COMMAND = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "compare"]
+FOLDER = "attention_smoke/compare"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def environ() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_", "GRPO_PROGRESS"))}
+    return kept | {"COLUMNS": "120"}
+
+
+def start(project: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(COMMAND, cwd=project, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def cells(project: Path) -> Path:
+    return project / "data/07_model_output" / FOLDER / "cells"
+
+
+def newest(project: Path, name: str) -> Path:
+    return sorted((project / "data/08_reporting" / FOLDER).glob(f"{name}/*/{name}"))[-1]
+
+
+def result(project: Path) -> dict:
+    """The document without what a clock decides."""
+    document = json.loads(newest(project, "result.json").read_text())
+    for cell in document["cells"].values():
+        assert cell.pop("seconds") > 0
+    return document
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Path, int, "subprocess.CompletedProcess[str]"]:
+    """A project whose comparison was stopped after the first cell and then finished."""
+    project = make_project(tmp_path_factory.mktemp("compare") / "project")
+    MlflowClient(f"sqlite:///{project / 'mlflow.db'}").search_experiments()  # else the signal may meet a store half created
+    process, deadline = start(project), time.monotonic() + 240
+    while not (cells(project) / KEYS[0] / "cell.json").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    again = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=240, check=False)
+    assert again.returncode == 0, again.stderr
+    return project, process.returncode, again
+
+
+def runs(project: Path) -> list[Run]:
+    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("grpo_pipeline_smoke")
+    return client.search_runs([experiment.experiment_id], order_by=["attributes.start_time ASC"])
+
+
+def test_a_stopped_grid_keeps_its_cell_and_goes_on(stopped) -> None:
+    project, code, again = stopped
+    assert code == 143
+    said = again.stderr.splitlines()
+    [kept] = [line for line in said if line.startswith("1 of 4 cells are finished and kept")]
+    assert kept == f"1 of 4 cells are finished and kept: {KEYS[0]}"
+    assert [line.split(",")[0] for line in said if line.startswith("cell ")] == [
+        f"cell {number} of 4: {key}" for number, key in enumerate(KEYS[1:], start=2)
+    ]
+    assert sorted(path.name for path in cells(project).iterdir()) == sorted(KEYS)
+
+
+def test_the_table_and_the_page_are_printed_and_written(stopped) -> None:
+    project, _, again = stopped
+    assert newest(project, "result.json").parents[1].name == "result.json"
+    assert f"Page    data/08_reporting/{FOLDER}/compare.html" in again.stdout
+    summary = (project / "data/08_reporting" / FOLDER / "summary.md").read_text()
+    assert summary.strip() in again.stdout
+    assert max(map(len, again.stdout.splitlines())) <= 160
+    assert len(list((project / "data/08_reporting" / FOLDER / "forests").glob("*/forests/*.png"))) == 3
+    assert newest(project, "table.csv").read_text().startswith("arm,rule,metric,value,")
+
+
+def test_each_cell_has_one_child_run(stopped) -> None:
+    found = runs(stopped[0])
+    parents = [run for run in found if run.info.run_name == "compare"]
+    assert [run.info.status for run in parents] == ["KILLED", "FINISHED"]
+    children = {run.info.run_name: run for run in found if run.info.run_name != "compare"}
+    assert sorted(children) == sorted(KEYS)
+    assert len(found) == 6
+    owners = {name: run.data.tags["mlflow.parentRunId"] for name, run in children.items()}
+    first, second = (run.info.run_id for run in parents)
+    assert owners == dict.fromkeys(KEYS, second) | {KEYS[0]: first}
+    grpo = children["grpo.seed1"]
+    assert grpo.info.status == "FINISHED"
+    assert {name: grpo.data.tags[name] for name in ("task", "arm", "seed")} == {"task": "attention", "arm": "grpo", "seed": "1"}
+    assert grpo.data.params["attention.arm.algorithm.name"] == "grpo"
+    written = json.loads((cells(stopped[0]) / "grpo.seed1" / "cell.json").read_text())
+    assert grpo.data.metrics["test/brier"] == written["metrics"]["brier"]
+    assert {"reward/mean", "val/reward/mean", "policy/entropy"} <= grpo.data.metrics.keys()
+    assert parents[1].data.metrics["difference/grpo/brier"] == result(stopped[0])["differences"]["grpo"]["brier"]["value"]
+
+
+def test_the_result_is_that_of_an_uninterrupted_run(stopped) -> None:
+    project = stopped[0]
+    before, predicted = result(project), {key: (cells(project) / key / "predictions.csv").read_bytes() for key in KEYS}
+    shutil.rmtree(cells(project))
+    unbroken = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=240, check=False)
+    assert unbroken.returncode == 0, unbroken.stderr
+    assert "finished and kept" not in unbroken.stderr
+    assert {key: (cells(project) / key / "predictions.csv").read_bytes() for key in KEYS} == predicted
+    assert result(project) == before
+    assert before["seeds"] == [0, 1]
+
+
+def test_a_misspelt_name_ends_the_command_before_anything_is_generated(tmp_path, make_project) -> None:
+    project = make_project(tmp_path / "project")
+    changed = "attention.compare.arms.grpo.set.algorithm.kl_wieght=0"
+    command = [*COMMAND, "--params", changed]
+    done = subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "error: attention.compare.arms.grpo.set.algorithm.kl_wieght must be a parameter of this project, got an unknown name; "
+        "did you mean kl_weight?"
+    )
+    assert not list((project / "data/01_raw").iterdir())
