@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.compare import page, tables
-from grpo_pipeline.pipelines.compare.arms import resolve_arms
+from grpo_pipeline.pipelines.compare.arms import ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.compare.cells import CellRecord, Plan, StoredCells, plan_grid
 from grpo_pipeline.pipelines.compare.document import compare_cells
 from grpo_pipeline.pipelines.compare.engine import Bench, run_cells
@@ -22,6 +22,8 @@ from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting.page import plain
 from grpo_pipeline.tasks.metric import MetricSuite
 
+REWARD = "reward"  # the metric, and the section that weighs its parts
+
 
 def arrange_cells(params: CompareParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Plan:
     """Resolve and check the parameters of every arm; needs no data, so that a misspelt name fails before anything else runs.
@@ -32,6 +34,7 @@ def arrange_cells(params: CompareParams, evaluation: EvaluationParams, parameter
     task = evaluation.task
     check_names(params, build_suite(task, evaluation.metric_options), task=task)
     arms = resolve_arms(params, plain(parameters)[task], task=task, models=find_kit(task).models)
+    check_reward(params, arms, task=task)
     return plan_grid(task, arms, params.seeds)
 
 
@@ -44,6 +47,17 @@ def check_names(params: CompareParams, suite: MetricSuite, *, task: str) -> None
     for path, rule in rules.items() | {("baseline_rules", rule) for rule in params.baseline_rules}:
         if rule not in suite.rules:
             raise ValueError(f"{task}.compare.{path} must be among {', '.join(suite.rules)}, got {rule!r}; correct it")
+
+
+def check_reward(params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str) -> None:
+    """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
+    control = arms[params.control].parameters.get(REWARD)
+    other = [name for name, arm in arms.items() if arm.parameters.get(REWARD) != control]
+    if REWARD in params.primary_metrics and other:
+        raise ValueError(
+            f"{task}.compare.primary_metrics must not hold {REWARD!r} where arms weigh its parts differently, got it with the "
+            f"arm {other[0]}; name a part, such as reward_class, that means the same in every arm"
+        )
 
 
 def train_cells(
