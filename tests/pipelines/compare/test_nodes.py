@@ -41,7 +41,7 @@ def test_cells_go_seed_by_seed_the_control_first():
         ({"baselines": ("orcale",)}, r"attention\.compare\.baseline_rules must be among policy, .*, got 'orcale'"),
         (
             {"set": {"reward": {"heatmap_weight": 1.0}}},
-            r"primary_metrics must not hold 'reward' where arms weigh its parts differently, got it with the arm grpo; name a part",
+            r"primary_metrics must not hold 'reward' where arms weigh its parts differently, got it with the arm grpo",
         ),
     ],
 )
