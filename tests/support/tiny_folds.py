@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from tiny_attention import make_clinical_examples, section
-from tiny_grid import SECTIONS, SHORT, Memory
+from tiny_grid import SHORT, Memory, tiny_parameters
 
 from grpo_pipeline.pipelines.cross_validation import nodes
 from grpo_pipeline.pipelines.cross_validation.out_of_fold import OutOfFold
@@ -59,8 +59,7 @@ def make_fold_examples() -> Examples:
 
 
 def task_parameters() -> dict[str, Any]:
-    found = {name: section(name) for name in SECTIONS}
-    return {"attention": found | {"model": section("model", clinical={"dropout": 0.0})}}
+    return {"attention": tiny_parameters() | {"model": section("model", clinical={"dropout": 0.0})}}
 
 
 @dataclass

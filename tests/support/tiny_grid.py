@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
-from tiny_attention import make_examples, section
+import yaml
+from tiny_attention import CONF, make_examples, section
 
 from grpo_pipeline.pipelines.compare.arms import ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord, Plan, plan_grid
@@ -33,13 +35,18 @@ class Memory:
         self.records[record.header.key] = record
 
 
+def tiny_parameters() -> dict[str, Any]:
+    """The task's parameters as Kedro would read them."""
+    data = yaml.safe_load((CONF / "base/parameters/attention_data.yml").read_text())["attention"]["data"]
+    return {name: section(name) for name in SECTIONS} | {"data": data | {"root": "tiny", "image_size": 32}}
+
+
 def resolve_tiny(**arms: dict) -> dict[str, ResolvedArm]:
     base = {name: {"base": name, "set": SHORT if name == "grpo" else {"training": SHORT["training"]}} for name in SECTIONS[:2]}
     params = CompareParams(
         seeds=(0, 1), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions"
     )
-    parameters = {name: section(name) for name in SECTIONS}
-    return resolve_arms(params, parameters, task="attention", models=find_kit("attention").models)
+    return resolve_arms(params, tiny_parameters(), task="attention", models=find_kit("attention").models)
 
 
 def tiny_plan(seeds: tuple[int, ...] = (0, 1), **arms: dict) -> Plan:

@@ -3,13 +3,12 @@ from copy import deepcopy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_attention import section
+from tiny_grid import tiny_parameters
 
 from grpo_pipeline.pipelines.compare.arms import merge, resolve_arms
 from grpo_pipeline.pipelines.compare.kits import find_kit
 from grpo_pipeline.pipelines.compare.params import CompareParams
 
-NAMES = ("supervised", "grpo", "training", "model", "reward", "supervised_loss")
 LEAVES = st.none() | st.integers(0, 3)
 TWIGS = st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3)
 TREES = st.dictionaries(st.sampled_from("abc"), LEAVES | TWIGS, max_size=3)
@@ -20,8 +19,7 @@ def resolve(**arms):
     params = CompareParams(
         seeds=(0,), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions"
     )
-    parameters = {name: section(name) for name in NAMES}
-    return resolve_arms(params, parameters, task="attention", models=find_kit("attention").models)
+    return resolve_arms(params, tiny_parameters(), task="attention", models=find_kit("attention").models)
 
 
 def test_mappings_are_merged_and_everything_else_is_replaced():
@@ -64,6 +62,8 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     assert (loo.training.epochs, grpo.training.epochs) == (1, 2)
     assert loo.parameters["model"] == grpo.parameters["model"]
     assert loo.description.rule == "greedy"
+    assert "data" not in loo.parameters
+    assert loo.sections["data"].image_size == 32
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,7 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
             r"^attention\.compare\.arms\.x\.set\.algorithm\.entropy_weight\.strat must be a parameter .*; did you mean start\?$",
         ),
         ({"base": "grpo", "set": {"modle": {}}}, r"x\.set must name sections among .*got 'modle'; did you mean model\?$"),
+        ({"base": "grpo", "set": {"data": {"image_size": 64}}}, r"x\.set must name sections among .*got 'data'"),
         ({"base": "grppo"}, r"^attention\.compare\.arms\.x\.base must be one of supervised, grpo, got 'grppo'"),
         (
             {"base": "grpo", "set": {"training": {"epochs": 0}}},

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss, roc_auc_score
-from tiny_attention import make_examples, section
-from tiny_grid import SECTIONS, SHORT, Memory
+from tiny_attention import make_examples
+from tiny_grid import SHORT, Memory, tiny_parameters
 
 from grpo_pipeline.pipelines.compare.nodes import arrange_cells, score_rows, train_cells
 from grpo_pipeline.pipelines.compare.params import CompareParams
@@ -14,7 +14,7 @@ EVALUATION = EvaluationParams(
     task="attention", split="test", control="supervised", baseline_arm="grpo", headline_rule="policy", chance_rule="uniform",
     cluster="patient_id", seed=0, resamples=50, max_undefined=0.1, metric_options={},
 )  # fmt: skip
-PARAMETERS = {"attention": {name: section(name) for name in SECTIONS}}
+PARAMETERS = {"attention": tiny_parameters()}
 
 
 def params(*, primary=("auroc", "reward"), keep="predictions", baselines=("uniform",), **arm):

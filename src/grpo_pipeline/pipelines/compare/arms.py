@@ -12,6 +12,7 @@ from grpo_pipeline.pipelines.compare.params import ArmParams, GridParams
 
 Sections = Mapping[str, type[BaseModel]]
 ALGORITHM, TRAINING = "algorithm", "training"
+FIXED = ("data",)  # what the examples were prepared with: read by the task, set by no arm
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # a schedule is a plain dataclass, which has another word
 
 
@@ -45,8 +46,8 @@ class ResolvedArm:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """All parameters as JSON values."""
-        return {name: section.model_dump(mode="json") for name, section in self.sections.items()}
+        """All parameters of the arm as JSON values; without what no arm may set."""
+        return {name: section.model_dump(mode="json") for name, section in self.sections.items() if name not in FIXED}
 
 
 def merge(base: Any, change: Any) -> Any:
@@ -84,10 +85,10 @@ def resolve_arm(arm: ArmParams, parameters: Mapping[str, Any], *, name: str, mod
     bases = [key for key, section in parameters.items() if isinstance(section, Mapping) and ALGORITHM in section]
     if arm.base not in bases:
         raise ValueError(f"{path}.base must be one of {', '.join(bases)}, got {arm.base!r}; name an arm of conf/base")
-    if unknown := sorted(arm.set.keys() - models.keys()):
-        raise ValueError(
-            f"{path}.set must name sections among {', '.join(models)}, got {unknown[0]!r}; {meant(unknown[0], models)}"
-        )
+    settable = [section for section in models if section not in FIXED]
+    if unknown := sorted(arm.set.keys() - set(settable)):
+        remedy = meant(unknown[0], settable)
+        raise ValueError(f"{path}.set must name sections among {', '.join(settable)}, got {unknown[0]!r}; {remedy}")
     raw = {section: parameters.get(section) for section in models} | {ALGORITHM: parameters[arm.base][ALGORITHM]}
     merged = {section: merge(raw[section], arm.set[section]) if section in arm.set else raw[section] for section in models}
     sections = {

@@ -1,6 +1,7 @@
 """What a finished cell must agree on to be kept: parameters, data, seed, and the code that decides its result."""
 
 import hashlib
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ def cell_digest(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any) -> st
     there = examples_of(kit, cell, examples)
     task = open_task(kit, arm, there)
     run = run_digest(arm.algorithm, arm.training, task, kit.without_features(there), seed=cell.seed)
-    sections = [f"{name}={section.model_dump_json()}" for name, section in sorted(arm.sections.items())]
-    return hashlib.sha256("\n".join([run, *sections, arm.description.rule, source_digest()]).encode()).hexdigest()
+    parameters = json.dumps(arm.parameters, sort_keys=True)
+    return hashlib.sha256("\n".join([run, parameters, arm.description.rule, source_digest()]).encode()).hexdigest()
 
 
 @cache
