@@ -130,11 +130,34 @@ def gradient_report(
         (the angle is undefined);
         ``dead/<term>``: 1.0 where a non-zero weight had exactly zero gradient.
     """
-    gradients = {
+    return report_gradients(term_gradients(terms, weights, parameters), parameters, supervised=supervised)
+
+
+def term_gradients(
+    terms: Mapping[str, Tensor], weights: Mapping[str, float], parameters: Mapping[str, Sequence[torch.nn.Parameter]]
+) -> dict[str, Gradient]:
+    """Return the gradient of each weighted term of non-zero weight: term -> group name -> tensors; the graph is kept."""
+    return {
         name: _weighted_gradient(terms[name], weight, parameters)
         for name, weight in weights.items()
         if weight != 0 and name in terms
     }
+
+
+def add_gradients(parts: Sequence[Mapping[str, Gradient]]) -> dict[str, Gradient]:
+    """Add up the gradients of micro-batches, term by term; what ``term_gradients`` returned of each."""
+    return {
+        term: {name: _sum_lists([part[term][name] for part in parts]) for name in groups} for term, groups in parts[0].items()
+    }
+
+
+def report_gradients(
+    gradients: Mapping[str, Gradient],
+    parameters: Mapping[str, Sequence[torch.nn.Parameter]],
+    *,
+    supervised: str = "supervised",
+) -> dict[str, float]:
+    """Return what ``gradient_report`` returns, from gradients that are there already."""
     rl = _sum_gradients([g for name, g in gradients.items() if name != supervised], parameters)
     report: dict[str, float] = {}
     for name, gradient in gradients.items():
@@ -158,10 +181,11 @@ def _weighted_gradient(term: Tensor, weight: float, parameters: Mapping[str, Seq
 
 def _sum_gradients(gradients: Sequence[Gradient], parameters: Mapping[str, Sequence[torch.nn.Parameter]]) -> Gradient:
     """Add gradients tensor by tensor; a term without a graph has an empty list and adds nothing."""
-    return {
-        name: [torch.stack(same).sum(dim=0) for same in zip(*(g[name] for g in gradients if g[name]), strict=True)]
-        for name in parameters
-    }
+    return {name: _sum_lists([g[name] for g in gradients if g[name]]) for name in parameters}
+
+
+def _sum_lists(parts: Sequence[list[Tensor]]) -> list[Tensor]:
+    return [torch.stack(same).sum(dim=0) for same in zip(*parts, strict=True)]
 
 
 def _norms(label: str, gradient: Gradient) -> dict[str, float]:

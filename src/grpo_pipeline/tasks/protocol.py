@@ -103,8 +103,17 @@ class Task(Protocol):
         """Return what the reference policy says about exactly these actions and, where V is small, all choices (no grad)."""
         ...
 
-    def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any) -> Tensor:
-        """Return the supervised loss, a scalar."""
+    def supervised_counts(self, batch: Any) -> Tensor:
+        """Return what each part of the supervised loss is a mean over in this batch (prompts, say), float64 [T]."""
+        ...
+
+    def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None) -> Tensor:
+        """Return the supervised loss, a scalar.
+
+        Of a micro-batch each part is multiplied by its share [T] of the step's counts, so that the losses of all micro-batches
+        add up to that of the batch. Batches, contexts and outcomes are cut into micro-batches along the first axis of every
+        tensor they hold, which must be the prompts (``core.micro_batches``).
+        """
         ...
 
     def tabulate(self, data: Any, batch: Any, rollouts: Rollouts) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from grpo_pipeline.core.denominators import StepDenominators
 from grpo_pipeline.core.replay import StoredGroup
 from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts
 
@@ -34,6 +35,23 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class StepShare:
+    """What a micro-batch must know of its step, so that the gradients of all of them add up to that of the whole batch.
+
+    Attributes:
+        number: position of the micro-batch in the step, from 0.
+        supervised: [T], what each part of the supervised loss counts here, as a share of the step (``Task.supervised_counts``).
+        denominators: of the policy, KL, entropy and value terms; None for the control, which has none of them.
+        rollout_kl: denominator of the KL to the rollout policy, or None.
+    """
+
+    number: int
+    supervised: Tensor
+    denominators: StepDenominators | None
+    rollout_kl: Tensor | None
+
+
+@dataclass(frozen=True)
 class Experience:
     """One batch with everything that later update epochs must not compute again.
 
@@ -49,6 +67,7 @@ class Experience:
         baseline: the values at the time of the rollout, where they are read.
         importance: [P, G], 1 for fresh groups.
         resampling: what drawing tied groups again has cost.
+        share: of a micro-batch in its step; None for a whole batch.
     """
 
     batch: Any
@@ -62,6 +81,7 @@ class Experience:
     baseline: Baseline
     importance: Tensor
     resampling: Mapping[str, float] = field(default_factory=dict)
+    share: StepShare | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step import accumulate, collect, update
 
 ALGORITHM, TRAINING = "params:algorithm", "params:training"
 
@@ -43,6 +43,43 @@ def create_update_pipeline() -> Pipeline:
         ],
         tags="update",
     )
+
+
+def create_accumulating_pipelines() -> tuple[Pipeline, Pipeline, Pipeline]:
+    """Wire an update from micro-batches: experience -> parts; part -> part_report, for each; part_reports -> next_state.
+
+    The losses of a part are computed by the nodes of the update pipeline.
+    """
+    cut = Node(accumulate.cut_experience, [ALGORITHM, TRAINING, "task", "experience"], "parts", name="cut_experience")
+    part = [
+        Node(accumulate.attach_part, ["task", "state", "part", "update_epoch"], "attached", name="attach_part"),
+        Node(
+            accumulate.part_terms,
+            [ALGORITHM, TRAINING, "task", "state", "attached", "update_epoch"],
+            ["policy_losses", "part_scores"],
+            name="policy_loss",
+        ),
+        Node(update.supervised_term, ["task", "state", "attached", "update_epoch"], "supervised_losses", name="supervised_loss"),
+        Node(
+            accumulate.mix_part,
+            [ALGORITHM, "task", "state", "policy_losses", "supervised_losses"],
+            "losses",
+            name="hybrid_loss",
+        ),
+        Node(
+            accumulate.accumulate_gradient,
+            [TRAINING, "task", "state", "losses", "part_scores", "attached", "update_epoch"],
+            "part_report",
+            name="accumulate_gradient",
+        ),
+    ]
+    apply = Node(
+        accumulate.apply_accumulated,
+        [ALGORITHM, TRAINING, "task", "state", "experience", "part_reports", "update_epoch"],
+        ["next_state", "step_metrics"],
+        name="apply_accumulated",
+    )
+    return Pipeline([cut], tags="update"), Pipeline(part, tags="update"), Pipeline([apply], tags="update")
 
 
 def create_pipeline() -> Pipeline:

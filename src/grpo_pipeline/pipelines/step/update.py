@@ -21,6 +21,7 @@ from grpo_pipeline.core.losses import (
 from grpo_pipeline.core.optim import apply_update as update_weights
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
 from grpo_pipeline.core.precision import network_precision
+from grpo_pipeline.core.reductions import mean_over
 from grpo_pipeline.core.reference import ReferenceRule, update_reference
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.types import Scores, TrainState
@@ -52,19 +53,31 @@ def policy_terms(
     params = algorithm.policy_loss
     if params is None:
         return {}, {}
+    scores = score_actions(training, task, state, experience, update_epoch)
+    return loss_terms(algorithm, params, scores, experience), diagnose(algorithm, params, scores, experience)
+
+
+def score_actions(training: TrainingParams, task: Task, state: TrainState, experience: Experience, update_epoch: int) -> Scores:
+    """Return what the present policy says about the stored actions, from the encoding of this update epoch."""
     with network_precision(state):
         context = _context_of_epoch(task, state, experience, update_epoch, training)
-        scores = task.score(state.policy, context, experience.rollouts, temperature=experience.temperature)
-    terms = {"policy": _surrogate(algorithm, params, scores, experience), "entropy": -scores.entropy.mean()}
-    terms |= _kl_terms(algorithm, params, scores, experience) | _value_term(algorithm, scores, experience)
-    return terms, _diagnostics(algorithm, params, scores, experience)
+        return task.score(state.policy, context, experience.rollouts, temperature=experience.temperature)
+
+
+def loss_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
+    """Return the policy, entropy, KL and value terms; of a micro-batch, over the denominators of its step."""
+    entropy = -_mean_over_prompts(scores.entropy, experience, "entropy")
+    terms = {"policy": _surrogate(algorithm, params, scores, experience), "entropy": entropy}
+    return terms | _kl_terms(algorithm, params, scores, experience) | _value_term(algorithm, scores, experience)
 
 
 def supervised_term(task: Task, state: TrainState, experience: Experience, update_epoch: int) -> dict[str, Tensor]:
     """Return the supervised loss in the first update epoch, nothing later: its gradient counts once per batch."""
     if update_epoch > 0:
         return {}
-    return {"supervised": task.supervised_loss(state.policy, experience.context, experience.batch, experience.outcomes)}
+    known = () if experience.share is None else (experience.share.supervised,)
+    loss = task.supervised_loss(state.policy, experience.context, experience.batch, experience.outcomes, *known)
+    return {"supervised": loss}
 
 
 def mix_losses(
@@ -103,16 +116,31 @@ def apply_update(
 ) -> tuple[TrainState, dict[str, Tensor | float]]:
     """Take one optimiser step and report what was measured on the way; the last epoch moves the reference on, too."""
     metrics: dict[str, Tensor | float] = dict(losses.diagnostics)
-    if _is_report_step(state.step, training) and update_epoch == 0:
+    if is_report_step(state.step, training) and update_epoch == 0:
         metrics |= gradient_report(losses.terms, losses.weights, task.parameter_groups(state.policy))
-        metrics |= _silent_rewards(experience)
+        metrics |= silent_rewards(experience)
+    state, norms = update_weights(state, losses.total, **step_options(training, state))
+    return finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
+
+
+def step_options(training: TrainingParams, state: TrainState) -> dict[str, Any]:
+    """Return how the optimiser steps at this step: clipping, and the scale of the learning rates."""
     params = training.optimizer
     scale = value_at(params.learning_rate_schedule, state.step, state.total_steps)
-    state, norms = update_weights(
-        state, losses.total, max_grad_norm=params.max_grad_norm, clip=params.clip, learning_rate_scale=scale
-    )
+    return {"max_grad_norm": params.max_grad_norm, "clip": params.clip, "learning_rate_scale": scale}
+
+
+def finish_update(
+    algorithm: AlgorithmParams,
+    state: TrainState,
+    losses: LossTerms,
+    experience: Experience,
+    metrics: dict[str, Tensor | float],
+    update_epoch: int,
+) -> tuple[TrainState, dict[str, Tensor | float]]:
+    """Add what the losses and the rewards say to the metrics of an update, and move on what follows the weights."""
     metrics |= {f"{name}/loss": losses.terms[name].detach() for name in ("policy", "value", "supervised") if name in losses.terms}
-    metrics |= _policy_state(losses) | norms
+    metrics |= _policy_state(losses)
     if update_epoch == 0:
         metrics |= _reward_metrics(experience)
     return _after_update(algorithm, state, losses, update_epoch), metrics
@@ -127,6 +155,7 @@ def _surrogate(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Sco
         algorithm=cast(Algorithm, algorithm.name),
         ratio_level=params.ratio_level,
         reduction=params.reduction,
+        denominator=_denominator(experience, "policy"),
         options=params.options,
     )
 
@@ -138,7 +167,13 @@ def _kl_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scor
         exact = algorithm.kl_estimator == "exact"
         terms["kl"] = _exact_kl(scores, experience) if exact else _estimated_kl(algorithm, params, scores, experience)
     if is_on(algorithm.rollout_kl_weight):
-        terms["kl_rollout"] = rollout_kl_loss(scores.logprobs, rollouts.logprobs, rollouts.is_valid, reduction=params.reduction)
+        terms["kl_rollout"] = rollout_kl_loss(
+            scores.logprobs,
+            rollouts.logprobs,
+            rollouts.is_valid,
+            reduction=params.reduction,
+            denominator=None if experience.share is None else experience.share.rollout_kl,
+        )
     return terms
 
 
@@ -149,7 +184,7 @@ def _exact_kl(scores: Scores, experience: Experience) -> Tensor:
             "kl_estimator must be k2, k3 or ratio_k3 for a task that does not give the whole distribution, got exact; "
             "change it in the arm's algorithm"
         )
-    return categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf).mean()
+    return _mean_over_prompts(categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf), experience, "kl")
 
 
 def _estimated_kl(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> Tensor:
@@ -164,6 +199,7 @@ def _estimated_kl(algorithm: AlgorithmParams, params: PolicyLossParams, scores: 
         estimator=cast(LossEstimator, algorithm.kl_estimator),
         ratio=ratio,
         reduction=params.reduction,
+        denominator=_denominator(experience, "kl"),
     )
 
 
@@ -173,14 +209,27 @@ def _value_term(algorithm: AlgorithmParams, scores: Scores, experience: Experien
             raise ValueError("value_weight must be 0 for a policy without a value head, got a positive one; set it to 0")
         return {}
     old = experience.baseline.values if algorithm.value_clip is not None else None
-    return {"value": value_loss(scores.values, _returns(scores, experience), old, algorithm.value_clip)}
+    returns, counted = _returns(scores, experience), _denominator(experience, "value")
+    return {"value": value_loss(scores.values, returns, old, algorithm.value_clip, denominator=counted)}
+
+
+def _mean_over_prompts(values: Tensor, experience: Experience, term: str) -> Tensor:
+    counted = _denominator(experience, term)
+    return values.mean() if counted is None else mean_over(values, denominator=counted)
+
+
+def _denominator(experience: Experience, term: str) -> Tensor | None:
+    """Return what this term is divided by in a micro-batch; None where the batch is whole."""
+    share = experience.share
+    return None if share is None or share.denominators is None else cast(Tensor, getattr(share.denominators, term))
 
 
 def _returns(scores: Scores, experience: Experience) -> Tensor:
     return experience.rewards.total.nanmean(1).to(scores.logprobs.dtype)
 
 
-def _diagnostics(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Any]:
+def diagnose(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Any]:
+    """Return how far the policy has moved from the rollouts, and how well the values explain the rewards."""
     rollouts = experience.rollouts
     found: dict[str, Any] = ratio_statistics(
         scores.logprobs.detach(),
@@ -221,7 +270,8 @@ def _context_of_epoch(task: Task, state: TrainState, experience: Experience, upd
     return task.detach(experience.context)
 
 
-def _is_report_step(step: int, training: TrainingParams) -> bool:
+def is_report_step(step: int, training: TrainingParams) -> bool:
+    """Say whether the terms' gradients are measured at this step."""
     return step % training.gradient_report_every_steps == training.gradient_report_every_steps - 1
 
 
@@ -233,7 +283,7 @@ def _policy_state(losses: LossTerms) -> dict[str, Tensor | float]:
     return found | {f"weight/{name}": weight for name, weight in losses.weights.items()}
 
 
-def _silent_rewards(experience: Experience) -> dict[str, float]:
+def silent_rewards(experience: Experience) -> dict[str, float]:
     """Say which weighted reward parts are the same for all samples of every group: they cancel and teach nothing."""
     parts, weights = experience.rewards.parts, experience.rewards.weights
     spread = {name: (part.amax(1) - part.amin(1)).nan_to_num().max() for name, part in parts.items() if weights.get(name)}

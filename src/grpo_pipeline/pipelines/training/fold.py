@@ -23,7 +23,14 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.types import TrainState
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
 from grpo_pipeline.pipelines.step.experience import Experience, Replayed
-from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING, create_collect_pipeline, create_update_pipeline
+from grpo_pipeline.pipelines.step.in_parts import work_in_parts
+from grpo_pipeline.pipelines.step.pipeline import (
+    ALGORITHM,
+    TRAINING,
+    create_accumulating_pipelines,
+    create_collect_pipeline,
+    create_update_pipeline,
+)
 from grpo_pipeline.tasks.protocol import Task
 
 Metrics = dict[str, float]
@@ -47,6 +54,8 @@ class Fold:
         self._constants: dict[str, Any] = {"task": task, ALGORITHM: algorithm, TRAINING: training}
         self._collect = create_collect_pipeline().nodes
         self._update = create_update_pipeline().nodes
+        self._cut, self._part, self._apply = (pipeline.nodes for pipeline in create_accumulating_pipelines())
+        self._size = training.micro_batch_size
         self._epochs = algorithm.update_epochs
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
@@ -58,15 +67,41 @@ class Fold:
         """Do the same with stored groups at some places of the batch, and return the experience, too."""
         start = time.perf_counter()
         values: dict[str, Any] = self._constants | {"state": state, "batch": batch, "replayed": replayed}
-        _run(self._collect, values)
+        self._gather(values)
         measured = []
         for update_epoch in range(self._epochs):
             values["update_epoch"] = update_epoch
-            _run(self._update, values)
+            self._improve(values)
             values["state"] = values["next_state"]
             measured.append(values["step_metrics"])
         metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, values["rollouts"].actions.shape)
         return FoldedStep(advance(values["state"]), metrics, values["experience"])
+
+    def _gather(self, values: dict[str, Any]) -> None:
+        """Run the collect half; with micro-batches, the same nodes on a task that works in parts, and then the cut."""
+        if self._size is None:
+            _run(self._collect, values)
+            return
+        task = values["task"]
+        values["task"] = work_in_parts(task, self._size)
+        _run(self._collect, values)
+        values["task"] = task
+        _run(self._cut, values)
+
+    def _improve(self, values: dict[str, Any]) -> None:
+        """Run one update epoch: on the whole batch, or part by part."""
+        if self._size is None:
+            _run(self._update, values)
+            return
+        reports = []
+        for part in values["parts"]:
+            # A dictionary of its own: with it goes the part's graph before the next one begins.
+            inner = values | {"part": part}
+            _run(self._part, inner)
+            reports.append(inner["part_report"])
+            del inner
+        values["part_reports"] = tuple(reports)
+        _run(self._apply, values)
 
 
 @contextmanager

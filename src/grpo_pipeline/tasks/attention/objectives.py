@@ -7,6 +7,7 @@ A core with an empty bag (no pixel of the needle inside the region) is asked for
 exactly 0 for it, without gradient, and it is no member of that term's average.
 """
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -35,7 +36,12 @@ def reward_parts(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Tensor]
 
 
 def supervised_loss(
-    batch: AttentionBatch, outcomes: Outcomes, params: SupervisedParams, *, glimpse_involvement: Tensor | None
+    batch: AttentionBatch,
+    outcomes: Outcomes,
+    params: SupervisedParams,
+    *,
+    glimpse_involvement: Tensor | None,
+    shares: Tensor | None = None,
 ) -> Tensor:
     """Return the weighted sum of the class loss, the losses of the bag and the involvement loss of the glimpse decoder.
 
@@ -50,19 +56,28 @@ def supervised_loss(
         params: weights, forms and clamps.
         glimpse_involvement: [P], or None with a decoder that does not read patches.
 
+        shares: [2], of a micro-batch: its share of the step's cores, and of its cores with a bag; None for a whole batch.
+
     Returns:
         A scalar. A term with weight 0 is not computed, apart from those of class and involvement.
     """
     is_member = has_bag(batch)
     class_loss = label_loss(outcomes.class_logits, batch.label, params.class_form, params.symmetric).mean()
-    loss = params.class_weight * class_loss
+    of_cores, of_bags = (1.0, 1.0) if shares is None else shares.to(class_loss.dtype)
+    loss = params.class_weight * class_loss * of_cores
     for weight, term in bag_terms(batch, outcomes, params):
-        loss = loss + weight * mean_over_bags(term, is_member)
+        loss = loss + weight * mean_over_bags(term, is_member) * of_bags
     if glimpse_involvement is not None:
         target = _clamped_involvement(batch, params)[:, :1]
         term = proportion_bce(glimpse_involvement[:, None], target, clamp=params.prob_clamp)
-        loss = loss + params.glimpse_weight * mean_over_bags(term, is_member)
+        loss = loss + params.glimpse_weight * mean_over_bags(term, is_member) * of_bags
     return loss
+
+
+def supervised_counts(batch: AttentionBatch) -> Tensor:
+    """Return how many cores the class loss, and how many the losses of the bag are a mean over, float64 [2]."""
+    is_member = has_bag(batch)
+    return torch.stack([is_member.new_tensor(len(is_member), dtype=torch.float64), is_member.sum().double()])
 
 
 def bag_terms(batch: AttentionBatch, outcomes: Outcomes, params: SupervisedParams) -> list[tuple[float, Tensor]]:

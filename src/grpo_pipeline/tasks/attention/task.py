@@ -27,7 +27,7 @@ from grpo_pipeline.tasks.attention.encoder_execution import prepare_model
 from grpo_pipeline.tasks.attention.encoder_input import add_grey
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_loss
+from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_counts, supervised_loss
 from grpo_pipeline.tasks.attention.pixels import read_pixels
 from grpo_pipeline.tasks.attention.point_rewards import point_reward_parts
 from grpo_pipeline.tasks.attention.points import point_coordinates
@@ -220,13 +220,22 @@ class AttentionTask:
         )
 
     def supervised_loss(
-        self, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch, outcomes: Outcomes
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        batch: AttentionBatch,
+        outcomes: Outcomes,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
         involvement = self._glimpse_involvement(policy, batch) if self.supervised.glimpse_weight else None
         if self.supervised.samples != "all":
             batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
-        return supervised_loss(batch, outcomes, self.supervised, glimpse_involvement=involvement)
+        return supervised_loss(batch, outcomes, self.supervised, glimpse_involvement=involvement, shares=shares)
+
+    def supervised_counts(self, batch: AttentionBatch) -> Tensor:
+        """Return the number of cores, for the class, and of cores with a bag, for the rest: float64 [2]."""
+        return supervised_counts(batch)
 
     def _choose_samples(self, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
         """Return the number of the sample that each core's decoders learn from, int64 [P]."""

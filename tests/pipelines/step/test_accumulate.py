@@ -1,0 +1,191 @@
+"""An update from micro-batches is the update of the whole batch, term by term; only the peak of memory is another."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_attention import algorithm_params, make_data, make_examples, make_state, make_task, shake, training_params, weights
+from torch import Tensor
+
+from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.pipelines.step import collect
+from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.replaying import plan_batch, remember
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+ROWS = np.array([0, 1, 2, 3, 5])
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "control": {"arm": "supervised"},
+    "per_sequence": {},
+    "per_decision": {"name": "dapo", "policy_loss": {"reduction": "per_decision", "clip_high": 0.28}},
+    "constant": {
+        "name": "dr_grpo",
+        "advantage": {"method": "mean_only"},
+        "policy_loss": {"reduction": "constant", "max_decisions": 8},
+        "kl_estimator": "k3",
+        "kl_weight": 0.5,
+    },
+    "ppo": {"name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2, "value_weight": 0.5},
+    "exact_kl": {"kl_weight": 0.5, "rollout_kl_weight": 0.3, "policy_loss": {"ratio_level": "joint"}},
+    "sampled_kl": {"kl_weight": 0.5, "kl_estimator": "k3", "policy_loss": {"ratio_level": "sequence"}, "name": "gspo"},
+    "batch_std": {"advantage": {"method": "batch"}},
+    "per_reward": {"advantage": {"method": "per_reward"}},
+    "kl_in_reward": {"kl_placement": "reward", "kl_estimator": "k1", "kl_weight": 0.5},
+    "retries": {"dynamic_sampling": {"max_retries": 2}},
+}
+TASK = make_task()
+
+
+def data_with_an_empty_bag() -> AttentionData:
+    """Core 2 has no pixel of its bag in the region: it counts in the class loss and in no other."""
+    examples = make_examples()
+    bag = np.array(examples.bag)
+    bag[2] = False
+    return make_data(replace(examples, bag=bag))
+
+
+DATA = data_with_an_empty_bag()
+
+
+def batch_of(rows: np.ndarray = ROWS) -> AttentionBatch:
+    return TASK.make_batch(DATA, rows)
+
+
+def start(arm: dict[str, Any], **training: Any) -> tuple[TrainState, Any, Any]:
+    """Return a state far from its start, without clipping and with plain gradient descent: Adam divides by small gradients."""
+    algorithm = algorithm_params(**arm)
+    params = training_params(optimizer={"max_grad_norm": None}, **training)
+    state = make_state(TASK, DATA, algorithm, params)
+    shake(state.policy, scale=0.3)
+    if state.reference is not None:
+        shake(state.reference, seed=5, scale=0.3)
+    groups = [{key: group[key] for key in ("params", "lr", "name")} for group in state.optimizer.param_groups]
+    return replace(state, optimizer=torch.optim.SGD(groups), step=1, total_steps=10), algorithm, params
+
+
+def stepped(arm: dict[str, Any], micro_batch_size: int | None, **training: Any) -> tuple[dict[str, Tensor], dict, list, Any]:
+    """Return weights, metrics, the gradients of each update epoch, and the experience of one step."""
+    state, algorithm, params = start(arm, micro_batch_size=micro_batch_size, **training)
+    gradients: list[dict[str, Tensor]] = []
+    state.optimizer.register_step_pre_hook(
+        lambda *_: gradients.append({n: p.grad.clone() for n, p in state.policy.named_parameters() if p.grad is not None})
+    )
+    done = Fold(TASK, algorithm, params).run(state, batch_of(), collect.nothing_replayed())
+    return weights(done.state.policy), done.metrics, gradients, done.experience
+
+
+@cache
+def whole_batch(name: str) -> tuple[dict[str, Tensor], dict, list, Any]:
+    return stepped(ALGORITHMS[name], None, gradient_report_every_steps=2)
+
+
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    """Sums of float32 in another order, and other kernels for a single image: 3e-6 of the norm of all.
+
+    Each tensor to 1e-5 of its largest entry; a gradient that is 0 by symmetry (the bias of the attention map) is round-off of
+    larger numbers: 4 ulp of the largest entry of all.
+    """
+    assert found.keys() == expected.keys()
+    difference = {name: (found[name] - value).double() for name, value in expected.items()}
+    largest = max(float(value.abs().max()) for value in expected.values())
+    norms = [torch.cat([x.double().flatten() for x in each.values()]).norm() for each in (difference, expected)]
+    assert float(norms[0] / norms[1]) <= 3e-6
+    for name, value in expected.items():
+        assert float(difference[name].abs().max()) <= max(1e-5 * float(value.abs().max()), 5e-7 * largest), name
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_gradients_and_weights_are_those_of_the_whole_batch(name: str, size: int) -> None:
+    whole, metrics, gradients, experience = whole_batch(name)
+    changes = ALGORITHMS[name]
+    parts, found, pieces, again = stepped(changes, size, gradient_report_every_steps=2)
+    assert torch.equal(again.rollouts.actions, experience.rollouts.actions)  # the same draws
+    assert len(pieces) == len(gradients) == (1 if "arm" in changes else 2)
+    for piece, gradient in zip(pieces, gradients, strict=True):
+        assert_close(piece, gradient)
+    assert_close(parts, whole)
+    assert found.keys() == metrics.keys()
+    assert {"grad_norm/supervised"} < found.keys()
+    timeless = [name for name in metrics if name not in ("step_seconds", "samples_per_second", "peak_memory_mb")]
+    for key in timeless:
+        # A cosine of two gradients, or a loss whose terms cancel, keeps fewer digits than they.
+        assert found[key] == pytest.approx(metrics[key], rel=1e-4, abs=2e-6, nan_ok=True), key
+    if "policy/ratio_first" in metrics:
+        assert found["policy/ratio_first"] == 1.0
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("refresh", ["once", "every_epoch"])
+def test_the_ratio_is_exactly_one_at_first(refresh: str, precision: str) -> None:
+    """Each prompt and sample: the parts of the update have the shapes of those that gave the log-probabilities."""
+    _, metrics, gradients, _ = stepped({}, 3, encoder_refresh=refresh, precision=precision)
+    assert metrics["policy/ratio_first"] == 1.0
+    later = [gradient["sam.net.vision_encoder.patch_embed.projection.weight"] for gradient in gradients[1:]
+             if "sam.net.vision_encoder.patch_embed.projection.weight" in gradient]  # fmt: skip
+    assert len(later) == (refresh == "every_epoch")
+
+
+def test_every_epoch_encodes_again_as_the_whole_batch_does() -> None:
+    whole, _, gradients, _ = stepped({}, None, encoder_refresh="every_epoch")
+    parts, _, pieces, _ = stepped({}, 2, encoder_refresh="every_epoch")
+    for piece, gradient in zip(pieces, gradients, strict=True):
+        assert_close(piece, gradient)
+    assert_close(parts, whole)
+
+
+def test_replayed_groups_go_through_micro_batches() -> None:
+    arm = {"replay": {"capacity": 16, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0}}
+    found = []
+    for size in (None, 2):
+        state, algorithm, params = start(arm, micro_batch_size=size)
+        fold = Fold(TASK, algorithm, params)
+        plan, replayed = plan_batch(algorithm, state, ROWS[:4])
+        first = fold.run(state, batch_of(plan), replayed)
+        remember(state, first.experience, plan, replayed)
+        shake(first.state.policy, seed=3, scale=0.05)
+        plan, replayed = plan_batch(algorithm, first.state, np.array([4, 5, 6, 7]))
+        assert len(replayed.positions) == 2
+        second = fold.run(first.state, batch_of(plan), replayed)
+        assert second.metrics["policy/ratio_first"] == pytest.approx(1.0, abs=1e-6)
+        found.append((second.experience.importance, weights(second.state.policy)))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
+    assert not torch.equal(found[0][0], torch.ones(4, 4))
+    assert_close(found[1][1], found[0][1])
+
+
+@dataclass(frozen=True)
+class Counting(AttentionTask):
+    """Notes how many prompts each network call sees, and whether it may keep a graph."""
+
+    calls: Any = None
+
+    def encode(self, policy: Any, batch: Any) -> Any:
+        self.calls.append(("encode", len(batch.rows), torch.is_grad_enabled()))
+        return super().encode(policy, batch)
+
+    def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
+        self.calls.append(("decode", len(rollouts.actions), torch.is_grad_enabled()))
+        return super().decode(policy, context, rollouts, batch)
+
+
+def calls_of(size: int | None) -> list[tuple[str, int, bool]]:
+    task = Counting(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device, calls=[])
+    state, algorithm, params = start({"kl_weight": 0.0}, micro_batch_size=size)
+    Fold(task, algorithm, params)(state, batch_of())
+    return task.calls
+
+
+def test_no_network_call_sees_more_than_a_micro_batch() -> None:
+    sizes = [3, 2]
+    collected = [("encode", n, True) for n in sizes] + [("decode", n, False) for n in sizes]
+    updated = [call for n in sizes for call in (("encode", n, True), ("decode", n, True))]
+    assert calls_of(3) == collected + updated
+
+
+def test_without_micro_batches_nothing_is_encoded_or_decoded_twice() -> None:
+    assert calls_of(None) == [("encode", 5, True), ("decode", 5, True)]
