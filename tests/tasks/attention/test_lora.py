@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 import torch
 from tiny_attention import SIZE, model_params, shake
 from torch import Tensor, nn
+from transformers import SamModel
 
 from grpo_pipeline.tasks.attention.lora import add_lora, merge_lora
 from grpo_pipeline.tasks.attention.sam import Sam
@@ -53,13 +56,16 @@ def test_the_number_of_trained_weights(rank: int, targets: tuple[str, ...]):
 
 @torch.no_grad()
 @pytest.mark.parametrize("targets", TARGETS)
-def test_merged_gives_the_same_as_unmerged(targets: tuple[str, ...]):
+def test_merged_gives_the_same_as_unmerged_also_from_a_folder(targets: tuple[str, ...], tmp_path: Path):
     sam, plain = make_sam(targets), make_sam()
     tuned = sam.encode(images())
     assert not torch.allclose(tuned, plain.encode(images()), atol=1e-2)
     merge_lora(sam.net.vision_encoder)
     torch.testing.assert_close(sam.encode(images()), tuned, atol=1e-4, rtol=1e-4)
     assert sam.state_dict().keys() == plain.state_dict().keys()
+    sam.net.save_pretrained(tmp_path)
+    again = Sam(model_params(), SIZE, SamModel.from_pretrained(tmp_path))
+    torch.testing.assert_close(again.encode(images()), tuned, atol=1e-4, rtol=1e-4)
 
 
 def test_nothing_to_merge_is_refused():
