@@ -73,8 +73,13 @@ def unwrap(error: BaseException) -> BaseException:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Say whether an error is about the input; a ``ValueError`` is if this package, Kedro or a file reader raised it."""
+    """Say whether an error is about the input; a ``ValueError`` is if this package, Kedro or a file reader raised it.
+
+    So is a library that this package asks the user to install.
+    """
     if isinstance(error, EXPECTED):
+        return True
+    if isinstance(error, ModuleNotFoundError) and not is_library(error):
         return True
     return isinstance(error, ValueError) and (not is_library(error) or module_of(error) in ("pandas", "json"))
 

@@ -1,6 +1,8 @@
 """Medical image formats, each file written by the library of its format and read through the image folder."""
 
 import gzip
+import io
+import re
 import sys
 
 import numpy as np
@@ -255,6 +257,93 @@ class TestDicom:
         save_dicom(pydicom, folder.root / "i.dcm", VOLUME[:1], SequenceOfUltrasoundRegions=sequence)
         found = folder.read_plane("i.dcm", as_mask=False).spacing_mm
         assert found == (None if spacing is None else pytest.approx(spacing))
+
+
+class TestCompressedDicom:
+    @pytest.mark.parametrize("frames", [VOLUME, np.tile(VOLUME, (1, 9, 9)).astype(np.uint16) * 300])
+    def test_run_lengths_need_nothing_but_pydicom(self, folder, pydicom, frames):
+        save_dicom(pydicom, folder.root / "i.dcm", frames, bits=8 * frames.itemsize)
+        dataset = pydicom.dcmread(folder.root / "i.dcm")
+        dataset.compress(pydicom.uid.RLELossless)
+        dataset.save_as(folder.root / "i.dcm")
+        assert pydicom.dcmread(folder.root / "i.dcm").file_meta.TransferSyntaxUID == pydicom.uid.RLELossless
+        np.testing.assert_array_equal(slices_of(folder, "i.dcm"), frames)
+
+    def compress(self, pydicom, path, syntax, pictures, **changes):
+        dataset = pydicom.dcmread(path)
+        dataset.PixelData = pydicom.encaps.encapsulate(pictures)
+        dataset["PixelData"].VR = "OB"
+        dataset.file_meta.TransferSyntaxUID = syntax
+        for name, value in changes.items():
+            setattr(dataset, name, value)
+        dataset.save_as(path)
+
+    @pytest.mark.parametrize(("syntax", "kind", "options"), [
+        ("JPEGBaseline8Bit", "JPEG", {"quality": 95}),
+        ("JPEG2000Lossless", "JPEG2000", {"irreversible": False}),
+        ("JPEG2000", "JPEG2000", {"irreversible": True, "quality_layers": [20]}),
+    ])  # fmt: skip
+    def test_pictures_are_decoded_as_pillow_does(self, folder, pydicom, syntax, kind, options):
+        frames = np.tile(VOLUME, (1, 9, 9))
+        save_dicom(pydicom, folder.root / "i.dcm", frames)
+        pictures = []
+        for frame in frames:
+            Image.fromarray(frame).save(buffer := io.BytesIO(), format=kind, **options)
+            pictures.append(buffer.getvalue())
+        self.compress(pydicom, folder.root / "i.dcm", getattr(pydicom.uid, syntax), pictures)
+        decoded = np.stack([np.asarray(Image.open(io.BytesIO(picture))) for picture in pictures])
+        # Decoders of lossy JPEG may round the inverse transform differently by one level.
+        np.testing.assert_allclose(slices_of(folder, "i.dcm").astype(int), decoded, atol=0 if "Lossless" in syntax else 1)
+
+    def test_coloured_jpeg_becomes_luminance(self, folder, pydicom):
+        colours = np.random.default_rng(1).integers(0, 256, (2, 2, 3), dtype=np.uint8).repeat(16, 0).repeat(16, 1)
+        save_dicom(pydicom, folder.root / "i.dcm", colours[None], kind="RGB")
+        Image.fromarray(colours).save(buffer := io.BytesIO(), format="JPEG", quality=95)
+        syntax = pydicom.uid.JPEGBaseline8Bit
+        changes = {"PhotometricInterpretation": "YBR_FULL_422"}
+        self.compress(pydicom, folder.root / "i.dcm", syntax, [buffer.getvalue()], **changes)
+        expected = np.asarray(Image.open(io.BytesIO(buffer.getvalue())).convert("L"))
+        np.testing.assert_allclose(folder.read_image("i.dcm").astype(int), expected, atol=2)  # two roundings of colours
+
+    @pytest.mark.parametrize("syntax", ["JPEGLosslessProcess14_1", "JPEGLSLossless"])
+    @pytest.mark.parametrize("bits", [8, 16])
+    def test_lossless_jpeg_with_gdcm(self, folder, pydicom, syntax, bits):
+        gdcm = pytest.importorskip("gdcm", reason="lossless JPEG is written with gdcm: pip install '.[formats]'")
+        frames = np.tile(VOLUME[:1], (1, 9, 9)).astype(f"u{bits // 8}") * (1 if bits == 8 else 300)
+        save_dicom(pydicom, folder.root / "plain.dcm", frames, bits=bits)
+        reader, change, writer = gdcm.ImageReader(), gdcm.ImageChangeTransferSyntax(), gdcm.ImageWriter()
+        reader.SetFileName(str(folder.root / "plain.dcm"))
+        assert reader.Read()
+        change.SetTransferSyntax(gdcm.TransferSyntax(getattr(gdcm.TransferSyntax, syntax)))
+        change.SetInput(reader.GetImage())
+        assert change.Change()
+        writer.SetFile(reader.GetFile())
+        writer.SetImage(change.GetOutput())
+        writer.SetFileName(str(folder.root / "i.dcm"))
+        assert writer.Write()
+        assert pydicom.dcmread(folder.root / "i.dcm").file_meta.TransferSyntaxUID.is_compressed
+        np.testing.assert_array_equal(folder.read_image("i.dcm"), frames[0])
+
+    @pytest.mark.parametrize(("syntax", "package"), [
+        ("HTJ2KLossless", "pylibjpeg pylibjpeg-openjpeg"),
+        ("JPEGLosslessSV1", "python-gdcm"),
+        ("JPEGExtended12Bit", "python-gdcm"),
+    ])  # fmt: skip
+    def test_a_missing_decoder_is_named(self, folder, pydicom, monkeypatch, syntax, package):
+        save_dicom(pydicom, folder.root / "i.dcm", VOLUME[:1].astype(np.uint16), bits=12)
+        self.compress(pydicom, folder.root / "i.dcm", getattr(pydicom.uid, syntax), [b"1234"])
+        decoder = pydicom.pixels.get_decoder(getattr(pydicom.uid, syntax))
+        monkeypatch.setattr(decoder, "_available", {name: one for name, one in decoder._available.items() if name == "pillow"})
+        name = getattr(pydicom.uid, syntax).name
+        message = re.escape(f"reading 'i.dcm' needs a decoder of {name} that pydicom finds; install one: pip install {package}")
+        with pytest.raises(ModuleNotFoundError, match=f"^{message}$"):
+            folder.read_image("i.dcm")
+
+    def test_a_film_is_refused(self, folder, pydicom):
+        save_dicom(pydicom, folder.root / "i.dcm", VOLUME[:1])
+        self.compress(pydicom, folder.root / "i.dcm", pydicom.uid.MPEG2MPML, [b"1234"])
+        with pytest.raises(UnreadableFileError, match="'i.dcm' must hold still images, got MPEG2 .*; export frames"):
+            folder.read_image("i.dcm")
 
 
 def write(request, path):

@@ -1,6 +1,7 @@
 import contextlib
 import os
 import threading
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -48,6 +49,55 @@ class TestReadImage:
         link.symlink_to(folder.root)
         linked = ImageFolder(link, folder.manifest, link / "m.csv")
         np.testing.assert_array_equal(linked.read_image("i.png"), GREY)
+
+
+class TestNpySlices:
+    """An NPY file with an address is mapped, and only what is taken is read."""
+
+    VOLUME = np.random.default_rng(0).integers(0, 200, (3, 4, 5)).astype(np.int16)
+
+    @pytest.mark.parametrize("axis", [0, 1, 2])
+    @pytest.mark.parametrize("order", ["C", "F"])
+    def test_slices(self, folder, axis, order):
+        np.save(folder.root / "v.npy", np.asarray(self.VOLUME, order=order), allow_pickle=False)
+        for index in range(self.VOLUME.shape[axis]):
+            plane = folder.read_plane(f"v.npy#axis={axis},take=index,index={index}", as_mask=False)
+            np.testing.assert_array_equal(plane.values, self.VOLUME.take(index, axis))
+        np.testing.assert_array_equal(folder.read_image("v.npy#axis=0,take=max_projection"), self.VOLUME.max(0))
+
+    def test_a_plane_is_that_plane_whatever_is_asked_for(self, folder):
+        np.save(folder.root / "p.npy", GREY, allow_pickle=False)
+        np.testing.assert_array_equal(folder.read_image("p.npy#axis=2,take=middle"), GREY)
+
+    def test_every_value_but_zero_is_inside_as_without_an_address(self, folder):
+        mask = np.array([[0, -1, 2], [0, 0, 3]], np.int8)
+        np.save(folder.root / "m.npy", mask, allow_pickle=False)
+        for name in ("m.npy", "m.npy#axis=0,take=middle"):
+            np.testing.assert_array_equal(folder.read_mask(name), mask != 0)
+
+    def test_only_the_slice_is_read(self, folder):
+        np.lib.format.open_memmap(folder.root / "big.npy", mode="w+", dtype=np.uint8, shape=(4000, 512, 512))  # 1 GB, sparse
+        tracemalloc.start()
+        try:
+            assert folder.read_image("big.npy#axis=0,take=index,index=3999").shape == (512, 512)
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        finally:
+            tracemalloc.stop()
+
+    @pytest.mark.parametrize(
+        ("array", "message"),
+        [
+            (np.zeros((2, 2, 2, 2)), r"must be one plane or one volume, got shape \(2, 2, 2, 2\)"),
+            (np.zeros((2, 0, 2)), r"got shape \(2, 0, 2\)"),
+            (np.zeros((2, 2, 2), complex), "must hold real numbers, got type complex128"),
+            (np.full((2, 2, 2), np.nan), "must hold finite numbers, got 4 NaN or Inf"),
+            (np.array([[{}]]), "must be a complete NPY file of numbers"),
+        ],
+    )
+    def test_bad_stacks_are_refused(self, folder, array, message):
+        np.save(folder.root / "v.npy", array)
+        with pytest.raises(UnreadableFileError, match=message):
+            folder.read_image("v.npy#axis=0,take=middle")
 
 
 class TestReadMask:

@@ -24,6 +24,7 @@ ROWS = pd.DataFrame(
         "lesion_hit": [NAN, 0.6, NAN, NAN, 0.3, NAN, NAN, NAN],
         "lesion_coverage": [NAN, 0.1, NAN, NAN, 0.2, NAN, NAN, NAN],
         "points_used": [3.0, 2.0, 3.0, 1.0, 3.0, 2.5, 3.0, 0.5],
+        "lesion_distance_mm": [NAN, 1.5, NAN, NAN, 4.0, NAN, NAN, NAN],
     }
 ).assign(prob_shift=NAN)
 ONES = np.ones((1, len(ROWS)))
@@ -52,6 +53,7 @@ def value(name, rows=ROWS):
         # .45 / .15; the mean of the cores' own ratios would be (6 + 1.5) / 2 = 3.75
         ("lesion_hit_ratio", 3.0, 2),
         ("points_used", 18 / 8, 8),
+        ("lesion_distance_mm", 2.75, 2),
         ("reward", -0.4, 8),
         ("prompt_sensitivity_samples", 0.1, 8),
         # (.04 + .16 + .09 + .49 + .25 + .01 + .01 + .16) / 8
@@ -67,7 +69,8 @@ def test_every_listed_metric_exists_in_order():
     assert list(METRICS) == [
         *("auroc", "average_precision", "sensitivity_at_80_specificity", "sensitivity_at_60_specificity"),
         *("auroc_high_involvement", "auroc_patient", "auroc_gg2", "auroc_gg3", "heatmap_auroc", "brier", "ece"),
-        *("lesion_hit", "lesion_hit_ratio", "points_used", "prompt_sensitivity_samples", "prompt_sensitivity_images"),
+        *("lesion_hit", "lesion_hit_ratio", "points_used", "lesion_distance_mm"),
+        *("prompt_sensitivity_samples", "prompt_sensitivity_images"),
         *("reward", "reward_class", "reward_heatmap"),
     ]
 
@@ -89,6 +92,7 @@ def test_a_single_class_is_undefined_never_a_half(name, label):
         ("auroc_gg3", "grade_group"),
         ("lesion_hit", "lesion_hit"),
         ("lesion_hit_ratio", "lesion_hit"),
+        ("lesion_distance_mm", "lesion_distance_mm"),
         ("heatmap_auroc", "heatmap_prob"),
         ("prompt_sensitivity_samples", "prob_std"),
     ],

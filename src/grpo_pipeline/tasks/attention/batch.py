@@ -128,8 +128,13 @@ def make_batch(
 
 def region_cells(region: Tensor, grid: int) -> Tensor:
     """Return which cells have their centre pixel inside the region, bool [P, S, S] -> [P, grid * grid]."""
-    centre = ((torch.arange(grid, device=region.device) + 0.5) * region.shape[-1] / grid).floor().long()
+    centre = centre_pixels(grid, region.shape[-1], device=region.device)
     return region[:, centre][:, :, centre].flatten(1)
+
+
+def centre_pixels(grid: int, size: int, *, device: torch.device | None = None) -> Tensor:
+    """Return the row (and column) of the pixel that holds the centre of each row (and column) of cells, int64 [grid]."""
+    return ((torch.arange(grid, device=device) + 0.5) * size / grid).floor().long()
 
 
 def standardise(images: Tensor) -> Tensor:

@@ -19,9 +19,10 @@ from grpo_pipeline.tasks.attention.data_params import (
 )
 from grpo_pipeline.tasks.attention.grey import to_grey8
 from grpo_pipeline.tasks.attention.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.planes import spacing_text, split_address, with_address
+from grpo_pipeline.tasks.attention.planes import spacing_text, split_address, split_key, with_address
 from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError
 
+TRUTH = {"true": 1.0, "false": 0.0}
 UNKNOWN = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 SPLIT_NAMES = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test",
@@ -78,8 +79,8 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
         "center": required(cells, columns.center, "center") if columns.center else "all",
         "label": read_label(cells[columns.label], params.label, column=columns.label),
         "involvement": read_involvement(cells, columns.involvement, unit=params.involvement_unit),
-        "grade_group": read_grade(cells, columns.grade_group),
-        **{name: read_number(cells[name], column=name) for name in columns.clinical},
+        "grade_group": read_grade(cells, columns.grade_group, values=params.grade_values),
+        **{name: read_clinical(cells[name], column=name) for name in columns.clinical},
         **{name: with_address(path, params.volume) for name, path in paths.items()},
         "split": read_split(cells, columns.split),
     }
@@ -108,8 +109,9 @@ def read_paths(
 
 
 def file_stem(path: str) -> str:
-    """Return the file name without its ending, ``.nii.gz`` being one ending."""
-    return PurePosixPath(split_address(path)[0].removesuffix(".gz")).stem
+    """Return the file name without its ending, ``.nii.gz`` being one ending; of a key in a file, its last part."""
+    name, key = split_key(split_address(path)[0])
+    return PurePosixPath(key).name if key else PurePosixPath(name.removesuffix(".gz")).stem
 
 
 def required(cells: Mapping[str, str], column: str, meaning: str) -> str:
@@ -121,14 +123,26 @@ def required(cells: Mapping[str, str], column: str, meaning: str) -> str:
 
 def read_label(cell: str, rule: LabelParams, *, column: str) -> int:
     """Return 1 for a positive value, 0 for a negative one."""
-    value = canonical_value(cell)
-    if value in set(map(canonical_value, rule.positive)):
+    if rule.above is not None:
+        return label_above(cell, rule.above, column=column)
+    value, positive = canonical_value(cell), rule.positive or ()
+    if value in set(map(canonical_value, positive)):
         return 1
     allowed = None if rule.negative is None else set(map(canonical_value, rule.negative))
     if value in UNKNOWN or (allowed is not None and value not in allowed):
-        known = [*rule.positive, *(rule.negative or ("any other value",))]
+        known = [*positive, *(rule.negative or ("any other value",))]
         raise RowError(f"column {column!r} must be one of {known}, got {cell!r}; correct the row or attention.data.label")
     return 0
+
+
+def label_above(cell: str, limit: float, *, column: str) -> int:
+    """Return 1 for a number above the limit, 0 for one that is not; an unknown one is refused."""
+    value = read_number(cell, column=column)
+    if math.isnan(value):
+        raise RowError(
+            f"column {column!r} must be a number to be above {limit:g} or not, got {cell!r}; fill it in or drop the row"
+        )
+    return int(value > limit)
 
 
 def read_number(cell: str, *, column: str) -> float:
@@ -142,6 +156,12 @@ def read_number(cell: str, *, column: str) -> float:
     if not math.isfinite(value):
         raise RowError(f"column {column!r} must be a number or empty, got {cell!r}; correct the row")
     return value
+
+
+def read_clinical(cell: str, *, column: str) -> float:
+    """Return a finite number, NaN for an unknown one; true and false are 1 and 0."""
+    truth = TRUTH.get(cell.casefold())
+    return read_number(cell, column=column) if truth is None else truth
 
 
 def read_involvement(cells: Mapping[str, str], column: str | None, *, unit: str) -> float:
@@ -158,10 +178,17 @@ def read_involvement(cells: Mapping[str, str], column: str | None, *, unit: str)
     return value / top
 
 
-def read_grade(cells: Mapping[str, str], column: str | None) -> float:
-    """Return the grade group, NaN if unknown."""
-    if column is None:
+def read_grade(cells: Mapping[str, str], column: str | None, *, values: Mapping[str, int] | None = None) -> float:
+    """Return the grade group, NaN if unknown; with ``values``, the one that the table gives for the cell."""
+    if column is None or (values is not None and cells[column].casefold() in UNKNOWN):
         return math.nan
+    if values is not None:
+        grade = values.get(canonical_value(cells[column]))
+        if grade is None:
+            raise RowError(
+                f"column {column!r} must be one of {sorted(values)}, got {cells[column]!r}; correct attention.data.grade_values"
+            )
+        return float(grade)
     value = read_number(cells[column], column=column)
     if not math.isnan(value) and value not in range(6):
         raise RowError(f"column {column!r} must be a grade group 0, 1, 2, 3, 4 or 5, got {value:g}; convert Gleason scores first")

@@ -22,6 +22,7 @@ def as_text(value: object) -> object:
 
 ColumnName = Annotated[str, Field(min_length=1)]
 LabelValue = Annotated[str, BeforeValidator(as_text)]
+GradeValue = Annotated[str, BeforeValidator(lambda value: canonical_value(str(value)))]
 Millimetres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -90,20 +91,35 @@ class FolderParams(BaseModel):
 
 
 class LabelParams(BaseModel):
-    """Which values of the label column mean cancer.
+    """Which values of the label column mean cancer: those of a list, or numbers above a limit.
 
     Attributes:
-        positive: values with label 1.
+        positive: values with label 1; null with ``above``.
         negative: values with label 0, every other value being an error; null = every other value has label 0.
+        above: numbers above this have label 1, other numbers label 0; null with ``positive``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    positive: Annotated[tuple[LabelValue, ...], Field(min_length=1)]
+    positive: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
     negative: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
+    above: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        lists = [name for name in ("positive", "negative") if getattr(self, name) is not None]
+        if self.above is not None and lists:
+            raise ValueError(
+                f"attention.data.label must have {' and '.join(lists)} null with above: {self.above:g}, got a list; set one rule"
+            )
+        if self.above is None and self.positive is None:
+            raise ValueError("attention.data.label must have positive or above, got null for both; say which values mean cancer")
+        return self
 
     @model_validator(mode="after")
     def _values_are_disjoint(self) -> Self:
+        if self.positive is None:
+            return self
         both = sorted(set(map(canonical_value, self.positive)) & set(map(canonical_value, self.negative or ())))
         if both:
             raise ValueError(f"attention.data.label must list a value as positive or negative, got {both} as both; drop one")
@@ -170,6 +186,8 @@ class DataParams(Preprocessing):
         involvement_unit: ``fraction`` (0 to 1) or ``percent`` (0 to 100) in the manifest.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
         spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
+        grade_values: cell of the grade column -> grade group, ``{benign: 0, GG1: 1}``; null = cells are the numbers 0 to 5.
+        splits_file: JSON file below the root that names the cores of train, val and test; null = a column, or drawn.
         workers: threads that read files; null = one per core of the machine, at most 8. No result depends on it.
     """
 
@@ -181,12 +199,36 @@ class DataParams(Preprocessing):
     involvement_unit: Literal["fraction", "percent"]
     on_bad_row: Literal["fail", "quarantine"]
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
+    grade_values: dict[GradeValue, Annotated[int, Field(ge=0, le=5)]] | None = None
+    splits_file: Annotated[str, Field(min_length=1)] | None = None
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
 
     def for_model(self, *, image_size: int, clinical: tuple[str, ...]) -> ModelPreprocessing:
         """Return what a model trained on these data, and reading these clinical columns, must keep."""
         kept = {name: getattr(self, name) for name in Preprocessing.model_fields}
         return ModelPreprocessing(**kept | {"image_size": image_size, "clinical": clinical})
+
+    @property
+    def names_splits(self) -> bool:
+        """Whether the data set says itself which core is in which split."""
+        return self.columns.split is not None or self.splits_file is not None
+
+    @model_validator(mode="after")
+    def _splits_have_one_source(self) -> Self:
+        if self.columns.split is not None and self.splits_file is not None:
+            raise ValueError(
+                f"attention.data.columns.split must be null with splits_file: {self.splits_file}, got {self.columns.split!r}; "
+                "keep one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _grade_values_have_a_column(self) -> Self:
+        if self.grade_values is not None and self.columns.grade_group is None:
+            raise ValueError(
+                "attention.data.grade_values must be null while columns.grade_group is null, got a table; map the column"
+            )
+        return self
 
 
 class SplitParams(BaseModel):

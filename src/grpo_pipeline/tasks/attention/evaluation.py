@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 from grpo_pipeline.core.sampling import gumbel_top_k, log_policy
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, region_cells
+from grpo_pipeline.tasks.attention.lesion_distance import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.points import (
     RULES,
@@ -55,7 +56,10 @@ def evaluate(
         generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
         chosen = _points(task, policy, context, lesion, sets=sets, generator=generator)
         chosen["shuffled"], previous = _shuffle(chosen["policy"][:, :1], previous)
-        frames += [_rows(task, policy, data, batch, context, lesion, rule, chosen[rule]) for rule in RULES]
+        distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
+        for rule in RULES:
+            frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
+            frames.append(frame.assign(lesion_distance_mm=mean_distance(chosen[rule], distances)))
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "core_id"], ignore_index=True)
 
 

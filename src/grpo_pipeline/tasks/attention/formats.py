@@ -1,4 +1,4 @@
-"""Read medical image files: NIfTI, DICOM and MetaImage become slices in one orientation with their spacing.
+"""Read medical image files: NIfTI, DICOM, MetaImage and HDF5 become slices in one orientation with their spacing.
 
 Canonical orientation of NIfTI and MetaImage volumes is LPS, array axes (slice, row, column): slices run to the head, rows to the
 back, columns to the patient's left, so that an axial slice is seen as radiologists see it. An oblique volume is turned to the
@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from grpo_pipeline.tasks.attention.planes import Stack
+from grpo_pipeline.tasks.attention.dicom_decoders import check_decoder
+from grpo_pipeline.tasks.attention.hdf5 import read_hdf5
+from grpo_pipeline.tasks.attention.planes import Stack, split_key
 from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError, describe
 
 MAX_VOXELS = 1_000_000_000
@@ -30,13 +32,15 @@ CM_PER_PIXEL = 3
 
 
 def read_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
-    """Read the slices of a file of one of ``VOLUME_SUFFIXES``.
+    """Read the slices of a file of one of ``VOLUME_SUFFIXES``, or of a key of an HDF5 file.
 
     Raises:
         UnreadableFileError: if the file is damaged, no image of that format, has another number of axes or too many voxels.
         ModuleNotFoundError: if the library of that format is not installed.
     """
-    if path.name.lower().endswith((".nii", ".nii.gz")):
+    if key := split_key(relpath)[1]:
+        stack = read_hdf5(library("h5py", relpath), path, key, relpath=relpath, most_voxels=MAX_VOXELS)
+    elif path.name.lower().endswith((".nii", ".nii.gz")):
         stack = read_nifti(path, relpath)
     elif path.suffix.lower() == ".dcm":
         stack = read_dicom(path, relpath, as_mask=as_mask)
@@ -177,6 +181,7 @@ def read_dicom(path: Path, relpath: str, *, as_mask: bool) -> Stack:
         dataset = pydicom.dcmread(path)
         rows, columns = int(dataset.Rows), int(dataset.Columns)
         check_shape((int(dataset.get("NumberOfFrames") or 1), rows, columns), relpath)
+        check_decoder(pydicom, dataset, relpath)
         return Stack(dicom_values(dataset, relpath, as_mask=as_mask).reshape(-1, rows, columns), dicom_spacing(dataset))
     except UnreadableFileError:
         raise
@@ -231,7 +236,7 @@ def region_spacing(regions: Any) -> tuple[float | None, float | None]:
     found = {
         (float(region.PhysicalDeltaY), float(region.PhysicalDeltaX))
         for region in regions
-        if region.PhysicalUnitsXDirection == region.PhysicalUnitsYDirection == CM_PER_PIXEL
+        if region.get("PhysicalUnitsXDirection") == region.get("PhysicalUnitsYDirection") == CM_PER_PIXEL
     }
     if len(found) != 1:
         return None, None

@@ -12,7 +12,16 @@ import pandas as pd
 from PIL import Image, UnidentifiedImageError
 
 from grpo_pipeline.tasks.attention.formats import read_stack
-from grpo_pipeline.tasks.attention.planes import Plane, check_finite, is_volume_format, split_address, take_plane
+from grpo_pipeline.tasks.attention.planes import (
+    HDF5_SUFFIXES,
+    Plane,
+    Stack,
+    check_finite,
+    is_volume_format,
+    split_address,
+    split_key,
+    take_plane,
+)
 from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError, describe
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
@@ -43,16 +52,23 @@ class ImageFolder:
         return self.read_plane(relpath, as_mask=False).values
 
     def read_mask(self, relpath: str) -> np.ndarray:
-        """Read a mask, bool [H, W]: True where the file is not 0, for a medical format above 0. Raises as ``read_image`` does."""
+        """Read a mask, bool [H, W]: True where the file is not 0, for a format of volumes above 0. Raises as ``read_image``."""
         return np.asarray(self.read_plane(relpath, as_mask=True).values != 0)
 
     def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
         """Read an image or a mask with its spacing; the path may say which plane of a volume is meant (``planes.py``)."""
         name, volume = split_address(relpath)
-        path = resolve_below(self.root, name)
-        if not is_volume_format(name):
-            return Plane(read_pixels(path, name, as_mask=as_mask), spacing_mm=None, n_slices=1)
-        return take_plane(read_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask)
+        file, key = split_key(name)
+        path = resolve_below(self.root, file)
+        if not key and file.lower().endswith(HDF5_SUFFIXES):
+            raise UnreadableFileError(
+                f"{relpath!r} must say which dataset of the HDF5 file is meant, got no key; write {file}::<group>/<name>"
+            )
+        if is_volume_format(name):
+            return take_plane(read_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask)
+        if volume is not None:
+            return take_plane(read_npy_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask)
+        return Plane(read_pixels(path, name, as_mask=as_mask), spacing_mm=None, n_slices=1)
 
 
 @dataclass(frozen=True)
@@ -133,17 +149,33 @@ def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
     if array.ndim != 2 or 0 in array.shape:
         raise UnreadableFileError(
             f"{relpath!r} must be one grey-level plane [height, width], got shape {array.shape}; save one plane"
+            + ("" if array.ndim != 3 else ", or say which slice is meant: attention.data.volume")
         )
-    if array.dtype.kind not in "buif":
-        raise UnreadableFileError(f"{relpath!r} must hold real numbers, got type {array.dtype}; save it as uint8 or float32")
+    check_numbers(array, relpath)
     check_finite(array, relpath)
     return array
 
 
+def read_npy_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
+    """Map the slices of an NPY file, [H, W] or [slices, H, W]: of a large file only what is taken is read."""
+    array = read_npy(path, relpath)
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise UnreadableFileError(f"{relpath!r} must be one plane or one volume, got shape {array.shape}; save one per file")
+    check_numbers(array, relpath)
+    values = array.reshape(-1, *array.shape[-2:])
+    return Stack(values != 0 if as_mask else values, (None, None, None))
+
+
+def check_numbers(array: np.ndarray, relpath: str) -> None:
+    """Refuse what is not a real number."""
+    if array.dtype.kind not in "buif":
+        raise UnreadableFileError(f"{relpath!r} must hold real numbers, got type {array.dtype}; save it as uint8 or float32")
+
+
 def read_npy(path: Path, relpath: str) -> np.ndarray:
-    """Read an NPY file that holds no Python objects."""
+    """Map an NPY file that holds no Python objects; nothing of it is read yet."""
     try:
-        array = np.load(path, allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError, SyntaxError) as error:
         raise UnreadableFileError(
             f"{relpath!r} must be a complete NPY file of numbers, got {describe(error)}; save it again"

@@ -19,6 +19,7 @@ from grpo_pipeline.tasks.attention.checks import (
     check_columns,
     check_files,
     duplicate_reasons,
+    file_stem,
     read_row,
     split_reasons,
 )
@@ -30,8 +31,9 @@ from grpo_pipeline.tasks.attention.data_params import (
     Preprocessing,
 )
 from grpo_pipeline.tasks.attention.formats import metaimage_data
-from grpo_pipeline.tasks.attention.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.planes import split_address
+from grpo_pipeline.tasks.attention.image_folder import ImageFolder, resolve_below
+from grpo_pipeline.tasks.attention.planes import file_of, split_address
+from grpo_pipeline.tasks.attention.splits_file import read_splits_file
 
 Row = dict[str, Any]
 
@@ -81,10 +83,10 @@ def check_manifest(
     check_root(raw, params.root, section="attention.data", variable="attention_root")
     check_generated(raw, generated, params)
     check_columns(raw.manifest, params.columns)
-    name_column = params.columns.core_id or params.columns.image
-    reader = RowReader(params, partial(read_row, params=params), name_column, params.spacing_mm, params.workers)
-    rows, refused, empty_bags = check_rows(raw, reader)
-    reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.columns.split else {})
+    name_column, split_of = params.columns.core_id or params.columns.image, named_splits(raw, params)
+    read = partial(read_split_row, params=params, split_of=split_of)
+    rows, refused, empty_bags = check_rows(raw, RowReader(params, read, name_column, params.spacing_mm, params.workers))
+    reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.names_splits else {})
     refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
     refused.sort(key=lambda entry: entry["row"])
     rows = [row for row in rows if row["row"] not in reasons]
@@ -119,6 +121,30 @@ def check_generated(raw: ImageFolder, generated: Mapping[str, object], params: D
             f"{raw.root} must hold the {generated.get('cores')} generated cores while attention.data.source is phantom, "
             f"got {len(raw.manifest)} rows; set attention.data.source: manifest to read your own data"
         )
+
+
+def named_splits(raw: ImageFolder, params: DataParams) -> dict[str, str] | None:
+    """Return core id -> split as ``splits_file`` says, None where there is none."""
+    if params.splits_file is None:
+        return None
+    ids = [core_name(dict(zip(raw.manifest.columns, texts, strict=True)), params) for _, *texts in raw.manifest.itertuples()]
+    return read_splits_file(resolve_below(raw.root, params.splits_file), core_ids=set(ids))
+
+
+def core_name(cells: Mapping[str, str], params: DataParams) -> str:
+    """Return the core id of a row, without judging it."""
+    return cells[params.columns.core_id] if params.columns.core_id else file_stem(cells[params.columns.image])
+
+
+def read_split_row(cells: Mapping[str, str], *, params: DataParams, split_of: Mapping[str, str] | None) -> Row:
+    """Read a row, its split from ``split_of`` where a file names the splits; a core that the file leaves out is refused."""
+    row: Row = read_row(cells, params)
+    if split_of is None:
+        return row
+    core_id, file = row["core_id"], str(params.splits_file)
+    if core_id not in split_of:
+        raise RowError(f"core {core_id!r} must be in a split of {file!r}, got none; add it there or drop the row", file=file)
+    return row | {"split": split_of[core_id]}
 
 
 def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], int]:
@@ -164,7 +190,7 @@ def failure(raw: ImageFolder, refused: list[Row], *, n_rows: int, section: str =
 
 def canonical_table(rows: list[Row], params: DataParams) -> pd.DataFrame:
     """Return the canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one."""
-    names = list(CANONICAL_COLUMNS if params.columns.split else CANONICAL_COLUMNS[:-1])
+    names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
     names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
     after = names.index("grade_group") + 1
     return pd.DataFrame(rows, columns=[*names[:after], *params.columns.clinical, *names[after:]])
@@ -213,7 +239,7 @@ def file_digest(path: Path) -> str:
 def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
     """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
     names = {path for column in ("image", "region_mask", "bag_mask", "lesion_mask") for path in checked[column] if path}
-    names = {split_address(name)[0] for name in names}
+    names = {file_of(name) for name in names}
     names |= {
         str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
         for name in names

@@ -114,6 +114,9 @@ def _calibration(rows: pd.DataFrame, weights: np.ndarray, *, bins: int) -> np.nd
 
 
 def _has(name: str, rows: pd.DataFrame) -> np.ndarray:
+    """Return where a column holds a number; nowhere in a table that has no such column."""
+    if name not in rows:
+        return np.zeros(len(rows), bool)
     return np.asarray(np.isfinite(column(rows, name)))
 
 
@@ -220,6 +223,12 @@ def _attention_metrics() -> dict[str, Metric]:
             mass=_coverage,
         ),
         "points_used": mean_metric("points_used", title="Points in a set", better="none", reason="needs at least one core"),
+        "lesion_distance_mm": mean_metric(
+            "lesion_distance_mm",
+            title="Distance of the points to the lesion, mm",
+            better="lower",
+            reason="needs a core with a lesion outline and a known pixel spacing",
+        ),
         "prompt_sensitivity_samples": mean_metric(
             "prob_std",
             title="Spread of the probability over point sets",

@@ -1,7 +1,8 @@
 """One 2-D plane of a volume or a multi-frame file, and how a path says which one.
 
 A path in the checked table says by itself which plane of the file the row means, ``scan.nii.gz#axis=0,take=middle``: what is read
-later needs no parameter, and a manifest may choose another slice for each row in the same way.
+later needs no parameter, and a manifest may choose another slice for each row in the same way. An HDF5 file holds many arrays,
+and a path names one of them: ``data.h5::bmode/0001``, or ``data.h5::bmode/0001#axis=0,take=middle``.
 """
 
 import re
@@ -13,6 +14,8 @@ from grpo_pipeline.tasks.attention.data_params import VolumeParams
 from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError
 
 VOLUME_SUFFIXES = (".nii", ".nii.gz", ".dcm", ".mha", ".mhd")
+HDF5_SUFFIXES = (".h5", ".hdf5")
+KEYED = re.compile(r"(.+\.(?:h5|hdf5))::(.+)", re.IGNORECASE)
 ADDRESS = re.compile(r"(.+)#axis=([012]),take=(?:(middle|max_projection|mean_projection)|index,index=(\d+))")
 
 
@@ -45,13 +48,29 @@ class Plane:
 
 
 def is_volume_format(path: str) -> bool:
-    """Return whether a path without an address names a file that may hold more than one slice."""
-    return path.lower().endswith(VOLUME_SUFFIXES)
+    """Return whether a path without an address is of a format whose images are read as slices, one or many."""
+    return KEYED.fullmatch(path) is not None or path.lower().endswith(VOLUME_SUFFIXES)
+
+
+def may_hold_slices(path: str) -> bool:
+    """Return whether a path without an address may mean more than one slice; an NPY file holds a plane, or slices."""
+    return is_volume_format(path) or path.lower().endswith(".npy")
+
+
+def split_key(path: str) -> tuple[str, str]:
+    """Return the path of the file and the key inside it, "" for a file that holds one thing."""
+    found = KEYED.fullmatch(path)
+    return (found[1], found[2]) if found else (path, "")
+
+
+def file_of(path: str) -> str:
+    """Return the path of the file that a path with or without an address and a key lies in."""
+    return split_key(split_address(path)[0])[0]
 
 
 def with_address(path: str, volume: VolumeParams | None) -> str:
     """Return the path with the plane that the parameter asks for; a picture, or a path that has its own, stays as it is."""
-    if volume is None or not is_volume_format(path):
+    if volume is None or not may_hold_slices(path):
         return path
     index = f",index={volume.index}" if volume.take == "index" else ""
     return f"{path}#axis={volume.axis},take={volume.take}{index}"
@@ -60,7 +79,7 @@ def with_address(path: str, volume: VolumeParams | None) -> str:
 def split_address(path: str) -> tuple[str, VolumeParams | None]:
     """Return the path of the file and the plane that is meant, None where the path does not say."""
     found = ADDRESS.fullmatch(path)
-    if not found or not is_volume_format(found[1]):
+    if not found or not may_hold_slices(found[1]):
         return path, None
     index = None if found[4] is None else int(found[4])
     return found[1], VolumeParams.model_validate({"axis": int(found[2]), "take": found[3] or "index", "index": index})
