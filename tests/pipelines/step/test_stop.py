@@ -11,11 +11,14 @@ from torch import Tensor
 
 from grpo_pipeline.core.checkpoint import NoCheckpoint
 from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.pipelines.prediction.overlay import draw_overlay
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.points import points_used
+from grpo_pipeline.tasks.attention.predictor import CorePrediction
+from grpo_pipeline.tasks.attention.scores import point_rows, score_row
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 STOP = {"min_points": 1}
@@ -195,6 +198,22 @@ def test_a_trained_model_with_stops_is_exported_and_predicts():
     assert rollouts[["x1", "x2"]].isna().any(axis=None)
     assert np.isfinite(shown["points_trained"][:, 0]).all()
     assert np.isfinite(shown["points_untrained"]).all()
+
+
+def test_a_prediction_lists_the_points_that_were_placed():
+    points = np.array([[[4.0, 9.0], [np.nan, np.nan], [np.nan, np.nan]], [[1.0, 2.0], [8.0, 5.0], [np.nan, np.nan]]])
+    values, flat = np.array([0.2, 0.4]), np.zeros((16, 16), np.uint8)
+    prediction = CorePrediction("c", "p", values, values, 0.1, points, np.zeros((16, 16), np.float32), flat, (0.5, 0.25))
+    table = point_rows(prediction)
+    assert table[["set", "point", "x", "y", "x_mm", "y_mm"]].values.tolist() == [
+        [0, 0, 4.0, 9.0, 1.0, 4.5],
+        [1, 0, 1.0, 2.0, 0.25, 1.0],
+        [1, 1, 8.0, 5.0, 2.0, 2.5],
+    ]
+    assert score_row(prediction, heatmap="c")["n_points"] == 1  # of the set that the verdict comes from
+    drawn, alone = (draw_overlay(flat, prediction.heatmap, points[0, :n]) for n in (3, 1))
+    assert np.array_equal(drawn, alone)
+    assert drawn.any()
 
 
 def test_untrained_weights_are_those_without_a_stop():

@@ -17,14 +17,14 @@ def draw_overlay(image: np.ndarray, heatmap: np.ndarray, points: np.ndarray) -> 
     Args:
         image: grey levels, uint8 [H, W].
         heatmap: probability, float [H, W].
-        points: (x, y) in pixels, [k, 2]; frame of ``tasks/attention/frame.py``.
+        points: (x, y) in pixels, [k, 2]; frame of ``tasks/attention/frame.py``. NaN is no point.
     """
     chance = np.clip(heatmap, 0, 1)
     opacity = (HEATMAP_OPACITY * chance)[..., None].astype(np.float32)
     colours = COLOURS[np.round(255 * chance).astype(np.uint8)]
     blended = (1 - opacity) * image[..., None].astype(np.float32) + opacity * colours
     picture = Image.fromarray(np.round(blended).astype(np.uint8))
-    draw_points(picture, points)
+    draw_points(picture, points[~np.isnan(points).any(axis=1)])
     return np.asarray(picture)
 
 

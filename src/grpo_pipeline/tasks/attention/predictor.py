@@ -28,8 +28,8 @@ from grpo_pipeline.tasks.attention.grey import to_grey8
 from grpo_pipeline.tasks.attention.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.points import point_coordinates
 from grpo_pipeline.tasks.attention.predict_manifest import CoreRules
-from grpo_pipeline.tasks.attention.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 STREAM = 73
@@ -47,7 +47,8 @@ class CorePrediction:
         probs: P(cancer) of each point set, float64 [E]; the first one is the verdict.
         calibrated: the same after calibration; NaN without one.
         involvement: mean heatmap probability in the bag; NaN without a bag.
-        points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``frame.py``.
+        points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``frame.py``. NaN where a policy that may
+            stop placed fewer.
         heatmap: probability per pixel of ``image`` with the first set, float32 [H, W].
         image: grey levels as they were read, uint8 [H, W].
         spacing_mm: row and column spacing, None where unknown.
@@ -106,7 +107,7 @@ class Predictor:
             probs=logits.sigmoid().numpy(),
             calibrated=self.calibration.apply(logits.numpy()),
             involvement=float(outcomes.bag_probs[0, 0]) if has_bag(row, batch) else float("nan"),
-            points=frame.to_image(cell_centres(rollouts.actions[0], self.task.grid).cpu().numpy()),
+            points=frame.to_image(point_coordinates(rollouts, self.task.grid)[0].cpu().numpy()),
             heatmap=frame.map_to_image(outcomes.mask_logits[0, 0].sigmoid().cpu().numpy()),
             image=grey,
             spacing_mm=read_spacing(str(row[SPACING_COLUMN])),

@@ -24,7 +24,7 @@ def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
         heatmap: name of its files.
     """
     row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
-    n_sets, n_points = prediction.points.shape[:2]
+    n_sets, n_points = len(prediction.points), int(np.isfinite(prediction.points[0]).all(-1).sum())
     values = (
         prediction.core_id, prediction.patient_id, float(prediction.probs[0]), float(prediction.calibrated[0]),
         float(prediction.probs.mean()), float(prediction.probs.std()), prediction.involvement, n_points, n_sets,
@@ -40,7 +40,8 @@ def point_rows(prediction: CorePrediction) -> pd.DataFrame:
     x, y = prediction.points.reshape(-1, 2).T
     numbers = {"set": np.repeat(np.arange(n_sets), n_points), "point": np.tile(np.arange(n_points), n_sets)}
     places = {"x": x, "y": y, "x_mm": x * column_mm, "y_mm": y * row_mm}
-    return pd.DataFrame({"core_id": prediction.core_id, **numbers, **places}, columns=list(POINT_COLUMNS))
+    table = pd.DataFrame({"core_id": prediction.core_id, **numbers, **places}, columns=list(POINT_COLUMNS))
+    return table[table["x"].notna()].reset_index(drop=True)
 
 
 def patient_table(scores: pd.DataFrame) -> pd.DataFrame:
