@@ -57,3 +57,14 @@ def grid_scores(document: Mapping[str, Any]) -> dict[str, float]:
             values = {"": entry["value"], "_ci_low": low, "_ci_high": high, "_p_holm": entry.get("p_holm")}
             pairs |= {sanitise(f"{prefix}/{metric}{suffix}"): as_number(value) for suffix, value in values.items()}
     return {name: value for name, value in pairs.items() if value is not None}
+
+
+def fold_scores(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the headline values of a cross-validation under the names of ``grid_scores``."""
+    kind = document["headline"]
+    arms = {
+        arm: {"metrics": {name: kinds[kind] for name, kinds in found["metrics"].items()}}
+        for arm, found in document["arms"].items()
+    }
+    differences = {arm: {name: kinds[kind] for name, kinds in found.items()} for arm, found in document["differences"].items()}
+    return grid_scores({"arms": arms, "differences": differences})

@@ -17,7 +17,7 @@ from kedro.pipeline.node import Node
 from grpo_pipeline.pipelines.compare.cells import CellRecord
 from grpo_pipeline.tracking.arms import Arm, Key, dataset_key, end_statuses, find_arms, node_key, status_of
 from grpo_pipeline.tracking.artifacts import catalog_text, dataset_path, matches, parameters_text
-from grpo_pipeline.tracking.cells import ended_run, grid_scores
+from grpo_pipeline.tracking.cells import ended_run, fold_scores, grid_scores
 from grpo_pipeline.tracking.config import MlflowConfig
 from grpo_pipeline.tracking.flatten import arm_parameters, flatten
 from grpo_pipeline.tracking.metrics import arm_scores, shared_scores
@@ -118,6 +118,8 @@ class Tracker:
             self._runs.log_ended(ended_run(data, sep=self._config.tracking.params.dict_params.sep))
         elif name.endswith(".compare.result"):
             self._runs.log_scores(PARENT, grid_scores(data))
+        elif name.endswith(".cross_validation.result"):
+            self._runs.log_scores(PARENT, fold_scores(data))
         self._log_input(name, data, arm=None)
         self._log_file(name, data, arm=arm)
 
