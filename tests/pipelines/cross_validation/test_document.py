@@ -16,6 +16,7 @@ from grpo_pipeline.pipelines.cross_validation.choice import nothing_to_choose
 from grpo_pipeline.pipelines.cross_validation.out_of_fold import ensemble
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.tasks.attention.folds import plan_folds
+from grpo_pipeline.tasks.attention.metrics import REQUIRED
 
 METRICS = build_suite("attention", {}).metrics
 PARAMS = make_params("kfold", folds=3, seeds=[0, 1], val_share=0.3)
@@ -48,10 +49,8 @@ def predict(cell, skill):
     rows = CORES[CORES["core_id"].map(cell.split) == "test"].reset_index(drop=True)
     score = skill * rows["label"] + rng.normal(size=len(rows)) + 1.5 * int(cell.fold)
     values = {"prob": 1 / (1 + np.exp(-score)), "reward": rng.normal(size=len(rows)) + skill}
-    others = dict.fromkeys(
-        ["heatmap_prob", "prob_std", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage"], np.nan
-    )
-    return pd.concat([rows.assign(rule=rule, **(others | values)) for rule in ("policy", "uniform")], ignore_index=True)
+    others = {name: np.nan for name in REQUIRED if name not in rows}
+    return pd.concat([rows.assign(**(others | values | {"rule": rule})) for rule in ("policy", "uniform")], ignore_index=True)
 
 
 def stored(*, grpo=1.0, without=(), failed=()):
@@ -209,6 +208,9 @@ def test_the_summary_says_what_the_result_says(result):
         tables.text(found["fold_mean"]),
     ]
     assert f"| AUROC | grpo | {' | '.join(cells)} | {result['spread']['grpo']['auroc']['sd']:.3f} |" in text
+    fold, values = result["folds"][1], [result["spread"][arm]["auroc"]["folds"]["fold1"] for arm in ("supervised", "grpo")]
+    sizes = f"{fold['train']} | {fold['val']} | {fold['test']} ({fold['test_positives']})"
+    assert f"| fold1 | {sizes} | {values[0]:.3f} | {values[1]:.3f} |" in text
     assert "The held-out test split, 30 cores of 10 clusters by patient_id; nothing was chosen on it:" in text
 
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from tiny_folds import cross_validate, make_params
+from tiny_folds import EVALUATION, cross_validate, make_params, task_parameters
 
 from grpo_pipeline.pipelines.compare import engine
+from grpo_pipeline.pipelines.cross_validation import nodes
 from grpo_pipeline.pipelines.training import nodes as training_nodes
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -159,3 +160,11 @@ def test_the_choice_of_an_outer_fold_is_reported(traced):
         assert choice["means"] == pytest.approx(means)
         assert means[choice["chosen"]] == max(means.values())
         assert f"{choice['arm']}.{choice['chosen']}.seed0.fold{number}" in found.cells.records
+
+
+def test_a_second_run_keeps_every_cell(traced):
+    found, _ = traced
+    settings = nodes.arrange_arms(found.params, EVALUATION, task_parameters())
+    given = found.params, EVALUATION, settings, found.folds
+    assert list(nodes.train_inner_cells(*given, found.examples, found.inner)) == [False]
+    assert list(nodes.train_folds(*given, found.choices, found.examples, found.cells)) == [False]

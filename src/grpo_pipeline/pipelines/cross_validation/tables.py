@@ -37,6 +37,7 @@ def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
         "Inside folds: only cores of one fold are ranked against each other.",
         "",
         *out_of_fold_table(result, metrics),
+        *folds_table(result, metrics),
         *held_out_table(result, metrics),
         *choices_table(result),
         *remarks(result),
@@ -63,6 +64,17 @@ def out_of_fold_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) 
                     number(spread["sd"]),
                 ]
             )
+    yield ""
+
+
+def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
+    """Yield one row per fold: its size, and the first primary metric of each arm."""
+    first, arms = result["primary_metrics"][0], list(result["arms"])
+    yield from header(["fold", "train", "val", "test (positive)", *(f"{metrics[first].title}, {arm}" for arm in arms)])
+    for fold in result["folds"]:
+        sizes = [str(fold["train"]), str(fold["val"]), f"{fold['test']} ({fold['test_positives']})"]
+        values = [number(result["spread"][arm][first]["folds"][fold["name"]]) for arm in arms]
+        yield row([fold["name"], *sizes, *values])
     yield ""
 
 

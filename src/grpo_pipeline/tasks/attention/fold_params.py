@@ -13,7 +13,7 @@ class FoldParams(BaseModel):
             cores are divided, and each training part once more, to choose settings; ``leave_one_center_out``: a fold per center.
         folds: number of folds of ``kfold`` and ``nested``.
         inner_folds: number of folds inside each training part of ``nested``.
-        val_share: share of a training part's patients that is not trained on: for watching, calibration and early decisions.
+        val_share: share of a training part's patients that is not trained on: for watching and early decisions.
         seed: fixes which patient goes where.
     """
 

@@ -27,7 +27,7 @@ class CoreFold:
     Attributes:
         name: ``fold0``, ``fold1``, ... or the center that is tested.
         train: what is learned from.
-        val: for watching, calibration and early decisions.
+        val: for watching and early decisions.
         test: what the fold's model predicts, and nothing else uses.
         left_out: cores of patients of the tested center that were taken in another one.
         inner: folds inside train + val, to choose settings (``nested`` only).
