@@ -75,6 +75,22 @@ def test_what_is_misspelt_fails_before_any_data_is_read(changes, message):
         arrange_arms(make_params("nested", **changes), EVALUATION, task_parameters())
 
 
+WEIGHED = {"plain": {}, "heatmap": {"reward": {"class_weight": 0.0, "heatmap_weight": 1.0}}}
+
+
+@pytest.mark.parametrize(
+    ("primary", "deciding", "field"), [("reward", "auroc", "primary_metrics"), ("auroc", "reward", "selection_metric")]
+)
+def test_rewards_of_different_make_are_not_compared(primary, deciding, field):
+    params = make_params("nested", candidates=WEIGHED, primary_metrics=[primary], selection_metric=deciding)
+    with pytest.raises(
+        ValueError, match=rf"cross_validation.{field} must not be or hold 'reward' .* got it with supervised.heatmap"
+    ):
+        arrange_arms(params, EVALUATION, task_parameters())
+    fine = make_params("nested", candidates=WEIGHED, primary_metrics=["reward_class"], selection_metric="auroc")
+    assert len(arrange_arms(fine, EVALUATION, task_parameters()).resolved) == 4
+
+
 def test_a_misspelt_arm_names_its_own_path():
     arms = {"supervised": {"base": "supervised"}, "grpo": {"base": "gpro"}}
     with pytest.raises(

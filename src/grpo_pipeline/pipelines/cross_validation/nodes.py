@@ -17,7 +17,7 @@ from grpo_pipeline.pipelines.cross_validation.choice import Choice
 from grpo_pipeline.pipelines.cross_validation.document import build_document
 from grpo_pipeline.pipelines.cross_validation.out_of_fold import OutOfFold, collect
 from grpo_pipeline.pipelines.cross_validation.params import CrossValidationParams
-from grpo_pipeline.pipelines.cross_validation.settings import Settings, check_metrics, resolve_settings
+from grpo_pipeline.pipelines.cross_validation.settings import Settings, check_metrics, check_reward, resolve_settings
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting.page import plain
@@ -39,7 +39,9 @@ def arrange_arms(params: CrossValidationParams, evaluation: EvaluationParams, pa
     """
     task = evaluation.task
     check_metrics(params, suite_of(evaluation), task=task)
-    return resolve_settings(params, plain(parameters)[task], task=task, models=find_kit(task).models)
+    settings = resolve_settings(params, plain(parameters)[task], task=task, models=find_kit(task).models)
+    check_reward(params, settings, task=task)
+    return settings
 
 
 def plan_folds(params: CrossValidationParams, data: DataParams, checked: pd.DataFrame, splits: Splits) -> Document:

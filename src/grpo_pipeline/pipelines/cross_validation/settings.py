@@ -10,6 +10,7 @@ from grpo_pipeline.pipelines.cross_validation.params import CrossValidationParam
 from grpo_pipeline.tasks.metric import MetricSuite
 
 PLAIN = ""
+REWARD = "reward"  # the metric, and the section that weighs its parts
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,20 @@ def check_metrics(params: CrossValidationParams, suite: MetricSuite, *, task: st
     for name, arm in params.present.items():
         if arm.rule not in suite.rules:
             raise ValueError(f"{where}.arms.{name}.rule must be among {', '.join(suite.rules)}, got {arm.rule!r}; correct it")
+
+
+def check_reward(params: CrossValidationParams, settings: Settings, *, task: str) -> None:
+    """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
+    arms = settings.resolved
+    first = next(iter(arms.values())).parameters.get(REWARD)
+    other = [name for name, arm in arms.items() if arm.parameters.get(REWARD) != first]
+    deciding = (params.selection_metric,) if params.candidates else ()
+    if other and REWARD in (*params.primary_metrics, *deciding):
+        field = "primary_metrics" if REWARD in params.primary_metrics else "selection_metric"
+        raise ValueError(
+            f"{task}.cross_validation.{field} must not be or hold {REWARD!r} where arms weigh its parts differently, got it with "
+            f"{other[0]}; name a part, such as reward_class, that means the same in every arm"
+        )
 
 
 def _resolve(
