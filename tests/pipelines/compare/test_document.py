@@ -14,6 +14,7 @@ from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord, Compar
 from grpo_pipeline.pipelines.compare.document import compare_cells, describe_correction
 from grpo_pipeline.pipelines.compare.params import CompareParams
 from grpo_pipeline.pipelines.evaluation.bootstrap import cluster_weights
+from grpo_pipeline.pipelines.evaluation.multiplicity import holm
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 
@@ -111,6 +112,16 @@ def test_the_family_counts_the_pairs_that_could_be_compared(document):
     assert "p" not in undefined
     assert "p" not in document["differences"]["grpo"]["brier"]
     assert any("no statement about blind" in sentence for sentence in document["verdict"])
+
+
+def test_the_corrected_p_values_are_those_of_the_whole_family(document):
+    pairs = {
+        (arm, name): entry["p"] for arm, found in document["differences"].items() for name, entry in found.items() if "p" in entry
+    }
+    assert len(pairs) == 8
+    found = {(arm, name): document["differences"][arm][name]["p_holm"] for arm, name in pairs}
+    assert found == pytest.approx(holm(pairs))
+    assert found["grpo", "auroc"] > pairs["grpo", "auroc"]
 
 
 def test_an_arm_is_read_by_its_own_rule_and_the_others_are_baselines(store, document):
