@@ -145,8 +145,10 @@ def check_finite(terms: Mapping[str, Tensor], *, step: int, task: str) -> None:
     Raises:
         NonFiniteLossError: naming the step, the task and the term.
     """
-    for name, term in terms.items():
-        if not math.isfinite(value := float(term.detach())):
+    # One transfer from the device for all of them.
+    values = torch.stack([term.detach().double() for term in terms.values()]).tolist() if terms else []
+    for name, value in zip(terms, values, strict=True):
+        if not math.isfinite(value):
             raise NonFiniteLossError(
                 f"loss term '{name}' of task '{task}' must be finite, got {value} at step {step}; "
                 "the weights are unchanged: look at the inputs of this term, or lower the learning rate, and resume"

@@ -92,6 +92,14 @@ def pick_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task,
     return make_training_batch(task, data, rows, seed=state.generator_seed, step=state.step)
 
 
+def pick_audited_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:
+    """Return the batch of the state's step, or its first micro-batch: the audit runs in one piece."""
+    data = data_of_arm(algorithm, task, data)
+    rows = rows_of_step(task.rows(data, "train"), state.step, batch_size=training.batch_size, seed=state.generator_seed)
+    first = rows[: training.micro_batch_size]
+    return make_training_batch(task, data, first, seed=state.generator_seed, step=state.step)
+
+
 def measure_terms(algorithm: AlgorithmParams, task: Task, state: TrainState, losses: LossTerms) -> pd.DataFrame:
     """Return the norm of every weighted term's gradient on every component: columns ``term, component, grad_norm``.
 
@@ -172,7 +180,7 @@ def _template() -> Pipeline:
     start = [
         Node(detach_rewards, "task", inner["task"], name="detach_rewards"),
         Node(warm_up, [ALGORITHM, TRAINING, FLOW, "params:seed", inner["task"], "data"], inner["state"], name="warm_up"),
-        Node(pick_batch, [ALGORITHM, TRAINING, "task", "data", inner["state"]], inner["batch"], name="pick_batch"),
+        Node(pick_audited_batch, [ALGORITHM, TRAINING, "task", "data", inner["state"]], inner["batch"], name="pick_batch"),
     ]
     rest = [
         Node(

@@ -74,7 +74,7 @@ class Fold:
             self._improve(values)
             values["state"] = values["next_state"]
             measured.append(values["step_metrics"])
-        metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, values["rollouts"].actions.shape)
+        metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, values["rollouts"].actions)
         return FoldedStep(advance(values["state"]), metrics, values["experience"])
 
     def _gather(self, values: dict[str, Any]) -> None:
@@ -154,14 +154,14 @@ def _run(nodes: Sequence[Node], values: dict[str, Any]) -> None:
         values |= node.run({name: values[name] for name in node.inputs})
 
 
-def _costs(seconds: float, shape: Sequence[int]) -> Metrics:
-    samples = shape[0] * shape[1]
-    return {"step_seconds": seconds, "samples_per_second": samples / seconds, "peak_memory_mb": _peak_memory_mb()}
+def _costs(seconds: float, actions: Tensor) -> Metrics:
+    samples = actions.shape[0] * actions.shape[1]
+    return {"step_seconds": seconds, "samples_per_second": samples / seconds, "peak_memory_mb": _peak_memory_mb(actions.device)}
 
 
-def _peak_memory_mb() -> float:
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**20
+def _peak_memory_mb(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
     # ru_maxrss is in KiB on Linux and in bytes on macOS.
     scale = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale

@@ -66,9 +66,9 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
 
 
 def pick_probe_batch(algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any) -> Any:
-    """Return the first training batch."""
+    """Return the first training batch, or its first micro-batch: the probe runs in one piece."""
     data = data_of_arm(algorithm, task, data)
-    rows = rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed)
+    rows = rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed)[: training.micro_batch_size]
     return make_training_batch(task, data, rows, seed=seed, step=0)
 
 

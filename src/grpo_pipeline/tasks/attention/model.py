@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import SamModel
 
+from grpo_pipeline.core.precision import exact_region
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
 from grpo_pipeline.tasks.attention.clinical_prompt import ClinicalPrompt, ClinicalReadOut
 from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics
@@ -130,7 +131,8 @@ class AttentionModel(nn.Module):
         else:
             class_logits = self.class_decoder(decoded.token)
         if self.clinical_read_out is not None and prompts is not None:
-            class_logits = class_logits + self.clinical_read_out(prompts)[:, None]
+            with exact_region(features):
+                class_logits = class_logits + self.clinical_read_out(prompts)[:, None]
         weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
         bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
         return Outcomes(class_logits=class_logits, bag_probs=bag_probs, mask_logits=decoded.mask_logits)
@@ -142,7 +144,8 @@ class AttentionModel(nn.Module):
             raise ValueError(
                 "the batch must hold clinical values for a model with clinical prompts, got None; use NaN for unknown"
             )
-        tokens: Tensor = self.clinical(values)
+        with exact_region(values):
+            tokens: Tensor = self.clinical(values)
         return tokens
 
 
