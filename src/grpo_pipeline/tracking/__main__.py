@@ -1,8 +1,13 @@
-"""``python -m grpo_pipeline.tracking``: open this project's MLflow store in a browser, wherever mlflow.yml says it is."""
+"""``python -m grpo_pipeline.tracking``: open this project's MLflow store in a browser, wherever mlflow.yml says it is.
 
+``python -m grpo_pipeline.tracking export --arm grpo --to <folder>`` writes a finished arm's model as MLflow loads and serves it.
+"""
+
+import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from kedro.config import OmegaConfigLoader
@@ -10,6 +15,7 @@ from kedro.utils import find_kedro_project
 
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tracking.config import MlflowConfig, parse_config
+from grpo_pipeline.tracking.export import export_arm, trained_arms
 from grpo_pipeline.tracking.store import is_server, redact, tracking_uri
 
 
@@ -18,13 +24,44 @@ def read_config(project: Path, *, env: str | None) -> MlflowConfig:
     return parse_config(OmegaConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["mlflow"])
 
 
-def main() -> int:
-    """Serve a local store until Ctrl-C; of a server, say where it is."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Do what the command line asks for; without a command, open the store."""
+    options = parse_arguments(arguments)
     project = find_kedro_project(Path.cwd())
     if project is None:
         print(f"the current folder must lie in a Kedro project, got {Path.cwd()}; change the folder", file=sys.stderr)
         return 2
-    config = read_config(project, env=os.environ.get("KEDRO_ENV"))
+    env = getattr(options, "env", None) or os.environ.get("KEDRO_ENV")
+    return export(project, options, env=env) if options.command == "export" else open_store(project, env=env)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; ends the process with code 2 and the usage where it cannot be read."""
+    parser = argparse.ArgumentParser(prog="python -m grpo_pipeline.tracking", description=__doc__)
+    commands = parser.add_subparsers(dest="command")
+    exported = commands.add_parser("export", help="write a finished arm's model as MLflow loads and serves it")
+    exported.add_argument("--arm", required=True, help="whose newest model")
+    exported.add_argument("--to", required=True, type=Path, help="folder to write; must not exist")
+    exported.add_argument("--env", help="Kedro environment of the run; KEDRO_ENV if left out")
+    return parser.parse_args(list(arguments))
+
+
+def export(project: Path, options: argparse.Namespace, *, env: str | None) -> int:
+    """Export a model and say how to use it."""
+    target = options.to.absolute()
+    try:
+        model = export_arm(trained_arms(project, env=env), options.arm, target=target)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{model} is exported to {target}")
+    print(f"mlflow models serve -m {target} --env-manager local --port 5001   answers requests (docs/prediction.md)")
+    return 0
+
+
+def open_store(project: Path, *, env: str | None) -> int:
+    """Serve a local store until Ctrl-C; of a server, say where it is."""
+    config = read_config(project, env=env)
     uri = tracking_uri(config, project, environ=os.environ)
     if is_server(uri):
         print(f"The runs are on {redact(uri)}, experiment {config.tracking.experiment.name}")
@@ -39,4 +76,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -78,6 +78,7 @@ class MlflowConfig(_Section):
     ui: Ui = Ui()
     inputs: tuple[str, ...] = Field((), description="datasets with a digest, logged as inputs")
     artifacts: tuple[str, ...] = Field((), description="datasets whose file is logged when it is saved")
+    models: tuple[str, ...] = Field((), description="models logged in the form that MLflow can load and serve, too")
     tables: tuple[str, ...] = Field((), description="tables shown in MLflow, in addition to their file")
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric
@@ -27,6 +28,7 @@ from grpo_pipeline.tracking.experiment import (
 )
 from grpo_pipeline.tracking.metrics import row_points
 from grpo_pipeline.tracking.process import process_tags
+from grpo_pipeline.tracking.served import save_served
 from grpo_pipeline.tracking.store import is_server, root_cause
 from grpo_pipeline.tracking.writer import Writer
 
@@ -38,6 +40,7 @@ CLOSE_SECONDS = {"FINISHED": 60.0, "FAILED": 15.0, "KILLED": 6.0}
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
 PARENT_TAG = "mlflow.parentRunId"
+SERVED = "pyfunc"  # mlflow.pyfunc.load_model("runs:/<id of the arm's run>/pyfunc")
 
 
 class Runs:
@@ -130,6 +133,21 @@ class Runs:
     def log_file(self, run: str, path: Path) -> None:
         """Log a file or a folder."""
         self._post_file(lambda: self._live.log_artifact(self._id(run), str(path)))
+
+    def log_served(self, run: str, model: Path) -> None:
+        """Log a model of ours as a folder ``pyfunc`` that MLflow can load and serve."""
+
+        def work() -> None:
+            with TemporaryDirectory(prefix="grpo-served-") as folder:
+                packed = Path(folder) / SERVED
+                try:
+                    save_served(model, packed)
+                except Exception as error:  # noqa: BLE001 - the run has its weights, whatever MLflow says of the folder
+                    logger.warning("MLflow cannot pack %s for serving (%s); its weights are logged", model, root_cause(error))
+                    return
+                self._live.log_artifacts(self._id(run), str(packed), SERVED)
+
+        self._post_file(work)
 
     def log_text(self, run: str, text: str, file: str) -> None:
         """Log a text as a file."""

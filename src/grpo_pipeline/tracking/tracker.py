@@ -22,6 +22,7 @@ from grpo_pipeline.tracking.config import MlflowConfig
 from grpo_pipeline.tracking.flatten import arm_parameters, flatten
 from grpo_pipeline.tracking.metrics import arm_scores, shared_scores
 from grpo_pipeline.tracking.process import source_tags
+from grpo_pipeline.tracking.served import can_be_served
 from grpo_pipeline.tracking.store import artifact_location, redact, root_cause, tracking_uri, unreachable_reason
 
 logger = logging.getLogger(__name__)
@@ -201,6 +202,8 @@ class Tracker:
     def _log_file(self, name: str, data: Any, *, arm: Arm | None) -> None:
         if matches(name, self._config.artifacts) and (path := self._path(name)) and path.exists():
             self._with_run(arm, partial(self._runs.log_file, path=path))
+        if matches(name, self._config.models) and (path := self._path(name)) and can_be_served(path):
+            self._with_run(arm, partial(self._runs.log_served, model=path))
         if matches(name, self._config.tables) and isinstance(data, pd.DataFrame):
             self._with_run(arm, partial(self._runs.log_table, table=data, file=f"tables/{name.rpartition('.')[2]}.json"))
 

@@ -26,4 +26,6 @@ def file_name(text: str, *, is_free: bool) -> str:
     if is_free and PLAIN.fullmatch(text) and text.casefold().partition(".")[0] not in DEVICES:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
-    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', text)[:60] or '_'}-{digest}"
+    # A leading - would be taken for an option by programs that are given the file.
+    kept = re.sub(r"^-|[^A-Za-z0-9_-]", "_", text)[:60]
+    return f"{kept or '_'}-{digest}"

@@ -1,0 +1,32 @@
+"""A tiny model that is used alone: 32-pixel images, a 4 x 4 grid, k = 3 points, with every weight shaken."""
+
+from typing import Any
+
+import torch
+from tiny_attention import make_task, shake
+
+from grpo_pipeline.core.weights import ModelWeights, weights_of
+from grpo_pipeline.tasks.attention.data_params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.predictor import Predictor, build_predictor
+
+CALIBRATION = {"method": "platt", "reason": "", "slope": 0.5, "intercept": -0.25, "n": 20, "positives": 10, "bins": 10}
+
+
+def preprocessing(**changes: Any) -> dict[str, Any]:
+    values = {"intensity": "dtype", "empty_bag": "error", "image_size": 32, "volume": None, "clinical": ()}
+    return ModelPreprocessing.model_validate(values | changes).model_dump(mode="json")
+
+
+def make_weights(
+    *, calibration: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **changes: Any
+) -> ModelWeights:
+    task = make_task(**(model or {}))
+    policy = task.build_policy(0)
+    shake(policy, scale=0.2)
+    told = {"preprocessing": preprocessing(**changes), "calibration": CALIBRATION if calibration is None else calibration}
+    return weights_of(policy, task.describe(policy) | told)
+
+
+def make_predictor(**changes: Any) -> Predictor:
+    with torch.no_grad():
+        return build_predictor(make_weights(**changes), name="tiny")

@@ -1,0 +1,231 @@
+"""Images without labels through the pipeline, through MLflow in a process of its own, and over HTTP: the same numbers."""
+
+import base64
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from grpo_pipeline.core.weights import save_weights
+
+sys.path.append(str(Path(__file__).resolve().parent / "support"))
+
+from tiny_predictor import make_weights
+
+FOLDER = "attention_smoke"
+SIZES = {"plain": (40, 56), "sp/ace": (64, 32), "nifti": (20, 30)}
+AFFINE = np.array([[0.0, -0.4, 0.0, 3.0], [0.5, 0.0, 0.0, -8.0], [0.0, 0.0, 2.0, 1.0], [0.0, 0.0, 0.0, 1.0]])
+# Loads the exported model with nothing but the folder's own code, and answers with the numbers that were asked for.
+FRESH = """
+import json, sys
+import pandas as pd, mlflow.pyfunc
+model = mlflow.pyfunc.load_model(sys.argv[1])
+answers = model.predict(pd.read_json(sys.argv[2], orient="records"), params={"sets": 3})
+import grpo_pipeline
+json.dump({"answers": answers.to_dict("records"), "code": grpo_pipeline.__file__}, open(sys.argv[3], "w"))
+"""
+
+
+def environ(**changes: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | changes
+
+
+def predict(project: Path, *params: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "attention_predict"]
+    command += ["--params", ",".join(params)]
+    return subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=240, check=False)
+
+
+def write_images(root: Path) -> None:
+    """Two PNG files, one with masks, and a NIfTI volume whose second slice is meant."""
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(("plain", "sp/ace")):
+        Image.fromarray(rng.integers(0, 256, SIZES[name], dtype=np.uint8)).save(root / f"{number}.png")
+    mask = np.zeros(SIZES["plain"], np.uint8)
+    mask[4:36, 8:48] = 255
+    Image.fromarray(mask).save(root / "region.png")
+    nibabel.Nifti1Image(rng.integers(0, 256, (*SIZES["nifti"], 3), dtype=np.uint8), AFFINE).to_filename(root / "scan.nii.gz")
+    rows = [("plain", "p1", "0.png", "region.png", "region.png"), ("sp/ace", "p1", "1.png", "", "")]
+    rows += [("nifti", "p2", "scan.nii.gz#axis=0,take=index,index=1", "", "")]
+    table = pd.DataFrame(rows, columns=["core_id", "patient_id", "image", "region_mask", "bag_mask"])
+    table.to_csv(root / "manifest.csv", index=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
+    """A project with a tiny model that was never trained, and one prediction."""
+    path = make_project(tmp_path_factory.mktemp("predict") / "project")
+    write_images(path / "mine")
+    save_weights(path / "data/06_models" / FOLDER / "grpo/model/2026-01-01T00.00.00.000Z/model", make_weights())
+    done = predict(path, "attention.predict.root=mine", "attention.predict.sets=3")
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.fixture(scope="module")
+def output(project: Path) -> Path:
+    return project / "data/07_model_output" / FOLDER / "predict"
+
+
+@pytest.fixture(scope="module")
+def scores(output: Path) -> pd.DataFrame:
+    return pd.read_csv(output / "scores.csv").set_index("core_id")
+
+
+@pytest.fixture(scope="module")
+def exported(project: Path) -> Path:
+    """The model as ``python -m grpo_pipeline.tracking export`` writes it, in a project that knows no network."""
+    unreachable = environ(PIP_INDEX_URL="http://127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9", HTTP_PROXY="http://127.0.0.1:9")
+    command = [sys.executable, "-m", "grpo_pipeline.tracking", "export", "--arm", "grpo", "--to", "served", "--env", "smoke"]
+    done = subprocess.run(command, cwd=project, env=unreachable, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return project / "served"
+
+
+def inline(project: Path) -> list[dict[str, Any]]:
+    """The PNG rows of the manifest, with the files inside of them."""
+    files = {name: base64.b64encode((project / "mine" / name).read_bytes()).decode() for name in ("0.png", "1.png", "region.png")}
+    masks = {"region_mask": files["region.png"], "bag_mask": files["region.png"]}
+    return [{"image": files["0.png"], **masks}, {"image": files["1.png"], "region_mask": None, "bag_mask": None}]
+
+
+def test_every_core_has_a_score_points_and_pictures(output: Path, scores: pd.DataFrame) -> None:
+    assert scores.index.tolist() == list(SIZES)
+    assert {core: (row.height, row.width) for core, row in scores.iterrows()} == SIZES
+    assert scores["prob"].between(0, 1).all()
+    assert scores["involvement"].notna().tolist() == [True, False, False]
+    assert scores.loc["nifti", ["spacing_row_mm", "spacing_column_mm"]].tolist() == pytest.approx([0.5, 0.4], rel=1e-6)
+    points = pd.read_csv(output / "points.csv")
+    assert len(points) == 3 * 3 * 3
+    sizes = np.array([SIZES[core][::-1] for core in points["core_id"]])
+    assert ((points[["x", "y"]].to_numpy() > 0) & (points[["x", "y"]].to_numpy() < sizes)).all()
+    patients = pd.read_csv(output / "patients.csv").set_index("patient_id")
+    assert patients["prob"].to_dict() == scores.groupby("patient_id")["prob"].max().to_dict()
+    for core, name in scores["heatmap"].items():
+        for file, mode in ((f"{name}.png", "RGB"), (f"raw/{name}.png", "I;16")):
+            with Image.open(output / "heatmaps" / file) as picture:
+                assert (picture.size, picture.mode) == (SIZES[core][::-1], mode)
+    assert sorted(path.name for path in output.iterdir()) == [
+        "heatmaps", "patients.csv", "points.csv", "quarantine.csv", "report.json", "scores.csv", "sheet.png",
+    ]  # fmt: skip
+
+
+def test_the_volume_has_the_affine_of_its_input_and_the_heatmap_in_its_slice(output: Path) -> None:
+    volume = nibabel.load(output / "heatmaps/nifti.nii.gz")
+    np.testing.assert_allclose(volume.affine, AFFINE)
+    values = volume.get_fdata()
+    assert values.shape == (*SIZES["nifti"], 3)
+    assert [bool(values[:, :, i].any()) for i in range(3)] == [False, True, False]
+    with Image.open(output / "heatmaps/raw/nifti.png") as picture:
+        raw = np.asarray(picture) / 65535
+    # File axes of this affine: rows of the image along the first, from the back; columns along the second, from the left.
+    np.testing.assert_allclose(np.sort(values[:, :, 1].ravel()), np.sort(raw.ravel()), atol=1e-4)
+
+
+def test_the_report_says_what_counted(output: Path) -> None:
+    report = json.loads((output / "report.json").read_text())
+    assert (report["arm"], report["model"], report["scored"]) == ("grpo", "2026-01-01T00.00.00.000Z", 3)
+    assert report["notes"] == ["image_size: the model was trained with 32, which counts; attention.data.image_size is 64"]
+
+
+def test_mlflow_answers_with_the_same_numbers_in_a_fresh_process(project: Path, exported: Path, scores: pd.DataFrame) -> None:
+    rows = [*inline(project), {"image": "scan.nii.gz#axis=0,take=index,index=1", "region_mask": None, "bag_mask": None}]
+    (project / "request.json").write_text(json.dumps(rows))
+    command = [sys.executable, "-c", FRESH, str(exported), str(project / "request.json"), str(project / "answers.json")]
+    env = environ(GRPO_IMAGE_ROOT=str(project / "mine"))
+    env.pop("PYTHONPATH", None)
+    done = subprocess.run(command, cwd=exported, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((project / "answers.json").read_text())
+    assert Path(found["code"]).is_relative_to(exported / "code")
+    answers = pd.DataFrame(found["answers"])
+    for name in ("prob", "prob_calibrated", "involvement"):
+        np.testing.assert_allclose(answers[name].astype(float), scores[name], atol=1e-6)
+    points = pd.read_csv(project / "data/07_model_output" / FOLDER / "predict/points.csv")
+    wanted = points[["x", "y"]].to_numpy().reshape(3, 3, 3, 2)
+    np.testing.assert_allclose([json.loads(text) for text in answers["points"]], wanted, atol=1e-6)
+
+
+def test_the_exported_folder_holds_no_pickle_and_no_guess(exported: Path) -> None:
+    files = [path for path in exported.rglob("*") if path.is_file()]
+    endings = {path.suffix for path in files} - {".py", ".html", ".typed"}
+    assert endings <= {"", ".json", ".yaml", ".txt", ".safetensors"}, endings
+    assert not [path for path in files if path.read_bytes()[:1] == b"\x80"]  # the first byte of every pickle since protocol 2
+    requirements = (exported / "requirements.txt").read_text().split()
+    assert all(re.fullmatch(r"[A-Za-z_]+==[0-9.]+", line) for line in requirements)
+    assert "torch==2.13.0" in requirements
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (["attention.predict.arm=nobody"], r"attention.predict.arm must name an arm .* got 'nobody' and it has \['grpo'\]"),
+        (["attention.predict.columns.image=picture"], r"attention.predict.columns.image must name a column .* got 'picture'"),
+        (["attention.predict.manifest=none.csv"], r"none.csv must be the manifest, got \['manifest.csv'\]"),
+    ],
+)
+def test_bad_input_is_one_sentence(project: Path, params: list[str], message: str) -> None:
+    done = predict(project, "attention.predict.root=mine", *params)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(rf"^error: .*{message}", done.stderr), done.stderr
+
+
+@pytest.mark.slow
+def test_a_server_answers_with_the_same_numbers(project: Path, exported: Path, scores: pd.DataFrame) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(exported), "--env-manager", "local", "-p", str(port)]
+    log = (project / "server.log").open("w")
+    server = subprocess.Popen(command, cwd=project, env=environ(), stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until_alive(server, f"http://127.0.0.1:{port}/ping", log=project / "server.log")
+        url = f"http://127.0.0.1:{port}/invocations"
+        status, body = post(url, {"dataframe_records": inline(project), "params": {"sets": 3}})
+        assert status == 200, body
+        answers = pd.DataFrame(body["predictions"])
+        np.testing.assert_allclose(answers["prob"], scores["prob"].iloc[:2], atol=1e-6)
+        np.testing.assert_allclose(answers["prob_calibrated"], scores["prob_calibrated"].iloc[:2], atol=1e-6)
+        broken = [{"image": inline(project)[0]["image"][:80]}]
+        status, body = post(url, {"dataframe_records": broken})
+        assert status == 400
+        assert "row 0 of the request: 'request-0-image.png' must be a complete image file" in json.dumps(body)
+    finally:
+        os.killpg(server.pid, 9)
+        server.wait(30)
+        log.close()
+
+
+def wait_until_alive(server: subprocess.Popen[bytes], url: str, *, log: Path) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(log.read_text())
+
+
+def post(url: str, content: dict[str, Any]) -> tuple[int, Any]:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(content).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
