@@ -16,7 +16,7 @@ from rich.console import Console
 
 from grpo_pipeline.tracking.artifacts import dataset_path
 from grpo_pipeline.tracking.config import MlflowConfig, parse_config
-from grpo_pipeline.tracking.summary import comparison_tables, flow_table, places
+from grpo_pipeline.tracking.summary import comparison_tables, flow_table, places, prediction_text
 from grpo_pipeline.tracking.tracker import Tracker
 from grpo_pipeline.watch import DeadCoefficients
 
@@ -136,13 +136,14 @@ class WatchHooks:
 
 
 class SummaryHooks:
-    """Print the comparisons that a run has made, and where its page, graph and MLflow runs are."""
+    """Print the comparisons and predictions that a run has made, and where its page, graph and MLflow runs are."""
 
     def __init__(self, mlflow: MlflowHooks) -> None:
         self._mlflow = mlflow
         self._comparisons: dict[str, Mapping[str, Any]] = {}
         self._audits: dict[str, str] = {}
         self._summaries: dict[str, str] = {}
+        self._predictions: dict[str, Mapping[str, Any]] = {}
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
@@ -151,6 +152,8 @@ class SummaryHooks:
             self._audits["self-check"] = str(data)
         if dataset_name.endswith(".gradient_flow"):
             self._audits[dataset_name] = flow_table(data)
+        if dataset_name.endswith(".predict.report"):
+            self._predictions[dataset_name.removesuffix(".report")] = data
         if dataset_name.endswith(".summary"):
             self._summaries[dataset_name.removesuffix(".summary")] = str(data)
         if dataset_name.endswith(".comparison") and isinstance(data, Mapping):
@@ -174,6 +177,10 @@ class SummaryHooks:
         for name, text in self._audits.items():
             console.print(f"{name}\n{text}", markup=False, soft_wrap=True)
         self._audits.clear()
+        for name, prediction in self._predictions.items():
+            scores = dataset_path(catalog.get(f"{name}.scores"))
+            console.print(prediction_text(prediction, scores=scores), markup=False, soft_wrap=True)
+        self._predictions.clear()
 
     def _print_places(self, console: Console, catalog: DataCatalog, *, page: str) -> None:
         report = dataset_path(catalog.get(page))

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from grpo_pipeline.tracking.summary import cell_text, comparison_tables, flow_table, places
+from grpo_pipeline.tracking.summary import cell_text, comparison_tables, flow_table, places, prediction_text
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,25 @@ def test_gradient_norms_as_a_table():
     )  # fmt: skip
     rows = [line.split() for line in flow_table(norms).splitlines()]
     assert rows == [["encoder", "policy_head"], ["supervised", "2.5e-01", "0"], ["policy", "1.0e-09", "3.0e+00"]]
+
+
+def test_a_prediction_says_what_to_know_about_it(tmp_path):
+    report = {
+        "scored": 9,
+        "rows": 12,
+        "quarantined": 3,
+        "arm": "grpo",
+        "model": "v1",
+        "absent_columns": ["bag_mask"],
+        "notes": ["n"],
+    }
+    text = prediction_text(report, scores=tmp_path / "scores.csv")
+    assert text.splitlines()[:-1] == [
+        "9 of 12 rows scored by grpo, model v1",
+        "- 3 rows were refused: quarantine.csv",
+        "- not in the manifest: bag_mask",
+        "- n",
+    ]
+    assert text.splitlines()[-1].endswith("scores.csv")
+    plain = report | {"quarantined": 0, "absent_columns": [], "notes": []}
+    assert prediction_text(plain, scores=None) == "9 of 12 rows scored by grpo, model v1"

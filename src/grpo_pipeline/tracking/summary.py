@@ -129,3 +129,12 @@ def flow_table(norms: pd.DataFrame) -> str:
     wide = terms.pivot(index="term", columns="component", values="grad_norm")
     wide = wide.loc[terms["term"].unique(), terms["component"].unique()].rename_axis(index=None, columns=None)
     return str(wide.map(lambda norm: "0" if norm == 0 else f"{norm:.1e}").to_string())
+
+
+def prediction_text(report: Mapping[str, Any], *, scores: Path | None) -> str:
+    """Return which model scored how many rows, what to know about the scores, and where they are."""
+    first = f"{report['scored']} of {report['rows']} rows scored by {report['arm']}, model {report['model']}"
+    refused = [f"- {report['quarantined']} rows were refused: quarantine.csv"] if report["quarantined"] else []
+    absent = [f"- not in the manifest: {', '.join(report['absent_columns'])}"] if report["absent_columns"] else []
+    where = [] if scores is None else [f"Scores  {_short(scores)}"]
+    return "\n".join([first, *refused, *absent, *(f"- {note}" for note in report["notes"]), *where])
