@@ -270,3 +270,12 @@ def test_a_notebook_gets_the_error_itself(project: Path) -> None:
         pytest.raises(ParameterValidationError),
     ):
         session.run()
+
+
+def test_a_library_that_the_user_must_install_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from grpo_pipeline.tasks.attention.formats import library
+
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ModuleNotFoundError) as ours:
+        library("h5py", "d.h5::a")
+    assert sentence(ours.value) == "reading 'd.h5::a' needs h5py; install the extra: pip install '.[formats]'"

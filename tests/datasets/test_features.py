@@ -71,6 +71,7 @@ def test_chunks_make_the_file_that_the_library_reads(tmp_path: Path, dtype: type
     for number, chunk in enumerate(chunks(values, size)):
         assert not path.exists(), number
         dataset.save(chunk)
+    assert int.from_bytes(path.read_bytes()[:8], "little") % 8 == 0  # the values are aligned
     library = load_file(path)
     np.testing.assert_array_equal(library.pop("features"), values)
     assert library == {}

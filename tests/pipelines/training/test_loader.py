@@ -10,9 +10,10 @@ from tiny_attention import algorithm_params, differing, make_data, make_state, m
 
 from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.params import LoaderParams
+from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.lookahead import THREAD_NAME
 from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.pipelines.training.loader import BatchLoader, make_training_batch
+from grpo_pipeline.pipelines.training.loader import BATCH_STREAM, BatchLoader, make_training_batch
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA, NOTHING = make_task(), make_data(), NoCheckpoint("nowhere")
@@ -67,6 +68,25 @@ def test_batches_are_those_of_their_steps_from_where_the_state_is():
             torch.testing.assert_close(loaded.batch.images, make_training_batch(TASK, DATA, expected, seed=0, step=step).images)
             state = replace(state, step=step + 1)
     assert threads() == []
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_every_batch_has_the_generator_of_its_step(monkeypatch: pytest.MonkeyPatch, prefetch: int):
+    seeds: list[int] = []
+    make = AttentionTask.make_batch
+
+    def record(self: AttentionTask, data: Any, rows: Any, *, generator: Any) -> Any:
+        seeds.append(generator.initial_seed())
+        return make(self, data, rows, generator=generator)
+
+    monkeypatch.setattr(AttentionTask, "make_batch", record)
+    training = settings(prefetch)
+    state = make_state(TASK, DATA, algorithm_params(), training)
+    with BatchLoader(TASK, DATA, algorithm_params(), training, state) as loader:
+        for step in range(state.total_steps):
+            loader.take(replace(state, step=step))
+    assert seeds == [step_generator(0, step, stream=BATCH_STREAM).initial_seed() for step in range(6)]
+    assert len(set(seeds)) == 6
 
 
 def count_batches(monkeypatch: pytest.MonkeyPatch, *, fail_at: int | None = None) -> list[str]:
