@@ -14,6 +14,7 @@ from grpo_pipeline.pipelines.compare import engine
 from grpo_pipeline.pipelines.compare.cells import Cell, CompareError
 from grpo_pipeline.pipelines.compare.engine import Pace, run_cells
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
+from grpo_pipeline.tasks.attention import features
 
 
 def run(plan, bench, store):
@@ -157,16 +158,13 @@ def test_a_cell_with_a_split_of_its_own_is_tested_on_that_split():
 
 
 def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
-    memories = []
-    opened = engine.open_cell
-    monkeypatch.setattr(engine, "open_cell", lambda *args: memories.append(args[-1]) or opened(*args))
+    encoded, encode = [], features._encode
+    monkeypatch.setattr(features, "_encode", lambda *args: encoded.append(len(args[-1])) or encode(*args))
     frozen = {"base": "grpo", "set": SHORT | {"model": {"encoder": "frozen"}}}
-    plan = tiny_plan(seeds=(0,), grpo=frozen, again=frozen)
-    run(plan, tiny_bench(), Memory())
-    features = [memory.get("attention.features_cache") for memory in memories]
-    assert features[0] is None
-    assert features[1].values is None
-    assert features[2].values.shape[0] == 15
+    store = Memory()
+    run(tiny_plan(seeds=(0,), grpo=frozen, again=frozen), tiny_bench(), store)
+    assert encoded == [15]
+    pd.testing.assert_frame_equal(store.predictions("grpo.seed0"), store.predictions("again.seed0"), check_exact=True)
 
 
 def test_the_time_left_is_judged_by_the_cells_of_this_run():
