@@ -2,6 +2,7 @@
 
     python benchmarks/attention_step.py                      (sizes of conf/base, group of 4; some minutes)
     python benchmarks/attention_step.py --smoke --repeats 2  (sizes of conf/smoke; seconds)
+    python benchmarks/attention_step.py --size vit_b --image-size 1024 --batch-size 4 --device cuda --precision bf16
 
 One process, one model, one batch; the steps take turns and the order turns with each round, so that a machine that slows down
 slows all of them. A figure is the median over rounds of the ratio within a round, with the smallest and the largest.
@@ -12,6 +13,8 @@ epoch the whole model again for every sample. `floor` is one pass forward and ba
 filter bank, and one through the decoders for the G samples, with the supervised loss, and nothing else; `SAM alone` leaves the
 filter bank out, too, and `policy passes` adds what no GRPO step can do without: the policy network once to sample and K times
 forward and backward. All see the same stored logits of the reference policy.
+`frozen` has a frozen encoder: encoded in each step, or its features taken from the cache; their ratio is that of an epoch. With
+`--size` only the steps are measured: `tiny` has the sizes of conf/smoke, `vit_b` is SAM's image encoder with random weights.
 The gradient report and checkpoints, every 50 steps by default, are priced by the step they are spread over.
 """
 
@@ -29,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +43,14 @@ import pandas as pd
 import torch
 import yaml
 from kedro.io import DataCatalog
+from transformers import SamConfig, SamModel
 
 from grpo_pipeline.core import losses
 from grpo_pipeline.core.checkpoint import snapshot
 from grpo_pipeline.core.kl import categorical_kl
 from grpo_pipeline.core.optim import advance
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.precision import network_precision
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.schedules import value_at
@@ -59,6 +65,7 @@ from grpo_pipeline.progress import _Bar
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.examples import Examples
+from grpo_pipeline.tasks.attention.features import FeatureSet, encode_examples
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.phantom import generate_cores
 from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
@@ -66,7 +73,9 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tracking.runs import Runs
 
 ROOT = Path(__file__).resolve().parents[1]
+OVERRIDES = ("batch_size", "micro_batch_size", "device", "precision", "compile")
 WANTED = {"naive / ours": (">=", 8.0), "ours / floor": ("<=", 1.2), "overhead, all of it (%)": ("<=", 5.0)}
+WANTED_OF_VIT_B = {"naive / ours": (">=", 15.0), "grpo / supervised": ("<=", 1.15), "frozen, encoded / cached": (">=", 20.0)}
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,7 @@ class Setting:
     grpo: AlgorithmParams
     supervised: AlgorithmParams
     seed: int
+    frozen: "Setting | None" = None
 
     def start(self, algorithm: AlgorithmParams) -> TrainState:
         """Return a fresh state of an arm; past the warm-up, so that every term counts."""
@@ -105,14 +115,20 @@ def read_parameters(*environments: str) -> dict[str, Any]:
 
 
 def build_setting(parameters: Mapping[str, Any], *, group_size: int, seed: int) -> Setting:
-    """Generate one batch of phantom cores and put the task together."""
+    """Generate one batch of phantom cores and put the task together, also with a frozen encoder and its features."""
     training = TrainingParams(**parameters["training"] | {"group_size": group_size, "gradient_report_every_steps": 10**9})
     model, reward, loss = (parameters[name] for name in ("model", "reward", "supervised_loss"))
     examples = draw_examples(PhantomParams(**parameters["phantom"] | {"seed": seed}), training.batch_size)
-    task = build_task(ModelParams(**model), RewardParams(**reward), SupervisedParams(**loss), examples)
+    build = partial(build_task, rewards=RewardParams(**reward), supervised=SupervisedParams(**loss), examples=examples)
+    task, frozen = (build(ModelParams(**model | {"encoder": name}), execution=training) for name in ("train", "frozen"))
     grpo, supervised = (AlgorithmParams(**parameters[arm]["algorithm"]) for arm in ("grpo", "supervised"))
-    data = task.with_reference(AttentionData(examples, None), task.build_policy(seed))
-    return Setting(task, data, task.make_batch(data, examples.rows("train")), training, grpo, supervised, seed)
+    stored = encode_examples(frozen, frozen.build_policy(seed), examples, FeatureSet(key="", values=None)).values
+
+    def setting(task: AttentionTask, data: AttentionData, other: Setting | None) -> Setting:
+        data = task.with_reference(data, task.build_policy(seed))
+        return Setting(task, data, task.make_batch(data, examples.rows("train")), training, grpo, supervised, seed, other)
+
+    return setting(task, AttentionData(examples, None), setting(frozen, AttentionData(examples, stored), None))
 
 
 def draw_examples(params: PhantomParams, n: int) -> Examples:
@@ -128,13 +144,15 @@ def draw_examples(params: PhantomParams, n: int) -> Examples:
 def naive_rollouts(setting: Setting, state: TrainState) -> tuple[Rollouts, Rewards]:
     """Run the whole model once per sample, without gradient: encoder, policy, decoders."""
     task, batch, policy = setting.task, setting.batch, state.policy
-    generator = step_generator(setting.seed, state.step)
+    generator = step_generator(setting.seed, state.step, device=task.device)
     drawn, parts = [], []
     with torch.no_grad():
         for _ in range(setting.training.group_size):
-            context = task.encode(policy, batch)
-            one = task.sample(policy, context, 1, temperature=1.0, proposal="policy", generator=generator)
-            found, weights = task.reward(task.replicate(batch, 1), one, task.decode(policy, context, one, batch))
+            with network_precision(state):
+                context = task.encode(policy, batch)
+                one = task.sample(policy, context, 1, temperature=1.0, proposal="policy", generator=generator)
+                outcomes = task.decode(policy, context, one, batch)
+            found, weights = task.reward(task.replicate(batch, 1), one, outcomes)
             drawn.append(one)
             parts.append(found)
     actions, logprobs, is_valid = (
@@ -154,10 +172,11 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
     weights = {name: value_at(getattr(setting.grpo, f"{name}_weight"), state.step, state.total_steps) for name in names}
     for g in range(group_size):
         one = Rollouts(*(part[:, g : g + 1] for part in (rollouts.actions, rollouts.logprobs, rollouts.is_valid)))
-        context = task.encode(policy, setting.batch)
-        scores = task.score(policy, context, one, temperature=1.0)
-        outcomes = task.decode(policy, context, one, batch)
-        reference = task.score_reference(policy, batch, one, temperature=1.0).log_probs_full
+        with network_precision(state):
+            context = task.encode(policy, setting.batch)
+            scores = task.score(policy, context, one, temperature=1.0)
+            outcomes = task.decode(policy, context, one, batch)
+            reference = task.score_reference(policy, batch, one, temperature=1.0).log_probs_full
         terms = {
             "supervised": task.supervised_loss(policy, context, batch, outcomes),
             "policy": losses.policy_loss(
@@ -191,23 +210,25 @@ def floor_step(setting: Setting, state: TrainState, rollouts: Rollouts, *, textu
     """
     task, batch = setting.task, setting.task.replicate(setting.batch, setting.training.group_size)
     state.optimizer.zero_grad()
-    if texture:
-        context = task.encode(state.policy, setting.batch)
-        unused = 0.0 * context.texture.sum()
-    else:
-        features = state.policy.sam.encode(setting.batch.images)
-        context, unused = AttentionContext(features, features, setting.batch.images, setting.batch.cells), 0.0
-    outcomes = task.decode(state.policy, context, rollouts, batch)
+    with network_precision(state):
+        if texture:
+            context = task.encode(state.policy, setting.batch)
+            unused = 0.0 * context.texture.sum()
+        else:
+            features = state.policy.encode(setting.batch)
+            context, unused = AttentionContext(features, features, setting.batch.images, setting.batch.cells), 0.0
+        outcomes = task.decode(state.policy, context, rollouts, batch)
     (task.supervised_loss(state.policy, context, batch, outcomes) + unused).backward()
 
 
 def bound_step(setting: Setting, state: TrainState, rollouts: Rollouts, context: AttentionContext) -> None:
     """Run the floor and the passes of the policy network that GRPO cannot do without: one to sample, K forward and backward."""
     floor_step(setting, state, rollouts, texture=True)
-    with torch.no_grad():
+    with torch.no_grad(), network_precision(state):
         state.policy.policy(context.features, context.texture, context.cells)
     for _ in range(setting.grpo.update_epochs):
-        logits, values = state.policy.policy(context.features, context.texture, context.cells)
+        with network_precision(state):
+            logits, values = state.policy.policy(context.features, context.texture, context.cells)
         (logits.sum() + values.sum()).backward()
 
 
@@ -249,15 +270,29 @@ def make_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
         "grpo with report": (Fold(setting.task, setting.grpo, report), setting.start(setting.grpo)),
     }
     steps = {name: (lambda fold=fold, state=state: fold(state, setting.batch)) for name, (fold, state) in folds.items()}
+    steps |= _frozen_steps(setting)
     naive, bottom = setting.start(setting.grpo), setting.start(setting.grpo)
     rollouts, _ = naive_rollouts(setting, bottom)
-    context = setting.task.detach(setting.task.encode(bottom.policy, setting.batch))
+    with network_precision(bottom):
+        context = setting.task.detach(setting.task.encode(bottom.policy, setting.batch))
     return steps | {
         "naive": lambda: naive_step(setting, naive),
         "floor": lambda: floor_step(setting, bottom, rollouts, texture=True),
         "floor + policy passes": lambda: bound_step(setting, bottom, rollouts, context),
         "floor, SAM alone": lambda: floor_step(setting, bottom, rollouts, texture=False),
     }
+
+
+def _frozen_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
+    """Return a step of a frozen encoder that encodes its batch, and one that reads the features of the cache."""
+    frozen = setting.frozen
+    if frozen is None:
+        return {}
+    fold = Fold(frozen.task, frozen.grpo, frozen.training)
+    bare = frozen.task.make_batch(replace(frozen.data, features=None), frozen.data.examples.rows("train"))
+    batches = {"frozen, encoded": bare, "frozen, cached": frozen.batch}
+    states = {name: frozen.start(frozen.grpo) for name in batches}
+    return {name: (lambda name=name, batch=batch: fold(states[name], batch)) for name, batch in batches.items()}
 
 
 def count_encoder_passes(setting: Setting, steps: Mapping[str, Callable[[], Any]]) -> dict[str, int]:
@@ -294,6 +329,8 @@ def take_turns(steps: Mapping[str, Callable[[], Any]], *, rounds: int) -> dict[s
 
 def timed(step: Callable[[], Any]) -> float:
     """Return the seconds that a step takes, the device's own work included."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     start = time.perf_counter()
     step()
     if torch.cuda.is_available():
@@ -359,8 +396,18 @@ def checkpoint_seconds(setting: Setting, folder: Path, *, rounds: int) -> list[f
     return [timed(lambda: dataset.save(snapshot(state, progress={}, config_digest="benchmark"))) for _ in range(rounds)]
 
 
-def peak_memory_mb(step: Callable[[], Any]) -> float:
-    """Return the largest memory of the process while a step runs, MiB; since its start where Linux cannot reset the mark."""
+def peak_memory_mb(step: Callable[[], Any], device: torch.device) -> float:
+    """Return the memory that a step needs, MiB.
+
+    On CUDA what it allocates beside the weights and optimisers of all steps; on a CPU the largest memory of the process while it
+    runs, since its start where Linux cannot reset the mark.
+    """
+    if device.type == "cuda":
+        step()
+        held = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        return (torch.cuda.max_memory_allocated(device) - held) / 2**20
     try:
         Path("/proc/self/clear_refs").write_text("5")
         step()
@@ -371,33 +418,14 @@ def peak_memory_mb(step: Callable[[], Any]) -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def measure(setting: Setting, *, rounds: int) -> dict[str, Any]:
-    """Measure everything; JSON-able."""
-    steps, training = make_steps(setting), setting.training
-    passes, memory = count_encoder_passes(setting, steps), {name: peak_memory_mb(step) for name, step in steps.items()}
+def measure(setting: Setting, *, rounds: int, surroundings: bool = True) -> dict[str, Any]:
+    """Measure everything, or the steps alone; JSON-able."""
+    steps = make_steps(setting)
     with quiet_nodes():
+        passes = count_encoder_passes(setting, steps)
+        memory = {name: peak_memory_mb(step, setting.task.device) for name, step in steps.items()}
         seconds = take_turns(steps, rounds=rounds)
-    with tempfile.TemporaryDirectory() as name, open_runs(folder := Path(name)) as runs, quiet_nodes():
-        # A few per cent are looked for: fewer rounds would show the machine's noise.
-        blocks = take_turns(make_blocks(setting, runs, folder, length=training.log_every_steps), rounds=max(5, rounds))
-        saving = checkpoint_seconds(setting, folder, rounds=rounds)
-    ours = seconds["grpo once"]
-    report_share = 1 / read_parameters("base")["training"]["gradient_report_every_steps"]
-    figures = {
-        "naive / ours": ratio(seconds["naive"], ours),
-        "ours / floor": ratio(ours, seconds["floor"]),
-        "ours / floor + policy passes": ratio(ours, seconds["floor + policy passes"]),
-        "ours / floor, SAM alone": ratio(ours, seconds["floor, SAM alone"]),
-        "every_epoch / once": ratio(seconds["grpo every_epoch"], ours),
-        "grpo / supervised": ratio(ours, seconds["supervised"]),
-        "overhead, Kedro's nodes (%)": percent(ratio(blocks["fold"], blocks["plain"])),
-        "overhead, metrics + MLflow + bar (%)": percent(ratio(blocks["tracked"], blocks["fold"])),
-        "overhead, all of it (%)": percent(ratio(blocks["tracked"], blocks["plain"])),
-        "gradient report, spread (%)": percent(ratio(seconds["grpo with report"], ours), report_share),
-        "checkpoint, spread (%)": percent(
-            ratio([a + b for a, b in zip(saving, ours, strict=True)], ours), 1 / training.checkpoint_every_steps
-        ),
-    }
+    figures = compare_steps(seconds) | (measure_surroundings(setting, seconds, rounds=rounds) if surroundings else {})
     return {
         "machine": machine(setting),
         "milliseconds": {name: 1000 * statistics.median(values) for name, values in seconds.items()},
@@ -407,11 +435,44 @@ def measure(setting: Setting, *, rounds: int) -> dict[str, Any]:
     }
 
 
+def compare_steps(seconds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
+    """Return the ratios of the steps."""
+    ours = seconds["grpo once"]
+    return {
+        "naive / ours": ratio(seconds["naive"], ours),
+        "ours / floor": ratio(ours, seconds["floor"]),
+        "ours / floor + policy passes": ratio(ours, seconds["floor + policy passes"]),
+        "ours / floor, SAM alone": ratio(ours, seconds["floor, SAM alone"]),
+        "every_epoch / once": ratio(seconds["grpo every_epoch"], ours),
+        "grpo / supervised": ratio(ours, seconds["supervised"]),
+        "frozen, encoded / cached": ratio(seconds["frozen, encoded"], seconds["frozen, cached"]),
+    }
+
+
+def measure_surroundings(setting: Setting, seconds: Mapping[str, Sequence[float]], *, rounds: int) -> dict[str, Ratio]:
+    """Return what Kedro, metrics, MLflow, the gradient report and checkpoints add to a step, in per cent."""
+    training, ours = setting.training, seconds["grpo once"]
+    with tempfile.TemporaryDirectory() as name, open_runs(folder := Path(name)) as runs, quiet_nodes():
+        # A few per cent are looked for: fewer rounds would show the machine's noise.
+        blocks = take_turns(make_blocks(setting, runs, folder, length=training.log_every_steps), rounds=max(5, rounds))
+        saving = checkpoint_seconds(setting, folder, rounds=rounds)
+    report_share = 1 / read_parameters("base")["training"]["gradient_report_every_steps"]
+    return {
+        "overhead, Kedro's nodes (%)": percent(ratio(blocks["fold"], blocks["plain"])),
+        "overhead, metrics + MLflow + bar (%)": percent(ratio(blocks["tracked"], blocks["fold"])),
+        "overhead, all of it (%)": percent(ratio(blocks["tracked"], blocks["plain"])),
+        "gradient report, spread (%)": percent(ratio(seconds["grpo with report"], ours), report_share),
+        "checkpoint, spread (%)": percent(
+            ratio([a + b for a, b in zip(saving, ours, strict=True)], ours), 1 / training.checkpoint_every_steps
+        ),
+    }
+
+
 def machine(setting: Setting) -> dict[str, Any]:
     """Return what the figures depend on."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
     return {
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine(),
+        "device": _device_name(setting.task.device),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -421,10 +482,17 @@ def machine(setting: Setting) -> dict[str, Any]:
         "group_size": setting.training.group_size,
         "update_epochs": setting.grpo.update_epochs,
         "image_size": setting.task.image_size,
+        "precision": setting.training.precision,
+        "compile": setting.training.compile,
+        "micro_batch_size": setting.training.micro_batch_size,
     }
 
 
-def format_report(found: Mapping[str, Any]) -> str:
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+
+
+def format_report(found: Mapping[str, Any], targets: Mapping[str, tuple[str, float]] = WANTED) -> str:
     """Return the report as text."""
     lines = [", ".join(f"{name} {value}" for name, value in found["machine"].items()), ""]
     lines.append(f"{'step':<22}{'ms (median)':>13}{'encoder passes':>16}{'peak memory, MB':>17}")
@@ -432,7 +500,7 @@ def format_report(found: Mapping[str, Any]) -> str:
         lines.append(f"{name:<22}{value:>13.1f}{found['encoder_passes'][name]:>16}{found['peak_memory_mb'][name]:>17.0f}")
     lines += ["", f"{'':<38}{'median':>8}{'min':>9}{'max':>9}   wanted"]
     for name, value in found["figures"].items():
-        sign, limit = WANTED.get(name, ("", 0.0))
+        sign, limit = targets.get(name, ("", 0.0))
         wanted = f"{sign} {limit:g}" if sign else ""
         lines.append(f"{name:<38}{value['median']:>8.2f}{value['low']:>9.2f}{value['high']:>9.2f}   {wanted}".rstrip())
     return "\n".join(lines)
@@ -446,13 +514,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--smoke", action="store_true", help="sizes of conf/smoke")
+    parser.add_argument("--size", choices=["default", "vit_b", "tiny"], help="measure the steps alone, at this size")
+    parser.add_argument("--image-size", type=int, help="pixels of the generated images")
+    for option in OVERRIDES:
+        kind = int if option.endswith("size") else str
+        parser.add_argument(f"--{option.replace('_', '-')}", type=kind, help=f"training.{option}")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    parameters = read_parameters("base", "smoke") if args.smoke else read_parameters("base")
-    setting = build_setting(parameters, group_size=args.group_size, seed=args.seed)
-    found = measure(setting, rounds=args.repeats)
-    print(json.dumps(found, indent=2) if args.json else format_report(found))
+    parameters = read_parameters("base", "smoke") if args.smoke or args.size == "tiny" else read_parameters("base")
+    parameters["training"] |= {name: value for name in OVERRIDES if (value := getattr(args, name)) is not None}
+    if args.image_size is not None:
+        parameters["phantom"]["image_size"] = args.image_size
+    with tempfile.TemporaryDirectory() as folder:
+        if args.size == "vit_b":
+            parameters["model"] |= write_vit_b(Path(folder) / "vit_b")
+        setting = build_setting(parameters, group_size=args.group_size, seed=args.seed)
+        found = measure(setting, rounds=args.repeats, surroundings=args.size is None)
+    targets = WANTED_OF_VIT_B if args.size == "vit_b" else WANTED
+    print(json.dumps(found, indent=2) if args.json else format_report(found, targets))
+
+
+def write_vit_b(folder: Path) -> dict[str, Any]:
+    """Write a SAM with a ViT-B of random weights; returns what ``model`` must say of it, with the policy of the public design."""
+    SamModel(SamConfig(vision_config={"initializer_range": 0.02})).save_pretrained(folder)
+    checkpoint = {"path": str(folder), "kind": "huggingface", "normalisation": "medsam"}
+    return {"checkpoint": checkpoint, "policy_channels": 512, "glimpse_size": 64}
 
 
 def _merge(into: dict[str, Any], over: Mapping[str, Any]) -> None:

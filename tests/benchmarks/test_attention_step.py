@@ -81,6 +81,8 @@ def test_passes_through_the_encoder(setting) -> None:
         "grpo once": 1,
         "grpo every_epoch": epochs,
         "grpo with report": 1,
+        "frozen, encoded": 1,
+        "frozen, cached": 0,
         "naive": group_size + epochs * group_size,
         "floor": 1,
         "floor + policy passes": 1,
@@ -99,6 +101,22 @@ def test_every_step_has_its_turn_and_the_order_turns() -> None:
     seconds = bench.take_turns({name: lambda name=name: seen.append(name) for name in "abc"}, rounds=2)
     assert "".join(seen) == "cab" + "abc" + "bca"
     assert {name: len(values) for name, values in seconds.items()} == {"a": 2, "b": 2, "c": 2}
+
+
+def test_a_size_measures_the_steps_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--batch-size", "3", "--micro-batch-size", "2", "--precision", "bf16", "--device", "cpu", "--image-size", "64"]
+    bench.main(["--size", "tiny", "--repeats", "1", "--threads", "1", "--json", *options])
+    found = json.loads(capsys.readouterr().out)
+    expected = {"batch_size": 3, "micro_batch_size": 2, "precision": "bf16", "compile": "none", "image_size": 64}
+    assert found["machine"].items() >= expected.items()
+    assert found["encoder_passes"]["grpo once"] == 2 * 2  # two micro-batches, to collect and to update
+    assert found["encoder_passes"]["frozen, cached"] == 0
+    figure = found["milliseconds"]["frozen, encoded"] / found["milliseconds"]["frozen, cached"]
+    assert found["figures"]["frozen, encoded / cached"]["median"] == pytest.approx(figure)
+    assert found["figures"].keys() >= bench.WANTED_OF_VIT_B.keys()
+    assert not any("overhead" in name for name in found["figures"])
+    text = bench.format_report(found, bench.WANTED_OF_VIT_B)
+    assert all(wanted in text for wanted in (">= 15", "<= 1.15", ">= 20"))
 
 
 def test_report(capsys: pytest.CaptureFixture[str]) -> None:
