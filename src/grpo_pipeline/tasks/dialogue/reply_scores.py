@@ -1,0 +1,32 @@
+"""All scores of single replies in one table of columns, from which metrics and their intervals are computed."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpo_pipeline.tasks.dialogue.bleu import BLEU_COLUMNS, Smoothing, bleu_counts, sentence_bleu
+from grpo_pipeline.tasks.dialogue.diversity import length
+from grpo_pipeline.tasks.dialogue.f1 import f1
+from grpo_pipeline.tasks.dialogue.pairs import Answers, Replies
+from grpo_pipeline.tasks.dialogue.rouge import rouge
+
+
+def score_replies(replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp") -> dict[str, NDArray[Any]]:
+    """Return one column per score, by the same functions as the rewards of those names.
+
+    Columns: ``f1``, ``rouge_1``, ``rouge_2``, ``rouge_l``, ``bleu`` (sentence) in [0, 1], ``length`` in words, and
+    ``bleu_<count>`` for each of ``BLEU_COLUMNS``: stacked in that order they are what ``corpus_bleu`` reads.
+
+    Raises:
+        ValueError: as ``check_pairs``.
+    """
+    counts = bleu_counts(replies, answers)
+    columns: dict[str, NDArray[Any]] = {"f1": f1(replies, answers), **rouge(replies, answers)}
+    columns |= {"bleu": sentence_bleu(counts, smoothing=smoothing), "length": length(replies)}
+    return columns | {f"bleu_{name}": counts[:, place] for place, name in enumerate(BLEU_COLUMNS)}
+
+
+def stack_bleu_counts(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """Return the counts of ``score_replies``'s columns as ``corpus_bleu`` reads them, int64 [N, 10]."""
+    return np.stack([np.asarray(columns[f"bleu_{name}"], dtype=np.int64) for name in BLEU_COLUMNS], axis=1)

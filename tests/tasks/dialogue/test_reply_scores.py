@@ -1,0 +1,24 @@
+import numpy as np
+
+from grpo_pipeline.tasks.dialogue.bleu import bleu, bleu_counts, corpus_bleu
+from grpo_pipeline.tasks.dialogue.f1 import f1
+from grpo_pipeline.tasks.dialogue.reply_scores import score_replies, stack_bleu_counts
+from grpo_pipeline.tasks.dialogue.rouge import rouge_l
+
+REPLIES = ["I like the cats!", "", "good morning to you"]
+ANSWERS = [["i like dogs", "cats"], ["hello"], ["good morning to all of you"]]
+
+
+def test_columns_are_the_values_of_the_rewards():
+    columns = score_replies(REPLIES, ANSWERS, smoothing="floor")
+    np.testing.assert_array_equal(columns["f1"], f1(REPLIES, ANSWERS))
+    np.testing.assert_array_equal(columns["rouge_l"], rouge_l(REPLIES, ANSWERS))
+    np.testing.assert_array_equal(columns["bleu"], bleu(REPLIES, ANSWERS, smoothing="floor"))
+    assert columns["length"].tolist() == [4, 0, 4]
+    assert {len(column) for column in columns.values()} == {3}
+
+
+def test_counts_survive_the_table():
+    columns = score_replies(REPLIES, ANSWERS)
+    np.testing.assert_array_equal(stack_bleu_counts(columns), bleu_counts(REPLIES, ANSWERS))
+    assert corpus_bleu(stack_bleu_counts(columns)) > 0
