@@ -1,0 +1,120 @@
+"""A reward function named by its path, and what becomes of the samples that it cannot score.
+
+A reward function has the signature ``(subjects: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[float]``
+and may take keyword options. It must be a pure function of each (subject, references) alone: calls are cut into chunks,
+repeated samples are measured once, and values are kept.
+"""
+
+import hashlib
+import importlib
+import inspect
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+RewardFunction = Callable[..., Sequence[float]]
+# The value of a sample, or the sentence that says why it has none.
+Outcome = float | str
+MAX_CAUSE = 300
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A reward function by its path "package.module:function", with the keyword options that it is called with (JSON)."""
+
+    function: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """What values are kept under: path, options, and the text of the function's own module as it is on disk now.
+
+        Raises:
+            ValueError: as ``load_function``.
+        """
+        module = sys.modules.get(getattr(load_function(self.function), "__module__", None) or "")
+        file = getattr(module, "__file__", None)
+        text = Path(file).read_bytes() if file else b""
+        return hashlib.sha256(json.dumps([self.function, dict(self.options)], sort_keys=True).encode() + text).hexdigest()
+
+
+def load_function(path: str) -> RewardFunction:
+    """Import and return the function that "package.module:function" names.
+
+    Raises:
+        ValueError: if the path is not of that form, or names nothing importable and callable.
+    """
+    module_name, colon, name = path.partition(":")
+    if not (colon and all(part.isidentifier() for part in [*module_name.split("."), *name.split(".")])):
+        raise ValueError(f"a reward function must be named package.module:function, got {path!r}; correct the path")
+    if module_name == "__main__":
+        raise ValueError(f"a reward function must be in an importable module, got {path!r}; move it into a file of its own")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"the reward function {path!r} must be importable, got {_name(error)}; correct the path") from error
+    if not callable(found):
+        raise ValueError(f"the reward function {path!r} must be callable, got a {type(found).__name__}; name a function")
+    function: RewardFunction = found
+    return function
+
+
+def check_measure(measure: Measure) -> None:
+    """Raise unless the function can be imported and called with (subjects, references) and the options.
+
+    Raises:
+        ValueError: as ``load_function``; for a function that takes other arguments or is a coroutine; for options that are
+            not JSON.
+    """
+    function = load_function(measure.function)
+    try:
+        json.dumps(dict(measure.options), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the options of {measure.function!r} must be JSON values, got {_name(error)}; correct them") from error
+    try:
+        inspect.signature(function).bind([], [], **measure.options)
+    except (TypeError, ValueError) as error:
+        wanted = ", ".join(["subjects", "references", *(f"{name}=…" for name in measure.options)])
+        raise ValueError(
+            f"the reward function {measure.function!r} must take ({wanted}), got {_name(error)}; change its signature"
+        ) from error
+    if inspect.iscoroutinefunction(function):
+        raise ValueError(f"the reward function {measure.function!r} must be a plain function, got a coroutine; drop async")
+
+
+def measure_chunk(
+    function: RewardFunction, options: Mapping[str, Any], subjects: Sequence[str], references: Sequence[Sequence[str]]
+) -> list[Outcome]:
+    """Call the function on a chunk and return one outcome per sample.
+
+    A call that raises, or that returns another number of values, is repeated sample by sample, so that one bad sample does
+    not take its neighbours along. A value that is NaN, infinite or no number at all is no score.
+    """
+    try:
+        values = list(function(list(subjects), [list(texts) for texts in references], **options))
+        if len(values) != len(subjects):
+            raise ValueError(f"it must return one value per sample, got {len(values)} for {len(subjects)}")
+        return [_outcome(value) for value in values]
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's reward raises belongs to its samples
+        if len(subjects) == 1:
+            return [f"it raised {_name(error)}"]
+    pairs = zip(subjects, references, strict=True)
+    return [measure_chunk(function, options, [subject], [texts])[0] for subject, texts in pairs]
+
+
+def _outcome(value: Any) -> Outcome:
+    if isinstance(value, str):
+        return f"it must return numbers, got the text {value[:MAX_CAUSE]!r}"
+    number = float(value)
+    return number if math.isfinite(number) else f"it returned {number}, which is no score"
+
+
+def _name(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:MAX_CAUSE]

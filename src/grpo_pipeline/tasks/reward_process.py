@@ -1,0 +1,124 @@
+"""The parent's end of one reward process: start it, ask it with a time limit, end it for good.
+
+Not multiprocessing: its spawn runs the parent's main module again, which under a command line tool, pytest or a notebook is
+somebody else's, and its messages are pickles. This is a fresh interpreter, too, and speaks JSON.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import IO, Any
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+CHUNK_BYTES = 65536
+
+
+class WorkerHungError(Exception):
+    """No answer within the time limit."""
+
+
+class WorkerDiedError(Exception):
+    """The process ended before it answered."""
+
+
+class WorkerProcess:
+    """One process. A single thread asks it; any thread may ``kill`` it, and the asking thread then gets WorkerDiedError."""
+
+    def __init__(self) -> None:
+        """Start the process, with the parent's import path and one thread, in a process group of its own."""
+        self._lock = threading.Lock()
+        self._loaded: set[str] = set()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "grpo_pipeline.tasks.reward_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        os.set_blocking(self._requests.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its process group's, too."""
+        return self._process.pid
+
+    def load(self, function: str, *, seconds: float) -> str | None:
+        """Import a function there, once; return why that fails, or None.
+
+        Raises:
+            WorkerHungError, WorkerDiedError: as ``ask``.
+        """
+        if function in self._loaded:
+            return None
+        error = self.ask({"load": function}, seconds=seconds).get("error")
+        self._loaded |= set() if error else {function}
+        return None if error is None else str(error)
+
+    def ask(self, request: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        """Send a request and return the answer.
+
+        Raises:
+            WorkerHungError: without an answer after so many seconds.
+            WorkerDiedError: if the process ended; the sentence says how.
+        """
+        deadline = time.monotonic() + seconds
+        try:
+            self._send(json.dumps(request | {"seconds": seconds}).encode() + b"\n", deadline)
+            answer: dict[str, Any] = json.loads(self._receive(deadline))
+        except BrokenPipeError:
+            raise WorkerDiedError(self._last_words()) from None
+        return answer
+
+    def kill(self) -> None:
+        """Kill the process and whatever it started, and return at once."""
+        with self._lock:
+            # Its id can belong to another process only after ``wait`` has set the return code.
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, wait until it is gone, and close its pipes; for the thread that asks."""
+        self.kill()
+        with self._lock:
+            self._process.wait()
+        self._requests.close()
+        self._answers.close()
+
+    def _send(self, message: bytes, deadline: float) -> None:
+        rest = memoryview(message)
+        while rest:
+            _wait(self._requests, selectors.EVENT_WRITE, deadline)
+            rest = rest[os.write(self._requests.fileno(), rest[:CHUNK_BYTES]) :]
+
+    def _receive(self, deadline: float) -> bytes:
+        received = bytearray()
+        while not received.endswith(b"\n"):
+            _wait(self._answers, selectors.EVENT_READ, deadline)
+            part = os.read(self._answers.fileno(), CHUNK_BYTES)
+            if not part:
+                raise BrokenPipeError
+            received += part
+        return bytes(received)
+
+    def _last_words(self) -> str:
+        self.kill()
+        code = self._process.wait()
+        return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def _wait(file: IO[bytes], event: int, deadline: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(file, event)
+        if not selector.select(max(0.0, deadline - time.monotonic())):
+            raise WorkerHungError

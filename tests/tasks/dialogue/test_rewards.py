@@ -1,0 +1,104 @@
+import pytest
+import torch
+
+from grpo_pipeline.core.advantages import compute_advantages
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.tasks.dialogue.bleu import bleu
+from grpo_pipeline.tasks.dialogue.f1 import f1
+from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
+from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, submit_rewards
+from grpo_pipeline.tasks.dialogue.rouge import rouge_l
+from grpo_pipeline.tasks.reward_pool import PoolParams, RewardPool
+
+REPLIES = [["I like the cats!", "dogs", "raise me"], ["", "good morning", "good Morning!"]]
+ANSWERS = [["i like cats", "i like dogs"], ["good evening"]]
+FLAT = [reply for group in REPLIES for reply in group]
+REPEATED = [ANSWERS[0]] * 3 + [ANSWERS[1]] * 3
+F64 = torch.float64
+
+
+def make(*, workers=0, own=None, **failure):
+    pool = {"workers": workers, "timeout_seconds": 30, "start_seconds": 60, "chunk_size": 2, "cache_size": 100}
+    section = {"weights": {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.0}, "bleu_smoothing": "floor", "pool": pool}
+    own = {"scripted": {"function": "tiny_rewards:scripted", "weight": 0.25}} if own is None else own
+    return RewardParams.model_validate(section | {"own": own, "failure": {"rule": "exclude"} | failure})
+
+
+def measure(params, replies=REPLIES, answers=ANSWERS):
+    with RewardPool(params.pool) as pool:
+        return submit_rewards(params, pool, replies=replies, answers=answers).result()
+
+
+def test_parts_are_the_metrics_of_each_reply():
+    rewards = measure(make(own={}))
+    columns = score_replies(FLAT, REPEATED, smoothing="floor")
+    for name, function in {"f1": f1, "rouge_l": rouge_l}.items():
+        want = torch.tensor(function(FLAT, REPEATED), dtype=F64).reshape(2, 3)
+        assert torch.equal(rewards.parts[name], want)
+        assert torch.equal(want, torch.tensor(columns[name], dtype=F64).reshape(2, 3))
+    assert torch.equal(rewards.parts["bleu"], torch.tensor(bleu(FLAT, REPEATED, smoothing="floor")).reshape(2, 3))
+    assert dict(rewards.weights) == {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.0}
+    assert rewards.failures == {"f1": 0, "rouge_l": 0, "bleu": 0}
+    assert not any(part.requires_grad for part in rewards.parts.values())
+
+
+def test_a_failed_reply_leaves_its_group_and_is_counted():
+    rewards = measure(make())
+    assert rewards.parts["scripted"].isnan().tolist() == [[False, False, True], [False, False, False]]
+    assert rewards.failures == {"f1": 0, "rouge_l": 0, "bleu": 0, "scripted": 1}
+    assert rewards.causes == ("reward 'scripted': it raised KeyError: 'raise me'",)
+    total = combine_rewards(rewards.parts, rewards.weights).total
+    advantages = compute_advantages(total, method="group").values
+    assert advantages[0, 2] == 0.0
+    assert total[0, 2].isnan()
+    # The two others of the group are compared with each other alone.
+    torch.testing.assert_close(advantages[0, :2], torch.tensor([1.0, -1.0], dtype=F64) / 2**0.5, atol=1e-4, rtol=0)
+
+
+def test_a_failed_reply_pays_the_penalty_of_its_part():
+    rewards = measure(make(rule="penalty", penalty=-2.0))
+    assert rewards.parts["scripted"][0].tolist() == [16 + 2 / 7, 4 + 2 / 7, -2.0]
+    assert rewards.failures["scripted"] == 1
+    total = combine_rewards(rewards.parts, rewards.weights).total
+    assert total[0, 2].item() == pytest.approx(-2.0 * 0.25, abs=1e-15)
+
+
+def test_a_failed_reply_stops_the_run_with_a_sentence():
+    message = r"'scripted' must score every reply .* sample 2 of prompt 0 \('raise me'\): it raised KeyError: 'raise me'; correct"
+    with pytest.raises(RewardFailedError, match=message):
+        measure(make(rule="stop"))
+    assert measure(make(rule="stop"), [["a"]], [["b"]]).parts["scripted"].tolist() == [[1 + 1 / 7]]
+
+
+def test_values_do_not_depend_on_where_they_are_measured():
+    here, there = measure(make()), measure(make(workers=2))
+    for name, part in here.parts.items():
+        torch.testing.assert_close(part, there.parts[name], atol=0, rtol=0, equal_nan=True)
+    assert here.causes == there.causes
+
+
+def test_repeated_replies_are_measured_once():
+    params = make(own={})
+    with RewardPool(PoolParams.model_validate(params.pool.model_dump())) as pool:
+        pending = submit_rewards(params, pool, replies=[["a", "a"], ["a", "b"]], answers=[["x"], ["x"]])
+        assert pending.done()
+        assert pending.result().parts["f1"].shape == (2, 2)
+        assert pool.counts.measured == 3 * 2  # three parts of two different pairs
+        assert pool.counts.hits == 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("replies", "answers", "message"),
+    [
+        ([["a"], ["b", "c"]], [["x"], ["y"]], r"groups of one size, got sizes \[1, 2\]"),
+        ([[], []], [["x"], ["y"]], r"groups of one size, got sizes \[0\]"),
+        ([], [], r"groups of one size, got sizes \[\]"),
+        ([["a"]], [["x"], ["y"]], "answers must have one row per group, got 2 for 1"),
+        ([["a"], ["b"]], [["x"], []], r"the answers of prompt 1 must be a list of at least one text, got \[\]"),
+        ([["a"]], ["x"], "the answers of prompt 0 must be a list of at least one text, got 'x'"),
+    ],
+)
+def test_refuses(replies, answers, message):
+    with pytest.raises(ValueError, match=message):
+        measure(make(), replies, answers)

@@ -1,0 +1,212 @@
+import gc
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+
+from grpo_pipeline.tasks.reward_crew import RewardPoolError
+from grpo_pipeline.tasks.reward_measure import Measure
+from grpo_pipeline.tasks.reward_pool import PoolParams, RewardPool
+
+SCRIPTED = Measure("tiny_rewards:scripted")
+
+
+def params(**changes):
+    values = {"workers": 1, "timeout_seconds": 20.0, "start_seconds": 60.0, "chunk_size": 3, "cache_size": 100}
+    return PoolParams(**(values | changes))
+
+
+def are_gone(pids):
+    """Whether none of these is a process: not even one that nobody has waited for."""
+    for pid in pids:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            continue
+        return False
+    return True
+
+
+def test_processes_give_the_values_of_this_process_in_order():
+    texts = ["ab", "raise", "a" * 9, "nan", "dye", "inf", "ab", "exit", "text", "abc", "short", "x"]
+    answers = [["x"] * (1 + place % 3) for place in range(len(texts))]
+    with RewardPool(params(workers=0)) as here, RewardPool(params(workers=2)) as there:
+        own = here.submit(SCRIPTED, texts, answers).result()
+        got = there.submit(SCRIPTED, texts, answers).result(timeout=60)
+        assert len(there.pids) == 2
+        assert here.pids == []
+    np.testing.assert_array_equal(got.values, own.values)
+    assert got.causes == own.causes
+    is_scored = [text in ("ab", "a" * 9, "dye", "abc", "x") for text in texts]
+    assert [not math.isnan(value) for value in own.values] == is_scored == [cause is None for cause in own.causes]
+    want = [len(text) + len(row) / 7 for text, row in zip(texts, answers, strict=True)]
+    np.testing.assert_array_equal(own.values[is_scored], np.asarray(want)[is_scored])
+
+
+def test_many_chunks_keep_their_order():
+    texts = ["x" * (place * 37 % 101) for place in range(101)]
+    with RewardPool(params(workers=2, chunk_size=4)) as pool:
+        futures = [pool.submit(SCRIPTED, texts[start:], None) for start in (0, 50)]
+        for future, start in zip(futures, (0, 50), strict=True):
+            assert future.result(timeout=60).values.tolist() == [len(text) for text in texts[start:]]
+
+
+def test_known_and_repeated_samples_are_measured_once():
+    with RewardPool(params(workers=0, cache_size=3)) as pool:
+        pool.submit(SCRIPTED, ["a", "bb", "a"], [["x"], ["x"], ["x"]])
+        assert (pool.counts.hits, pool.counts.measured) == (1, 2)
+        again = pool.submit(SCRIPTED, ["bb", "a", "a"], [["x"], ["x"], ["x", "y"]]).result()
+        assert (pool.counts.hits, pool.counts.measured) == (3, 3)  # other answers, another sample
+        assert again.values.tolist() == [2 + 1 / 7, 1 + 1 / 7, 1 + 2 / 7]
+        pool.submit(SCRIPTED, ["c"], [["x"]])  # forgets bb, the one not asked for the longest
+        pool.submit(SCRIPTED, ["bb"], [["x"]])
+        assert (pool.counts.hits, pool.counts.measured) == (3, 5)
+
+
+def test_another_reward_has_values_of_its_own():
+    with RewardPool(params(workers=0)) as pool:
+        pool.submit(Measure("tiny_rewards:slow", {"seconds": 0}), ["a"])
+        assert pool.submit(SCRIPTED, ["a"]).result().values.tolist() == [1.0]
+        pool.submit(Measure("tiny_rewards:slow", {"seconds": 0.0001}), ["a"])
+        assert pool.counts.measured == 3
+
+
+def test_what_failed_is_counted_and_tried_again():
+    with RewardPool(params(workers=0)) as pool:
+        for _ in range(2):
+            assert pool.submit(SCRIPTED, ["raise", "a", "raise"]).result().causes[0] == "it raised KeyError: 'raise'"
+        assert (pool.counts.failed, pool.counts.measured, pool.counts.hits) == (2, 3, 3)
+
+
+def test_nothing_to_measure_is_measured_at_once():
+    with RewardPool(params()) as pool:
+        assert pool.submit(SCRIPTED, []).result(timeout=0).values.shape == (0,)
+        assert pool.pids == []
+        with pytest.raises(ValueError, match="references must have one row per sample, got 1 for 2"):
+            pool.submit(SCRIPTED, ["a", "b"], [["x"]])
+
+
+def test_submit_does_not_wait():
+    with RewardPool(params()) as pool:
+        future = pool.submit(Measure("tiny_rewards:slow", {"seconds": 1.0}), ["a"])
+        assert not future.done()
+        assert not future.cancel()
+        assert future.result(timeout=60).values.tolist() == [1.0]
+
+
+def test_a_hung_process_is_killed_and_replaced():
+    with RewardPool(params(chunk_size=2, timeout_seconds=2.0)) as pool:
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=60)
+        (first,) = pool.pids
+        got = pool.submit(SCRIPTED, ["a", "hang", "bb", "ccc"]).result(timeout=60)
+        np.testing.assert_array_equal(got.values, [math.nan, math.nan, 2.0, 3.0])
+        assert got.causes == ("its chunk of 2 took longer than 2 s",) * 2 + (None, None)
+        assert pool.pids != [first]
+        assert are_gone([first])
+        assert pool.counts.replaced == 1
+        # "a" was not to blame and is tried again, alone
+        assert pool.submit(SCRIPTED, ["a"]).result(timeout=60).values.tolist() == [1.0]
+
+
+def test_who_ends_the_process_has_no_value_and_its_neighbours_have():
+    with RewardPool(params()) as pool:
+        got = pool.submit(SCRIPTED, ["a", "die", "bb"]).result(timeout=60)
+        np.testing.assert_array_equal(got.values, [1.0, math.nan, 2.0])
+        assert got.causes[1] == "its process ended with exit status 3"
+        assert pool.counts.replaced == 2
+
+
+def test_a_process_killed_from_outside_costs_no_sample():
+    with RewardPool(params()) as pool:
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=60)
+        os.kill(pool.pids[0], signal.SIGKILL)
+        assert pool.submit(SCRIPTED, ["a"]).result(timeout=60).values.tolist() == [1.0]
+        assert pool.counts.replaced == 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_reward_that_cannot_be_imported_is_no_samples_fault(workers, monkeypatch):
+    module = types.ModuleType("only_here")
+    module.f = lambda replies, answers: [0.0]
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    measure = Measure("only_here:f")
+    _ = measure.digest  # it could be imported when the parameters were read
+    monkeypatch.delitem(sys.modules, "only_here")
+    with RewardPool(params(workers=workers)) as pool:
+        future = pool.submit(measure, ["a"])
+        with pytest.raises(RewardPoolError, match="'only_here:f' must be importable, got ModuleNotFoundError"):
+            future.result(timeout=60)
+        assert pool.submit(SCRIPTED, ["a"]).result(timeout=60).values.tolist() == [1.0]
+
+
+def test_an_error_leaves_no_process_and_no_thread():
+    threads = threading.active_count()
+    pool = RewardPool(params(workers=2, chunk_size=1))
+    pool.submit(SCRIPTED, ["a", "b"]).result(timeout=60)
+
+    def fail():
+        with pool:
+            waiting.append(pool.submit(SCRIPTED, ["hang", "hang 2", "never begun"]))
+            pids.extend(pool.pids)
+            raise RuntimeError("training stops")
+
+    waiting, pids = [], []
+    with pytest.raises(RuntimeError, match="training stops"):
+        fail()
+    assert are_gone(pids)
+    assert pool.pids == []
+    assert threading.active_count() == threads
+    with pytest.raises(RewardPoolError, match="must be open, got one that was closed"):
+        waiting[0].result(timeout=0)
+    with pytest.raises(RewardPoolError, match="must be open"):
+        pool.submit(SCRIPTED, ["a"])
+    pool.close()
+
+
+def test_a_pool_that_nobody_holds_ends_its_processes():
+    pool = RewardPool(params())
+    pool.submit(SCRIPTED, ["a"]).result(timeout=60)
+    pids = pool.pids
+    del pool
+    gc.collect()
+    limit = time.monotonic() + 10  # the thread that answered may be the last to let go of it
+    while not are_gone(pids) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert are_gone(pids)
+
+
+@pytest.mark.parametrize("end", ["pass", "raise KeyError", "os.kill(os.getpid(), 9)"])
+def test_no_process_is_left_when_the_program_ends(end):
+    program = f"""
+import os
+from grpo_pipeline.tasks.reward_measure import Measure
+from grpo_pipeline.tasks.reward_pool import PoolParams, RewardPool
+pool = RewardPool(PoolParams(workers=1, timeout_seconds=60, start_seconds=60, chunk_size=1, cache_size=0))
+pool.submit(Measure("tiny_rewards:scripted"), ["a"]).result()
+print(*pool.pids, flush=True)
+{"pool.submit(Measure('tiny_rewards:scripted'), ['hang'])" if "kill" not in end else ""}
+{end}
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+    (pid,) = map(int, done.stdout.split())
+    limit = time.monotonic() + (10 if "kill" in end else 0)
+    while not (gone := are_gone([pid])) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert gone or open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] == "Z"  # noqa: SIM115 - an orphan's end is its adopter's
+    assert ("KeyError" in done.stderr) == ("raise" in end)
+
+
+def test_parameters_are_refused():
+    for change in ({"workers": -1}, {"timeout_seconds": 0}, {"timeout_seconds": math.inf}, {"chunk_size": 0}, {"cache_size": -1}):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            params(**change)
