@@ -1,0 +1,61 @@
+"""The tokenizer of a Hugging Face folder on this machine; nothing is downloaded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.json")
+
+
+class FolderTokenizer:
+    """A tokenizer of the library transformers behind ``tokens.Tokenizer``.
+
+    Where it has no padding id (GPT-2, Llama) the end fills rows up: the mask says what is a token.
+
+    Args:
+        tokenizer: as ``AutoTokenizer`` returns it.
+
+    Raises:
+        ValueError: if it has no end.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if tokenizer.eos_token_id is None:
+            raise ValueError(f"{tokenizer.name_or_path} must have an eos_token, got none; name one in tokenizer_config.json")
+        self._tokenizer = tokenizer
+        self.size = len(tokenizer)
+        self.eos_id = int(tokenizer.eos_token_id)
+        self.pad_id = self.eos_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids, without begin and end."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text without special tokens; ids outside the vocabulary are left out."""
+        known = [i for i in ids if i < self.size]
+        return str(self._tokenizer.decode(known, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def read_tokenizer(folder: str) -> FolderTokenizer:
+    """Read the tokenizer of a folder.
+
+    Raises:
+        FileNotFoundError: if the folder or its tokenizer is missing.
+        ValueError: if it cannot be read, or has no end.
+    """
+    # Here and not above: the byte-level tokenizer needs no library.
+    from transformers import AutoTokenizer
+
+    path = Path(folder)
+    if not any((path / name).is_file() for name in FILES):
+        held = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else "no folder"
+        raise FileNotFoundError(f"{path} must hold one of {', '.join(FILES)}, got {held}; write it with save_pretrained")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+    # A damaged tokenizer raises whatever its own reader raises, a bare Exception among them.
+    except Exception as error:
+        raise ValueError(
+            f"{path} must hold a tokenizer that can be read, got {type(error).__name__}: {error}; copy it again"
+        ) from error
+    return FolderTokenizer(tokenizer)

@@ -1,0 +1,142 @@
+"""Build a reader and its tokenizer: with fresh weights, or from a Hugging Face folder on this machine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from grpo_pipeline.tasks.dialogue.byte_tokenizer import EOS, PAD, ByteTokenizer
+from grpo_pipeline.tasks.dialogue.causal_reader import CausalReader
+from grpo_pipeline.tasks.dialogue.folder_tokenizer import read_tokenizer
+from grpo_pipeline.tasks.dialogue.reader import Reader
+from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams
+from grpo_pipeline.tasks.dialogue.seq2seq_reader import Seq2SeqReader
+from grpo_pipeline.tasks.dialogue.tokens import Tokenizer
+
+SEQ2SEQ, CAUSAL = ("t5",), ("gpt2", "llama")
+FEED_FORWARD = 4  # times the width, as in all three papers
+IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "eos_token_id": EOS}
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+
+
+def build_reader(params: NewReaderParams | FolderReaderParams, *, seed: int) -> tuple[Reader, Tokenizer]:
+    """Return the reader, float32 on the CPU, and its tokenizer; the global random state stays as it was.
+
+    Args:
+        params: what to build.
+        seed: of fresh weights; a folder's are what they are.
+
+    Raises:
+        FileNotFoundError: if the folder or a file of it is missing.
+        ValueError: if it holds another kind of model, or the tokenizer does not fit the model.
+    """
+    if isinstance(params, FolderReaderParams):
+        return _read(params)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _NEW[params.architecture](params)
+    return _wrap(model), ByteTokenizer()
+
+
+def check_tokenizer(reader: Reader, tokenizer: Tokenizer) -> None:
+    """Check that every id of the tokenizer has a row in the embedding; rows without an id are allowed (ByT5 has some).
+
+    Raises:
+        ValueError: if the tokenizer knows more ids.
+    """
+    if tokenizer.size > reader.choices:
+        raise ValueError(
+            f"the tokenizer must have at most {reader.choices} ids, one per row of the model's embedding, got {tokenizer.size}; "
+            "give the tokenizer that the model was trained with"
+        )
+
+
+def _read(params: FolderReaderParams) -> tuple[Reader, Tokenizer]:
+    folder = Path(params.path)
+    config = _without_dropout(_read_config(folder))
+    loader = AutoModelForSeq2SeqLM if config.model_type in SEQ2SEQ else AutoModelForCausalLM
+    model = loader.from_pretrained(
+        str(folder), config=config, local_files_only=True, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
+    )
+    reader = _wrap(model)
+    tokenizer = ByteTokenizer() if params.tokenizer == "bytes" else read_tokenizer(params.path)
+    check_tokenizer(reader, tokenizer)
+    return reader, tokenizer
+
+
+def _read_config(folder: Path) -> Any:
+    held = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    if "config.json" not in held or not any(name in held for name in WEIGHTS):
+        raise FileNotFoundError(
+            f"{folder} must hold config.json and {WEIGHTS[0]} (or its shards), got {held or 'no folder'}; write it with "
+            "save_pretrained"
+        )
+    kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    if kind not in SEQ2SEQ + CAUSAL:
+        raise ValueError(f"{folder} must hold a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; give another folder")
+    return AutoConfig.from_pretrained(str(folder), local_files_only=True)
+
+
+def _without_dropout(config: Any) -> Any:
+    """Switch dropout off: with it, sampling and scoring would be of different distributions, and no ratio would begin at 1."""
+    for name in config.to_dict():
+        if name.endswith(("dropout", "dropout_rate", "pdrop")):
+            setattr(config, name, 0.0)
+    return config
+
+
+def _wrap(model: Any) -> Reader:
+    reader = Seq2SeqReader(model) if model.config.model_type in SEQ2SEQ else CausalReader(model)
+    return reader.eval()
+
+
+def _new_t5(params: NewReaderParams) -> Any:
+    sizes: dict[str, Any] = {
+        "d_model": params.width,
+        "d_kv": params.width // params.heads,
+        "d_ff": FEED_FORWARD * params.width,
+        "num_layers": params.layers,
+        "num_decoder_layers": params.layers,
+        "num_heads": params.heads,
+        "dropout_rate": 0.0,
+        "decoder_start_token_id": PAD,
+    }
+    return T5ForConditionalGeneration(T5Config(**sizes, **IDS))
+
+
+def _new_gpt2(params: NewReaderParams) -> Any:
+    sizes: dict[str, Any] = {
+        "n_embd": params.width,
+        "n_layer": params.layers,
+        "n_head": params.heads,
+        "n_positions": params.max_positions,
+        "bos_token_id": EOS,
+    }
+    return GPT2LMHeadModel(_without_dropout(GPT2Config(**sizes, **IDS)))
+
+
+def _new_llama(params: NewReaderParams) -> Any:
+    sizes: dict[str, Any] = {
+        "hidden_size": params.width,
+        "intermediate_size": FEED_FORWARD * params.width,
+        "num_hidden_layers": params.layers,
+        "num_attention_heads": params.heads,
+        "max_position_embeddings": params.max_positions,
+        "bos_token_id": EOS,
+    }
+    return LlamaForCausalLM(LlamaConfig(**sizes, **IDS))
+
+
+_NEW = {"t5": _new_t5, "gpt2": _new_gpt2, "llama": _new_llama}

@@ -1,0 +1,78 @@
+"""Parameters of the reader: where it comes from, and how replies are drawn from it."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class NewReaderParams(BaseModel):
+    """A small reader with fresh weights that reads bytes.
+
+    Attributes:
+        source: tells it from ``folder``.
+        architecture: ``t5`` (seq2seq), ``gpt2`` or ``llama`` (causal).
+        width: D, a multiple of heads.
+        layers: of the encoder and of the decoder each.
+        heads: of each attention.
+        max_positions: tokens of prompt and reply together in a causal reader; null for t5, which has no such limit.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Literal["new"]
+    architecture: Literal["t5", "gpt2", "llama"]
+    width: int = Field(ge=1)
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    max_positions: int | None = Field(ge=2)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.width % self.heads or (self.architecture == "llama" and self.width // self.heads % 2):
+            even = ", with an even quotient for llama" if self.architecture == "llama" else ""
+            raise ValueError(f"width must be a multiple of heads{even}, got {self.width} and {self.heads}; change one of them")
+        if (self.max_positions is None) != (self.architecture == "t5"):
+            raise ValueError(
+                f"max_positions must be null for t5 and a number for the others, got {self.max_positions} with "
+                f"{self.architecture}; correct one of them"
+            )
+        return self
+
+
+class FolderReaderParams(BaseModel):
+    """A reader from a Hugging Face folder on this machine.
+
+    Attributes:
+        source: tells it from ``new``.
+        path: holds config.json and the weights as safetensors, as ``save_pretrained`` writes them.
+        tokenizer: ``folder``: the one in the folder; ``bytes``: the byte-level one, for models of this project and ByT5.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Literal["folder"]
+    path: str = Field(min_length=1)
+    tokenizer: Literal["folder", "bytes"]
+
+
+ReaderParams = Annotated[NewReaderParams | FolderReaderParams, Field(discriminator="source")]
+
+
+class ReplyParams(BaseModel):
+    """How replies are drawn.
+
+    Attributes:
+        max_tokens: L, the longest reply, its end included.
+        temperature: divides the logits.
+        top_k: keep the k likeliest tokens; null keeps all.
+        top_p: then keep the smallest set of likeliest tokens that holds this share of the mass; null keeps all.
+        tokens_per_batch: scored at a time, whole prompts only; null scores all at once.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_tokens: int = Field(ge=1)
+    temperature: float = Field(gt=0)
+    top_k: int | None = Field(ge=1)
+    top_p: float | None = Field(gt=0, le=1)
+    tokens_per_batch: int | None = Field(ge=1)

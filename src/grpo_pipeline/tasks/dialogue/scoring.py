@@ -1,0 +1,83 @@
+"""Score stored replies with the present weights: what an update needs, and nothing is drawn.
+
+The reading of a prompt is shared by its replies: its keys and values enter the graph once. Replies are computed in batches of
+whole prompts under a limit of tokens, the prompts with the shortest replies first, so that little padding is computed; the
+order is restored.
+"""
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.types import Scores
+from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader, choose_prompts
+from grpo_pipeline.tasks.dialogue.rollouts import ReplyRollouts
+from grpo_pipeline.tasks.dialogue.token_scores import TokenScores, score_tokens
+
+
+def score_replies(
+    reader: Reader, encoded: Encoded, rollouts: ReplyRollouts, *, temperature: float, tokens_per_batch: int | None
+) -> Scores:
+    """Return log-probabilities of exactly the stored actions, and the mean entropy of each prompt's decisions.
+
+        entropy[p] = sum over valid (g, t) of H[p, g, t] / their number
+
+    At the first update they are the log-probabilities of sampling time but for rounding: the cache adds up in another order. In
+    float64 they agree to 1e-10, in float32 to 1e-4 (test_the_ratio_is_one_at_the_first_update).
+
+    Args:
+        reader: the policy.
+        encoded: its reading of the P prompts.
+        rollouts: what was drawn; padding has log-probability 0 and no gradient.
+        temperature: of sampling time.
+        tokens_per_batch: see ``batches_of_prompts``.
+    """
+    scored = score_decisions(reader, encoded, rollouts, temperature=temperature, tokens_per_batch=tokens_per_batch)
+    counts = rollouts.is_valid.sum(dim=(1, 2)).clamp_min(1)
+    return Scores(scored.logprobs, scored.entropy.sum(dim=(1, 2)) / counts)
+
+
+def score_decisions(
+    reader: Reader, encoded: Encoded, rollouts: ReplyRollouts, *, temperature: float, tokens_per_batch: int | None
+) -> TokenScores:
+    """Return log-probability and entropy [P, G, L] of every stored action; both are 0 at padding. See ``score_replies``."""
+    lengths = rollouts.is_valid.sum(dim=-1).amax(dim=1)
+    batches = batches_of_prompts(lengths, rollouts.actions.shape[1], tokens_per_batch)
+    parts = [_score_batch(reader, encoded, rollouts, prompts, temperature) for prompts in batches]
+    if len(parts) == 1:
+        return parts[0]
+    order = torch.cat(batches).argsort()
+    return TokenScores(*(torch.cat(part)[order] for part in zip(*parts, strict=True)))
+
+
+def batches_of_prompts(lengths: Tensor, group_size: int, limit: int | None) -> list[Tensor]:
+    """Cut P prompts into batches that hold at most ``limit`` tokens, padding included; a group is never cut.
+
+    Args:
+        lengths: int64 [P], of each prompt's longest reply.
+        group_size: G, replies of a prompt.
+        limit: of prompts * G * longest reply in a batch; a prompt that exceeds it alone is a batch. None: one batch.
+
+    Returns:
+        The numbers of the prompts of each batch, ascending in length from batch to batch; all in order if one batch holds them.
+    """
+    if limit is None or len(lengths) * group_size * int(lengths.max()) <= limit:
+        return [torch.arange(len(lengths), device=lengths.device)]
+    order = lengths.argsort(stable=True)
+    starts = [0]
+    for end, length in enumerate(lengths[order].tolist()):
+        if end > starts[-1] and (end + 1 - starts[-1]) * group_size * length > limit:
+            starts.append(end)
+    return list(order.tensor_split(starts[1:]))
+
+
+def _score_batch(reader: Reader, encoded: Encoded, rollouts: ReplyRollouts, prompts: Tensor, temperature: float) -> TokenScores:
+    """Score the replies to some prompts, cut to the longest of them; decisions that were taken alone reach the head."""
+    chosen = encoded if len(prompts) == len(encoded.start) else choose_prompts(encoded, prompts)
+    is_valid = rollouts.is_valid[prompts]
+    width = max(1, int(is_valid.sum(dim=-1).max()))
+    actions = rollouts.actions[prompts]
+    hidden = reader.hidden(chosen, actions[..., :width])
+    taken = is_valid[..., :width]
+    kept = None if rollouts.kept is None else rollouts.kept[prompts][..., :width, :][taken]
+    scores = score_tokens(hidden[taken], reader.head, actions[..., :width][taken], temperature=temperature, kept=kept)
+    return TokenScores(*(part.new_zeros(is_valid.shape).masked_scatter(is_valid, part) for part in scores))

@@ -1,0 +1,88 @@
+"""Attention in which the samples of a group look at the same keys and values, which exist once per prompt.
+
+How this differs from public versions: there the encoder's output is copied for each sample, and so are the keys and values that
+every decoder layer computes from it. Here the queries of a group are laid behind each other, as if they were one longer text:
+
+    softmax(q k' + bias) v,    q [P*G, h, T, d] -> [P, h, G*T, d],    k, v [P, h, S, d]
+
+which is the same number, since cross-attention knows neither order nor position (T5 has no position bias there).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+NAME = "grpo_pipeline_shared"
+
+
+def register() -> None:
+    """Make the attention known to transformers under ``NAME``; masks must then be given with four axes."""
+    # Here and not above: what reads texts alone needs no library.
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, shared_attention)
+
+
+def shared_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend, with one set of keys and values per group of queries where there are fewer of them.
+
+    Args:
+        module: not used; transformers hands it over.
+        query: [N, h, T, d].
+        key, value: [N, h, S, d], or [P, h, S, d] where N = P * G and rows of a group are adjacent.
+        attention_mask: added to the scores, broadcasts to [N or P, h, T, S]; shared keys need the same for each query.
+        scaling: multiplies the scores; None: 1 / sqrt(d).
+        position_bias: [1, h, T, S], added where keys are not shared.
+        kwargs: what transformers hands to any attention.
+
+    Returns:
+        [N, T, h, d], and None for the weights.
+    """
+    is_shared = len(query) != len(key)
+    bias = attention_mask if is_shared or position_bias is None else _add(position_bias, attention_mask)
+    bias = None if bias is None else bias.to(query.dtype)
+    rows = _fold(query, len(key)) if is_shared else query
+    out = functional.scaled_dot_product_attention(rows, key, value, attn_mask=bias, scale=scaling)
+    return (_unfold(out, query) if is_shared else out).transpose(1, 2).contiguous(), None
+
+
+def additive_mask(is_seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where is_seen and a very negative number elsewhere.
+
+    Half of the lowest number: a position bias can be added without reaching -inf, and a row that sees nothing (padding) is a
+    mean and no NaN (test_padding_never_makes_nan).
+    """
+    return torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill(~is_seen, torch.finfo(dtype).min / 2)
+
+
+def causal_mask(width: int, like: Tensor) -> Tensor:
+    """Return the additive mask [1, 1, T, T] in which a token sees itself and what is before it."""
+    is_seen = torch.ones(width, width, dtype=torch.bool, device=like.device).tril()
+    return additive_mask(is_seen, like.dtype)[None, None]
+
+
+def _add(bias: Tensor, mask: Tensor | None) -> Tensor:
+    return bias if mask is None else bias + mask
+
+
+def _fold(query: Tensor, prompts: int) -> Tensor:
+    rows, heads, width, size = query.shape
+    groups = query.view(prompts, rows // prompts, heads, width, size)
+    return groups.transpose(1, 2).reshape(prompts, heads, rows // prompts * width, size)
+
+
+def _unfold(out: Tensor, query: Tensor) -> Tensor:
+    rows, heads, width, size = query.shape
+    groups = out.view(len(out), heads, rows // len(out), width, size)
+    return groups.transpose(1, 2).reshape(rows, heads, width, size)

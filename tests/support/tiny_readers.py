@@ -1,0 +1,89 @@
+"""Readers of a few hundred weights for tests: byte-level ones, and ones over four tokens that can be enumerated."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
+
+from grpo_pipeline.tasks.dialogue.causal_reader import CausalReader
+from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.reader_params import ReplyParams
+from grpo_pipeline.tasks.dialogue.seq2seq_reader import Seq2SeqReader
+
+ARCHITECTURES = ("t5", "gpt2", "llama")
+EOS, PAD = 1, 0
+ENDS = (EOS, PAD)
+
+
+def tiny_reader(architecture: str, *, choices: int = 12, seed: int = 0, scale: float = 2.0) -> Reader:
+    """Return a float64 reader of two layers; its head is scaled up, so that its distributions are far from uniform."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MODELS[architecture](choices)
+        torch.nn.init.normal_(model.get_output_embeddings().weight, std=scale / 4)
+    reader = Seq2SeqReader(model) if architecture == "t5" else CausalReader(model)
+    return reader.double().eval()
+
+
+@contextmanager
+def attention(reader: Reader, name: str) -> Iterator[None]:
+    """Let the model compute its attention as transformers would by itself."""
+    before = reader.model.config._attn_implementation
+    reader.model.set_attn_implementation(name)
+    yield
+    reader.model.set_attn_implementation(before)
+
+
+def tiny_prompts(reader: Reader, prompts: int = 3) -> tuple[Tensor, Tensor]:
+    """Return ids and is_token [P, n, 5] with padding on the reader's side, and one absent text where there are two."""
+    texts = 2 if reader.kind == "seq2seq" else 1
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(2, reader.choices, (prompts, texts, 5), generator=generator)
+    is_token = torch.ones_like(ids, dtype=torch.bool)
+    if prompts > 1 and texts == 2:
+        is_token[1, 0, 3:] = False
+        is_token[1, 1] = False
+    elif prompts > 1:
+        is_token[1, 0, :2] = False
+    return torch.where(is_token, ids, PAD), is_token
+
+
+def tiny_encoded(reader: Reader, prompts: int = 3) -> Encoded:
+    """Return the reading of ``tiny_prompts``."""
+    return reader.encode(*tiny_prompts(reader, prompts))
+
+
+def reply_params(**changes: Any) -> ReplyParams:
+    """Return parameters of short replies."""
+    plain = {"max_tokens": 5, "temperature": 1.0, "top_k": None, "top_p": None, "tokens_per_batch": None}
+    return ReplyParams(**{**plain, **changes})
+
+
+def _t5(choices: int) -> Any:
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 2}
+    ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
+    return T5ForConditionalGeneration(T5Config(vocab_size=choices, dropout_rate=0.0, tie_word_embeddings=False, **sizes, **ids))
+
+
+def _gpt2(choices: int) -> Any:
+    off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": False}
+    ids = {"bos_token_id": EOS, "eos_token_id": EOS, "pad_token_id": PAD}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=choices, n_embd=8, n_layer=2, n_head=2, n_positions=16, **off, **ids))
+
+
+def _llama(choices: int) -> Any:
+    sizes = {
+        "hidden_size": 8,
+        "intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
+    ids = {"bos_token_id": EOS, "eos_token_id": EOS, "pad_token_id": PAD}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=choices, max_position_embeddings=16, **sizes, **ids))
+
+
+MODELS = {"t5": _t5, "gpt2": _gpt2, "llama": _llama}
