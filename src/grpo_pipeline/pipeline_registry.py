@@ -7,6 +7,7 @@ from grpo_pipeline.pipelines.audit.self_check import create_pipeline as create_s
 from grpo_pipeline.pipelines.compare.pipeline import create_pipeline as create_compare
 from grpo_pipeline.pipelines.cross_validation.pipeline import create_pipeline as create_cross_validation
 from grpo_pipeline.pipelines.data import attention as attention_data
+from grpo_pipeline.pipelines.data import dialogue as dialogue_data
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.prediction.pipeline import create_pipeline as create_prediction
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
@@ -32,6 +33,7 @@ def register_pipelines() -> dict[str, Pipeline]:
         "attention_predict": create_prediction(),
         "attention_step": create_step(),
         "compare": data + create_compare("attention"),
+        "dialogue_data": dialogue_data.create_pipeline(),
         "cross_validate": data + create_cross_validation("attention"),
         "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),
         "self_check": create_self_check(),

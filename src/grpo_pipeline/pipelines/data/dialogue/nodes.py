@@ -1,0 +1,45 @@
+"""Nodes of the dialogue task's data pipeline; the checks and the arithmetic are in ``tasks.dialogue``."""
+
+import pandas as pd
+
+from grpo_pipeline.tasks.dialogue import checks, examples, generate, retrieval, splits, story_index
+from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
+from grpo_pipeline.tasks.dialogue.text_files import DialogueFiles, dump_lines
+
+
+def generate_dialogues(personas: PersonaParams, data: DialogueDataParams) -> tuple[dict[str, bytes], dict[str, object]]:
+    """Return the generated files and what is in them; with another ``source`` no files."""
+    if data.source != "generated":
+        return {}, {"source": data.source, "examples": 0, "stories": 0}
+    rows, stories = generate.generate_rows(personas), generate.generate_stories(personas)
+    files = {"examples.jsonl": dump_lines(rows), "stories.jsonl": dump_lines(stories)}
+    summary = {"examples": len(rows), "stories": len(stories), "params": personas.model_dump(mode="json")}
+    return files, {"source": data.source, **summary}
+
+
+def check_dialogues(data: DialogueDataParams, raw: DialogueFiles, generated: dict[str, object]) -> checks.CheckedData:
+    """Check every row; see ``tasks.dialogue.checks.check_dialogues``."""
+    return checks.check_dialogues(raw, generated, data)
+
+
+def split_personas(split: DialogueSplitParams, checked: pd.DataFrame) -> splits.Splits:
+    """Divide the examples by persona; see ``tasks.dialogue.splits.split_personas``."""
+    return splits.split_personas(checked, split)
+
+
+def index_stories(retrieval: RetrievalParams, stories: pd.DataFrame) -> story_index.StoryIndex:
+    """Index the corpus; see ``tasks.dialogue.story_index.index_stories``."""
+    return story_index.index_stories(stories, retrieval)
+
+
+def build_dialogue_examples(
+    params: RetrievalParams,
+    index: story_index.StoryIndex,
+    checked: pd.DataFrame,
+    stories: pd.DataFrame,
+    parts: splits.Splits,
+) -> tuple[examples.DialogueExamples, dict[str, object]]:
+    """Return the model input, and how often the story that a reply needs is found."""
+    built = examples.build_examples(index, checked, stories, parts, params)
+    return built, retrieval.retrieval_report(built.table, stories=len(stories), params=params)

@@ -1,0 +1,54 @@
+"""Wiring of the dialogue task's data: generated or real dialogues -> checked -> split -> stories retrieved -> model input."""
+
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.pipelines.data.dialogue.nodes import (
+    build_dialogue_examples,
+    check_dialogues,
+    generate_dialogues,
+    index_stories,
+    split_personas,
+)
+
+
+def create_pipeline() -> Pipeline:
+    """Prepare the data; ``dialogue.raw`` is the only input from outside, by default the folder that is generated.
+
+    ``dialogue.generated`` tells ``check_dialogues`` what was written, and makes it wait until that is complete.
+    The parameters come first: Kedro matches their types to the function's arguments by position.
+    """
+    return Pipeline(
+        [
+            Node(
+                generate_dialogues,
+                inputs=["params:dialogue.personas", "params:dialogue.data"],
+                outputs=["dialogue.personas", "dialogue.generated"],
+                name="generate_dialogues",
+            ),
+            Node(
+                check_dialogues,
+                inputs=["params:dialogue.data", "dialogue.raw", "dialogue.generated"],
+                outputs=["dialogue.checked", "dialogue.stories", "dialogue.quarantine", "dialogue.data_report"],
+                name="check_dialogues",
+            ),
+            Node(
+                split_personas,
+                inputs=["params:dialogue.split", "dialogue.checked"],
+                outputs="dialogue.splits",
+                name="split_personas",
+            ),
+            Node(
+                index_stories,
+                inputs=["params:dialogue.retrieval", "dialogue.stories"],
+                outputs="dialogue.index",
+                name="index_stories",
+            ),
+            Node(
+                build_dialogue_examples,
+                inputs=["params:dialogue.retrieval", "dialogue.index", "dialogue.checked", "dialogue.stories", "dialogue.splits"],
+                outputs=["dialogue.examples", "dialogue.retrieval_report"],
+                name="build_dialogue_examples",
+            ),
+        ],
+        tags=["dialogue", "data"],
+    )

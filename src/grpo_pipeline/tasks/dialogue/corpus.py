@@ -1,0 +1,44 @@
+"""Read the story corpus: JSON lines ``{"id": …, "title": …, "text": …}``."""
+
+from collections import Counter
+
+from grpo_pipeline.tasks.dialogue.drafts import Row, refusal
+from grpo_pipeline.tasks.dialogue.row_error import RowError
+from grpo_pipeline.tasks.dialogue.text_files import TextFile, numbered_lines, parse_line, read_text
+
+
+def read_stories(file: TextFile) -> tuple[list[Row], list[Row]]:
+    """Return the sound stories by id, and the refused lines; every line of an id that is there twice is refused.
+
+    Titles may be empty, texts may not; line breaks become blanks.
+    """
+    stories, refused = [], []
+    for number, line in numbered_lines(file):
+        try:
+            stories.append(read_story(parse_line(line)) | {"row": number})
+        except RowError as error:
+            refused.append(refusal(number, str(error), file=file.path))
+    counts = Counter(story["story_id"] for story in stories)
+    for story in stories:
+        if counts[story["story_id"]] > 1:
+            reason = f"story id {story['story_id']!r} must be unique, got it {counts[story['story_id']]} times; rename the others"
+            refused.append(refusal(story["row"], reason, file=file.path))
+    kept = [{key: story[key] for key in story if key != "row"} for story in stories if counts[story["story_id"]] == 1]
+    return sorted(kept, key=lambda story: story["story_id"]), refused
+
+
+def read_story(cells: dict[str, object]) -> Row:
+    """Return a story that belongs to nobody.
+
+    Raises:
+        RowError: if a key is missing or no text.
+    """
+    if isinstance(cells.get("id"), int):
+        cells = cells | {"id": str(cells["id"])}
+    title, text = read_text(cells, "title", default=""), read_text(cells, "text")
+    return {
+        "story_id": read_text(cells, "id"),
+        "title": " ".join(title.split()),
+        "text": " ".join(text.split()),
+        "persona_id": "",
+    }

@@ -1,0 +1,85 @@
+"""Examples and refusals as they are read, before they are compared with each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NEEDS = ("persona", "story", "none", "unknown")
+SPLITS = ("train", "val", "test")
+QUARANTINE_COLUMNS = ("row", "example_id", "file", "reason")
+EXAMPLE_COLUMNS = (
+    "example_id",
+    "persona_id",
+    "partner_id",
+    "persona",
+    "context",
+    "question",
+    "answers",
+    "needs",
+    "story_id",
+    "split",
+    "row",
+)
+STORY_COLUMNS = ("story_id", "title", "text", "persona_id")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An example whose own parts are sound.
+
+    Attributes:
+        row: line of the file, from 1.
+        example_id: as given, or made of the content.
+        given_id: the persona id that the file gives, or "".
+        persona: sentences joined by blanks.
+        partner: persona of the other speaker, or "".
+        turns: the context, oldest first.
+        answers: reference replies.
+        needs: one of ``NEEDS``.
+        story_id: the story that holds the answer, or "".
+        split: as the file says, or "".
+    """
+
+    row: int
+    example_id: str
+    given_id: str
+    persona: str
+    partner: str
+    turns: tuple[str, ...]
+    answers: tuple[str, ...]
+    needs: str
+    story_id: str
+    split: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a file holds.
+
+    Attributes:
+        drafts: usable examples in the order of the file.
+        refused: quarantine entries.
+        n_rows: rows of the file.
+        extras: what the reader has to say in the report.
+    """
+
+    drafts: tuple[Draft, ...]
+    refused: tuple[Row, ...]
+    n_rows: int
+    extras: Mapping[str, object]
+
+
+def refusal(row: int, reason: str, *, file: str, example_id: str = "") -> Row:
+    """Return a quarantine entry."""
+    return dict(zip(QUARANTINE_COLUMNS, (row, example_id, file, reason), strict=True))
+
+
+def failure(refused: Sequence[Row], *, n_left: int) -> str:
+    """Return the sentence that names the first bad row, counts the others and says what to do."""
+    first = refused[0]
+    where = f"{first['file']} line {first['row']}" + (f" ({first['example_id']})" if first["example_id"] else "")
+    if not n_left:
+        return f"{where}: {first['reason']} ({len(refused)} entries are bad and none is left, there is nothing to go on with)"
+    remedy = "correct them, or set dialogue.data.on_bad_row: quarantine to go on without them"
+    return f"{where}: {first['reason']} ({len(refused)} entries are bad, {n_left} are sound: {remedy})"

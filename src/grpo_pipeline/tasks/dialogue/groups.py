@@ -1,0 +1,37 @@
+"""Which examples share a persona, directly or through others: connected components of links."""
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+
+def group_names(links: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return name -> the first name, in alphabetical order, of all that are linked to it.
+
+    Args:
+        links: pairs of names that belong together; a name alone is linked to itself. Their order does not matter.
+    """
+    pairs = sorted(set(links))
+    names = sorted({name for pair in pairs for name in pair})
+    place = {name: index for index, name in enumerate(names)}
+    first, second = (np.array([place[pair[end]] for pair in pairs], dtype=np.int64) for end in (0, 1))
+    graph = coo_array((np.ones(len(pairs)), (first, second)), shape=(len(names), len(names)))
+    labels = connected_components(graph, directed=False)[1] if names else np.empty(0, dtype=np.int64)
+    leader: dict[int, str] = {}
+    return {name: leader.setdefault(int(label), name) for name, label in zip(names, labels, strict=True)}
+
+
+def digest_of(*texts: str) -> str:
+    """Return 12 hexadecimal digits that stand for these texts."""
+    return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:12]
+
+
+def persona_key(persona: str) -> str:
+    """Return the form in which personas are compared: their words in alphabetical order, without case.
+
+    Data sets hold the same sentences in another order; that is the same persona.
+    """
+    return " ".join(sorted(persona.casefold().split()))

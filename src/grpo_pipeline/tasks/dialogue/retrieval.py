@@ -1,0 +1,85 @@
+"""Find the stories for a persona."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.tasks.dialogue.data_params import RetrievalParams
+from grpo_pipeline.tasks.dialogue.story_index import StoryIndex
+
+# Equal scores that differ by round-off are ties (test_retrieval.test_ties_go_by_story_id).
+DECIMALS = 9
+CHUNK = 512
+
+
+def retrieval_queries(checked: pd.DataFrame, params: RetrievalParams) -> list[str]:
+    """Return what is searched for each example: its persona, with the last turn of its context if so asked."""
+    if params.query == "persona":
+        return list(checked["persona"])
+    last = checked["context"].map(lambda context: context.splitlines()[-1])
+    return [f"{persona} {turn}" for persona, turn in zip(checked["persona"], last, strict=True)]
+
+
+def retrieve_stories(index: StoryIndex, checked: pd.DataFrame, params: RetrievalParams) -> list[list[str]]:
+    """Return the ids of the ``top_n`` stories of each example, best first.
+
+        score[q, s] = <query[q], story[s]>, the cosine; ties go by story id
+
+    A story that is made of the persona of the example, or of the other speaker's, is never found.
+
+    Raises:
+        ValueError: if fewer than ``top_n`` stories are left for an example.
+    """
+    keys = list(zip(retrieval_queries(checked, params), checked["persona_id"], checked["partner_id"], strict=True))
+    distinct = sorted(set(keys))
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for start in range(0, len(distinct), CHUNK):
+        part = distinct[start : start + CHUNK]
+        found.update(zip(part, rank(index, part, params), strict=True))
+    return [found[key] for key in keys]
+
+
+def rank(index: StoryIndex, keys: Sequence[tuple[str, str, str]], params: RetrievalParams) -> list[list[str]]:
+    """Rank the stories for a few (query, persona id, partner id); see ``retrieve_stories``."""
+    queries, owners = [query for query, _, _ in keys], np.array(index.owners)
+    product = index.encode(queries, params) @ index.matrix.T
+    scores = np.round(np.asarray(product if isinstance(product, np.ndarray) else product.toarray(), dtype=np.float64), DECIMALS)
+    involved = np.array([key[1:] for key in keys])
+    is_own = (involved[:, :, None] == owners[None, None, :]).any(axis=1) & (owners != "")[None, :]
+    left = len(index.story_ids) - int(is_own.sum(axis=1).max())
+    if left < params.top_n:
+        raise ValueError(
+            f"dialogue.retrieval.top_n must be at most {left}, the stories left for a persona, got {params.top_n}; lower it"
+        )
+    scores[is_own] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : params.top_n]
+    ids = np.array(index.story_ids, dtype=object)
+    return [list(row) for row in ids[order]]
+
+
+def retrieval_report(examples: pd.DataFrame, *, stories: int, params: RetrievalParams) -> dict[str, object]:
+    """Say how often the story that a reply needs is found.
+
+        recall@k = share of the examples with needs "story" whose story is among the first k
+
+    Args:
+        examples: with the columns ``needs, story_id, split, story_ids``.
+        stories: size of the corpus.
+        params: the ``dialogue.retrieval`` parameters.
+
+    Returns:
+        ``by_split``: n, ``recall_at_1`` and ``recall_at_n``; null with a reason where no reply is known to need a story.
+    """
+    parts = {name: examples[examples["split"] == name] for name in ("train", "val", "test")}
+    by_split = {name: recall(part[part["needs"] == "story"]) for name, part in [*parts.items(), ("all", examples)]}
+    return {"encoder": params.encoder, "query": params.query, "top_n": params.top_n, "stories": stories, "by_split": by_split}
+
+
+def recall(needing: pd.DataFrame) -> dict[str, object]:
+    """Return the recall over examples that need a story."""
+    if needing.empty:
+        return {"n": 0, "recall_at_1": None, "recall_at_n": None, "reason": "no reply is known to need a story"}
+    pairs = list(zip(needing["story_id"], needing["story_ids"], strict=True))
+    first, any_of = (float(np.mean(hits)) for hits in ([s == ids[0] for s, ids in pairs], [s in ids for s, ids in pairs]))
+    return {"n": len(pairs), "recall_at_1": first, "recall_at_n": any_of}

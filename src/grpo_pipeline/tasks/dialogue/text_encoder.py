@@ -1,0 +1,50 @@
+"""Texts as vectors of a local Hugging Face encoder: mean over tokens, length 1."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from grpo_pipeline.tasks.dialogue.data_params import DenseParams
+
+
+@torch.no_grad()
+def encode_texts(texts: Sequence[str], params: DenseParams) -> np.ndarray:
+    """Return one vector per text, [T, D] float32.
+
+        v = sum_i m[i] h[i] / sum_i m[i],  divided by its length;  h the last hidden states, m the attention mask
+
+    Source of the pooling: Reimers and Gurevych, Sentence-BERT, arXiv 1908.10084, section 3. Padding changes nothing, so that
+    a vector does not depend on the batch it is computed in, up to round-off.
+
+    Raises:
+        ValueError: if the folder is not there.
+    """
+    if not Path(params.folder).is_dir():
+        raise ValueError(
+            f"dialogue.retrieval.dense.folder must be a Hugging Face folder, got nothing at {params.folder!r}; correct the path"
+        )
+    from transformers import AutoModel, AutoTokenizer  # heavy, and only needed here
+
+    tokenizer = AutoTokenizer.from_pretrained(params.folder, local_files_only=True)
+    model = AutoModel.from_pretrained(params.folder, local_files_only=True, use_safetensors=True).eval()
+    rows = []
+    for start in range(0, len(texts), params.batch_size):
+        part = list(texts[start : start + params.batch_size])
+        tokens = tokenizer(part, padding=True, truncation=True, max_length=params.max_tokens, return_tensors="pt")
+        hidden = model(**tokens).last_hidden_state
+        rows.append(mean_pool(hidden.float(), tokens["attention_mask"]))
+    return torch.cat(rows).numpy()
+
+
+def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the tokens that are not padding, divided by its length.
+
+    Args:
+        hidden: [T, I, D].
+        mask: [T, I], 1 for a token, 0 for padding.
+    """
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
+    return torch.nn.functional.normalize(mean, dim=-1)

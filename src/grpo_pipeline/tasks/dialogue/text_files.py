@@ -1,0 +1,95 @@
+"""Raw text of a data set and its lines, judged one by one."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_pipeline.tasks.dialogue.row_error import RowError
+
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file as it is: its path, for messages, and its bytes."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class DialogueFiles:
+    """The raw data of the dialogue task.
+
+    Attributes:
+        root: the data root.
+        examples: rows or conversations.
+        stories: the story corpus, None where there is no such file.
+    """
+
+    root: Path
+    examples: TextFile
+    stories: TextFile | None
+
+
+def dump_lines(rows: list[dict[str, object]]) -> bytes:
+    """Return rows as JSON lines in UTF-8."""
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+
+
+def numbered_lines(file: TextFile) -> Iterator[tuple[int, bytes]]:
+    """Yield (line, bytes) of the lines that are not blank, counted from 1; a byte order mark is no part of the first."""
+    for number, line in enumerate(file.content.removeprefix(BOM).split(b"\n"), start=1):
+        if line.strip():
+            yield number, line
+
+
+def parse_line(line: bytes) -> dict[str, object]:
+    """Return the object that a line of JSON holds.
+
+    Raises:
+        RowError: if the line is not UTF-8, not JSON or not an object.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise RowError(
+            f"the line must be UTF-8, got byte 0x{line[error.start]:02x} at {error.start}; convert the file"
+        ) from error
+    try:
+        found = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise RowError(f"the line must be JSON, got {text.strip()[:40]!r} ({error}); correct it") from error
+    if not isinstance(found, dict):
+        raise RowError(f'the line must be a JSON object, got {type(found).__name__}; write {{"key": …}}')
+    return found
+
+
+def read_text(cells: Mapping[str, object], key: str, *, default: str | None = None) -> str:
+    """Return the text under a key, without outer blanks.
+
+    Raises:
+        RowError: if it is missing without a default, no text, blank without a default, or not encodable in UTF-8.
+    """
+    value = cells.get(key, default)
+    if value is None:
+        raise RowError(f"key {key!r} must be there, got {sorted(cells)}; add it")
+    return clean_text(value, name=repr(key), may_be_empty=default is not None)
+
+
+def clean_text(value: object, *, name: str, may_be_empty: bool = False) -> str:
+    """Return a text without outer blanks.
+
+    Raises:
+        RowError: if it is no text, empty, or holds half of a surrogate pair, which no UTF-8 has.
+    """
+    if not isinstance(value, str):
+        raise RowError(f"{name} must be text, got {type(value).__name__}; put it in quotes")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise RowError(f"{name} must be UTF-8, got {value[error.start]!r} at {error.start}; convert the file") from error
+    if not value.strip() and not may_be_empty:
+        raise RowError(f"{name} must not be empty, got {value!r}; fill it or drop the row")
+    return value.strip()

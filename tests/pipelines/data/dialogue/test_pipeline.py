@@ -1,0 +1,138 @@
+"""The dialogue data under Kedro's own loader, validator, catalogue and runner, with the committed configuration."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kedro.config import OmegaConfigLoader
+from kedro.framework.context.context import _convert_paths_to_absolute_posix
+from kedro.io import DataCatalog, DatasetError
+from kedro.runner import SequentialRunner
+from kedro.validation.parameter_validator import ParameterValidator
+from pydantic import BaseModel
+
+from grpo_pipeline.pipelines.data.dialogue import create_pipeline
+from grpo_pipeline.settings import CONFIG_LOADER_ARGS
+from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
+
+ROOT = Path(__file__).resolve().parents[4]
+STAGES: dict[str, type[BaseModel]] = {
+    "personas": PersonaParams,
+    "data": DialogueDataParams,
+    "split": DialogueSplitParams,
+    "retrieval": RetrievalParams,
+}
+ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir())
+
+
+@pytest.fixture
+def data_project(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "conf", project / "conf", ignore=lambda folder, names: names if Path(folder).name == "local" else [])
+    return project
+
+
+def prepare(project: Path, env: str, runtime: dict | None = None) -> DataCatalog:
+    """Return the catalogue with its parameters, as ``kedro run --env <env> --params ...`` builds it."""
+    loader = OmegaConfigLoader(str(project / "conf"), env=env, runtime_params=runtime or {}, **CONFIG_LOADER_ARGS)
+    entries = {name: entry for name, entry in loader["catalog"].items() if name.startswith("dialogue.")}
+    catalog = DataCatalog.from_config(_convert_paths_to_absolute_posix(project, entries))
+    parameters = ParameterValidator({"data": create_pipeline()}).validate_raw_params(loader["parameters"])
+    for stage in STAGES:
+        catalog[f"params:dialogue.{stage}"] = parameters["dialogue"][stage]
+    return catalog
+
+
+def run(catalog: DataCatalog) -> DataCatalog:
+    SequentialRunner().run(create_pipeline(), catalog)
+    return catalog
+
+
+def test_nodes_and_free_inputs() -> None:
+    names = ["generate_dialogues", "check_dialogues", "index_stories", "split_personas", "build_dialogue_examples"]
+    assert sorted(node.name for node in create_pipeline().nodes) == sorted(names)
+    assert create_pipeline().inputs() == {"dialogue.raw", *(f"params:dialogue.{stage}" for stage in STAGES)}
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_every_environment_passes_the_models(env: str) -> None:
+    sections = OmegaConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]["dialogue"]
+    assert STAGES.keys() <= sections.keys()
+    for name, model in STAGES.items():
+        model(**sections[name])
+
+
+def test_generated_data_from_nothing_to_model_input(data_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(os.sep)
+    catalog = run(prepare(data_project, "smoke"))
+    examples, splits = catalog.load("dialogue.examples"), catalog.load("dialogue.splits")
+    report, found = catalog.load("dialogue.data_report"), catalog.load("dialogue.retrieval_report")
+    table = examples.table
+    assert (len(table), len(examples.stories), report["refused"]) == (80, 25, 0)
+    assert {name: sorted(part["example_id"]) for name, part in table.groupby("split")} | {"left_out": []} == splits
+    assert (table.groupby("persona_id")["split"].nunique() == 1).all()
+    assert found["by_split"]["all"]["recall_at_1"] == 1.0
+    assert report["bytes"]["question"]["max"] <= 160
+    assert report["shortened"]["questions"] == 0
+    told = {story_id for ids in table["story_ids"] for story_id in ids}
+    assert told <= set(examples.stories["story_id"])
+    written = json.loads((data_project / "data/01_raw/dialogue_smoke/generated.json").read_text())
+    assert written["examples"] == 80
+    # The same again: a pure function of the parameters.
+    assert run(prepare(data_project, "smoke")).load("dialogue.examples").digest == examples.digest
+
+
+def test_rows_of_ones_own(data_project: Path, tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    root.mkdir()
+    rows = [
+        {"question": f"persona: i am {name}. context: hi", "answers": [f"i am {name}"]} for name in ("ann", "bob", "cleo", "dan")
+    ]
+    stories = [{"id": name, "title": "", "text": f"{name} was here"} for name in ("ann", "bob", "eve")]
+    (root / "rows.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"answers": ["?"]}])))
+    (root / "tales.jsonl").write_text("\n".join(map(json.dumps, stories)))
+    with (data_project / "conf/base/globals.yml").open("a") as file:
+        file.write("dialogue_examples: rows.jsonl\ndialogue_stories: tales.jsonl\n")
+    settings = {
+        "dialogue": {"data": {"root": str(root), "source": "jsonl", "on_bad_row": "quarantine"}, "retrieval": {"top_n": 1}}
+    }
+    catalog = run(prepare(data_project, "smoke", settings))
+    table = catalog.load("dialogue.examples").table.set_index("persona")
+    assert table["story_ids"]["i am bob."] == ["bob"]
+    assert table["split"].nunique() == 3
+    quarantine = catalog.load("dialogue.quarantine")
+    assert (quarantine["row"].tolist(), quarantine["file"].tolist()) == (["5"], [str(root / "rows.jsonl")])
+    assert not (data_project / "data/01_raw/dialogue_smoke/personas").exists()
+
+
+def test_a_folder_that_is_not_there_is_named(data_project: Path) -> None:
+    catalog = prepare(data_project, "smoke", {"dialogue": {"data": {"root": "nowhere", "source": "jsonl"}}})
+    with pytest.raises(
+        DatasetError, match="the data root must be an existing folder, got nothing at .*nowhere; set dialogue_root"
+    ):
+        run(catalog)
+
+
+def test_synthetic_persona_chat(data_project: Path, shared_data: Callable[[str], Path]) -> None:
+    root = shared_data("persona_chat")
+    (data_project.parent / "shared" / "data").mkdir(parents=True)
+    (data_project.parent / "shared" / "data" / "persona_chat").symlink_to(root)
+    catalog = run(prepare(data_project, "persona_chat", {"dialogue": {"data": {"conversations": {"every": 5}}}}))
+    report, examples, splits = (catalog.load(f"dialogue.{name}") for name in ("data_report", "examples", "splits"))
+    table = examples.table
+    assert report["rows"] == 1000
+    # Three conversations write their speakers' names in another way.
+    assert len(catalog.load("dialogue.quarantine")) == report["refused"] == 3
+    assert len(table) + len(splits["left_out"]) == report["examples"]
+    involved = {name: {*part["persona_id"], *part["partner_id"]} for name, part in table.groupby("split")}
+    assert sum(map(len, involved.values())) == len(set().union(*involved.values()))
+    owner = dict(zip(examples.stories["story_id"], examples.stories["persona_id"], strict=True))
+    rows = zip(table["story_ids"], table["persona_id"], table["partner_id"], strict=True)
+    assert not [ids for ids, own, other in rows if {own, other} & {owner[story] for story in ids}]
+    conversations = table.assign(talk=table["example_id"].str.rsplit("-", n=1).str[0]).groupby("talk")["split"].nunique()
+    assert (conversations == 1).all()
+    assert table["question"].str.encode("utf-8").str.len().max() <= 512
