@@ -27,6 +27,7 @@ from grpo_pipeline.tracking.experiment import (
     reopen_run,
 )
 from grpo_pipeline.tracking.metrics import row_points
+from grpo_pipeline.tracking.new_database import create_database
 from grpo_pipeline.tracking.process import process_tags
 from grpo_pipeline.tracking.served import save_served
 from grpo_pipeline.tracking.store import is_server, root_cause
@@ -79,6 +80,7 @@ class Runs:
         project, is_local = self._tags["project.path"], not is_server(self.uri)
 
         def work() -> None:
+            create_database(self.uri)
             self._client = MlflowClient(self.uri)
             self._experiment_id = find_experiment(self._live, self.experiment, artifacts=artifacts)
             self.parent = self._create(name, tags)

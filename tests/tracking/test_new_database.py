@@ -1,0 +1,53 @@
+"""A kill while MLflow's tables are made leaves no half of a database."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from grpo_pipeline.tracking.new_database import create_database
+
+CREATE = "import sys; from grpo_pipeline.tracking.new_database import create_database; create_database(sys.argv[1])"
+
+
+def test_a_killed_creation_leaves_nothing_that_a_later_one_trips_over(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    uri = f"sqlite:///{path}"
+    process = subprocess.Popen([sys.executable, "-c", CREATE, uri], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (begun := [file for file in tmp_path.iterdir() if file.stat().st_size > 100_000]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert begun, "the kill came before the creation began"
+    assert not path.exists()
+    create_database(uri)
+    assert MlflowClient(uri).create_experiment("first") == "1"
+
+
+def test_a_database_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(b"somebody's")
+    create_database(f"sqlite:///{path}")
+    assert path.read_bytes() == b"somebody's"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    path.touch()
+    create_database(f"sqlite:///{path}")
+    assert [experiment.name for experiment in MlflowClient(f"sqlite:///{path}").search_experiments()] == ["Default"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "file:///nowhere/at/all"])
+def test_other_stores_are_not_touched(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    create_database(uri)
+    assert list(tmp_path.iterdir()) == []
