@@ -186,8 +186,9 @@ def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run
     assert sorted(parent - files("__default__")) == []
     assert files("__default__", "config") == {"config/catalog.yml", "config/parameters.yml"}
     for arm in ARMS:
-        child = {"probe_table.csv", "predictions.csv", "rollouts.csv", "model"}
+        child = {"probe_table.csv", "predictions.csv", "rollouts.csv", "model", "calibration.json", "pyfunc"}
         assert sorted(child - files(f"attention.{arm}")) == []
+        assert "pyfunc/MLmodel" in files(f"attention.{arm}", "pyfunc")
         assert files(f"attention.{arm}", "tables") == {"tables/probe_table.json", "tables/rollouts.json"}
 
 
