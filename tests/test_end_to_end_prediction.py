@@ -40,7 +40,9 @@ json.dump({"answers": answers.to_dict("records"), "code": grpo_pipeline.__file__
 
 
 def environ(**changes: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | changes
+    """Return the environment of a shell in which this Python's environment is activated: MLflow starts its server by name."""
+    own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | own | changes
 
 
 def predict(project: Path, *params: str) -> subprocess.CompletedProcess[str]:
