@@ -11,12 +11,20 @@ from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewRe
 
 
 def new(architecture: str, **changes: object) -> NewReaderParams:
-    plain = {"source": "new", "architecture": architecture, "width": 8, "layers": 1, "heads": 2, "max_positions": 32}
+    plain = {
+        "source": "new",
+        "architecture": architecture,
+        "width": 8,
+        "layers": 1,
+        "heads": 2,
+        "max_positions": 32,
+        "lora": None,
+    }
     return NewReaderParams.model_validate({**plain, **({"max_positions": None} if architecture == "t5" else {}), **changes})
 
 
 def folder(path: Path, tokenizer: str = "bytes") -> FolderReaderParams:
-    return FolderReaderParams.model_validate({"source": "folder", "path": str(path), "tokenizer": tokenizer})
+    return FolderReaderParams.model_validate({"source": "folder", "path": str(path), "tokenizer": tokenizer, "lora": None})
 
 
 @pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])

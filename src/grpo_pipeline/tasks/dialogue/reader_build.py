@@ -21,6 +21,7 @@ from grpo_pipeline.tasks.dialogue.byte_tokenizer import EOS, PAD, ByteTokenizer
 from grpo_pipeline.tasks.dialogue.causal_reader import CausalReader
 from grpo_pipeline.tasks.dialogue.folder_tokenizer import read_tokenizer
 from grpo_pipeline.tasks.dialogue.reader import Reader
+from grpo_pipeline.tasks.dialogue.reader_lora import add_lora
 from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams
 from grpo_pipeline.tasks.dialogue.seq2seq_reader import Seq2SeqReader
 from grpo_pipeline.tasks.dialogue.tokens import Tokenizer
@@ -36,18 +37,18 @@ def build_reader(params: NewReaderParams | FolderReaderParams, *, seed: int) -> 
 
     Args:
         params: what to build.
-        seed: of fresh weights; a folder's are what they are.
+        seed: of fresh weights, also those of low-rank updates; a folder's are what they are.
 
     Raises:
         FileNotFoundError: if the folder or a file of it is missing.
         ValueError: if it holds another kind of model, or the tokenizer does not fit the model.
     """
-    if isinstance(params, FolderReaderParams):
-        return _read(params)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _NEW[params.architecture](params)
-    return _wrap(model), ByteTokenizer()
+        reader, tokenizer = _read(params) if isinstance(params, FolderReaderParams) else _make(params)
+        if params.lora is not None:
+            add_lora(reader, params.lora)
+    return reader, tokenizer
 
 
 def check_tokenizer(reader: Reader, tokenizer: Tokenizer) -> None:
@@ -61,6 +62,10 @@ def check_tokenizer(reader: Reader, tokenizer: Tokenizer) -> None:
             f"the tokenizer must have at most {reader.choices} ids, one per row of the model's embedding, got {tokenizer.size}; "
             "give the tokenizer that the model was trained with"
         )
+
+
+def _make(params: NewReaderParams) -> tuple[Reader, Tokenizer]:
+    return _wrap(_NEW[params.architecture](params)), ByteTokenizer()
 
 
 def _read(params: FolderReaderParams) -> tuple[Reader, Tokenizer]:

@@ -5,6 +5,20 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
+class LoraParams(BaseModel):
+    """Size of the low-rank updates of a frozen reader.
+
+    Attributes:
+        rank: r, the width of the two matrices.
+        alpha: the update counts alpha / r times.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(ge=1)
+    alpha: float = Field(gt=0)
+
+
 class NewReaderParams(BaseModel):
     """A small reader with fresh weights that reads bytes.
 
@@ -15,6 +29,7 @@ class NewReaderParams(BaseModel):
         layers: of the encoder and of the decoder each.
         heads: of each attention.
         max_positions: tokens of prompt and reply together in a causal reader; null for t5, which has no such limit.
+        lora: freeze the reader and train low-rank updates of its attention; null trains all of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -25,6 +40,7 @@ class NewReaderParams(BaseModel):
     layers: int = Field(ge=1)
     heads: int = Field(ge=1)
     max_positions: int | None = Field(ge=2)
+    lora: LoraParams | None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -46,6 +62,7 @@ class FolderReaderParams(BaseModel):
         source: tells it from ``new``.
         path: holds config.json and the weights as safetensors, as ``save_pretrained`` writes them.
         tokenizer: ``folder``: the one in the folder; ``bytes``: the byte-level one, for models of this project and ByT5.
+        lora: freeze the reader and train low-rank updates of its attention; null trains all of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,6 +70,7 @@ class FolderReaderParams(BaseModel):
     source: Literal["folder"]
     path: str = Field(min_length=1)
     tokenizer: Literal["folder", "bytes"]
+    lora: LoraParams | None
 
 
 ReaderParams = Annotated[NewReaderParams | FolderReaderParams, Field(discriminator="source")]
