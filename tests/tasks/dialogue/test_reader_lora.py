@@ -35,8 +35,9 @@ def test_alpha_over_rank_scales_the_update() -> None:
     add_lora(reader, LoraParams(rank=2, alpha=5.0))
     reader.double()
     a, b = layer.q_proj.lora_A["default"].weight, layer.q_proj.lora_B["default"].weight
-    torch.nn.init.normal_(b)
-    x = torch.randn(4, 8, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    torch.nn.init.normal_(b, generator=generator)
+    x = torch.randn(4, 8, dtype=torch.float64, generator=generator)
     torch.testing.assert_close(layer.q_proj(x), x @ (weight + 2.5 * b @ a).T, rtol=1e-12, atol=1e-12)
 
 
