@@ -76,6 +76,9 @@ def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ValueError, match=r"must hold a model of type t5, gpt2, llama, got 'bert'"):
         build_reader(folder(tmp_path), seed=0)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config.json must be a JSON file, got .*; copy it again"):
+        build_reader(folder(tmp_path), seed=0)
 
 
 def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

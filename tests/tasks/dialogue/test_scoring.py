@@ -158,8 +158,10 @@ def test_batches_change_neither_order_nor_numbers(architecture: str, limits: dic
     cut[0, :, 3:] = False
     cut[2, :, 1:] = False
     drawn = replace(drawn, is_valid=cut, actions=drawn.actions.where(cut, PAD))
-    whole, small = (score_decisions(reader, encoded, drawn, temperature=1.0, tokens_per_batch=n) for n in (None, 1))
-    torch.testing.assert_close(small, whole, rtol=1e-10, atol=1e-10)
+    # one batch; a prompt in each; prompts 2 and 0, in this order, then 1: 2 prompts * 6 replies * 3 tokens = 36
+    whole, *cut_up = (score_decisions(reader, encoded, drawn, temperature=1.0, tokens_per_batch=n) for n in (None, 1, 36))
+    for scores in cut_up:
+        torch.testing.assert_close(scores, whole, rtol=1e-10, atol=1e-10)
 
 
 def test_batches_keep_to_the_limit_and_hold_every_prompt_once() -> None:

@@ -88,7 +88,10 @@ def _read_config(folder: Path) -> Any:
             f"{folder} must hold config.json and {WEIGHTS[0]} (or its shards), got {held or 'no folder'}; write it with "
             "save_pretrained"
         )
-    kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    try:
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'} must be a JSON file, got {error}; copy it again") from error
     if kind not in SEQ2SEQ + CAUSAL:
         raise ValueError(f"{folder} must hold a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; give another folder")
     return AutoConfig.from_pretrained(str(folder), local_files_only=True)
