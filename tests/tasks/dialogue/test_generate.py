@@ -9,7 +9,9 @@ from tiny_dialogue import persona_params
 
 from grpo_pipeline.tasks.dialogue import vocabulary as words
 from grpo_pipeline.tasks.dialogue.generate import generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.personas import characters, draw_persona
 from grpo_pipeline.tasks.dialogue.question import parse_question
+from grpo_pipeline.tasks.dialogue.stories import draw_story
 
 
 def tokens(text):
@@ -35,6 +37,26 @@ def test_adding_personas_changes_none_before():
     told = {story["id"]: story for story in generate_stories(many)}
     assert all(told[story["id"]] == story for story in generate_stories(few))
     assert generate_rows(persona_params(seed=1)) != generate_rows(many)
+
+
+def test_extra_stories_are_those_of_nobody_however_many_personas_there_are():
+    def extra(personas):
+        without = generate_stories(persona_params(personas=personas, extra_stories=0))
+        return [story for story in generate_stories(persona_params(personas=personas)) if story not in without]
+
+    assert len(extra(10)) == 7
+    assert extra(10) == extra(40)
+
+
+def test_people_and_events_differ():
+    """Of 60 draws from thousands of possibilities nearly all are different."""
+    params = persona_params(personas=60, extra_stories=0)
+    cast = characters(params.seed)
+    drawn = [draw_persona(cast[n], number=n, seed=0, sentences=4).facts for n in range(60)]
+    others = {tuple((name, value) for name, value in facts.items() if name not in ("job", "town")) for facts in drawn}
+    events = {tuple(draw_story(cast[n], seed=0).event[name] for name in ("verb", "colour", "object")) for n in range(60)}
+    assert min(len(others), len(events)) > 50
+    assert len({story["id"] for story in generate_stories(params)}) == 60
 
 
 def test_ids_and_shares():

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 from tiny_dialogue import persona_params, retrieval_params
@@ -15,7 +16,7 @@ from grpo_pipeline.tasks.dialogue.examples import build_examples
 from grpo_pipeline.tasks.dialogue.generate import generate_rows, generate_stories
 from grpo_pipeline.tasks.dialogue.question import parse_question
 from grpo_pipeline.tasks.dialogue.retrieval import retrieval_queries, retrieval_report, retrieve_stories
-from grpo_pipeline.tasks.dialogue.story_index import index_stories
+from grpo_pipeline.tasks.dialogue.story_index import StoryIndex, index_stories
 
 
 def corpus(*texts, owners=None):
@@ -83,6 +84,19 @@ def test_ties_go_by_story_id():
     index = index_stories(stories, retrieval_params())
     assert retrieve_stories(index, examples("the dog cat"), retrieval_params(top_n=4)) == [["s0", "s1", "s3", "s2"]]
     assert retrieve_stories(index, examples("nothing known"), retrieval_params(top_n=2)) == [["s0", "s1"]]
+
+
+def test_many_ties_go_by_story_id():
+    stories = corpus(*["cat", "dog"] * 50)
+    index = index_stories(stories, retrieval_params())
+    cats = sorted(stories["story_id"][::2])
+    assert retrieve_stories(index, examples("cat"), retrieval_params(top_n=50)) == [cats]
+
+
+def test_scores_within_round_off_are_ties():
+    matrix = csr_array(np.array([[1.0], [1.0 + 1e-12]]))
+    index = StoryIndex("tfidf", ("s0", "s1"), ("", ""), matrix, {"cat": 0}, np.ones(1))
+    assert retrieve_stories(index, examples("cat"), retrieval_params(top_n=2)) == [["s0", "s1"]]
 
 
 def test_nobody_finds_a_story_of_either_speaker():

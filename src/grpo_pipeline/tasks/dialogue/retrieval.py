@@ -8,7 +8,7 @@ import pandas as pd
 from grpo_pipeline.tasks.dialogue.data_params import RetrievalParams
 from grpo_pipeline.tasks.dialogue.story_index import StoryIndex
 
-# Equal scores that differ by round-off are ties (test_retrieval.test_ties_go_by_story_id).
+# Equal scores that differ by round-off are ties (test_scores_within_round_off_are_ties).
 DECIMALS = 9
 CHUNK = 512
 
