@@ -3,9 +3,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from processes import are_gone, end_soon
 
 from grpo_pipeline.tasks.reward_process import WorkerDiedError, WorkerHungError, WorkerProcess
 
@@ -20,20 +20,6 @@ def worker():
 def ask(worker, *replies, function="tiny_rewards:scripted", seconds=20.0):
     request = {"function": function, "options": {}, "subjects": replies, "references": [["x"] for _ in replies]}
     return worker.ask(request, seconds=seconds)["outcomes"]
-
-
-def is_gone(pid, seconds=10.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        with open(f"/proc/{pid}/stat") as file:
-            if file.read().rsplit(")", 1)[1].split()[0] == "Z":  # dead; whoever adopted it has not waited for it yet
-                return True
-        time.sleep(0.02)
-    return False
 
 
 def test_answers_whatever_a_reward_prints(worker):
@@ -58,8 +44,8 @@ def test_a_hung_process_is_noticed_and_can_be_ended_with_its_children(worker, tm
         ask(worker, f"children {tmp_path / 'pid'}", seconds=2.0)
     worker.end()
     child = int((tmp_path / "pid").read_text())
-    assert is_gone(worker.pid)
-    assert is_gone(child)
+    assert are_gone([worker.pid])
+    assert end_soon(child)
 
 
 def test_a_dead_process_is_noticed(worker):

@@ -1,6 +1,7 @@
 """Parameters of the dialogue task's rewards (``dialogue.rewards``). Values live in YAML."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -38,12 +39,15 @@ class FailureParams(BaseModel):
 
     rule: Literal["exclude", "penalty", "stop"]
     # What the failed part is worth, in units of that part, before its weight.
-    penalty: float = Field(default=0.0, allow_inf_nan=False)
+    penalty: float | None = Field(default=None, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _check_penalty(self) -> Self:
-        if self.penalty and self.rule != "penalty":
-            raise ValueError(f"penalty must be 0 for rule {self.rule!r}, got {self.penalty}; use rule 'penalty' to apply it")
+        if (self.penalty is None) == (self.rule == "penalty"):
+            raise ValueError(
+                f"penalty must be a number for rule 'penalty' and absent for others, got {self.penalty} for {self.rule!r}; "
+                "say what a failure costs, or use rule 'exclude'"
+            )
         return self
 
 
@@ -77,9 +81,9 @@ class RewardParams(BaseModel):
         weights: dict[str, float] = dict(self.weights.items())
         return weights | {name: own.weight for name, own in (self.own or {}).items()}
 
-    @property
+    @cached_property
     def measures(self) -> Mapping[str, Measure]:
-        """The function and options of every part."""
+        """The function and options of every part; made once, since a digest reads the function's file."""
         options = {"bleu": {"smoothing": self.bleu_smoothing}}
         own = {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
         return {name: Measure(BUILT_IN[name], options.get(name, {})) for name in self.weights} | own

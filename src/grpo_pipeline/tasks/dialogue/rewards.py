@@ -120,4 +120,4 @@ def submit_rewards(
 
 def _apply_rule(part: Tensor, is_failed: Tensor, *, failure: FailureParams) -> Tensor:
     rule: FailureRule = "penalty" if failure.rule == "penalty" else "exclude"  # under "stop" nothing has failed
-    return apply_failure_rule(part, is_failed, rule=rule, penalty=failure.penalty)
+    return apply_failure_rule(part, is_failed, rule=rule, penalty=failure.penalty or 0.0)
