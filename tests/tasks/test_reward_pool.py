@@ -142,7 +142,7 @@ def test_a_reward_that_cannot_be_imported_is_no_samples_fault(workers, monkeypat
 
 
 def test_an_error_leaves_no_process_and_no_thread():
-    pool = RewardPool(params(workers=2, chunk_size=1))
+    pool = RewardPool(params(workers=2, chunk_size=1, timeout_seconds=60.0))
     pool.submit(SCRIPTED, ["a", "b"]).result(timeout=60)
     assert len(threads()) == 2
 
@@ -153,8 +153,10 @@ def test_an_error_leaves_no_process_and_no_thread():
             raise RuntimeError("training stops")
 
     waiting, pids = [], []
+    begin = time.monotonic()
     with pytest.raises(RuntimeError, match="training stops"):
         fail()
+    assert time.monotonic() - begin < 30  # it did not wait for the time limit
     assert are_gone(pids)
     assert pool.pids == []
     assert not threads()
