@@ -141,15 +141,18 @@ def test_a_reward_that_cannot_be_imported_is_no_samples_fault(workers, monkeypat
         assert pool.submit(SCRIPTED, ["a"]).result(timeout=60).values.tolist() == [1.0]
 
 
-def test_an_error_leaves_no_process_and_no_thread():
+def test_an_error_leaves_no_process_and_no_thread(tmp_path):
+    is_running = tmp_path / "pid of a child"
     pool = RewardPool(params(workers=2, chunk_size=1, timeout_seconds=60.0))
     pool.submit(SCRIPTED, ["a", "b"]).result(timeout=60)
     assert len(threads()) == 2
 
     def fail():
         with pool:
-            waiting.append(pool.submit(SCRIPTED, ["hang", "hang 2", "never begun"]))
+            waiting.append(pool.submit(SCRIPTED, [f"children {is_running}", "hang", "never begun"]))
             pids.extend(pool.pids)
+            while not is_running.exists():
+                time.sleep(0.01)
             raise RuntimeError("training stops")
 
     waiting, pids = [], []
