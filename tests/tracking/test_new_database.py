@@ -46,7 +46,7 @@ def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "file:///nowhere/at/all"])
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "postgresql://127.0.0.1:9/runs"])
 def test_other_stores_are_not_touched(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     create_database(uri)
