@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 PARENT = ""
 CALL_SECONDS = {True: 12.0, False: 60.0}  # a server answers at once; a new local database takes a while to create
-CLOSE_SECONDS = {"FINISHED": 60.0, "FAILED": 15.0, "KILLED": 6.0}
+CLOSE_SECONDS = {"FINISHED": 60.0, "FAILED": 15.0, "KILLED": 9.0}  # whoever stops a container waits ten
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
 PARENT_TAG = "mlflow.parentRunId"
