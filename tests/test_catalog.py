@@ -56,14 +56,16 @@ def test_no_pattern_catches_everything(project: Path) -> None:
 def test_a_whole_pipeline_needs_nothing_but_stored_data_and_parameters(project: Path, name: str) -> None:
     context = open_context(project, "smoke")
     free = {dataset for dataset in PIPELINES[name].inputs() if not dataset.startswith("params:") and dataset != "parameters"}
-    assert sorted(dataset for dataset in free if dataset not in context.catalog) == []
+    catalog = context.catalog
+    assert sorted(dataset for dataset in free if dataset not in catalog) == []
     assert PIPELINES["__default__"].describe() == PIPELINES["attention"].describe()
 
 
 def test_every_entry_is_used(project: Path) -> None:
     context = open_context(project, "smoke")
     used = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
-    patterns = {context.catalog.config_resolver.match_dataset_pattern(name) for name in used}
+    resolver = context.catalog.config_resolver  # once: the context builds a new catalogue each time it is asked
+    patterns = {resolver.match_dataset_pattern(name) for name in used}
     assert sorted(context.config_loader["catalog"].keys() - used - patterns) == []
 
 
