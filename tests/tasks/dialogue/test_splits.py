@@ -3,10 +3,11 @@
 import pandas as pd
 import pytest
 
-from grpo_pipeline.tasks.dialogue.data_params import DialogueFractions, DialogueSplitParams
+from grpo_pipeline.tasks.dialogue.data_params import DialogueSplitParams
 from grpo_pipeline.tasks.dialogue.splits import split_personas
+from grpo_pipeline.tasks.split_fractions import SplitFractions
 
-PARAMS = DialogueSplitParams(seed=0, fractions=DialogueFractions(train=0.6, val=0.15, test=0.25))
+PARAMS = DialogueSplitParams(seed=0, fractions=SplitFractions(train=0.6, val=0.15, test=0.25))
 
 
 def table(personas=20, each=3, partners=False):

@@ -1,11 +1,13 @@
 """Which stored groups a step replays, and which of its own it stores: the replay of informative groups in the loop."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.replay import split_groups
 from grpo_pipeline.core.rng import step_generator
-from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.core.types import TrainState
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
 from grpo_pipeline.pipelines.step.experience import Experience, Replayed
 from grpo_pipeline.tasks.protocol import Task
@@ -47,7 +49,8 @@ def remember(state: TrainState, experience: Experience, rows: np.ndarray, replay
     if state.replay is None:
         return
     fresh = [p for p in range(len(rows)) if p not in replayed.positions]
-    drawn = Rollouts(*(x[fresh] for x in vars(experience.rollouts).values()))
+    rollouts = experience.rollouts
+    drawn = replace(rollouts, **{field.name: getattr(rollouts, field.name)[fresh] for field in fields(rollouts)})
     signal = experience.advantages.values.abs().mean(1)[fresh]
     groups = split_groups(drawn, rows[fresh].tolist(), signal=signal, step=state.step, temperature=experience.temperature)
     state.replay.add(groups)

@@ -4,6 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from grpo_pipeline.tasks.split_fractions import SplitFractions
+
 CANONICAL_COLUMNS = (
     "core_id", "patient_id", "center", "label", "involvement", "grade_group", "image", "region_mask", "bag_mask", "lesion_mask",
     "has_lesion_mask", "row", "split",
@@ -243,28 +245,8 @@ class SplitParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: Annotated[int, Field(ge=0)]
-    fractions: "SplitFractions"
+    fractions: SplitFractions
     single_class: Literal["error", "allow"]
-
-
-class SplitFractions(BaseModel):
-    """Shares of the groups."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    train: Annotated[float, Field(gt=0, lt=1)]
-    val: Annotated[float, Field(gt=0, lt=1)]
-    test: Annotated[float, Field(gt=0, lt=1)]
-
-    @model_validator(mode="after")
-    def _add_up_to_one(self) -> Self:
-        total = self.train + self.val + self.test
-        if abs(total - 1) > 1e-9:
-            raise ValueError(f"attention.split.fractions must add up to 1, got {total:g}; correct one of them")
-        return self
-
-
-SplitParams.model_rebuild()
 
 
 def canonical_value(text: str) -> str:

@@ -4,6 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from grpo_pipeline.tasks.split_fractions import SplitFractions
+
 Column = Annotated[str, Field(min_length=1)]
 
 
@@ -86,30 +88,13 @@ class DialogueDataParams(BaseModel):
         return self
 
 
-class DialogueFractions(BaseModel):
-    """Shares of the personas; they add up to 1."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    train: Annotated[float, Field(gt=0, lt=1)]
-    val: Annotated[float, Field(gt=0, lt=1)]
-    test: Annotated[float, Field(gt=0, lt=1)]
-
-    @model_validator(mode="after")
-    def _add_up_to_one(self) -> Self:
-        total = self.train + self.val + self.test
-        if abs(total - 1) > 1e-9:
-            raise ValueError(f"dialogue.split.fractions must add up to 1, got {total:g}; correct one of them")
-        return self
-
-
 class DialogueSplitParams(BaseModel):
     """How the personas are divided; ``seed`` fixes which one goes where. Unused where a file names the splits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: Annotated[int, Field(ge=0)]
-    fractions: DialogueFractions
+    fractions: SplitFractions
 
 
 class DenseParams(BaseModel):
