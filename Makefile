@@ -61,8 +61,8 @@ run: $(STAMP)  ## prepare, train, evaluate and report: kedro run
 	@GRPO_GRAPH=follows $(KEDRO) run $(RUN_FLAGS)
 	@$(PY) docs/pipeline_graph.py build $(SITE) $(if $(ENV),--env "$(ENV)")
 
-test: $(STAMP)  ## run the whole test suite; ARGS="-m 'not slow' -k losses" for a part
-	@$(PY) -m pytest $(ARGS)
+test: $(STAMP)  ## run the whole test suite, a process per core; ARGS="-m 'not slow' -k losses" for a part
+	@$(PY) -m pytest -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMP)  ## check style, types and the direction of imports
 	@failed=; \

@@ -13,6 +13,8 @@ import pytest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
+from grpo_pipeline.tracking.new_database import create_database
+
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
 COMMAND = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "compare"]
 FOLDER = "attention_smoke/compare"
@@ -60,7 +62,7 @@ def is_logged(project: Path, key: str) -> bool:
 def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Path, list[str], "subprocess.CompletedProcess[str]"]:
     """A project whose comparison was stopped after the first cell, the cells it then had, and the run that finished it."""
     project = make_project(tmp_path_factory.mktemp("compare") / "project")
-    MlflowClient(f"sqlite:///{project / 'mlflow.db'}").search_experiments()  # else the signal may meet a store half created
+    create_database(f"sqlite:///{project / 'mlflow.db'}")  # else is_logged asks one that is not there
     process, deadline = start(project), time.monotonic() + 240
     while not is_logged(project, KEYS[0]) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)

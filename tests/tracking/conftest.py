@@ -12,6 +12,8 @@ import pytest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
+from grpo_pipeline.tracking.new_database import create_database
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -48,7 +50,7 @@ class Tiny:
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database without runs: creating one takes seconds, copying it does not."""
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
+    create_database(f"sqlite:///{path}")
     return path
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
+from sqlalchemy import Connection, Engine, event
 
 from grpo_pipeline.tracking.new_database import create_database
 
@@ -28,6 +29,24 @@ def test_a_killed_creation_leaves_nothing_that_a_later_one_trips_over(tmp_path: 
     assert not path.exists()
     create_database(uri)
     assert MlflowClient(uri).create_experiment("first") == "1"
+
+
+def test_only_the_creation_does_without_waiting_for_the_disk(tmp_path: Path) -> None:
+    waits = []
+
+    def note(connection: Connection) -> None:
+        waits.append(connection.connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    event.listen(Engine, "commit", note)
+    try:
+        create_database(f"sqlite:///{tmp_path / 'mlflow.db'}")
+        creation, waits = waits, []
+        MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").create_experiment("first")
+    finally:
+        event.remove(Engine, "commit", note)
+    assert len(creation) > 20
+    assert set(creation) == {0}
+    assert set(waits) == {2}
 
 
 def test_a_database_that_is_there_is_left_alone(tmp_path: Path) -> None:

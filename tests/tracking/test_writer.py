@@ -1,6 +1,7 @@
 """The writer keeps order, never blocks training, and gives up once."""
 
 import logging
+import signal
 import threading
 import time
 
@@ -100,6 +101,19 @@ def test_close_does_not_wait_for_ever(lost):
     assert not writer.close(timeout=0.1)
     assert time.perf_counter() - start < 1
     assert len(lost) == 1
+    gate.set()
+
+
+def test_a_second_ctrl_c_gives_up_what_is_left(lost):
+    gate = threading.Event()
+    writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
+    writer.post(lambda: gate.wait(30))
+    main = threading.main_thread().ident  # which the kernel interrupts when a key is pressed
+    threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT]).start()
+    start = time.perf_counter()
+    assert not writer.close(timeout=20)
+    assert time.perf_counter() - start < 10
+    assert [str(error) for error in lost] == ["not all was written before Ctrl-C"]
     gate.set()
 
 

@@ -76,6 +76,7 @@ class MlflowConfig(_Section):
     server: Server = Server()
     tracking: Tracking = Tracking()
     ui: Ui = Ui()
+    sigterm_grace_seconds: float = Field(9.0, gt=0, description="how long SIGTERM is held up to write what is queued")
     inputs: tuple[str, ...] = Field((), description="datasets with a digest, logged as inputs")
     artifacts: tuple[str, ...] = Field((), description="datasets whose file is logged when it is saved")
     models: tuple[str, ...] = Field((), description="models logged in the form that MLflow can load and serve, too")

@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 PARENT = ""
 CALL_SECONDS = {True: 12.0, False: 60.0}  # a server answers at once; a new local database takes a while to create
-CLOSE_SECONDS = {"FINISHED": 60.0, "FAILED": 15.0, "KILLED": 9.0}  # whoever stops a container waits ten
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
 PARENT_TAG = "mlflow.parentRunId"
@@ -171,12 +170,12 @@ class Runs:
         """Set tags."""
         self._writer.post(lambda: log_tags(self._live, self._id(run), tags))
 
-    def end(self, statuses: Mapping[str, str]) -> None:
-        """Set the end status by run id and finish writing; after a kill that may take a few seconds only."""
+    def end(self, statuses: Mapping[str, str], *, seconds: float = 60.0) -> None:
+        """Set the end status by run id and finish writing, for so many seconds at most."""
         self._writer.post(self._flush)
         for run, status in statuses.items():
             self._writer.post(partial(self._terminate, run, status))
-        self._writer.close(timeout=min(CLOSE_SECONDS[status] for status in statuses.values()))
+        self._writer.close(timeout=seconds)
 
     @property
     def _live(self) -> MlflowClient:

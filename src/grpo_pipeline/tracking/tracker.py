@@ -136,7 +136,9 @@ class Tracker:
         reason = {"error.type": type(error).__name__, "error.message": str(error) or type(error).__name__}
         for run in (run for run, status in statuses.items() if status != "FINISHED"):
             self._runs.set_tags(run, reason)
-        self._runs.end(statuses)
+        # Whoever sends SIGTERM kills soon after; a person who pressed Ctrl-C can press it again.
+        patience = {"seconds": self._config.sigterm_grace_seconds} if isinstance(error, SystemExit) else {}
+        self._runs.end(statuses, **patience)
 
     def _open(self, names: str, *, tags: Mapping[str, str]) -> None:
         from grpo_pipeline.tracking.runs import Runs  # imports MLflow: a second that only tracked runs pay

@@ -58,10 +58,13 @@ class Writer:
             return None
 
     def close(self, *, timeout: float) -> bool:
-        """Finish what is queued; return whether all of it was written in time."""
+        """Finish what is queued; return whether all of it was written in time. Ctrl-C gives up what is left."""
         self.post(self._flush)
         self._queue.put(None)
-        self._thread.join(timeout)
+        try:
+            self._thread.join(timeout)
+        except KeyboardInterrupt:
+            self._give_up(InterruptedError("not all was written before Ctrl-C"))
         if self._thread.is_alive():
             self._give_up(TimeoutError(f"not all was written within {timeout:.0f} s"))
         return self.lost is None
