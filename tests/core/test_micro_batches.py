@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.micro_batches import bounds, count_prompts, join_prompts, take_prompts
+from grpo_pipeline.core.micro_batches import PerPrompt, bounds, count_prompts, join_prompts, take_prompts
 
 
 @dataclass(frozen=True)
@@ -44,3 +44,21 @@ def test_cut_and_joined_it_is_the_same(size: int) -> None:
 def test_what_has_no_axis_of_prompts_is_refused(odd: object) -> None:
     with pytest.raises(ValueError, match="must have the prompts as its first axis to be cut into micro-batches, got the sizes"):
         count_prompts(odd)
+
+
+@dataclass(frozen=True)
+class WithTexts:
+    number: Tensor
+    texts: PerPrompt
+    shared: tuple[str, ...]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_values_without_tensors_stay_with_their_prompts(size: int) -> None:
+    value = WithTexts(torch.arange(3), PerPrompt([("a", "b"), ("c",), ()]), ("for", "all"))
+    parts = [take_prompts(value, *place) for place in bounds(count_prompts(value), size)]
+    assert [list(part.texts) for part in parts] == [list(value.texts[i : i + size]) for i in range(0, 3, size)]
+    assert all(part.shared == value.shared and isinstance(part.texts, PerPrompt) for part in parts)
+    joined = join_prompts(parts)
+    assert (list(joined.texts), joined.shared) == (list(value.texts), value.shared)
+    assert isinstance(joined.texts, PerPrompt)

@@ -1,7 +1,8 @@
 """Cut values that belong to P prompts into micro-batches, and put them together again.
 
-A value is a frozen dataclass, a mapping, or a tensor whose first axis is the prompts; what holds no tensor (None, numbers, text)
-belongs to all prompts. The functions look no further, so that a task's own batches and contexts may pass through them.
+A value is a frozen dataclass, a mapping, a tensor whose first axis is the prompts, or a ``PerPrompt``; what holds none of them
+(None, numbers, text) belongs to all prompts. The functions look no further, so that a task's own batches and contexts may pass
+through them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+
+class PerPrompt(tuple[Any, ...]):
+    """One value of each prompt that is no tensor, such as its texts; cut and joined as the first axis of a tensor is."""
+
+    __slots__ = ()
 
 
 def count_prompts(value: Any) -> int:
@@ -36,6 +43,8 @@ def take_prompts(value: Any, start: int, stop: int) -> Any:
     """Return the same value for the prompts start, ..., stop - 1; tensors are views."""
     if isinstance(value, Tensor):
         return value[start:stop]
+    if isinstance(value, PerPrompt):
+        return PerPrompt(value[start:stop])
     if isinstance(value, Mapping):
         return {name: take_prompts(entry, start, stop) for name, entry in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
@@ -44,8 +53,10 @@ def take_prompts(value: Any, start: int, stop: int) -> Any:
 
 
 def join_prompts(parts: Sequence[Any]) -> Any:
-    """Return the value of all prompts: tensors one after the other, everything else from the first part."""
+    """Return the value of all prompts: tensors and ``PerPrompt`` one after the other, everything else from the first part."""
     first = parts[0]
+    if isinstance(first, PerPrompt):
+        return PerPrompt(entry for part in parts for entry in part)
     if isinstance(first, Tensor):
         return torch.cat(list(parts)) if len(parts) > 1 else first
     if isinstance(first, Mapping):

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Generator, Tensor, nn
 
+from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 
 Proposal = Literal["policy", "uniform", "none", "oracle"]
@@ -24,6 +25,10 @@ class Task(Protocol):
     @property
     def repeats_prompts(self) -> bool:
         """Whether a row is the same prompt in every batch, so that stored actions keep their meaning."""
+        ...
+
+    def check_algorithm(self, algorithm: AlgorithmParams) -> None:
+        """Raise ValueError where an arm asks for what the task does not have; called before anything is built."""
         ...
 
     def build_policy(self, seed: int) -> nn.Module:

@@ -284,14 +284,22 @@ def _policy_state(losses: LossTerms) -> dict[str, Tensor | float]:
 
 
 def silent_rewards(experience: Experience) -> dict[str, float]:
-    """Say which weighted reward parts are the same for all samples of every group: they cancel and teach nothing."""
+    """Say which weighted reward parts are the same for all samples of every group: they cancel and teach nothing.
+
+    Nothing is said of samples that were not scored, such as those of an arm that draws none.
+    """
     parts, weights = experience.rewards.parts, experience.rewards.weights
+    if bool(experience.rewards.total.isnan().all()):
+        return {}
     spread = {name: (part.amax(1) - part.amin(1)).nan_to_num().max() for name, part in parts.items() if weights.get(name)}
     return {f"dead/reward_{name}": float(value == 0) for name, value in spread.items()}
 
 
 def _reward_metrics(experience: Experience) -> dict[str, Tensor | float]:
+    """Return what is known of the rewards; where no sample was scored, that their mean is not a number."""
     rewards = experience.rewards
+    if bool(rewards.total.isnan().all()):
+        return {"reward/mean": torch.nan, "temperature": experience.temperature}
     metrics: dict[str, Tensor | float] = {
         "reward/mean": rewards.total.nanmean(),
         "reward/std": _spread(rewards.total),

@@ -35,9 +35,10 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
     """Return the start of an arm; every arm of a seed starts from the same weights.
 
     Raises:
-        ValueError: if the learning rates do not name the task's parameter groups, or stored groups would be replayed on
-            prompts that have changed.
+        ValueError: if the learning rates do not name the task's parameter groups, the task cannot do what the algorithm asks
+            for, or stored groups would be replayed on prompts that have changed.
     """
+    task.check_algorithm(algorithm)
     refuse_changing_prompts(algorithm, task)
     policy = task.build_policy(seed)
     groups = task.parameter_groups(policy)

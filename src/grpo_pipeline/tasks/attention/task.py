@@ -13,6 +13,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.groups import replicate
+from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import evaluation
@@ -77,6 +78,9 @@ class AttentionTask:
     def repeats_prompts(self) -> bool:
         """Whether a core is the same prompt in every batch: not where augmentation moves it."""
         return self.augmentation is None or not self.augmentation.moves
+
+    def check_algorithm(self, algorithm: AlgorithmParams) -> None:
+        """Accept every algorithm."""
 
     def build_policy(self, seed: int) -> AttentionModel:
         """Return a freshly initialised model; leaves the global random state as it was."""

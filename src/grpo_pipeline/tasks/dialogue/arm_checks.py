@@ -1,0 +1,47 @@
+"""What an arm of the dialogue task cannot ask for; refused when its parameters are read."""
+
+from grpo_pipeline.core.execution import ExecutionParams
+from grpo_pipeline.core.params import AlgorithmParams, is_on
+from grpo_pipeline.tasks.dialogue.reader_params import ReplyParams
+
+WHOLE = {"compile": "none", "memory_format": "contiguous", "activation_checkpointing": "none"}
+
+
+def check_algorithm(algorithm: AlgorithmParams, replies: ReplyParams) -> None:
+    """Refuse what readers cannot do.
+
+    Raises:
+        ValueError: for another proposal than policy or none, a value baseline or head, the exact KL, or replay of replies whose
+            distribution was truncated.
+    """
+    if algorithm.proposal not in ("policy", "none"):
+        raise ValueError(
+            f"proposal must be policy or none for the dialogue task, got {algorithm.proposal}; replies of random tokens teach "
+            "nothing, and the truth is in the supervised loss already: use none for the control"
+        )
+    if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
+        raise ValueError(
+            "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; a reader has no value "
+            "head: use name = grpo"
+        )
+    if algorithm.pays_kl and algorithm.kl_placement == "loss" and algorithm.kl_estimator == "exact":
+        raise ValueError(
+            "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact; the distributions of all tokens of all "
+            "replies are never held at once"
+        )
+    if algorithm.replay is not None and (replies.top_k is not None or replies.top_p is not None):
+        raise ValueError(
+            "replay must be null with dialogue.replies.top_k or top_p, got a value; stored groups do not hold the tokens that "
+            "were left to choose from: set both to null, or leave replay out"
+        )
+
+
+def check_execution(execution: ExecutionParams) -> None:
+    """Refuse options of the step that only image encoders have.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for name, only in WHOLE.items():
+        if (value := getattr(execution, name)) != only:
+            raise ValueError(f"dialogue.training.{name} must be {only}, got {value}; readers know no other")

@@ -1,0 +1,87 @@
+"""What travels through the loop: a batch of prompts, and what the sampled replies lead to."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from grpo_pipeline.core.micro_batches import PerPrompt
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.reader_text import ReaderKind
+from grpo_pipeline.tasks.dialogue.rewards import PendingRewards
+from grpo_pipeline.tasks.dialogue.tokens import Side, Tokens
+
+
+@dataclass(frozen=True)
+class DialogueBatch:
+    """P prompts.
+
+    Attributes:
+        rows: row numbers in the data, int64 [P] or [P, G].
+        prompt: ids and is_token [P, n, S], as the reader takes them.
+        reference: ids and is_token [P, T], one reference reply of each prompt, padded on the right, with its end.
+        answers: of each prompt all reference replies, as texts.
+    """
+
+    rows: Tensor
+    prompt: Tokens
+    reference: Tokens
+    answers: PerPrompt
+
+
+class RewardShare(NamedTuple):
+    """The rewards of one prompt's replies: a row of those that are being measured together."""
+
+    pending: PendingRewards
+    place: int
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the samples of P prompts lead to.
+
+    Attributes:
+        replies: of each prompt its G texts.
+        rewards: of each prompt a ``RewardShare``; empty where nothing was written.
+    """
+
+    replies: PerPrompt
+    rewards: PerPrompt
+
+
+def make_batch(
+    data: DialogueData,
+    rows: np.ndarray,
+    *,
+    kind: ReaderKind,
+    pad_id: int,
+    device: torch.device,
+    generator: Generator | None = None,
+) -> DialogueBatch:
+    """Return the batch of these rows.
+
+    Args:
+        data: tokens and texts.
+        rows: int64 [P].
+        kind: of the reader; prompts of a causal one are padded on the left.
+        pad_id: fills up.
+        device: where the tensors go.
+        generator: draws the reference reply among the answers, for training; None takes the first one.
+    """
+    draws = torch.zeros(len(rows)) if generator is None else torch.rand(len(rows), generator=generator)
+    padding: Side = "left" if kind == "causal" else "right"
+    prompt = data.prompts.padded(data.prompts.texts_of(rows), pad_id=pad_id, padding=padding)
+    reference = data.references.padded(data.references.draw_texts(rows, draws.numpy()), pad_id=pad_id, padding="right")
+    answers = data.examples.table["answers"].iloc[rows]
+    return DialogueBatch(
+        rows=torch.as_tensor(rows, dtype=torch.int64).to(device),
+        prompt=_to(prompt, device),
+        reference=_to(reference, device),
+        answers=PerPrompt(tuple(texts) for texts in answers),
+    )
+
+
+def _to(tokens: Tokens, device: torch.device) -> Tokens:
+    return Tokens(tokens.ids.to(device), tokens.is_token.to(device))

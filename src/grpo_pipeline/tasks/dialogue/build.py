@@ -1,0 +1,81 @@
+"""Put a dialogue task together from parameters, refusing what could not be trained."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from grpo_pipeline.core.execution import ExecutionParams, choose_device, set_float32_products
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks.dialogue.arm_checks import check_execution
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData, tokenise_examples
+from grpo_pipeline.tasks.dialogue.examples import DialogueExamples
+from grpo_pipeline.tasks.dialogue.reader import Reader
+from grpo_pipeline.tasks.dialogue.reader_build import build_reader
+from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.tasks.dialogue.task import DialogueTask
+from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.reward_pool import RewardPool
+
+
+def build_task(
+    reader: NewReaderParams | FolderReaderParams,
+    prompt: PromptParams,
+    replies: ReplyParams,
+    rewards: RewardParams,
+    supervised: SupervisedParams,
+    *,
+    execution: ExecutionParams | None = None,
+) -> DialogueTask:
+    """Return the task without a start; without ``execution`` on the GPU when there is one. No process is started yet.
+
+    Raises:
+        FileNotFoundError: if the reader's folder or a file of it is missing.
+        ValueError: if it holds another kind of model, its tokenizer does not fit, prompt and reply do not fit its positions, or
+            the step asks for what readers do not have.
+    """
+    if execution is not None:
+        check_execution(execution)
+        set_float32_products(execution.float32_products)
+    built, tokenizer = build_reader(reader, seed=0)
+    _check_room(built, prompt, replies)
+    return DialogueTask(
+        reader=reader,
+        prompt=prompt,
+        replies=replies,
+        rewards=rewards,
+        supervised=supervised,
+        device=choose_device("auto" if execution is None else execution.device),
+        tokenizer=tokenizer,
+        kind=built.kind,
+        pool=RewardPool(rewards.pool),
+    )
+
+
+def check_arms(task: DialogueTask, algorithms: Iterable[AlgorithmParams]) -> None:
+    """Refuse arms that the task cannot train, before the first of them begins; raises as ``DialogueTask.check_algorithm``."""
+    for algorithm in algorithms:
+        task.check_algorithm(algorithm)
+
+
+def tokenise(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueData, dict[str, Any]]:
+    """Return the data of a run and the counts of what was cut; see ``tokenise_examples``."""
+    limit = task.replies.max_tokens
+    return tokenise_examples(examples, task.tokenizer, kind=task.kind, prompt=task.prompt, max_reply_tokens=limit)
+
+
+def start_from(task: DialogueTask, model: ModelWeights) -> DialogueTask:
+    """Return the task whose policies begin with these weights; the pool of processes is the same."""
+    return replace(task, start=model)
+
+
+def _check_room(reader: Reader, prompt: PromptParams, replies: ReplyParams) -> None:
+    """Compare the limits with the positions of a causal reader; a T5 has no such limit."""
+    limit = getattr(reader.model.config, "max_position_embeddings", None) if reader.kind == "causal" else None
+    if limit is not None and prompt.max_tokens + replies.max_tokens - 1 > limit:
+        raise ValueError(
+            f"dialogue.prompt.max_tokens must be at most {limit - replies.max_tokens + 1}, so that a reply of "
+            f"{replies.max_tokens} tokens fits into {limit} positions, got {prompt.max_tokens}; cut prompts, or allow shorter "
+            "replies"
+        )

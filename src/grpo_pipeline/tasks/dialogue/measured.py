@@ -1,0 +1,48 @@
+"""Put the rewards of a batch together from those that were measured with it; what stands for replies that are not there."""
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.tasks.dialogue.batch import Outcomes
+from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.tasks.dialogue.rewards import ReplyRewards, RewardFailedError
+from grpo_pipeline.tasks.dialogue.rollouts import ReplyRollouts
+
+
+def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
+    """Return G replies of no token to each of P prompts: the samples of an arm that learns from references alone.
+
+    Args:
+        start: [P], of the reading; gives P and the device.
+        group_size: G.
+    """
+    shape = (len(start), group_size, 0)
+    actions = torch.zeros(shape, dtype=torch.int64, device=start.device)
+    return ReplyRollouts(actions, torch.zeros(shape, device=start.device), torch.zeros_like(actions, dtype=torch.bool))
+
+
+def gather_rewards(params: RewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]) -> dict[str, Tensor]:
+    """Wait for the rewards of P prompts and return the parts, float64 [P, G].
+
+    Where nothing was written there is nothing to measure: every part is NaN (not scored), never the score of an empty reply.
+
+    Raises:
+        RewardFailedError: if a part failed under the rule ``stop``, or a weighted part could not be measured for any reply: a
+            reward that always fails would train nothing without a word.
+    """
+    if not outcomes.rewards:
+        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.part_weights}
+    results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
+    shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
+    _refuse_without_any(list(results.values()))
+    return {name: torch.stack([result.parts[name][place] for result, place in shares]) for name in params.part_weights}
+
+
+def _refuse_without_any(results: list[ReplyRewards]) -> None:
+    for name, weight in results[0].weights.items():
+        if weight and all(bool(result.is_failed[name].all()) for result in results):
+            cause = next((text for result in results for text in result.causes if repr(name) in text), "it gave no value")
+            raise RewardFailedError(
+                f"reward {name!r} must score at least one reply of a batch, got none: {cause}; correct the reward, or set its "
+                "weight to 0"
+            )

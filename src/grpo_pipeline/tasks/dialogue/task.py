@@ -1,0 +1,225 @@
+"""The dialogue task: a reader writes G replies to a persona, a context and retrieved stories; rewards compare with answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Generator, Tensor, nn
+
+from grpo_pipeline.core.groups import replicate
+from grpo_pipeline.core.micro_batches import PerPrompt
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
+from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks.dialogue.arm_checks import check_algorithm
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, Outcomes, RewardShare, make_batch
+from grpo_pipeline.tasks.dialogue.components import parameter_groups
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.evaluation import evaluate
+from grpo_pipeline.tasks.dialogue.fingerprint import fingerprint
+from grpo_pipeline.tasks.dialogue.measured import gather_rewards, nothing_written
+from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader, detached
+from grpo_pipeline.tasks.dialogue.reader_build import build_reader
+from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.reader_text import ReaderKind
+from grpo_pipeline.tasks.dialogue.reference_reply import reference_logprobs, reference_loss
+from grpo_pipeline.tasks.dialogue.reply_table import tabulate
+from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
+from grpo_pipeline.tasks.dialogue.rollouts import ReplyRollouts, sample_replies
+from grpo_pipeline.tasks.dialogue.scoring import score_replies
+from grpo_pipeline.tasks.dialogue.showcase import showcase
+from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.tokens import Tokenizer, decode_rows
+from grpo_pipeline.tasks.dialogue.validation import validate
+from grpo_pipeline.tasks.protocol import Proposal
+from grpo_pipeline.tasks.reward_pool import RewardPool
+
+
+@dataclass(frozen=True)
+class DialogueTask:
+    """Implements :class:`grpo_pipeline.tasks.protocol.Task` for replies (L = tokens of a reply, V = ids of the embedding).
+
+    Attributes:
+        start: weights that every policy begins with; None for fresh ones, or those of the reader's folder.
+        pool: measures the rewards; its processes end with the last holder of the task.
+    """
+
+    reader: NewReaderParams | FolderReaderParams
+    prompt: PromptParams
+    replies: ReplyParams
+    rewards: RewardParams
+    supervised: SupervisedParams
+    device: torch.device
+    tokenizer: Tokenizer
+    kind: ReaderKind
+    pool: RewardPool = field(repr=False)
+    start: ModelWeights | None = field(default=None, repr=False)
+    name: str = "dialogue"
+
+    @property
+    def repeats_prompts(self) -> bool:
+        """A row is the same prompt in every batch."""
+        return True
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """(eos_id, pad_id)."""
+        return self.tokenizer.eos_id, self.tokenizer.pad_id
+
+    def check_algorithm(self, algorithm: AlgorithmParams) -> None:
+        """Refuse a value baseline, random replies, the exact KL, and replay of truncated distributions."""
+        check_algorithm(algorithm, self.replies)
+
+    def build_policy(self, seed: int) -> Reader:
+        """Return a reader with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""
+        policy = build_reader(self.reader, seed=seed)[0]
+        if self.start is not None:
+            policy.load_state_dict(dict(self.start.tensors))
+        return policy.to(self.device)
+
+    def parameter_groups(self, policy: Reader) -> dict[str, list[nn.Parameter]]:
+        """Return the trainable parameters of embeddings, encoder and decoder."""
+        return parameter_groups(policy)
+
+    def rows(self, data: DialogueData, split: str) -> np.ndarray:
+        """Return the row numbers of a split."""
+        return np.flatnonzero(data.examples.table["split"].to_numpy() == split)
+
+    def make_batch(self, data: DialogueData, rows: np.ndarray, *, generator: Generator | None = None) -> DialogueBatch:
+        """Return the batch of these rows; with a generator the reference reply is drawn among the answers."""
+        return make_batch(data, rows, kind=self.kind, pad_id=self.ends[1], device=self.device, generator=generator)
+
+    def replicate(self, batch: DialogueBatch, group_size: int) -> DialogueBatch:
+        """Return the batch with row numbers as [P, G]; texts stay per prompt."""
+        return replace(batch, rows=replicate(batch.rows, group_size))
+
+    def encode(self, policy: Reader, batch: DialogueBatch) -> Encoded:
+        """Read the prompts, once for all of their replies."""
+        return policy.encode(batch.prompt.ids, batch.prompt.is_token)
+
+    def detach(self, context: Encoded) -> Encoded:
+        """Return the reading cut off from the graph."""
+        return detached(context)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        policy: Reader,
+        context: Encoded,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: Proposal,
+        generator: Generator,
+    ) -> ReplyRollouts:
+        """Draw G replies of each prompt; ``none`` are G replies of no token.
+
+        Raises:
+            ValueError: for another proposal, or if a prompt and a reply do not fit the reader.
+        """
+        if proposal == "none":
+            return nothing_written(context.start, group_size)
+        if proposal != "policy":
+            raise ValueError(f"proposal must be policy or none for the dialogue task, got {proposal}; a reader draws its own")
+        params = self.replies.model_copy(update={"temperature": temperature})
+        return sample_replies(policy, context, group_size, params=params, ends=self.ends, generator=generator)
+
+    def texts(self, rollouts: Rollouts) -> PerPrompt:
+        """Return the replies as texts: of each prompt a tuple of G."""
+        prompts, group_size, _ = rollouts.actions.shape
+        texts = decode_rows(self.tokenizer, rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1))
+        return PerPrompt(tuple(texts[p * group_size : (p + 1) * group_size]) for p in range(prompts))
+
+    def decode(self, policy: Reader, context: Encoded, rollouts: Rollouts, batch: DialogueBatch) -> Outcomes:
+        """Return the replies as texts, and begin to measure their rewards: they are ready when ``reward`` asks for them."""
+        replies = self.texts(rollouts)
+        if not rollouts.actions.shape[-1]:
+            return Outcomes(replies, PerPrompt())
+        pending = submit_rewards(self.rewards, self.pool, replies=replies, answers=batch.answers)
+        return Outcomes(replies, PerPrompt(RewardShare(pending, place) for place in range(len(replies))))
+
+    def reward(self, batch: DialogueBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Wait for the rewards of the replies; NaN where nothing was written, or a part failed under the rule ``exclude``.
+
+        Raises:
+            RewardFailedError: if a part failed under the rule ``stop``, or a weighted part for every reply of the batch.
+            RewardPoolError: if a process cannot be started.
+        """
+        parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
+        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.part_weights
+
+    def score(self, policy: Reader, context: Encoded, rollouts: Rollouts, *, temperature: float) -> Scores:
+        """Return log-probabilities of exactly these tokens among those that could be drawn, and the mean entropy of a token."""
+        limit = self.replies.tokens_per_batch
+        return score_replies(policy, context, _as_replies(rollouts), temperature=temperature, tokens_per_batch=limit)
+
+    def prompt_weights(self, batch: DialogueBatch) -> Tensor | None:
+        """Return None: every prompt counts the same."""
+        return None
+
+    def with_reference(self, data: DialogueData, reference: Reader) -> DialogueData:
+        """Return the data as they are: a reading of every prompt is too large to be kept."""
+        return data
+
+    def with_oracle(self, data: DialogueData) -> DialogueData:
+        """Refuse: the truth is in the supervised loss already."""
+        raise ValueError("proposal must be policy or none for the dialogue task, got oracle; use name = supervised with none")
+
+    @torch.no_grad()
+    def score_reference(
+        self, reference: Reader, batch: DialogueBatch, rollouts: Rollouts, *, temperature: float
+    ) -> ReferenceScores:
+        """Return the reference's log-probabilities of these tokens, under its own distribution over the same choices."""
+        scores = self.score(reference, self.encode(reference, batch), rollouts, temperature=temperature)
+        return ReferenceScores(logprobs=scores.logprobs)
+
+    def supervised_counts(self, batch: DialogueBatch) -> Tensor:
+        """Return the number of reference tokens, or of prompts, float64 [1]."""
+        count = batch.reference.is_token.sum() if self.supervised.mean == "per_token" else len(batch.reference.ids)
+        return torch.as_tensor([count], dtype=torch.float64, device=self.device)
+
+    def supervised_loss(
+        self, policy: Reader, context: Encoded, batch: DialogueBatch, outcomes: Outcomes, shares: Tensor | None = None
+    ) -> Tensor:
+        """Return the cross-entropy of the batch's reference replies, at temperature 1 over all tokens."""
+        logprobs = reference_logprobs(policy, context, batch.reference)
+        loss = reference_loss(logprobs, batch.reference.is_token, mean=self.supervised.mean)
+        return loss if shares is None else loss * shares[0].to(loss.dtype)
+
+    def tabulate(self, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts) -> pd.DataFrame:
+        """Return one row per reply: example, persona, question, first answer, the reply and its length in tokens."""
+        return tabulate(self, data, batch, rollouts)
+
+    def evaluate(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Return one row per example and rule."""
+        return evaluate(self, policy, data, rows, seed=seed, sets=sets)
+
+    def validate(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+        """Return held-out reward and its parts, length and ended share of replies, and the perplexity of references."""
+        return validate(self, policy, data, rows, seed=seed, sets=sets)
+
+    def showcase(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+        """Return question, first answer and sampled replies of these examples."""
+        return showcase(self, policy, data, rows, seed=seed)
+
+    def calibrate(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
+        """Return why there is nothing to fit."""
+        return {"method": "none", "reason": "replies are no probabilities of an event"}
+
+    def describe(self, policy: Reader) -> dict[str, Any]:
+        """Return reader, prompts, replies and the architecture of the reader, from which a policy of these weights is built."""
+        sections = {"reader": self.reader, "prompt": self.prompt, "replies": self.replies}
+        dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
+        return {"task": self.name, **dumped, "reader_config": policy.model.config.to_dict()}
+
+    def fingerprint(self, data: DialogueData) -> dict[str, Any]:
+        """Return model, objective, start and data, without where they lie and where rewards are measured."""
+        return fingerprint(self, data)
+
+
+def _as_replies(rollouts: Rollouts) -> ReplyRollouts:
+    return rollouts if isinstance(rollouts, ReplyRollouts) else ReplyRollouts(**vars(rollouts))

@@ -1,0 +1,102 @@
+"""A tiny dialogue task for tests: the committed smoke parameters, a reader of 8 numbers, and rewards measured in this process."""
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import yaml
+from tiny_attention import CONF, constant, merge
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.tasks.dialogue.build import build_task, tokenise
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.drafts import EXAMPLE_COLUMNS
+from grpo_pipeline.tasks.dialogue.examples import DialogueExamples, content_digest
+from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.tasks.dialogue.task import DialogueTask
+from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
+
+SPLITS = ("train",) * 8 + ("val",) * 2 + ("test",) * 3
+__all__ = ["constant", "merge"]
+
+
+@cache
+def _sections() -> dict[str, Any]:
+    base, smoke = (yaml.safe_load((CONF / f"{env}/parameters/dialogue_training.yml").read_text()) for env in ("base", "smoke"))
+    return merge(base["dialogue"], smoke["dialogue"])
+
+
+def section(name: str, **changes: Any) -> dict[str, Any]:
+    return merge(_sections()[name], changes)
+
+
+def training_params(**changes: Any) -> TrainingParams:
+    return TrainingParams.model_validate(section("training", **changes))
+
+
+def algorithm_params(arm: str = "grpo", **changes: Any) -> AlgorithmParams:
+    return AlgorithmParams.model_validate(merge(section(arm)["algorithm"], changes))
+
+
+def reply_params(**changes: Any) -> ReplyParams:
+    return ReplyParams.model_validate(section("replies", **{"max_tokens": 6, **changes}))
+
+
+def reward_params(**changes: Any) -> RewardParams:
+    return RewardParams.model_validate(section("rewards", **merge({"pool": {"workers": 0}}, changes)))
+
+
+def reader_params(**changes: Any) -> NewReaderParams | FolderReaderParams:
+    if changes.get("source") == "folder":
+        return FolderReaderParams.model_validate({"tokenizer": "bytes", "lora": None, **changes})
+    return NewReaderParams.model_validate(section("reader", **{"width": 8, **changes}))
+
+
+def make_examples() -> DialogueExamples:
+    """13 examples of 5 personas and two stories; row r is answered by one or two short replies."""
+    words = ("red", "blue", "green", "a cat", "a dog")
+    rows = [
+        {
+            "example_id": f"e{i:02d}",
+            "persona_id": f"p{i % 5}",
+            "partner_id": "",
+            "persona": f"i like {words[i % 5]}.",
+            "context": f"hello\nwhat is number {i}?",
+            "question": f"persona: i like {words[i % 5]}. context: hello\nwhat is number {i}?",
+            "answers": [words[i % 5], f"i like {words[i % 5]}"][: 1 + i % 2],
+            "needs": "persona",
+            "story_id": "",
+            "split": split,
+            "row": i + 1,
+            "story_ids": ["s1", "s2"] if i % 2 else ["s2", "s1"],
+        }
+        for i, split in enumerate(SPLITS)
+    ]
+    table = pd.DataFrame(rows, columns=[*EXAMPLE_COLUMNS, "story_ids"])
+    stories = pd.DataFrame(
+        {"story_id": ["s1", "s2"], "title": ["one", ""], "text": ["a cat ran.", "a dog sat still."], "persona_id": ["", ""]}
+    )
+    return DialogueExamples(table, stories, content_digest(table, stories))
+
+
+def make_task(
+    *,
+    reader: dict[str, Any] | None = None,
+    prompt: dict[str, Any] | None = None,
+    replies: dict[str, Any] | None = None,
+    rewards: dict[str, Any] | None = None,
+    **supervised: Any,
+) -> DialogueTask:
+    """Return a task; each argument changes a section."""
+    return build_task(
+        reader_params(**(reader or {})),
+        PromptParams.model_validate(section("prompt", **(prompt or {}))),
+        reply_params(**(replies or {})),
+        reward_params(**(rewards or {})),
+        SupervisedParams.model_validate(section("supervised_loss", **supervised)),
+    )
+
+
+def make_data(task: DialogueTask | None = None) -> DialogueData:
+    return tokenise(task or make_task(), make_examples())[0]
