@@ -1,8 +1,8 @@
 """What a metric is, for every task: rows and resampling weights in, one value per resample out."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,12 @@ Direction = Literal["higher", "lower", "none"]
 def count_rows(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
     """Return the number of rows in each resample, [B]: what a mean over rows rests on."""
     return np.asarray(weights.sum(axis=1))
+
+
+def no_more(names: Iterable[str]) -> Mapping[str, "Metric"]:
+    """Return no metric: the suite knows all of them."""
+    del names
+    return {}
 
 
 @dataclass(frozen=True)
@@ -51,21 +57,45 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """What one prediction row of a rule is about.
+
+    Attributes:
+        column: holds its id.
+        noun: what a person calls it.
+        facts: columns that are the same in every arm and under every rule.
+    """
+
+    column: str
+    noun: str
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class MetricSuite:
     """Everything the evaluation asks of a task.
 
     Attributes:
+        unit: what a row is about.
         metrics: name -> metric, in the order of the report.
         rules: the point rules (or the like) in the order of the report; others follow by name.
         required: columns that every predictions table must have, beside the rule and the cluster.
         finite: columns that may not hold NaN.
         prepare: adds columns that compare the rules of one arm (all rows in, all rows out).
         verdict: the comparison document -> sentences in plain words.
+        discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as parts of a reward
+            that a user wrote; each is named like its column.
     """
 
+    unit: Unit
     metrics: Mapping[str, Metric]
     rules: tuple[str, ...]
     required: tuple[str, ...]
     finite: tuple[str, ...]
     prepare: Callable[[pd.DataFrame], pd.DataFrame]
     verdict: Callable[[Mapping[str, Any]], list[str]]
+    discover: Callable[[Iterable[str]], Mapping[str, Metric]] = no_more
+
+    def for_names(self, names: Iterable[str]) -> Self:
+        """Return the suite with the metrics that these names of columns (or of metrics) ask for."""
+        return replace(self, metrics={**self.metrics, **self.discover(names)})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from grpo_pipeline.pipelines.compare.cells import Cell, CompareError, Plan, StoredCells
-from grpo_pipeline.pipelines.evaluation.alignment import Rules, check_same_cores, split_rules
+from grpo_pipeline.pipelines.evaluation.alignment import Rules, check_same_units, split_rules
 from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate, cluster_weights
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
@@ -64,7 +64,7 @@ def score_cells(plan: Plan, cells: StoredCells, params: EvaluationParams, suite:
     for cell in usable(plan, cells):
         tables = aligned(cell, plan, cells, suite, cluster=params.cluster)
         for rule, names in rules.of(plan.arms[cell.arm].description.rule, tables).items():
-            check_same_cores(tables[rule], cores, who=f"{cell.key} / {rule}", cluster=params.cluster)
+            check_same_units(tables[rule], cores, who=f"{cell.key} / {rule}", unit=suite.unit, cluster=params.cluster)
             scores = arms.setdefault(cell.arm, {}).setdefault(rule, {})
             for name in names:
                 scores.setdefault(name, {})[cell.seed] = estimate(suite.metrics[name], tables[rule], weights)

@@ -1,17 +1,17 @@
-"""Prediction tables -> one table per (arm, rule), all with the same cores in the same order."""
+"""Prediction tables -> one table per (arm, rule), all about the same units (cores, examples) in the same order."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.tasks.metric import MetricSuite
+from grpo_pipeline.tasks.metric import MetricSuite, Unit
 
 Rules = dict[str, pd.DataFrame]
 
 
 def align_arms(arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline: str, cluster: str) -> dict[str, Rules]:
-    """Check every arm's predictions and split them by rule; row i is the same core in each of the tables.
+    """Check every arm's predictions and split them by rule; row i is the same unit in each of the tables.
 
     Args:
         arms: arm -> prediction rows (docs/architecture.md).
@@ -20,8 +20,8 @@ def align_arms(arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline
         cluster: column of the units that are resampled together.
 
     Raises:
-        ValueError: naming the arm's catalogue entry, if a column or the headline rule is missing, a core is repeated,
-            a required value is NaN, or two tables hold different cores, labels or clusters.
+        ValueError: naming the arm's catalogue entry, if a column or the headline rule is missing, a unit is repeated,
+            a required value is NaN, or two tables hold different units, facts about them or clusters.
     """
     tables = {arm: split_rules(rows, suite, arm=arm, cluster=cluster) for arm, rows in arms.items()}
     first_arm = next(iter(tables))
@@ -29,15 +29,16 @@ def align_arms(arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline
         if headline not in rules:
             raise ValueError(f"predictions of {arm} must hold the rule {headline!r}, got {sorted(rules)}; predict again")
         for rule, rows in rules.items():
-            check_same_cores(rows, tables[first_arm][headline], who=f"{arm} / {rule}", cluster=cluster)
+            check_same_units(rows, tables[first_arm][headline], who=f"{arm} / {rule}", unit=suite.unit, cluster=cluster)
     return tables
 
 
 def split_rules(rows: pd.DataFrame, suite: MetricSuite, *, arm: str, cluster: str) -> Rules:
-    """Return rule -> rows in the order of their core ids, the rules in the order of the report."""
+    """Return rule -> rows in the order of their ids, the rules in the order of the report."""
     check_columns(rows, (*suite.required, cluster), arm=arm)
-    named = rows.assign(core_id=rows["core_id"].astype(str)).sort_values(["rule", "core_id"], kind="stable", ignore_index=True)
-    check_rows(named, suite.finite, arm=arm)
+    key = suite.unit.column
+    named = rows.assign(**{key: rows[key].astype(str)}).sort_values(["rule", key], kind="stable", ignore_index=True)
+    check_rows(named, suite.finite, arm=arm, unit=suite.unit)
     prepared = suite.prepare(named)
     parts = {str(rule): part.reset_index(drop=True) for rule, part in prepared.groupby("rule", sort=True)}
     return {rule: parts[rule] for rule in (*suite.rules, *sorted(parts.keys() - set(suite.rules))) if rule in parts}
@@ -52,33 +53,36 @@ def check_columns(rows: pd.DataFrame, required: tuple[str, ...], *, arm: str) ->
         raise ValueError(f"predictions of {arm} must hold at least one row, got none; check the test split")
 
 
-def check_rows(rows: pd.DataFrame, finite: tuple[str, ...], *, arm: str) -> None:
-    """Raise ValueError if a core is repeated inside a rule or a value that every metric needs is not finite."""
-    repeated = rows.duplicated(["rule", "core_id"])
+def check_rows(rows: pd.DataFrame, finite: tuple[str, ...], *, arm: str, unit: Unit) -> None:
+    """Raise ValueError if a unit is repeated inside a rule or a value that every metric needs is not finite."""
+    repeated = rows.duplicated(["rule", unit.column])
     if repeated.any():
         row = rows[repeated].iloc[0]
-        raise ValueError(f"predictions of {arm} must hold a core once per rule, got {row['core_id']!r} twice in {row['rule']!r}")
+        raise ValueError(
+            f"predictions of {arm} must hold a {unit.noun} once per rule, got {row[unit.column]!r} twice in {row['rule']!r}"
+        )
     for name in finite:
         bad = ~np.isfinite(rows[name].to_numpy(dtype=np.float64, na_value=np.nan))
         if bad.any():
             row = rows[bad].iloc[0]
             raise ValueError(
-                f"{name} in the predictions of {arm} must be finite, got {row[name]} for core {row['core_id']!r} "
+                f"{name} in the predictions of {arm} must be finite, got {row[name]} for {unit.noun} {row[unit.column]!r} "
                 f"under the rule {row['rule']!r}; look at this arm's training metrics"
             )
 
 
-def check_same_cores(rows: pd.DataFrame, reference: pd.DataFrame, *, who: str, cluster: str) -> None:
-    """Raise ValueError unless both tables hold the same cores with the same label and cluster, in the same order."""
-    here, there = set(rows["core_id"]), set(reference["core_id"])
+def check_same_units(rows: pd.DataFrame, reference: pd.DataFrame, *, who: str, unit: Unit, cluster: str) -> None:
+    """Raise ValueError unless both tables hold the same units with the same facts and cluster, in the same order."""
+    here, there, noun = set(rows[unit.column]), set(reference[unit.column]), unit.noun
     if here != there:
-        example = min(here ^ there)
         raise ValueError(
-            f"predictions of {who} must hold the same cores as the other arms, got {len(here)} cores against {len(there)} "
-            f"(core {example!r} is on one side only); evaluate all arms on one split"
+            f"predictions of {who} must hold the same {noun}s as the other arms, got {len(here)} {noun}s against {len(there)} "
+            f"({noun} {min(here ^ there)!r} is on one side only); evaluate all arms on one split"
         )
-    for name in ("label", cluster):
+    for name in (*unit.facts, cluster):
         differs = rows[name].to_numpy() != reference[name].to_numpy()
         if differs.any():
-            core = rows["core_id"][differs].iloc[0]
-            raise ValueError(f"{name} of core {core!r} must be the same in all arms, got another value in {who}; predict again")
+            found = rows[unit.column][differs].iloc[0]
+            raise ValueError(
+                f"{name} of {noun} {found!r} must be the same in all arms, got another value in {who}; predict again"
+            )

@@ -1,11 +1,12 @@
 """Which metrics belong to which task: the one place where the evaluation names a task."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
-from grpo_pipeline.tasks.attention import metrics as attention_metrics
 from grpo_pipeline.tasks.metric import MetricSuite
 
-SUITES: dict[str, Callable[[Mapping[str, float]], MetricSuite]] = {"attention": attention_metrics.build_suite}
+# Imported when asked for: each task has libraries of its own, and the others must run without them.
+SUITES = {"attention": "grpo_pipeline.tasks.attention.metrics", "dialogue": "grpo_pipeline.tasks.dialogue.metrics"}
 
 
 def build_suite(task: str, options: Mapping[str, float]) -> MetricSuite:
@@ -17,4 +18,5 @@ def build_suite(task: str, options: Mapping[str, float]) -> MetricSuite:
     """
     if task not in SUITES:
         raise ValueError(f"evaluation.task must be one of {', '.join(SUITES)}, got {task!r}")
-    return SUITES[task](options)
+    build: Callable[[Mapping[str, float]], MetricSuite] = import_module(SUITES[task]).build_suite
+    return build(options)

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.tasks import weighted
 from grpo_pipeline.tasks.attention.verdict import verdict
-from grpo_pipeline.tasks.metric import Direction, Metric, MetricSuite
+from grpo_pipeline.tasks.columns import column, has_value, mean_metric
+from grpo_pipeline.tasks.metric import Metric, MetricSuite, Unit
 
 REQUIRED = (
     *("core_id", "patient_id", "label", "involvement", "grade_group", "rule"),
@@ -34,11 +35,6 @@ class MetricOptions(BaseModel):
 
     calibration_bins: int = Field(default=10, ge=2, description="equal-width bins of the calibration error")
     high_involvement: float = Field(default=0.4, gt=0, le=1, description="least involvement of a high-involvement positive")
-
-
-def column(rows: pd.DataFrame, name: str) -> np.ndarray:
-    """Return a numeric column as float64 [n]; empty cells are NaN."""
-    return rows[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def label_target(rows: pd.DataFrame) -> np.ndarray:
@@ -67,20 +63,9 @@ def ranking_metric(
         title=title,
         better="higher",
         reason=reason,
-        usable=lambda rows: _has(score, rows) & np.isfinite(target(rows)),
+        usable=lambda rows: has_value(score, rows) & np.isfinite(target(rows)),
         compute=lambda rows, weights: statistic(column(rows, score), target(rows) == 1, weights),
         mass=lambda rows, weights: mass(target(rows) == 1, weights),
-    )
-
-
-def mean_metric(name: str, *, title: str, better: Direction, reason: str) -> Metric:
-    """Build the mean of one column over the rows that have a value."""
-    return Metric(
-        title=title,
-        better=better,
-        reason=reason,
-        usable=partial(_has, name),
-        compute=lambda rows, weights: weighted.mean(column(rows, name), weights),
     )
 
 
@@ -113,19 +98,12 @@ def _calibration(rows: pd.DataFrame, weights: np.ndarray, *, bins: int) -> np.nd
     return weighted.calibration_error(column(rows, "prob"), label_target(rows) == 1, weights, bins=bins)
 
 
-def _has(name: str, rows: pd.DataFrame) -> np.ndarray:
-    """Return where a column holds a number; nowhere in a table that has no such column."""
-    if name not in rows:
-        return np.zeros(len(rows), bool)
-    return np.asarray(np.isfinite(column(rows, name)))
-
-
 def _has_prob(rows: pd.DataFrame) -> np.ndarray:
-    return _has("prob", rows)
+    return has_value("prob", rows)
 
 
 def _has_lesion(rows: pd.DataFrame) -> np.ndarray:
-    return np.asarray(_has("lesion_hit", rows) & _has("lesion_coverage", rows))
+    return np.asarray(has_value("lesion_hit", rows) & has_value("lesion_coverage", rows))
 
 
 def _hit_ratio(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
@@ -270,6 +248,7 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         pydantic.ValidationError: if an option is unknown or out of range.
     """
     return MetricSuite(
+        unit=Unit("core_id", noun="core", facts=("label",)),
         metrics=build_metrics(MetricOptions.model_validate(dict(options))),
         rules=RULES,
         required=REQUIRED,
