@@ -10,6 +10,7 @@ from grpo_pipeline.tasks.dialogue.normalise import words
 
 CONSTANT = "i am good how are you"
 TOP_WORDS = 8
+TRIVIAL_RULES = ("constant", "top_words", "copy_last_turn", "copy_persona", "reference")
 
 
 def constant_replies(count: int, *, text: str = CONSTANT) -> list[str]:
