@@ -1,0 +1,126 @@
+"""The noise of whole graphs: the transitions of atoms, charges and bonds, and the draws that they share."""
+
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.core.sampling import gumbel_noise
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.diffusion_params import NoiseParams
+from grpo_pipeline.tasks.molecules.entries import GraphPrompts, entries_of
+from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs
+from grpo_pipeline.tasks.molecules.noise_schedule import cosine_schedule
+from grpo_pipeline.tasks.molecules.transition import Transition, marginal_limit, uniform_limit
+
+
+class GraphNoise(nn.Module):
+    """Noise of three components, each with its own limit distribution and schedule; no parameters, only buffers."""
+
+    def __init__(self, limits: Components[Tensor], params: NoiseParams) -> None:
+        """Build the tables.
+
+        Args:
+            limits: m of each component, [K], see ``limits_of``.
+            params: number of steps and exponents.
+        """
+        super().__init__()
+        exponents = params.exponents
+        schedules = Components(*(cosine_schedule(params.steps, e) for e in (exponents.atoms, exponents.charges, exponents.bonds)))
+        self.atoms, self.charges, self.bonds = limits.each(Transition, schedules)
+
+    @property
+    def transitions(self) -> Components[Transition]:
+        """The three transitions."""
+        return Components(self.atoms, self.charges, self.bonds)
+
+    @property
+    def classes(self) -> Components[int]:
+        """K of each component."""
+        return self.transitions.each(lambda transition: transition.classes)
+
+    @property
+    def steps(self) -> int:
+        """T, the number of steps."""
+        return self.atoms.steps
+
+    def corrupt(
+        self, clean: Components[Tensor], t: Tensor, masks: Components[Tensor], *, generator: torch.Generator
+    ) -> Components[Tensor]:
+        """Draw z_t ~ q(z_t | x0), int64: every entry by itself, padding 0.
+
+        Args:
+            clean: x0, int64 [B, n], [B, n], [B, M].
+            t: int64 [B], 0..T.
+            masks: which entries belong to the graph.
+            generator: the only source of randomness, on the device of the entries.
+        """
+        drawn = self.transitions.each(lambda transition, x0: transition.corrupt(x0, t, generator=generator), clean)
+        return drawn.each(_padded, masks)
+
+    def draw_start(self, prompts: GraphPrompts, *, generator: torch.Generator) -> Components[Tensor]:
+        """Draw z_T from the limit distributions, int64, one graph for each row of the prompts; padding 0."""
+        masks = prompts.masks
+        drawn = self.transitions.each(lambda transition, mask: transition.draw_limit(mask.shape, generator=generator), masks)
+        return drawn.each(_padded, masks)
+
+    def reverse(self, logits: Components[Tensor], noisy: Components[Tensor], t: Tensor) -> Components[Tensor]:
+        """Return log p(z_{t-1} | z_t) of every entry, [B, N, K] each; see ``Transition.reverse``."""
+        return self.transitions.each(lambda transition, z, noise: transition.reverse(z, noise, t), logits, noisy)
+
+    def posterior(self, noisy: Components[Tensor], clean: Components[Tensor], t: Tensor) -> Components[Tensor]:
+        """Return log q(z_{t-1} | z_t, x0) of every entry, [B, N, K] each; see ``Transition.posterior``."""
+        return self.transitions.each(lambda transition, noise, x0: transition.posterior(noise, x0, t), noisy, clean)
+
+
+def limits_of(params: NoiseParams, graphs: MoleculeGraphs, classes: Components[int]) -> Components[Tensor]:
+    """Return the limit distributions: uniform, or how often each class occurs in the graphs.
+
+    Args:
+        params: says which.
+        graphs: the training molecules.
+        classes: K of each component, the sizes of the vocabularies.
+
+    Raises:
+        ValueError: if a graph holds a class that is not in the vocabulary, or a class never occurs and there is no smoothing.
+    """
+    if params.limit == "uniform":
+        return classes.each(uniform_limit)
+    counts = count_classes(graphs, classes)
+    return counts.each(lambda count: marginal_limit(count, params.smoothing))
+
+
+def count_classes(graphs: MoleculeGraphs, classes: Components[int]) -> Components[Tensor]:
+    """Count the classes of all nodes and of all pairs of nodes, each once and without padding: float64 [K] each.
+
+    Raises:
+        ValueError: if a class is not in the vocabulary (names the component).
+    """
+    masks = GraphPrompts(graphs.sizes, graphs.sizes.new_zeros(len(graphs), 0), graphs.atoms.shape[1]).masks
+    found = entries_of(graphs).each(lambda entry, mask: entry[mask], masks)
+    for name, entries, known in zip(("atoms", "charges", "bonds"), found, classes, strict=True):
+        if len(entries) and int(entries.max()) >= known:
+            raise ValueError(f"{name} must be classes below {known}, got {int(entries.max())}; widen the vocabulary of {name}")
+    return found.each(lambda entries, known: torch.bincount(entries, minlength=known).double(), classes)
+
+
+@torch.no_grad()
+def draw_entries(log_probs: Components[Tensor], masks: Components[Tensor], *, generator: torch.Generator) -> Components[Tensor]:
+    """Draw every entry by itself from its categorical, int64 [B, N] each; padding 0.
+
+    By the Gumbel-max trick, with noise of its own for every row, entry and class (``core.sampling.gumbel_noise``). A bond is one
+    entry: it is drawn once, not once per direction.
+
+    Args:
+        log_probs: [B, N, K] each.
+        masks: which entries belong to the graph.
+        generator: the only source of randomness, on the device of the log-probabilities.
+    """
+
+    def draw(scores: Tensor, mask: Tensor) -> Tensor:
+        noise = gumbel_noise(tuple(scores.shape), like=scores, generator=generator)
+        return _padded((scores + noise).argmax(dim=-1), mask)
+
+    return log_probs.each(draw, masks)
+
+
+def _padded(entries: Tensor, mask: Tensor) -> Tensor:
+    return entries.masked_fill(~mask, 0)

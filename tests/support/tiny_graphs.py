@@ -1,0 +1,46 @@
+"""Small graphs, prompts and noise for the tests of the molecules task."""
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.diffusion_params import NoiseParams
+from grpo_pipeline.tasks.molecules.entries import GraphPrompts, graphs_of, make_prompts
+from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs
+from grpo_pipeline.tasks.molecules.noise import GraphNoise
+from grpo_pipeline.tasks.molecules.transition import marginal_limit
+
+CLASSES = Components(3, 2, 4)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def noise_params(steps: int = 5, **changes: object) -> NoiseParams:
+    values = {"steps": steps, "limit": "uniform", "exponents": {"atoms": 1.0, "charges": 1.0, "bonds": 1.5}, "smoothing": 0.0}
+    return NoiseParams.model_validate(values | changes)
+
+
+def skewed_limit(classes: int) -> Tensor:
+    """Return probabilities in the proportion 1 : 2 : 3 ..."""
+    return marginal_limit(torch.arange(1, classes + 1), 0.0)
+
+
+def graph_noise(steps: int = 5, classes: Components[int] = CLASSES) -> GraphNoise:
+    return GraphNoise(classes.each(skewed_limit), noise_params(steps))
+
+
+def prompts(sizes: list[int], nodes: int) -> GraphPrompts:
+    return make_prompts(torch.tensor(sizes), nodes)
+
+
+def random_entries(wanted: GraphPrompts, classes: Components[int] = CLASSES, seed: int = 0) -> Components[Tensor]:
+    """Draw every entry uniformly; padding 0."""
+    source = generator(seed)
+    return wanted.masks.each(lambda mask, k: torch.randint(k, mask.shape, generator=source).masked_fill(~mask, 0), classes)
+
+
+def random_graphs(sizes: list[int], nodes: int, classes: Components[int] = CLASSES, seed: int = 0) -> MoleculeGraphs:
+    wanted = prompts(sizes, nodes)
+    return graphs_of(random_entries(wanted, classes, seed), wanted.sizes)
