@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.diffusion_params import NoiseParams
+from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts, graphs_of, make_prompts
 from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.noise import GraphNoise
+from grpo_pipeline.tasks.molecules.policy import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.transition import marginal_limit
 
 CLASSES = Components(3, 2, 4)
@@ -44,3 +45,21 @@ def random_entries(wanted: GraphPrompts, classes: Components[int] = CLASSES, see
 def random_graphs(sizes: list[int], nodes: int, classes: Components[int] = CLASSES, seed: int = 0) -> MoleculeGraphs:
     wanted = prompts(sizes, nodes)
     return graphs_of(random_entries(wanted, classes, seed), wanted.sizes)
+
+
+def denoiser_params(**changes: object) -> DenoiserParams:
+    values = {"layers": 2, "width": 8, "pair_width": 4, "global_width": 6, "heads": 2, "expansion": 2, "features": "cycles"}
+    return DenoiserParams.model_validate(values | changes)
+
+
+def policy(
+    steps: int = 5, classes: Components[int] = CLASSES, *, conditions: int = 0, seed: int = 0, **changes: object
+) -> GraphPolicy:
+    """A policy in float64 with weights large enough that predictions differ from entry to entry."""
+    built = build_policy(
+        classes.each(skewed_limit), noise_params(steps), denoiser_params(**changes), conditions=conditions, seed=seed
+    ).double()
+    with torch.no_grad():
+        for head in built.denoiser.heads.values():
+            head.logits.weight.mul_(4.0)
+    return built

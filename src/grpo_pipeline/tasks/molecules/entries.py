@@ -100,3 +100,18 @@ def dense_pairs(pairs: Tensor, nodes: int) -> Tensor:
     """Return [B, n, n, ...] of pairs [B, M, ...]: symmetric, 0 on the diagonal."""
     loop = pairs.new_zeros(len(pairs), 1, *pairs.shape[2:])
     return torch.cat([pairs, loop], dim=1)[:, pair_lookup(nodes, pairs.device)]
+
+
+def entry_logprobs(log_probs: Components[Tensor], entries: Components[Tensor], masks: Components[Tensor]) -> Components[Tensor]:
+    """Return the log-probability of every entry's class, [B, N] each, exactly 0 for padding.
+
+    Args:
+        log_probs: [B, N, K] each.
+        entries: integers [B, N] each.
+        masks: bool [B, N] each.
+    """
+
+    def pick(scores: Tensor, classes: Tensor, mask: Tensor) -> Tensor:
+        return scores.gather(-1, classes.long().unsqueeze(-1)).squeeze(-1).masked_fill(~mask, 0.0)
+
+    return log_probs.each(pick, entries, masks)

@@ -1,0 +1,90 @@
+"""The network that predicts the molecule behind a noisy graph: logits of x0 for every atom, charge and bond."""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams
+from grpo_pipeline.tasks.molecules.entries import GraphPrompts
+from grpo_pipeline.tasks.molecules.graph_features import CYCLES, graph_features, node_features
+from grpo_pipeline.tasks.molecules.graph_layer import FeedForward, GraphLayer, GraphState, layout_of
+
+TIME_AND_SIZE = 2
+
+
+class Denoiser(nn.Module):
+    """A graph transformer; renaming the nodes renames the predictions, and padding changes none."""
+
+    def __init__(self, params: DenoiserParams, classes: Components[int], conditions: int = 0) -> None:
+        """Build with fresh weights from the global random state; see ``build_policy``.
+
+        Args:
+            params: sizes.
+            classes: K of each component.
+            conditions: F, numbers that a prompt holds beside the size.
+        """
+        super().__init__()
+        p, self.classes = params, classes
+        self.with_cycles = p.features == "cycles"
+        self.atom_embedding = nn.Embedding(classes.atoms, p.width)
+        self.charge_embedding = nn.Embedding(classes.charges, p.width)
+        self.pair_embedding = nn.Embedding(classes.bonds, p.pair_width)
+        if self.with_cycles:
+            self.node_features = nn.Linear(classes.bonds - 1 + len(CYCLES), p.width, bias=False)
+        told = TIME_AND_SIZE + conditions + (len(CYCLES) if self.with_cycles else 0)
+        hidden = p.global_width * p.expansion
+        self.whole = nn.Sequential(nn.Linear(told, hidden), nn.GELU(), nn.Linear(hidden, p.global_width))
+        self.layers = nn.ModuleList(
+            GraphLayer(p.width, p.pair_width, p.global_width, p.heads, p.expansion) for _ in range(p.layers)
+        )
+        self.heads = nn.ModuleDict(
+            {
+                "atoms": Head(p.width, p.global_width, p.expansion, classes.atoms),
+                "charges": Head(p.width, p.global_width, p.expansion, classes.charges),
+                "bonds": Head(p.pair_width, p.global_width, p.expansion, classes.bonds),
+            }
+        )
+
+    def forward(self, noisy: Components[Tensor], prompts: GraphPrompts, time: Tensor) -> Components[Tensor]:
+        """Return logits of x0.
+
+        Args:
+            noisy: z_t, integers: atoms [B, n], charges [B, n], bonds [B, M]; padding 0.
+            prompts: sizes and conditions, B rows.
+            time: t / T of each row, [B], in (0, 1].
+
+        Returns:
+            [B, n, K], [B, n, K], [B, M, K]; those of padding mean nothing.
+        """
+        layout = layout_of(prompts)
+        state = self._embed(noisy, prompts, time)
+        for layer in self.layers:
+            state = cast(GraphLayer, layer)(state, layout)
+        rows = Components(state.nodes, state.nodes, state.pairs)
+        heads = Components(*self.heads.values())
+        return heads.each(lambda head, part: head(part, state.whole), rows)
+
+    def _embed(self, noisy: Components[Tensor], prompts: GraphPrompts, time: Tensor) -> GraphState:
+        dtype = self.atom_embedding.weight.dtype
+        nodes = self.atom_embedding(noisy.atoms.long()) + self.charge_embedding(noisy.charges.long())
+        told = [time[:, None], prompts.sizes[:, None].to(dtype).log(), prompts.conditions]
+        if self.with_cycles:
+            nodes = nodes + self.node_features(node_features(noisy.bonds, prompts.nodes, self.classes.bonds, dtype))
+            told.append(graph_features(noisy.bonds, prompts.nodes, dtype))
+        whole = self.whole(torch.cat([part.to(dtype) for part in told], dim=-1))
+        return GraphState(nodes, self.pair_embedding(noisy.bonds.long()), whole)
+
+
+class Head(nn.Module):
+    """From rows to logits."""
+
+    def __init__(self, width: int, global_width: int, expansion: int, classes: int) -> None:
+        super().__init__()
+        self.forward_part = FeedForward(width, global_width, expansion)
+        self.logits = nn.Linear(width, classes)
+
+    def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
+        """Return [B, N, K] of rows [B, N, D]."""
+        return self.logits(rows + self.forward_part(rows, whole))

@@ -1,0 +1,75 @@
+"""The supervised loss: how well x0 is predicted from a graph noised to a random time."""
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.diffusion_params import X0LossParams
+from grpo_pipeline.tasks.molecules.entries import GraphPrompts, entry_logprobs
+from grpo_pipeline.tasks.molecules.policy import GraphPolicy
+
+
+def draw_times(rows: int, steps: int, *, generator: torch.Generator) -> Tensor:
+    """Draw a time of 1..T for every row, uniformly: int64 [rows], on the generator's device."""
+    return torch.randint(1, steps + 1, (rows,), generator=generator, device=generator.device)
+
+
+def x0_counts(prompts: GraphPrompts) -> Tensor:
+    """Return what each part of the loss is a mean over, float64 [3]: nodes, nodes, pairs of nodes, without padding."""
+    return torch.stack([mask.sum() for mask in prompts.masks]).double()
+
+
+def x0_loss(
+    logits: Components[Tensor],
+    clean: Components[Tensor],
+    masks: Components[Tensor],
+    weights: X0LossParams,
+    *,
+    counts: Tensor | None = None,
+) -> Tensor:
+    """Return the weighted cross-entropy of x0, in nats.
+
+        sum over components of weight * (sum over entries of -log softmax(logits)[x0] / count)
+
+    Each component is a mean over its own entries of all graphs, each bond once. Source: DiGress, arXiv 2209.14734, equation 2;
+    charges: MiDi, arXiv 2302.09048.
+
+    Args:
+        logits: [B, N, K] each.
+        clean: x0, integers [B, N] each.
+        masks: which entries belong to the graph, bool [B, N] each.
+        weights: of the components.
+        counts: denominators [3] of the whole optimiser step (``x0_counts``); None = of this call. A part without entries is 0.
+
+    Returns:
+        A scalar with gradient.
+    """
+    log_probs = entry_logprobs(logits.each(lambda z: z.log_softmax(dim=-1)), clean, masks)
+    sums = torch.stack([-part.sum() for part in log_probs])
+    own = torch.stack([mask.sum() for mask in masks]) if counts is None else counts
+    scale = torch.tensor([weights.atoms, weights.charges, weights.bonds], dtype=sums.dtype, device=sums.device)
+    return (scale * sums / own.to(sums).clamp(min=1)).sum()
+
+
+def noised_x0_loss(
+    policy: GraphPolicy,
+    clean: Components[Tensor],
+    prompts: GraphPrompts,
+    weights: X0LossParams,
+    *,
+    generator: torch.Generator,
+    counts: Tensor | None = None,
+) -> Tensor:
+    """Noise every graph to a time of its own and return the loss of what is predicted from it.
+
+    Args:
+        policy: network and noise.
+        clean: x0, int64: atoms [B, n], charges [B, n], bonds [B, M].
+        prompts: sizes and conditions, B rows.
+        weights: of the components.
+        generator: draws times and noise; on the device of the entries.
+        counts: see ``x0_loss``.
+    """
+    t = draw_times(len(prompts.sizes), policy.noise.steps, generator=generator)
+    noisy = policy.noise.corrupt(clean, t, prompts.masks, generator=generator)
+    return x0_loss(policy.x0_logits(noisy, prompts, t), clean, prompts.masks, weights, counts=counts)
