@@ -87,4 +87,5 @@ class Head(nn.Module):
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Return [B, N, K] of rows [B, N, D]."""
-        return self.logits(rows + self.forward_part(rows, whole))
+        logits: Tensor = self.logits(rows + self.forward_part(rows, whole))
+        return logits

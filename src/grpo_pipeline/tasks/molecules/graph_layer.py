@@ -98,14 +98,16 @@ class PairAttention(nn.Module):
         scores = q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5
         scores = torch.addcmul(scores + shift, scores, scale).masked_fill(~layout.is_node[:, None, None, :], -torch.inf)
         read = scores.softmax(dim=-1).to(v.dtype) @ v
-        return self.output(read.transpose(1, 2).reshape(b, n, width))
+        read_by_all: Tensor = self.output(read.transpose(1, 2).reshape(b, n, width))
+        return read_by_all
 
     def _film(self, state: GraphState, layout: GraphLayout) -> tuple[Tensor, Tensor]:
         """Return scale and shift, [B, H, n, n] each."""
         film = self.film(self.pair_norm(state.pairs, state.whole))
         b, n = state.nodes.shape[:2]
         film = torch.cat([film, self.loop.to(film.dtype).expand(b, 1, -1)], dim=1)[:, layout.lookup]
-        return film.view(b, n, n, 2, self.heads).permute(3, 0, 4, 1, 2).unbind(0)
+        scale, shift = film.view(b, n, n, 2, self.heads).permute(3, 0, 4, 1, 2)
+        return scale, shift
 
 
 class PairUpdate(nn.Module):
@@ -121,7 +123,8 @@ class PairUpdate(nn.Module):
         """Return what every pair reads, [B, M, E]."""
         first, second = (self.inputs(self.norm(nodes, whole))[:, end] for end in layout.ends)
         (added, factor), (other_added, other_factor) = first.chunk(2, dim=-1), second.chunk(2, dim=-1)
-        return self.output(torch.addcmul(added + other_added, factor, other_factor))
+        told: Tensor = self.output(torch.addcmul(added + other_added, factor, other_factor))
+        return told
 
 
 class FeedForward(nn.Module):
@@ -134,7 +137,8 @@ class FeedForward(nn.Module):
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Return [B, N, D] of rows [B, N, D]."""
-        return self.body(self.norm(rows, whole))
+        out: Tensor = self.body(self.norm(rows, whole))
+        return out
 
 
 class ModulatedNorm(nn.Module):

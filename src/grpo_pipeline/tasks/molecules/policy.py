@@ -32,7 +32,7 @@ class GraphPolicy(nn.Module):
             temperature: divides the logits, above 0; the same number in sampler and scorer.
         """
         dtype = self.denoiser.atom_embedding.weight.dtype
-        logits = self.denoiser(noisy, prompts, t.to(dtype) / self.noise.steps)
+        logits: Components[Tensor] = self.denoiser(noisy, prompts, t.to(dtype) / self.noise.steps)
         return logits.each(lambda z: tempered_logits(at_least_float32(z), temperature))
 
     def step_log_probs(
