@@ -1,49 +1,154 @@
-"""Prediction rows of the dialogue task: one row per example and rule."""
+"""Prediction rows of the dialogue task: what the trained policy, the start and rules without a model say to held-out examples.
 
+Policy and start draw with the same noise, so that what training changed is compared draw by draw. Scores (``f1``, …) are those
+of the first reply of a rule, as if it were the only one; rewards are means over all of its replies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Generator
 
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.diversity import self_bleu
+from grpo_pipeline.tasks.dialogue.model_columns import Columns, kl_per_reply, reference_columns, reply_columns, without_model
+from grpo_pipeline.tasks.dialogue.printable import printable
 from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader
 from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
-from grpo_pipeline.tasks.dialogue.rollouts import ReplyRollouts, greedy_replies
+from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, submit_rewards
+from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
+from grpo_pipeline.tasks.dialogue.trivial import trivial_replies
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 BATCH_PROMPTS, EVALUATION_STREAM = 64, 53
+SAMPLED = ("policy", "start")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one rule says to P prompts.
+
+    Attributes:
+        replies: P groups of texts.
+        rewards: being measured.
+        columns: of ``model_columns``, each [P].
+    """
+
+    replies: Sequence[Sequence[str]]
+    rewards: PendingRewards
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class Model:
+    """A reader that has read the prompts of a batch.
+
+    Attributes:
+        reader: the policy, or the start.
+        context: its reading.
+        known: how well it predicts the references.
+    """
+
+    reader: Reader
+    context: Encoded
+    known: Columns
 
 
 @torch.no_grad()
 def evaluate(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
-    """Return one row per example and rule: ``policy`` (sampled; rewards are means over ``sets`` replies) and ``greedy``."""
+    """Return one row per example and rule (columns: docs/architecture.md).
+
+    Rules: ``policy`` and ``start`` (sampled as in training), ``greedy``, and those of ``trivial``.
+
+    Args:
+        task: the task; its ``start`` is the start.
+        policy: the arm's reader.
+        data: the data set.
+        rows: row numbers to evaluate, int64 [n].
+        seed: of the sampled replies, and of the start where it is fresh weights.
+        sets: number of sampled replies per example of the sampled rules.
+    """
+    start = task.build_policy(seed)
+    table = data.examples.table
+    training = [text for answers in table.loc[table["split"] == "train", "answers"] for text in answers]
     frames = []
-    for number, start in enumerate(range(0, len(rows), BATCH_PROMPTS)):
-        batch = task.make_batch(data, rows[start : start + BATCH_PROMPTS])
-        context = task.encode(policy, batch)
-        generator = step_generator(seed, number, stream=EVALUATION_STREAM, device=task.device)
-        temperature = task.replies.temperature
-        drawn = task.sample(policy, context, sets, temperature=temperature, proposal="policy", generator=generator)
-        greedy = greedy_replies(policy, context, max_tokens=task.replies.max_tokens, ends=task.ends)
-        for rule, rollouts in (("policy", drawn), ("greedy", greedy)):
-            frames.append(_rows(task, policy, data, batch, context, rollouts).assign(rule=rule))
+    for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
+        batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
+        examples = table.iloc[batch.rows.cpu().numpy()]
+        models = [_read(task, reader, batch) for reader in (policy, start)]
+        generators = [step_generator(seed, number, stream=EVALUATION_STREAM, device=task.device) for _ in models]
+        said = {rule: _sample(task, models, batch, who=i, sets=sets, generator=generators[i]) for i, rule in enumerate(SAMPLED)}
+        said |= {"greedy": _greedy(task, models[0], batch)} | _trivial(task, batch, examples, training)
+        frames += [_rows(examples, batch, rule, one) for rule, one in said.items()]
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "example_id"], ignore_index=True)
 
 
-def _rows(
-    task: "DialogueTask", policy: Reader, data: DialogueData, batch: DialogueBatch, context: Encoded, rollouts: ReplyRollouts
-) -> pd.DataFrame:
-    outcomes = task.decode(policy, context, rollouts, batch)
-    first = [replies[0] for replies in outcomes.replies]
-    parts, weights = task.reward(batch, rollouts, outcomes)
-    table = data.examples.table.iloc[batch.rows.cpu().numpy()]
-    frame = table[["example_id", "persona_id", "needs"]].reset_index(drop=True)
-    frame = frame.assign(reply=first, **score_replies(first, batch.answers))
-    frame["reward"] = combine_rewards(parts, weights).total.nanmean(1).cpu().numpy()
-    return frame.assign(**{f"reward_{name}": part.nanmean(1).cpu().numpy() for name, part in parts.items()})
+def _read(task: "DialogueTask", reader: Reader, batch: DialogueBatch) -> Model:
+    context = task.encode(reader, batch)
+    return Model(reader, context, reference_columns(reader, context, batch))
+
+
+def _sample(
+    task: "DialogueTask", models: Sequence[Model], batch: DialogueBatch, *, who: int, sets: int, generator: Generator
+) -> Said:
+    """Return what one of (policy, start) draws, with its KL from the start, which is the last one."""
+    model, temperature = models[who], task.replies.temperature
+    drawn = task.sample(model.reader, model.context, sets, temperature=temperature, proposal="policy", generator=generator)
+    said = _submit(task, batch, task.texts(drawn), model.known | reply_columns(task, drawn))
+    own, start = (task.score(one.reader, one.context, drawn, temperature=temperature).logprobs for one in (model, models[-1]))
+    kl = kl_per_reply(own, start, drawn.is_valid).cpu().numpy()
+    alike = self_bleu(said.replies, smoothing=task.rewards.bleu_smoothing)
+    return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": kl})
+
+
+def _greedy(task: "DialogueTask", model: Model, batch: DialogueBatch) -> Said:
+    """Return the likeliest replies: no samples, and so without a KL and alone in their groups."""
+    written = greedy_replies(model.reader, model.context, max_tokens=task.replies.max_tokens, ends=task.ends)
+    nothing = without_model(len(model.context.start))
+    return _submit(task, batch, task.texts(written), nothing | model.known | reply_columns(task, written))
+
+
+def _submit(task: "DialogueTask", batch: DialogueBatch, replies: Sequence[Sequence[str]], columns: Columns) -> Said:
+    """Begin to measure the rewards: the processes work while the next replies are written."""
+    return Said(replies, submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers), columns)
+
+
+def _trivial(task: "DialogueTask", batch: DialogueBatch, examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Said]:
+    """Return what the rules without a model say."""
+    written = trivial_replies(
+        training, list(examples["context"]), personas=list(examples["persona"]), answers=list(examples["answers"])
+    )
+    return {
+        rule: _submit(task, batch, [(reply,) for reply in replies], without_model(len(replies)))
+        for rule, replies in written.items()
+    }
+
+
+def _rows(examples: pd.DataFrame, batch: DialogueBatch, rule: str, said: Said) -> pd.DataFrame:
+    """Return the rows of one rule; waits for its rewards."""
+    first = [replies[0] for replies in said.replies]
+    measured = said.rewards.result()
+    total = combine_rewards(measured.parts, measured.weights).total
+    found = [story in ids if story else np.nan for story, ids in zip(examples["story_id"], examples["story_ids"], strict=True)]
+    return (
+        examples[["example_id", "persona_id", "needs"]]
+        .reset_index(drop=True)
+        .assign(
+            rule=rule,
+            reply=[printable(reply) for reply in first],
+            **score_replies(first, batch.answers),
+            **said.columns,
+            reward=total.nanmean(dim=1).numpy(),
+            **{f"reward_{name}": part.nanmean(dim=1).numpy() for name, part in measured.parts.items()},
+            story_found=np.asarray(found, dtype=np.float64),
+        )
+    )

@@ -8,6 +8,7 @@ import pandas as pd
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.printable import printable
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
@@ -28,7 +29,7 @@ def tabulate(task: "DialogueTask", data: DialogueData, batch: DialogueBatch, rol
         answer=[texts[0] for texts in table["answers"]],
         group=rows,
         sample=np.tile(np.arange(group_size), prompts),
-        reply=[reply for replies in task.texts(rollouts) for reply in replies],
+        reply=[printable(reply) for replies in task.texts(rollouts) for reply in replies],
         tokens=rollouts.is_valid.sum(dim=-1).flatten().cpu().numpy(),
         ended=ended.flatten().long().cpu().numpy(),
     )

@@ -1,0 +1,139 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny_talk import make_data, make_task
+
+from grpo_pipeline.tasks.dialogue.f1 import f1
+from grpo_pipeline.tasks.dialogue.metrics import REQUIRED, RULES, build_suite
+from grpo_pipeline.tasks.dialogue.model_columns import MODEL_COLUMNS, kl_per_reply
+from grpo_pipeline.tasks.dialogue.reference_reply import reference_perplexity
+from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
+from grpo_pipeline.tasks.dialogue.trivial import TRIVIAL_RULES
+
+SEED, SETS = 3, 4
+TASK = make_task()
+DATA = make_data(TASK)
+ROWS = np.array([10, 11, 12])
+
+
+def moved(amount=0.3):
+    """The start with other weights."""
+    policy = TASK.build_policy(SEED)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += amount * torch.randn(parameter.shape, generator=generator)
+    return policy
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return moved()
+
+
+@pytest.fixture(scope="module")
+def table(policy):
+    return TASK.evaluate(policy, DATA, ROWS, seed=SEED, sets=SETS)
+
+
+def of(table, rule):
+    return table[table["rule"] == rule].reset_index(drop=True)
+
+
+def test_it_is_one_row_per_example_and_rule_that_the_metrics_can_read(table):
+    assert set(REQUIRED) <= set(table.columns)
+    assert table.groupby("rule")["example_id"].apply(list).to_dict() == {rule: ["e10", "e11", "e12"] for rule in RULES}
+    metrics = build_suite({}).metrics
+    values = {name: metric(of(table, "policy"), np.ones((1, 3)))[0] for name, metric in metrics.items()}
+    assert [name for name, value in values.items() if math.isnan(value) and not name.startswith("distinct")] == []
+
+
+def test_the_start_is_the_policy_that_has_not_moved(table):
+    still = TASK.evaluate(TASK.build_policy(SEED), DATA, ROWS, seed=SEED, sets=SETS)
+    pd.testing.assert_frame_equal(of(still, "policy").drop(columns="rule"), of(still, "start").drop(columns="rule"))
+    assert of(still, "policy")["kl_start"].tolist() == [0.0, 0.0, 0.0]
+    pd.testing.assert_frame_equal(of(still, "start"), of(table, "start"))
+
+
+def test_a_policy_that_has_moved_pays_nats_and_speaks_otherwise(table):
+    assert (of(table, "policy")["kl_start"] > 0.01).all()
+    assert of(table, "policy")["reply"].tolist() != of(table, "start")["reply"].tolist()
+    assert of(table, "greedy")["kl_start"].isna().all()
+
+
+def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeypatch):
+    seen = []
+    sample = type(TASK).sample
+
+    def spy(*args, **options):
+        seen.append(sample(*args, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(type(TASK), "sample", spy)
+    TASK.evaluate(policy, DATA, ROWS, seed=SEED, sets=SETS)
+    replies = TASK.texts(seen[0])
+    answers = list(DATA.examples.table["answers"].iloc[ROWS])
+    rows = of(table, "policy")
+    assert rows["f1"].tolist() == f1([group[0] for group in replies], answers).tolist()
+    means = [f1(list(group), [texts] * SETS).mean() for group, texts in zip(replies, answers, strict=True)]
+    assert rows["reward_f1"].tolist() == pytest.approx(means)
+    weights = TASK.rewards.part_weights
+    assert rows["reward"].tolist() == pytest.approx(sum(w * rows[f"reward_{name}"] for name, w in weights.items()).tolist())
+    assert rows["tokens"].tolist() == seen[0].is_valid[:, 0].sum(-1).tolist()
+
+
+def test_greedy_rows_are_the_likeliest_replies(policy, table):
+    context = TASK.encode(policy, TASK.make_batch(DATA, ROWS))
+    written = TASK.texts(greedy_replies(policy, context, max_tokens=TASK.replies.max_tokens, ends=TASK.ends))
+    answers = list(DATA.examples.table["answers"].iloc[ROWS])
+    assert of(table, "greedy")["rouge_l"].tolist() == of(table, "greedy")["reward_rouge_l"].tolist()
+    assert of(table, "greedy")["f1"].tolist() == f1([group[0] for group in written], answers).tolist()
+    assert of(table, "greedy")["self_bleu"].isna().all()
+
+
+def test_likelihoods_are_of_the_reader_of_the_rule(policy, table):
+    batch = TASK.make_batch(DATA, ROWS)
+    for rule, reader in (("policy", policy), ("greedy", policy), ("start", TASK.build_policy(SEED))):
+        found = reference_perplexity(reader, TASK.encode(reader, batch), batch.reference)
+        assert of(table, rule)["reference_nll"].tolist() == pytest.approx(found.nll.tolist())
+        assert of(table, rule)["reference_tokens"].tolist() == found.tokens.tolist()
+
+
+def test_rules_without_a_model_have_scores_and_rewards_alone(table):
+    for rule in TRIVIAL_RULES:
+        rows = of(table, rule)
+        assert rows[list(MODEL_COLUMNS)].isna().all(axis=None)
+        assert rows["f1"].tolist() == pytest.approx(rows["reward_f1"].tolist())
+    assert of(table, "reference")["f1"].tolist() == [1.0, 1.0, 1.0]
+    assert of(table, "copy_persona")["reply"].tolist() == ["i like red.", "i like blue.", "i like green."]
+
+
+def test_words_of_held_out_answers_are_no_top_words():
+    examples = DATA.examples.table
+    assert set(examples.loc[examples["split"] == "test", "answers"].map(tuple)) & {("i like green",)} == set()
+    words = set(of(TASK.evaluate(TASK.build_policy(0), DATA, ROWS[:1], seed=0, sets=2), "top_words")["reply"].iloc[0].split())
+    training = " ".join(text for texts in examples.loc[examples["split"] == "train", "answers"] for text in texts)
+    assert words <= set(training.split())
+
+
+def test_it_says_whether_the_needed_story_was_found():
+    table = DATA.examples.table.copy()
+    table.loc[[10, 11], "story_id"] = ["s1", "s9"]
+    data = type(DATA)(type(DATA.examples)(table, DATA.examples.stories, "x"), DATA.prompts, DATA.references)
+    found = of(TASK.evaluate(TASK.build_policy(0), data, ROWS, seed=0, sets=2), "policy")["story_found"]
+    assert found.tolist()[:2] == [1.0, 0.0]
+    assert math.isnan(found.iloc[2])
+
+
+def test_the_estimate_is_the_kl_where_every_choice_is_drawn_as_often_as_it_is_likely():
+    p, q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.2, 0.7, 0.1])
+    drawn = torch.tensor([0, 0, 1, 2])  # p in quarters
+    logprobs, start = (d.log()[drawn].view(1, 4, 1).expand(1, 4, 2) for d in (p, q))
+    is_valid = torch.tensor([True, False]).expand(1, 4, 2)
+    expected = float((p * (p / q).log()).sum())
+    assert kl_per_reply(logprobs, start, is_valid).item() == pytest.approx(expected, rel=1e-6)
+    both = kl_per_reply(logprobs, start, torch.ones_like(is_valid))
+    assert both.item() == pytest.approx(2 * expected, rel=1e-6)
