@@ -8,7 +8,8 @@ from typing import Any
 
 from grpo_pipeline.tasks.dialogue.data_params import ConversationParams, DialogueDataParams, RetrievalParams
 from grpo_pipeline.tasks.dialogue.persona_params import NeedShares, PersonaParams
-from grpo_pipeline.tasks.dialogue.text_files import DialogueFiles, TextFile
+from grpo_pipeline.tasks.dialogue.text_files import DialogueFiles
+from grpo_pipeline.tasks.text_lines import TextFile
 
 ROOT = Path("/data/talk")
 STORIES = [

@@ -7,7 +7,8 @@ from typing import Any
 from kedro.io import AbstractDataset, DatasetError
 
 from grpo_pipeline.core.atomic import replacing_folder
-from grpo_pipeline.tasks.dialogue.text_files import DialogueFiles, TextFile
+from grpo_pipeline.tasks.dialogue.text_files import DialogueFiles
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 class DialogueFolderDataset(AbstractDataset[dict[str, bytes], DialogueFiles]):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_pipeline.tasks.dialogue.question import fit_question, format_question, parse_question
-from grpo_pipeline.tasks.dialogue.row_error import RowError
+from grpo_pipeline.tasks.row_error import RowError
 
 TURN = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=12)
 

@@ -3,10 +3,11 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pandas as pd
 
+from grpo_pipeline.tasks import data_root
 from grpo_pipeline.tasks.dialogue.conversations import persona_stories, read_conversations
 from grpo_pipeline.tasks.dialogue.corpus import read_stories
 from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams
@@ -23,9 +24,9 @@ from grpo_pipeline.tasks.dialogue.drafts import (
 )
 from grpo_pipeline.tasks.dialogue.groups import digest_of, group_names, persona_key
 from grpo_pipeline.tasks.dialogue.question import FittedQuestion, fit_question
-from grpo_pipeline.tasks.dialogue.row_error import RowError
 from grpo_pipeline.tasks.dialogue.rows import read_rows
 from grpo_pipeline.tasks.dialogue.text_files import DialogueFiles
+from grpo_pipeline.tasks.row_error import RowError
 
 CheckedData = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, dict[str, object]]
 
@@ -78,12 +79,7 @@ def check_dialogues(files: DialogueFiles, generated: Mapping[str, object], param
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
     """Refuse a data root that is not the one the parameters name, and a corpus that is not there."""
-    named = tuple(part for part in PurePath(params.root).parts if part not in ("..", "."))
-    if files.root.parts[len(files.root.parts) - len(named) :] != named and files.root.resolve() != Path(params.root).resolve():
-        raise ValueError(
-            f"dialogue.data.root must be the folder of the dataset dialogue.raw, {files.root}, got {params.root!r}; "
-            "set dialogue_root in globals.yml, which both read"
-        )
+    data_root.check_root(files.root, params.root, task="dialogue")
     if params.stories_from == "file" and files.stories is None:
         raise ValueError(
             f"{files.root} must hold the story corpus, got no such file; set dialogue_stories in globals.yml, "

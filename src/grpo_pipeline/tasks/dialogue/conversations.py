@@ -1,16 +1,16 @@
 """Read examples from a table of conversations: every reply turn with its speaker's persona and the turns before it."""
 
-import csv
-import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from grpo_pipeline.tasks.csv_records import csv_records
 from grpo_pipeline.tasks.dialogue.data_params import ConversationParams
 from grpo_pipeline.tasks.dialogue.drafts import Draft, Reading, Row, refusal
 from grpo_pipeline.tasks.dialogue.groups import digest_of, persona_key
-from grpo_pipeline.tasks.dialogue.row_error import RowError
-from grpo_pipeline.tasks.dialogue.text_files import BOM, TextFile, clean_text
+from grpo_pipeline.tasks.dialogue.text_files import clean_text
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile
 
 REPLIES = {"both": (0, 1), "first": (0,), "second": (1,)}
 
@@ -39,7 +39,7 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
     drafts: list[Draft] = []
     refused: list[Row] = []
     seen, n_rows, n_turns = Counter[str](), 0, 0
-    for number, cells in records(file, params):
+    for number, cells in csv_records(file, [params.conversation, *params.personas], section="dialogue.data.conversations"):
         n_rows += 1
         try:
             conversation = read_conversation(cells, params)
@@ -59,29 +59,6 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
             for turn in empty
         ]
     return Reading(tuple(drafts), tuple(refused), n_rows, {"turns": n_turns})
-
-
-def records(file: TextFile, params: ConversationParams) -> Iterator[tuple[int, Mapping[str, str | None]]]:
-    """Yield (line where the record begins, its cells); bytes that are no UTF-8 come as surrogates, judged cell by cell.
-
-    Raises:
-        ValueError: if a mapped column is missing, or the table is broken.
-    """
-    text = file.content.removeprefix(BOM).decode(errors="surrogateescape")
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    missing = sorted({params.conversation, *params.personas} - set(reader.fieldnames or ()))
-    if missing:
-        raise ValueError(
-            f"{file.path} must have the columns of dialogue.data.conversations, got none named {missing}; "
-            f"it has {list(reader.fieldnames or ())}"
-        )
-    begins = reader.line_num + 1
-    try:
-        for cells in reader:
-            yield begins, cells
-            begins = reader.line_num + 1
-    except csv.Error as error:
-        raise ValueError(f"{file.path} line {begins} must be a row of a CSV table, got {error}; correct the quotes") from error
 
 
 def read_conversation(cells: Mapping[str, str | None], params: ConversationParams) -> Conversation:

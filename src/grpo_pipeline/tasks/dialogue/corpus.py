@@ -3,8 +3,9 @@
 from collections import Counter
 
 from grpo_pipeline.tasks.dialogue.drafts import Row, refusal
-from grpo_pipeline.tasks.dialogue.row_error import RowError
-from grpo_pipeline.tasks.dialogue.text_files import TextFile, numbered_lines, parse_line, read_text
+from grpo_pipeline.tasks.dialogue.text_files import parse_line, read_text
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
 
 def read_stories(file: TextFile) -> tuple[list[Row], list[Row]]:

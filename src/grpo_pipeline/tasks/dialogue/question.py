@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_pipeline.tasks.dialogue.row_error import RowError
+from grpo_pipeline.tasks.row_error import RowError
 
 QUESTION = "persona: {persona} context: {context}"
 PARTS = re.compile(r"\s*persona:\s*(.*?)\s*\bcontext:\s*(.*?)\s*", re.DOTALL)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from grpo_pipeline.tasks.dialogue.drafts import NEEDS, SPLITS, Draft, Reading, refusal
 from grpo_pipeline.tasks.dialogue.groups import digest_of
 from grpo_pipeline.tasks.dialogue.question import parse_question
-from grpo_pipeline.tasks.dialogue.row_error import RowError
-from grpo_pipeline.tasks.dialogue.text_files import TextFile, clean_text, numbered_lines, parse_line, read_text
+from grpo_pipeline.tasks.dialogue.text_files import clean_text, parse_line, read_text
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
 KEYS = ("question", "answers", "example_id", "persona_id", "needs", "story_id", "split")
 

@@ -1,21 +1,12 @@
 """Raw text of a data set and its lines, judged one by one."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_pipeline.tasks.dialogue.row_error import RowError
-
-BOM = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True)
-class TextFile:
-    """A file as it is: its path, for messages, and its bytes."""
-
-    path: str
-    content: bytes
+from grpo_pipeline.tasks.row_error import RowError
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 @dataclass(frozen=True)
@@ -36,13 +27,6 @@ class DialogueFiles:
 def dump_lines(rows: list[dict[str, object]]) -> bytes:
     """Return rows as JSON lines in UTF-8."""
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
-
-
-def numbered_lines(file: TextFile) -> Iterator[tuple[int, bytes]]:
-    """Yield (line, bytes) of the lines that are not blank, counted from 1; a byte order mark is no part of the first."""
-    for number, line in enumerate(file.content.removeprefix(BOM).split(b"\n"), start=1):
-        if line.strip():
-            yield number, line
 
 
 def parse_line(line: bytes) -> dict[str, object]:
