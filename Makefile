@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 KEDRO := $(PY) -m kedro
 TORCH := 2.13.0
 TORCH_ARGS ?=
-EXTRAS := pipeline,attention,dialogue,formats,dev
+EXTRAS := pipeline,attention,dialogue,molecules,formats,dev
 SITE := data/08_reporting/viz
 
 # ENV from the shell's environment counts only where it names a folder of conf/: other programs use that name too.

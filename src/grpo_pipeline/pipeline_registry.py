@@ -8,6 +8,7 @@ from grpo_pipeline.pipelines.compare.pipeline import create_pipeline as create_c
 from grpo_pipeline.pipelines.cross_validation.pipeline import create_pipeline as create_cross_validation
 from grpo_pipeline.pipelines.data import attention as attention_data
 from grpo_pipeline.pipelines.data import dialogue as dialogue_data
+from grpo_pipeline.pipelines.data import molecules as molecules_data
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.prediction.pipeline import create_pipeline as create_prediction
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
@@ -35,6 +36,7 @@ def register_pipelines() -> dict[str, Pipeline]:
         "compare": data + create_compare("attention"),
         "dialogue_data": dialogue_data.create_pipeline(),
         "cross_validate": data + create_cross_validation("attention"),
+        "molecules_data": molecules_data.create_pipeline(),
         "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),
         "self_check": create_self_check(),
     }

@@ -1,0 +1,49 @@
+"""Wiring of the molecule task's data: generated or real molecules -> checked -> split, measured -> model input."""
+
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.pipelines.data.molecules.nodes import (
+    build_molecule_examples,
+    check_molecules,
+    generate_molecules,
+    measure_molecules,
+    split_molecules,
+)
+
+
+def create_pipeline() -> Pipeline:
+    """Prepare the data; ``molecules.raw`` is the only input from outside, by default the file that is generated.
+
+    ``molecules.generated`` tells ``check_molecules`` what was written, and makes it wait until that is complete.
+    The parameters come first: Kedro matches their types to the function's arguments by position.
+    """
+    return Pipeline(
+        [
+            Node(
+                generate_molecules,
+                inputs=["params:molecules.generator", "params:molecules.data"],
+                outputs=["molecules.enumerated", "molecules.generated"],
+                name="generate_molecules",
+            ),
+            Node(
+                check_molecules,
+                inputs=["params:molecules.data", "molecules.raw", "molecules.generated"],
+                outputs=["molecules.checked", "molecules.quarantine", "molecules.vocabulary", "molecules.data_report"],
+                name="check_molecules",
+            ),
+            Node(
+                split_molecules,
+                inputs=["params:molecules.split", "molecules.checked"],
+                outputs="molecules.splits",
+                name="split_molecules",
+            ),
+            Node(measure_molecules, inputs="molecules.checked", outputs="molecules.properties", name="measure_molecules"),
+            Node(
+                build_molecule_examples,
+                inputs=["molecules.vocabulary", "molecules.checked", "molecules.properties", "molecules.splits"],
+                outputs="molecules.examples",
+                name="build_molecule_examples",
+            ),
+        ],
+        tags=["molecules", "data"],
+    )

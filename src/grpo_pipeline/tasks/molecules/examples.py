@@ -1,0 +1,75 @@
+"""The model input of the molecule task: graphs as compact classes, and what is known about each molecule."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs
+from grpo_pipeline.tasks.molecules.vocabulary import Vocabulary
+
+ARRAYS = ("atoms", "charges", "bonds", "sizes")
+
+
+@dataclass(frozen=True)
+class MoleculeExamples:
+    """Molecules with their splits; row i of the table owns entry i of the arrays.
+
+    Attributes:
+        table: ``smiles`` (canonical, unique), ``name``, ``atoms`` (heavy), ``lost_stereo``, ``row`` (line of the file),
+            ``split``, ``qed``, ``logp``, ``sa``.
+        arrays: the fields of ``MoleculeGraphs`` as uint8, padded to the vocabulary's ``max_atoms``.
+        vocabulary: what the classes mean.
+        digest: of all of it.
+    """
+
+    table: pd.DataFrame
+    arrays: Mapping[str, Tensor]
+    vocabulary: Vocabulary
+    digest: str
+
+    def graphs(self, rows: NDArray[np.int64] | Sequence[int]) -> MoleculeGraphs:
+        """Return the graphs of these rows of the table, all padded alike."""
+        index = torch.as_tensor(np.asarray(rows, dtype=np.int64))
+        return MoleculeGraphs(*(self.arrays[name][index].long() for name in ARRAYS))
+
+    def rows(self, split: str) -> NDArray[np.int64]:
+        """Return the rows of a split, ascending."""
+        return np.flatnonzero(self.table["split"].to_numpy() == split)
+
+    def known(self, split: str = "train") -> frozenset[str]:
+        """Return the canonical SMILES of a split: what a new molecule must not be."""
+        return frozenset(self.table.loc[self.table["split"] == split, "smiles"])
+
+
+def put_together(table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: Vocabulary) -> MoleculeExamples:
+    """Return the examples with their digest."""
+    return MoleculeExamples(table, arrays, vocabulary, content_digest(table, arrays, vocabulary))
+
+
+def compact(graphs: MoleculeGraphs) -> dict[str, Tensor]:
+    """Return the fields as uint8.
+
+    Raises:
+        ValueError: if a class or size is above 255.
+    """
+    largest = {name: int(getattr(graphs, name).max()) for name in ARRAYS}
+    if max(largest.values()) > 255:
+        raise ValueError(f"classes and sizes must be at most 255, got {largest}; use a smaller vocabulary")
+    return {name: getattr(graphs, name).to(torch.uint8) for name in ARRAYS}
+
+
+def content_digest(table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: Vocabulary) -> str:
+    """Return a digest of cells, classes and vocabulary."""
+    text = json.dumps([table.to_dict(orient="records"), vocabulary.to_json()], ensure_ascii=False, sort_keys=True, default=int)
+    digest = hashlib.sha256(text.encode())
+    for name in ARRAYS:
+        digest.update(f"{name} {tuple(arrays[name].shape)}".encode())
+        digest.update(arrays[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()

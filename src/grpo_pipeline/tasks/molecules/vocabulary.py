@@ -1,0 +1,72 @@
+"""The classes of atoms, formal charges and bonds that a set of molecule graphs is written in."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+BondForm = Literal["kekulised", "aromatic"]
+BONDS = ("none", "single", "double", "triple")
+# The order of a bond of each class; an aromatic one is half-way, which no integer tensor may hold.
+BOND_ORDERS = (0.0, 1.0, 2.0, 3.0, 1.5)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a class index means; class 0 of the charges is always neutral, class 0 of the bonds is always "none".
+
+    Attributes:
+        atoms: element symbols by atomic number, as "C"; "[nH]" is an aromatic atom that carries a hydrogen, which the
+            aromatic form cannot know otherwise.
+        charges: formal charges, 0 first, then ascending.
+        bonds: ``BONDS``, and "aromatic" in the aromatic form.
+        max_atoms: heavy atoms of the largest molecule.
+
+    Raises:
+        ValueError: if a class is there twice, or the first charge or bond is another one.
+    """
+
+    atoms: tuple[str, ...]
+    charges: tuple[int, ...]
+    bonds: tuple[str, ...]
+    max_atoms: int
+
+    def __post_init__(self) -> None:
+        for name in ("atoms", "charges", "bonds"):
+            classes = getattr(self, name)
+            if not classes or len(set(classes)) != len(classes):
+                raise ValueError(f"{name} must be classes without repetition, got {list(classes)}; name each one once")
+        wrong = [symbol for symbol in self.atoms if not re.fullmatch(r"[A-Z][a-z]?|\[[a-z]{1,2}H\]", symbol)]
+        if wrong:
+            raise ValueError(f"atoms must be element symbols or such as '[nH]', got {wrong}; correct them")
+        if self.charges[0] != 0:
+            raise ValueError(f"charges must begin with 0, got {list(self.charges)}; padding is class 0, and neutral")
+        if self.bonds not in (BONDS, (*BONDS, "aromatic")):
+            raise ValueError(f"bonds must be {list(BONDS)}, with or without 'aromatic', got {list(self.bonds)}; take them")
+        if self.max_atoms < 1:
+            raise ValueError(f"max_atoms must be at least 1, got {self.max_atoms}; give the size of the largest molecule")
+
+    @property
+    def form(self) -> BondForm:
+        """How rings with alternating bonds are written."""
+        return "aromatic" if "aromatic" in self.bonds else "kekulised"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON-able values."""
+        lists = {name: list(getattr(self, name)) for name in ("atoms", "charges", "bonds")}
+        return lists | {"max_atoms": self.max_atoms}
+
+
+def read_vocabulary(values: Mapping[str, Any]) -> Vocabulary:
+    """Return what ``to_json`` wrote."""
+    return Vocabulary(tuple(values["atoms"]), tuple(values["charges"]), tuple(values["bonds"]), int(values["max_atoms"]))
+
+
+def bonds_of(form: BondForm) -> tuple[str, ...]:
+    """Return the classes of bonds of a form."""
+    return (*BONDS, "aromatic") if form == "aromatic" else BONDS
+
+
+def sort_charges(charges: Sequence[int] | set[int]) -> tuple[int, ...]:
+    """Return charges with 0 first and the others ascending; 0 is always among them."""
+    return (0, *sorted({*charges} - {0}))

@@ -1,0 +1,60 @@
+import json
+
+import pandas as pd
+import pytest
+from kedro.io import DatasetError
+
+from grpo_pipeline.datasets.molecule_examples import MoleculeExamplesDataset
+from grpo_pipeline.datasets.raw_file import RawFileDataset
+from grpo_pipeline.tasks.molecules.build_examples import build_examples
+
+SMILES = ["CCO", "CC#N", "CCC"]
+VOCABULARY = {"atoms": ["C", "N", "O"], "charges": [0], "bonds": ["none", "single", "double", "triple"], "max_atoms": 3}
+
+
+def examples():
+    checked = pd.DataFrame({"smiles": SMILES, "name": "", "atoms": 3, "lost_stereo": [True, False, False], "row": [1, 2, 3]})
+    properties = pd.DataFrame({"smiles": SMILES, "qed": [0.1, 0.2, 1 / 3], "logp": -1.0, "sa": 2.0})
+    return build_examples(VOCABULARY, checked, properties, {"train": ["CCO"], "val": ["CC#N"], "test": ["CCC"]})
+
+
+def test_examples_come_back_exactly(tmp_path):
+    dataset = MoleculeExamplesDataset(filepath=str(tmp_path / "examples"))
+    assert not dataset.exists()
+    dataset.save(examples())
+    found = dataset.load()
+    assert found.digest == examples().digest
+    assert found.vocabulary == examples().vocabulary
+    pd.testing.assert_frame_equal(found.table, examples().table)
+    assert found.arrays["bonds"].equal(examples().arrays["bonds"])
+
+
+def test_examples_that_were_changed_are_refused(tmp_path):
+    dataset = MoleculeExamplesDataset(filepath=str(tmp_path / "examples"))
+    with pytest.raises(DatasetError, match="must hold the model input, got nothing there; run the pipeline molecules_data first"):
+        dataset.load()
+    dataset.save(examples())
+    meta = json.loads((tmp_path / "examples" / "meta.json").read_text())
+    meta["vocabulary"]["atoms"] = ["C", "O", "N"]
+    (tmp_path / "examples" / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(DatasetError, match="must hold what was saved, got another digest"):
+        dataset.load()
+
+
+def test_a_raw_file_is_read_as_it_is(tmp_path):
+    dataset = RawFileDataset(filepath=str(tmp_path / "raw"), file="mine.smi", task="molecules")
+    dataset.save({})
+    assert not (tmp_path / "raw").exists()
+    with pytest.raises(
+        DatasetError, match=r"must be an existing folder, got nothing at .*raw; set molecules_root in globals.yml"
+    ):
+        dataset.load()
+    dataset.save({"other.smi": b"C\xff"})
+    with pytest.raises(
+        DatasetError, match=r"mine.smi must hold the data, got \['other.smi'\].*; set molecules_file in globals.yml"
+    ):
+        dataset.load()
+    dataset.save({"mine.smi": b"C\xff\n"})
+    assert dataset.load().content == b"C\xff\n"
+    assert dataset.load().path == str(tmp_path / "raw" / "mine.smi")
+    assert not (tmp_path / "raw" / "other.smi").exists()

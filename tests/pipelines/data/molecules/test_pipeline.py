@@ -1,0 +1,127 @@
+"""The molecule data under Kedro's own loader, validator, catalogue and runner, with the committed configuration."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kedro.config import OmegaConfigLoader
+from kedro.framework.context.context import _convert_paths_to_absolute_posix
+from kedro.io import DataCatalog, DatasetError
+from kedro.runner import SequentialRunner
+from kedro.validation.parameter_validator import ParameterValidator
+from pydantic import BaseModel
+from rdkit import Chem
+
+from grpo_pipeline.pipelines.data.molecules import create_pipeline
+from grpo_pipeline.settings import CONFIG_LOADER_ARGS
+from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
+from grpo_pipeline.tasks.molecules.decoding import decode
+
+ROOT = Path(__file__).resolve().parents[4]
+STAGES: dict[str, type[BaseModel]] = {"generator": GeneratorParams, "data": MoleculeDataParams, "split": MoleculeSplitParams}
+ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir())
+
+
+@pytest.fixture
+def data_project(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "conf", project / "conf", ignore=lambda folder, names: names if Path(folder).name == "local" else [])
+    return project
+
+
+def prepare(project: Path, env: str, runtime: dict | None = None) -> DataCatalog:
+    """Return the catalogue with its parameters, as ``kedro run --env <env> --params ...`` builds it."""
+    loader = OmegaConfigLoader(str(project / "conf"), env=env, runtime_params=runtime or {}, **CONFIG_LOADER_ARGS)
+    entries = {name: entry for name, entry in loader["catalog"].items() if name.startswith("molecules.")}
+    catalog = DataCatalog.from_config(_convert_paths_to_absolute_posix(project, entries))
+    parameters = ParameterValidator({"data": create_pipeline()}).validate_raw_params(loader["parameters"])
+    for stage in STAGES:
+        catalog[f"params:molecules.{stage}"] = parameters["molecules"][stage]
+    return catalog
+
+
+def run(catalog: DataCatalog) -> DataCatalog:
+    SequentialRunner().run(create_pipeline(), catalog)
+    return catalog
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_every_environment_passes_the_models(env: str) -> None:
+    sections = OmegaConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]["molecules"]
+    assert STAGES.keys() <= sections.keys()
+    for name, model in STAGES.items():
+        model(**sections[name])
+
+
+def test_free_inputs() -> None:
+    assert create_pipeline().inputs() == {"molecules.raw", *(f"params:molecules.{stage}" for stage in STAGES)}
+
+
+def test_generated_data_from_nothing_to_model_input(data_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(os.sep)
+    catalog = run(prepare(data_project, "smoke"))
+    examples, splits, report = (catalog.load(f"molecules.{name}") for name in ("examples", "splits", "data_report"))
+    table = examples.table
+    # All 8 of two and 23 of three atoms, then 40 of each size.
+    assert report["molecules"] == len(table) == sum(map(len, splits.values())) == 151
+    assert (report["refused"], report["duplicates"], report["lost_stereo"]) == (0, 0, 0)
+    assert {name: sorted(part["smiles"]) for name, part in table.groupby("split")} == splits
+    decoded = decode(examples.graphs(range(len(table))), examples.vocabulary)
+    assert [molecule.smiles for molecule in decoded] == list(table["smiles"])
+    assert examples.vocabulary.max_atoms == 6
+    assert json.loads((data_project / "data/01_raw/molecules_smoke/generated.json").read_text())["molecules"] == 151
+    # The same again: a pure function of the parameters.
+    assert run(prepare(data_project, "smoke")).load("molecules.examples").digest == examples.digest
+
+
+def test_a_table_of_ones_own(data_project: Path, tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    root.mkdir()
+    (root / "mine.csv").write_text("id,structure\na,CCO\nb,OCC\nc,C[N+](C)(C)C\nd,c1cc[nH]c1\ne,[Na+].[Cl-]\nf,CC(=O)[O-]\n")
+    with (data_project / "conf/base/globals.yml").open("a") as file:
+        file.write("molecules_file: mine.csv\n")
+    data = {"root": str(root), "source": "csv", "on_bad_row": "quarantine", "columns": {"smiles": "structure", "name": "id"}}
+    fractions = {"train": 0.5, "val": 0.25, "test": 0.25}
+    catalog = run(prepare(data_project, "smoke", {"molecules": {"data": data, "split": {"fractions": fractions}}}))
+    quarantine = catalog.load("molecules.quarantine")
+    assert quarantine[["row", "name", "kind"]].to_numpy().tolist() == [["3", "b", "duplicate"], ["6", "e", "refused"]]
+    table = catalog.load("molecules.examples").table
+    assert table["name"].tolist() == ["a", "c", "d", "f"]
+    assert catalog.load("molecules.vocabulary")["charges"] == [0, -1, 1]
+    assert not (data_project / "data/01_raw/molecules_smoke/enumerated").exists()
+
+
+def test_a_folder_that_is_not_there_is_named(data_project: Path) -> None:
+    catalog = prepare(data_project, "smoke", {"molecules": {"data": {"root": "nowhere", "source": "smiles"}}})
+    message = "the data root must be an existing folder, got nothing at .*nowhere; set molecules_root"
+    with pytest.raises(DatasetError, match=message):
+        run(catalog)
+
+
+def test_zinc(data_project: Path, tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
+    lines = (shared_data("molecules") / "zinc_valid.txt").read_text().split()[::40]
+    root = tmp_path / "shared" / "data" / "molecules"
+    root.mkdir(parents=True)
+    (root / "zinc_valid.txt").write_text("\n".join(lines))
+    catalog = run(prepare(data_project, "zinc"))
+    report, examples = catalog.load("molecules.data_report"), catalog.load("molecules.examples")
+    assert (report["rows"], report["refused"], report["duplicates"]) == (len(lines), 0, 0)
+    assert report["lost_stereo"] > 100
+    graphs = examples.graphs(range(len(lines)))
+    plain = [Chem.MolToSmiles(Chem.MolFromSmiles(text), isomericSmiles=False) for text in lines]
+    decoded = [molecule.smiles for molecule in decode(graphs, examples.vocabulary)]
+    assert [Chem.MolToSmiles(Chem.MolFromSmiles(text)) for text in plain] == decoded
+    assert set(examples.vocabulary.charges) == {0, -1, 1}
+
+
+def test_the_wiring_opens_without_rdkit() -> None:
+    program = "import sys; sys.modules['rdkit'] = None\n"
+    program += "from grpo_pipeline.datasets import molecule_examples\n"
+    program += "from grpo_pipeline.pipelines.data.molecules import create_pipeline\nassert create_pipeline().nodes"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
