@@ -4,11 +4,13 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams
+from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts, graphs_of, make_prompts
 from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.policy import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.trajectories import Trajectories
+from grpo_pipeline.tasks.molecules.trajectory_sampling import sample_trajectories
 from grpo_pipeline.tasks.molecules.transition import marginal_limit
 
 CLASSES = Components(3, 2, 4)
@@ -63,3 +65,19 @@ def policy(
         for head in built.denoiser.heads.values():
             head.logits.weight.mul_(4.0)
     return built
+
+
+def trajectory_params(**changes: object) -> TrajectoryParams:
+    values = {
+        "start": "independent",
+        "entry_reduction": "sum",
+        "estimator": "step",
+        "steps_per_update": None,
+        "steps_per_chunk": None,
+    }
+    return TrajectoryParams.model_validate(values | changes)
+
+
+def sample(model: GraphPolicy, wanted: GraphPrompts, group_size: int = 3, *, seed: int = 0, **changes: object) -> Trajectories:
+    params = trajectory_params(**changes)
+    return sample_trajectories(model, wanted, group_size, params=params, temperature=1.0, generator=generator(seed))

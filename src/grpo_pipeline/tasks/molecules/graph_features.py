@@ -1,6 +1,6 @@
 """What attention over nodes cannot count: the bonds of each class at a node, and the short cycles through it.
 
-Source of the idea and of the formulas: DiGress, arXiv 2209.14734, section 5 and appendix B.2. How this differs: counts enter as
+Source: the structural features of DiGress, arXiv 2209.14734. How this differs: counts enter as
 log(1 + count), which stays moderate for the dense graphs of the first denoising steps, in place of a tenth cut off at 1.
 """
 

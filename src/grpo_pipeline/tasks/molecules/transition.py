@@ -3,7 +3,7 @@
     Q_t = alpha_t I + (1 - alpha_t) 1 m'        Q-bar_t = Q_1 ... Q_t = alpha-bar_t I + (1 - alpha-bar_t) 1 m'
 
 An entry keeps its class or is drawn anew from the limit distribution m: uniform, or the marginal of the training data
-(DiGress, arXiv 2209.14734, section 4.1; the discrete chain: D3PM, arXiv 2107.03006, section 3).
+(DiGress, arXiv 2209.14734; the discrete chain: D3PM, arXiv 2107.03006).
 
 How this differs from public versions: everything is computed in logarithms and in O(K) per entry, without K x K matrices,
 without a floor under denominators and without a renormalisation; a class with m = 0 is refused, because a graph that holds it
@@ -89,8 +89,8 @@ class Transition(nn.Module):
 
             p(z | z_t) = sum over x0 of softmax(logits)[x0] * q(z | z_t, x0)
 
-        Source: D3PM, equation 4; DiGress, section 3. At t = 1 it is softmax(logits) itself. Exact: a class that is predicted
-        with a probability below what a float can hold still has its logarithm.
+        Source: DiGress; D3PM weighs every x0 with q(z_t | x0) in addition. At t = 1 it is softmax(logits) itself. Exact: a class
+        that is predicted with a probability below what a float can hold still has its logarithm.
 
         Args:
             logits: [B, N, K], finite; half precision is computed with in float32.

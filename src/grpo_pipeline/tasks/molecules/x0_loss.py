@@ -31,8 +31,8 @@ def x0_loss(
 
         sum over components of weight * (sum over entries of -log softmax(logits)[x0] / count)
 
-    Each component is a mean over its own entries of all graphs, each bond once. Source: DiGress, arXiv 2209.14734, equation 2;
-    charges: MiDi, arXiv 2302.09048.
+    Each component is a mean over its own entries of all graphs, each bond once. Source: DiGress, arXiv 2209.14734; charges: MiDi,
+    arXiv 2302.09048.
 
     Args:
         logits: [B, N, K] each.
