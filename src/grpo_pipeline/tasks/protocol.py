@@ -5,7 +5,7 @@ frozen dataclasses; the loop passes them on and never looks inside.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -147,4 +147,14 @@ class Task(Protocol):
 
     def fingerprint(self, data: Any) -> dict[str, Any]:
         """Return what a checkpoint must agree on to go on with: model, objective and data, as JSON-able values."""
+        ...
+
+
+@runtime_checkable
+class ShowsRewards(Task, Protocol):
+    """A task whose held-out samples are stored, for a few examples, with the rewards and advantages that they would have."""
+
+    @property
+    def shown_temperature(self) -> float:
+        """Temperature at which they are drawn: that of the evaluation."""
         ...

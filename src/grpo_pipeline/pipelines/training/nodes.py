@@ -24,8 +24,9 @@ from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step, steps_per_epoch
 from grpo_pipeline.pipelines.training.loader import BatchLoader, LoadedBatch, make_training_batch
 from grpo_pipeline.pipelines.training.replaying import refuse_changing_prompts, remember, replay_metrics
+from grpo_pipeline.pipelines.training.shown_samples import add_rewards, shown_samples
 from grpo_pipeline.progress import progress
-from grpo_pipeline.tasks.protocol import Task
+from grpo_pipeline.tasks.protocol import ShowsRewards, Task
 
 PREDICTION_STREAM, SHOWCASE_CORES = 11, 12
 Row = dict[str, Any]
@@ -77,13 +78,7 @@ def tabulate_probe(
     task: Task, data: Any, batch: Any, rollouts: Rollouts, rewards: Rewards, advantages: Advantages
 ) -> pd.DataFrame:
     """Return the probe's worked example: one row per sample with its reward parts, reward and advantage."""
-    table = task.tabulate(data, batch, rollouts)
-    for name, part in rewards.parts.items():
-        table[f"reward_{name}"] = part.flatten().cpu().numpy()
-    table["reward"] = rewards.total.flatten().cpu().numpy()
-    table["advantage"] = advantages.values.flatten().cpu().numpy()
-    table["group_is_tied"] = advantages.is_tied.repeat_interleave(rewards.total.shape[1]).cpu().numpy()
-    return table
+    return add_rewards(task.tabulate(data, batch, rollouts), rewards, advantages)
 
 
 def train(
@@ -195,10 +190,14 @@ def predict(
     policy = task.build_policy(0)
     policy.load_state_dict(dict(model.tensors))
     rows = task.rows(data, "test")
+    few = _showcase_rows(rows, seed)
     predictions = task.evaluate(policy, data, rows, seed=seed, sets=training.group_size)
-    shown = data_of_arm(algorithm, task, data)
-    rollouts = _sample_table(task, policy, shown, rows, algorithm=algorithm, training=training, seed=seed)
-    return predictions, rollouts, task.showcase(policy, data, _showcase_rows(rows, seed), seed=seed)
+    if isinstance(task, ShowsRewards):
+        rollouts = shown_samples(task, policy, data, few, algorithm=algorithm, group_size=training.group_size, seed=seed)
+    else:
+        shown = data_of_arm(algorithm, task, data)
+        rollouts = _sample_table(task, policy, shown, rows, algorithm=algorithm, training=training, seed=seed)
+    return predictions, rollouts, task.showcase(policy, data, few, seed=seed)
 
 
 def run_digest(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int) -> str:

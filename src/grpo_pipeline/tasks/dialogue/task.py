@@ -70,6 +70,11 @@ class DialogueTask:
         """(eos_id, pad_id)."""
         return self.tokenizer.eos_id, self.tokenizer.pad_id
 
+    @property
+    def shown_temperature(self) -> float:
+        """Temperature of validation and evaluation."""
+        return self.replies.temperature
+
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse a value baseline, random replies, the exact KL, and replay of truncated distributions."""
         check_algorithm(algorithm, self.replies)

@@ -1,0 +1,54 @@
+"""Sampled rollouts of held-out examples with the rewards and advantages that training would have given them."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.types import Advantages, Rewards
+from grpo_pipeline.pipelines.step.collect import compute_advantages, compute_rewards
+from grpo_pipeline.pipelines.step.experience import Baseline
+from grpo_pipeline.tasks.protocol import ShowsRewards
+
+SHOWN_STREAM = 12
+
+
+@torch.no_grad()
+def shown_samples(
+    task: ShowsRewards, policy: Any, data: Any, rows: np.ndarray, *, algorithm: AlgorithmParams, group_size: int, seed: int
+) -> pd.DataFrame:
+    """Return one row per sample: what was sampled, each reward part, the reward and the arm's advantage.
+
+    Drawn from the policy in every arm, also in one that learned from no samples, with the same noise.
+
+    Args:
+        task: the task.
+        policy: the arm's trained policy.
+        data: its data.
+        rows: row numbers of the examples, int64 [n], few.
+        algorithm: of the arm; says how rewards become advantages.
+        group_size: G.
+        seed: of the run.
+    """
+    batch = task.make_batch(data, rows)
+    replicated, context = task.replicate(batch, group_size), task.encode(policy, batch)
+    generator = step_generator(seed, 0, stream=SHOWN_STREAM, device=next(policy.parameters()).device)
+    drawn = task.sample(policy, context, group_size, temperature=task.shown_temperature, proposal="policy", generator=generator)
+    rewards = compute_rewards(task, replicated, drawn, task.decode(policy, context, drawn, replicated))
+    once = torch.ones_like(rewards.total)
+    advantages = compute_advantages(algorithm, task, replicated, rewards, Baseline(None), once)
+    return add_rewards(task.tabulate(data, batch, drawn), rewards, advantages)
+
+
+def add_rewards(table: pd.DataFrame, rewards: Rewards, advantages: Advantages) -> pd.DataFrame:
+    """Return the table of samples with ``reward_<part>``, ``reward``, ``advantage`` and ``group_is_tied``."""
+    parts = {f"reward_{name}": part.flatten().cpu().numpy() for name, part in rewards.parts.items()}
+    return table.assign(
+        **parts,
+        reward=rewards.total.flatten().cpu().numpy(),
+        advantage=advantages.values.flatten().cpu().numpy(),
+        group_is_tied=advantages.is_tied.repeat_interleave(rewards.total.shape[1]).cpu().numpy(),
+    )
