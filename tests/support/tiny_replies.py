@@ -1,14 +1,25 @@
 """Prediction rows of the dialogue task with a known skill, scored by the project's own scores."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.pipelines.evaluation import EvaluationParams
 from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
 from grpo_pipeline.tasks.dialogue.trivial import trivial_replies
 
 NOUNS = ("dog", "cat", "boat", "train", "garden", "bread", "letter", "river", "bell", "lamp", "coat", "piano")
 VERBS = ("lost", "found", "sold", "made", "broke", "kept")
 PARTS = ("f1", "rouge_l", "bleu")
+
+
+def evaluation_params(**changes: Any) -> EvaluationParams:
+    """Return how arms are compared, with changes."""
+    values = {"task": "dialogue", "split": "test", "control": "supervised", "baseline_arm": "grpo", "headline_rule": "policy"}
+    values |= {"chance_rule": "start", "cluster": "persona_id"}
+    numbers = {"seed": 0, "resamples": 50, "max_undefined": 0.1, "metric_options": {}}
+    return EvaluationParams.model_validate({**values, **numbers, **changes})
 
 
 def make_examples(*, personas: int = 12, per_persona: int = 4, seed: int = 5) -> pd.DataFrame:

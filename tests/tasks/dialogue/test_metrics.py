@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
-from tiny_replies import PARTS, make_examples, make_predictions
+from tiny_replies import PARTS, evaluation_params, make_examples, make_predictions
 
-from grpo_pipeline.pipelines.evaluation import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.bootstrap import cluster_weights
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.tasks.dialogue import diversity
@@ -17,19 +16,7 @@ from grpo_pipeline.tasks.dialogue.bleu import BLEU_COLUMNS, bleu_counts, corpus_
 from grpo_pipeline.tasks.dialogue.metrics import METRICS, REQUIRED, RULES, build_suite
 from grpo_pipeline.tasks.dialogue.trivial import TRIVIAL_RULES, trivial_replies
 
-PARAMS = EvaluationParams(
-    task="dialogue",
-    split="test",
-    control="supervised",
-    baseline_arm="grpo",
-    headline_rule="policy",
-    chance_rule="start",
-    cluster="persona_id",
-    seed=0,
-    resamples=40,
-    max_undefined=0.1,
-    metric_options={},
-)
+PARAMS = evaluation_params(resamples=40)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ from grpo_pipeline.pipelines.reporting.palette import FONT, GRID, INK, colour_of
 PANELS = {
     "reward/mean": "Reward",
     "supervised/loss": "Supervised loss",
+    "reference/perplexity": "Perplexity of the references",
+    "reply/tokens": "Tokens in a reply",
     "policy/entropy": "Policy entropy (nats)",
     "kl/reference": "KL to the reference (nats)",
     "policy/ratio_mean": "Mean probability ratio",

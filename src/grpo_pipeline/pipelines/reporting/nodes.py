@@ -45,16 +45,15 @@ def render_report(
     parameters: Mapping[str, Any],
 ) -> str:
     """Put everything on one self-contained HTML page."""
-    metrics = build_suite(params.task, params.metric_options).metrics
-    page = Page(
-        comparison=comparison,
-        arms=tables.arms_table(comparison, metrics),
-        baselines=tables.baselines_table(comparison, metrics),
-        data=tables.facts_table("Data report", data_report),
-        quarantine=tables.frame_table("Refused rows", quarantine, limit=QUARANTINE_ROWS),
-        learning_curves=learning_curves,
-        roc=roc,
-        image_sheet=image_sheet,
-        configuration=configuration_text(parameters, params.task),
-    )
-    return render(page)
+    suite = build_suite(params.task, params.metric_options)
+    parts = {
+        "arms": tables.arms_table(comparison, suite.metrics),
+        "baselines": tables.baselines_table(comparison, suite.metrics),
+        "data": tables.facts_table("Data report", data_report),
+        "quarantine": tables.frame_table("Refused rows", quarantine, limit=QUARANTINE_ROWS),
+        "learning_curves": learning_curves,
+        "roc": roc,
+        "image_sheet": image_sheet,
+    }
+    configuration = configuration_text(parameters, params.task)
+    return render(Page("attention.html", comparison, suite.unit.noun, configuration, parts))

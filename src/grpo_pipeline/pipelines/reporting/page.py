@@ -12,49 +12,45 @@ from plotly import graph_objects as go
 from plotly.offline import get_plotlyjs
 from pydantic import BaseModel
 
-from grpo_pipeline.pipelines.reporting.tables import Table
-
 # plotly.js offers by default to upload a chart to a public server; these figures may show patients.
 PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 
 
 @dataclass(frozen=True)
 class Page:
-    """What the template shows.
+    """What a page shows.
 
     Attributes:
+        layout: the template that fills the blocks of report.html.
         comparison: the comparison document.
-        arms: metrics of the arms with differences.
-        baselines: metrics of the other point rules.
-        data: counts and digests of the data.
-        quarantine: the refused rows.
-        learning_curves: figure.
-        roc: figure.
-        image_sheet: PNG bytes.
+        noun: what an example of the task is called.
         configuration: the task's parameters as YAML.
+        parts: what the layout names: tables, figures, pictures (PNG bytes).
     """
 
+    layout: str
     comparison: Mapping[str, Any]
-    arms: Table
-    baselines: Table
-    data: Table
-    quarantine: Table
-    learning_curves: go.Figure
-    roc: go.Figure
-    image_sheet: bytes
+    noun: str
     configuration: str
+    parts: Mapping[str, Any]
 
 
 def render(page: Page) -> str:
     """Return the page as HTML with scripts, styles and pictures inside; every value is escaped."""
-    return template("report.html").render(
-        page=page,
+    return template(page.layout).render(
         comparison=page.comparison,
+        noun=page.noun,
+        configuration=page.configuration,
         plotly_js=Markup(get_plotlyjs()),
-        learning_curves=figure_html(page.learning_curves, name="learning-curves"),
-        roc=figure_html(page.roc, name="roc"),
-        image_sheet=image_source(page.image_sheet),
+        **{name: shown(name, part) for name, part in page.parts.items()},
     )
+
+
+def shown(name: str, part: Any) -> Any:
+    """Return a figure as the division of its name, a picture as its source, and anything else as it is."""
+    if isinstance(part, go.Figure):
+        return figure_html(part, name=name.replace("_", "-"))
+    return image_source(part) if isinstance(part, bytes) else part
 
 
 def template(name: str) -> Template:

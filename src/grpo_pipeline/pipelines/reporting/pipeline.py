@@ -1,45 +1,80 @@
-"""Wiring of the report: metric rows, predictions, showcase and comparison -> figures and one page."""
+"""Wiring of the reports: metric rows, predictions, samples and comparison -> figures and one page."""
 
 from collections.abc import Sequence
 
 from kedro.pipeline import Node, Pipeline
 
+from grpo_pipeline.pipelines.reporting.dialogue_nodes import plot_scores_by_need, render_replies
 from grpo_pipeline.pipelines.reporting.nodes import draw_image_sheet, plot_learning_curves, plot_roc, render_report
 
-PAGE_PARTS = ("comparison", "learning_curves", "roc", "image_sheet", "data_report", "quarantine")
+ATTENTION_PARTS = ("comparison", "learning_curves", "roc", "image_sheet", "data_report", "quarantine")
+DIALOGUE_PARTS = (
+    *("comparison", "learning_curves", "scores_by_need", "data_report", "token_report", "retrieval_report"),
+    "quarantine",
+)
 
 
 def create_pipeline(task: str, arms: Sequence[str], *, showcase_arm: str | None = None) -> Pipeline:
     """Draw the figures of a task and put them on ``<task>.report``.
 
     Args:
-        task: prefix of the catalogue names.
+        task: prefix of the catalogue names; tells what is drawn.
         arms: names of the arms, in the order of the report.
-        showcase_arm: the arm whose points and heatmaps are drawn; the last one if not given.
+        showcase_arm: the arm whose samples are shown; the last one if not given.
+
+    Raises:
+        ValueError: if the task has no report.
     """
-    params = {"params": f"params:{task}.evaluation"}
-    parts = {name: f"{task}.{name}" for name in PAGE_PARTS}
-    showcase = {"showcase": f"{task}.{showcase_arm or arms[-1]}.showcase"}
-    return Pipeline(
-        [
-            Node(
-                plot_learning_curves,
-                inputs={arm: f"{task}.{arm}.metric_rows" for arm in arms},
-                outputs=f"{task}.learning_curves",
-                name="plot_learning_curves",
-            ),
-            Node(
-                plot_roc,
-                inputs=params | {arm: f"{task}.{arm}.predictions" for arm in arms},
-                outputs=f"{task}.roc",
-                name="plot_roc",
-            ),
-            Node(draw_image_sheet, inputs=params | showcase, outputs=f"{task}.image_sheet", name="draw_image_sheet"),
-            Node(
-                render_report,
-                inputs=params | parts | {"parameters": "parameters"},
-                outputs=f"{task}.report",
-                name="render_report",
-            ),
-        ]
+    builders = {"attention": _attention_nodes, "dialogue": _dialogue_nodes}
+    if task not in builders:
+        raise ValueError(f"task must be one of {', '.join(builders)}, got {task!r}; write its page first")
+    curves = Node(
+        plot_learning_curves,
+        inputs={arm: f"{task}.{arm}.metric_rows" for arm in arms},
+        outputs=f"{task}.learning_curves",
+        name="plot_learning_curves",
     )
+    return Pipeline([curves, *builders[task](arms, showcase_arm or arms[-1])])
+
+
+def _attention_nodes(arms: Sequence[str], shown: str) -> list[Node]:
+    params = {"params": "params:attention.evaluation"}
+    return [
+        Node(
+            plot_roc,
+            inputs=params | {arm: f"attention.{arm}.predictions" for arm in arms},
+            outputs="attention.roc",
+            name="plot_roc",
+        ),
+        Node(
+            draw_image_sheet,
+            inputs=params | {"showcase": f"attention.{shown}.showcase"},
+            outputs="attention.image_sheet",
+            name="draw_image_sheet",
+        ),
+        Node(
+            render_report,
+            inputs=params | {name: f"attention.{name}" for name in ATTENTION_PARTS} | {"parameters": "parameters"},
+            outputs="attention.report",
+            name="render_report",
+        ),
+    ]
+
+
+def _dialogue_nodes(arms: Sequence[str], shown: str) -> list[Node]:
+    params = {"params": "params:dialogue.evaluation"}
+    samples = {"rollouts": f"dialogue.{shown}.rollouts", "parameters": "parameters"}
+    return [
+        Node(
+            plot_scores_by_need,
+            inputs=params | {arm: f"dialogue.{arm}.predictions" for arm in arms},
+            outputs="dialogue.scores_by_need",
+            name="plot_scores_by_need",
+        ),
+        Node(
+            render_replies,
+            inputs=params | {name: f"dialogue.{name}" for name in DIALOGUE_PARTS} | samples,
+            outputs="dialogue.report",
+            name="render_replies",
+        ),
+    ]

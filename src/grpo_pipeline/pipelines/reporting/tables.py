@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from grpo_pipeline.pipelines.reporting.wording import POINTS, Wording
 from grpo_pipeline.tasks.metric import Metric
 
 Entry = Mapping[str, Any]
@@ -37,8 +38,8 @@ class Table:
     rows: list[list[Cell]]
 
 
-def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table:
-    """Return metrics x (arms, differences to the control, gains over chance points)."""
+def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording = POINTS) -> Table:
+    """Return metrics x (arms, differences to the control, gains over the chance rule)."""
     control, differences, gains = comparison["control"], comparison["differences"], comparison["policy_gain"]
     gaining = [arm for arm in differences if arm in gains]
     heads = ["metric", "n", *comparison["arms"], *(f"{arm} − {control}" for arm in differences)]
@@ -52,12 +53,12 @@ def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> 
         ]
         for name, metric in metrics.items()
     ]
-    caption = f"Arms on the {comparison['split']} split, one set of points per core"
-    return Table(caption, heads + [f"{arm}: its points − uniform" for arm in gaining], rows)
+    caption = f"Arms on the {comparison['split']} split, {words.drawn}"
+    return Table(caption, heads + [f"{arm}: {words.gain}" for arm in gaining], rows)
 
 
-def baselines_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Table:
-    """Return metrics x point rules, all with the decoder of the baseline arm; its own policy stands first."""
+def baselines_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording = POINTS) -> Table:
+    """Return metrics x rules, all of the baseline arm; its own policy stands first."""
     arm = comparison["baseline_arm"]
     columns = {"policy": comparison["arms"][arm], **comparison["baselines"]}
     rows = [
@@ -65,7 +66,7 @@ def baselines_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]
         for name, metric in metrics.items()
         if any(column["metrics"][name]["value"] is not None for column in comparison["baselines"].values())
     ]
-    return Table(f"Other ways to choose the points, with the decoder of {arm}", ["metric", *columns], rows)
+    return Table(f"{words.rules} {arm}", ["metric", *columns], rows)
 
 
 def metric_cell(metric: Metric) -> Cell:
