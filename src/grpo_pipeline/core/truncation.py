@@ -92,6 +92,8 @@ def truncated_log_probs(
             f"kept must come alone, got top_k = {top_k}, top_p = {top_p} and "
             f"{'no mask' if is_allowed is None else 'is_allowed'} with it; the stored set already holds those limits"
         )
+    if kept is None and is_allowed is None and top_k is None and top_p in (None, 1.0):
+        return tempered_logits(logits, temperature).log_softmax(dim=-1)
     if kept is None:
         kept = kept_choices(logits, temperature=temperature, top_k=top_k, top_p=top_p, is_allowed=is_allowed)
     return masked_logits(tempered_logits(logits, temperature), kept.expand(logits.shape)).log_softmax(dim=-1)

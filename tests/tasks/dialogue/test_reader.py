@@ -64,12 +64,12 @@ def test_token_by_token_is_at_once_also_after_replies_have_left(architecture: st
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_prompt_is_read_once_for_all_replies_and_gets_their_gradient(architecture: str) -> None:
     reader = tiny_reader(architecture)
-    stack = reader.model.encoder if reader.kind == "seq2seq" else reader.model.base_model
-    with patch.object(stack, "forward", wraps=stack.forward) as forward:
+    entry = reader.model.encoder if reader.kind == "seq2seq" else reader.model.get_input_embeddings()
+    with patch.object(entry, "forward", wraps=entry.forward) as forward:
         encoded = tiny_encoded(reader)
         assert forward.call_count == 1
         hidden = reader.hidden(encoded, REPLIES)
-        rows = [len(call.kwargs["input_ids"]) for call in forward.call_args_list]
+        rows = [len(call.args[0] if call.args else call.kwargs["input_ids"]) for call in forward.call_args_list]
         assert rows == ([6] if reader.kind == "seq2seq" else [3, 12])  # 3 prompts of 2 texts; 3 prompts, then 12 replies
     hidden.square().sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for n, p in reader.named_parameters() if "lm_head" not in n)

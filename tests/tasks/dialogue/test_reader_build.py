@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import ValidationError
+from transformers import GPT2LMHeadModel
 
 from grpo_pipeline.tasks.dialogue.byte_tokenizer import ByteTokenizer
 from grpo_pipeline.tasks.dialogue.reader_build import build_reader
@@ -56,6 +57,20 @@ def test_dropout_of_a_folder_is_switched_off(architecture: str, name: str, tmp_p
     replies = torch.full((1, 2, 3), 7)
     encoded = reader.encode(texts, torch.ones_like(texts, dtype=torch.bool))
     assert torch.equal(reader.hidden(encoded, replies), reader.hidden(encoded, replies))
+
+
+def test_the_activation_of_gpt2_is_computed_by_one_kernel(tmp_path: Path) -> None:
+    reader, _ = build_reader(new("gpt2"), seed=0)
+    assert reader.model.config.activation_function == "gelu_pytorch_tanh"
+    reader.model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "activation_function": "gelu_new"}))
+    read = build_reader(folder(tmp_path), seed=0)[0]
+    assert type(read.model.transformer.h[0].mlp.act) is type(reader.model.transformer.h[0].mlp.act)
+    plain = GPT2LMHeadModel.from_pretrained(tmp_path).eval()
+    assert type(plain.transformer.h[0].mlp.act) is not type(read.model.transformer.h[0].mlp.act)
+    ids = torch.tensor([[70, 71, 90, 91]])
+    torch.testing.assert_close(read.model(ids).logits, plain(ids).logits, rtol=1e-5, atol=1e-6)
 
 
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ def test_the_draws_do_not_depend_on_who_has_left(architecture: str) -> None:
         return step(self, tokens)
 
     with patch.object(type(reader.begin(encoded, 1)), "step", counted):
-        small = draw(reader, encoded, params)
+        small = draw(reader, encoded, params, seed=2)
     assert sizes[-1] < sizes[0] == 18
     with patch.object(module, "compacted", lambda is_open: None):
-        large = draw(reader, encoded, params)
+        large = draw(reader, encoded, params, seed=2)
     assert torch.equal(small.actions, large.actions)
     assert torch.equal(small.is_valid, large.is_valid)
     assert torch.equal(small.kept, large.kept)

@@ -1,17 +1,17 @@
-"""A causal language model as a reader: the prompt is read once into a key-value cache, and replies go on from there.
+"""A causal language model as a reader: the prompt is read once into keys and values, and replies go on from there.
 
 The last token of a prompt is not read with the others: it is the start of every reply, the token from which the first one is
-predicted. The replies of a group get copies of the prompt's keys and values, never a second reading: a cache that grows keeps
-prompt and reply in one tensor per row, so a view is not possible here.
+predicted. The replies of a group look at the same keys and values of their prompt (``group_attention``), while they are written
+and in the graph of an update.
 """
-
-from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from grpo_pipeline.core.groups import replicate, to_rows
+from grpo_pipeline.tasks.dialogue.causal_decoding import CausalDecoding
+from grpo_pipeline.tasks.dialogue.causal_layers import layers_of
+from grpo_pipeline.tasks.dialogue.group_attention import Prompt, attend_prompt, attend_replies
 from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader, check_prompts, shifted
 from grpo_pipeline.tasks.dialogue.shared_attention import additive_mask
 
@@ -38,24 +38,31 @@ class CausalReader(Reader):
                 "end; join the stories, and encode with padding: left"
             )
         read, seen = ids[:, 0, :-1], is_token[:, 0, :-1]
-        cache = DynamicCache()
-        if read.shape[1]:
-            self.run(read, seen, torch.zeros_like(ids[:, 0, 0]), cache)
-        layers = {f"{name}/{i}": getattr(layer, name) for i, layer in enumerate(cache.layers) for name in ("keys", "values")}
-        return Encoded(ids[:, 0, -1], seen, cache=layers)
+        positions = (seen.cumsum(dim=1) - 1).clamp_min(0)
+
+        def attend(layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return attend_prompt(query, keys, values, is_seen=seen)
+
+        found = layers_of(self.model).keys_and_values(read, positions, attend)
+        names = ("keys", "values")
+        cache = {f"{name}/{i}": part for i, pair in enumerate(found) for name, part in zip(names, pair, strict=True)}
+        return Encoded(ids[:, 0, -1], seen, cache=cache)
 
     def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
         """See ``Reader.hidden``."""
-        group_size = replies.shape[1]
-        cache = _open(encoded, group_size)
-        inputs = shifted(encoded, replies)
-        seen = torch.cat((to_rows(replicate(encoded.is_seen, group_size)), torch.ones_like(inputs, dtype=torch.bool)), dim=1)
-        first = to_rows(replicate(encoded.is_seen.sum(dim=1), group_size))
-        return self.run(inputs, seen, first, cache).reshape(*replies.shape, -1)
+        held = _held(encoded)
 
-    def begin(self, encoded: Encoded, group_size: int) -> "CausalDecoding":
+        def attend(layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return attend_replies(query, keys, values, held[layer])
+
+        inputs = shifted(encoded, replies)
+        first = to_rows(replicate(encoded.is_seen.sum(dim=1), replies.shape[1]))
+        positions = first[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
+        return layers_of(self.model).states(inputs, positions, attend).reshape(*replies.shape, -1)
+
+    def begin(self, encoded: Encoded, group_size: int) -> CausalDecoding:
         """See ``Reader.begin``."""
-        return CausalDecoding(self, encoded, group_size)
+        return CausalDecoding(layers_of(self.model), _held(encoded), encoded.is_seen.sum(dim=1), group_size)
 
     def check_room(self, encoded: Encoded, max_tokens: int) -> None:
         """See ``Reader.check_room``."""
@@ -67,55 +74,12 @@ class CausalReader(Reader):
                 f"{limit} positions, got {longest}; cut the prompt, or allow shorter replies"
             )
 
-    def run(self, ids: Tensor, is_seen: Tensor, first: Tensor, cache: Any) -> Tensor:
-        """Return the hidden states [N, T, D] of ids [N, T], appended to the cache.
 
-        Args:
-            ids: int64 [N, T].
-            is_seen: bool [N, S + T], of the cache and of ids.
-            first: int64 [N], position of the first token that is_seen has in ids.
-            cache: of S tokens.
-        """
-        width = ids.shape[1]
-        past = is_seen.shape[1] - width
-        order = torch.ones(width, past + width, dtype=torch.bool, device=ids.device).tril(past)
-        mask = additive_mask(is_seen[:, None, None] & order, self.model.dtype)
-        positions = first[:, None] + (is_seen[:, past:].cumsum(dim=1) - 1).clamp_min(0)
-        states: Tensor = self.model.base_model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
-        ).last_hidden_state
-        return states
-
-
-class CausalDecoding:
-    """See ``reader.Decoding``: prompt and reply in one cache per row."""
-
-    def __init__(self, reader: CausalReader, encoded: Encoded, group_size: int) -> None:
-        self._reader, self._group_size = reader, group_size
-        self._cache = _open(encoded, group_size)
-        self._seen = to_rows(replicate(encoded.is_seen, group_size))
-        self._next = self._seen.sum(dim=1)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """See ``Decoding.step``."""
-        ids = tokens.reshape(-1, 1)
-        self._seen = torch.cat((self._seen, torch.ones_like(ids, dtype=torch.bool)), dim=1)
-        states = self._reader.run(ids, self._seen, self._next, self._cache)
-        self._next = self._next + 1
-        return states[:, -1].reshape(*tokens.shape, -1)
-
-    def keep(self, prompts: Tensor, places: Tensor) -> None:
-        """See ``Decoding.keep``."""
-        rows = (prompts[:, None] * self._group_size + places).flatten()
-        self._cache.batch_select_indices(rows)
-        self._seen, self._next = self._seen[rows], self._next[rows]
-        self._group_size = places.shape[1]
-
-
-def _open(encoded: Encoded, group_size: int) -> DynamicCache:
-    """Return a cache that holds the prompt of each row."""
-    cache = DynamicCache()
-    for i in range(len(encoded.cache) // 2):
-        keys, values = (to_rows(replicate(encoded.cache[f"{name}/{i}"], group_size)) for name in ("keys", "values"))
-        cache.update(keys, values, i)
-    return cache
+def _held(encoded: Encoded) -> list[Prompt]:
+    """Return what each layer holds of the prompts, laid out once for all steps that look at it."""
+    bias = None
+    if not bool(encoded.is_seen.all()):
+        bias = additive_mask(encoded.is_seen[:, None, None], encoded.cache["keys/0"].dtype)
+    layers = range(len(encoded.cache) // 2)
+    keys, values = ([encoded.cache[f"{name}/{i}"].contiguous() for i in layers] for name in ("keys", "values"))
+    return [Prompt(*pair, bias) for pair in zip(keys, values, strict=True)]

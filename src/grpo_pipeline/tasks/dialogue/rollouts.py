@@ -2,7 +2,7 @@
 
 How this differs from public versions: the log-probabilities are kept from sampling and not computed again by a second model
 call; they are those of the truncated, renormalised distribution; the draw of a reply does not depend on which other replies
-have finished, since every reply has its own noise at every step.
+have finished, since every reply has its own random number at every step.
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from grpo_pipeline.core.sampling import gumbel_noise
 from grpo_pipeline.core.truncation import action_logprobs, truncated_log_probs
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.dialogue.compaction import Places, compacted
 from grpo_pipeline.tasks.dialogue.kept_tokens import pack
 from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader
 from grpo_pipeline.tasks.dialogue.reader_params import ReplyParams
+from grpo_pipeline.tasks.dialogue.token_draw import draw_tokens
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def sample_replies(
 
         token t ~ softmax(z / temperature) over what top-k, then top-p, keep
 
-    Drawn by the Gumbel-max trick: Maddison et al., arXiv 1411.0030, section 2. The same generator gives the same replies
-    whether or not finished ones leave the batch, but for logits that differ in their last bits where the batch is smaller.
+    One random number per reply and token (``token_draw``). The same generator gives the same replies whether or not finished
+    ones leave the batch, but for logits that differ in their last bits where the batch is smaller.
 
     Args:
         reader: the policy.
@@ -64,15 +64,15 @@ def sample_replies(
         ValueError: if prompt and reply do not fit the reader.
     """
     reader.check_room(encoded, params.max_tokens)
-    decoding = reader.begin(encoded, group_size)
-    table = _Table(len(encoded.start), group_size, reader.choices, params, ends, encoded.start)
+    decoding, head = reader.begin(encoded, group_size), reader.head
+    table = _Table(len(encoded.start), group_size, params, ends, encoded.start)
     tokens = encoded.start[:, None].expand(-1, group_size)
-    for t in range(params.max_tokens):
-        logits = _logits(reader, decoding.step(tokens))
-        tokens = table.draw(t, logits, generator)
-        if not bool(table.is_open.any()):
+    for _ in range(params.max_tokens):
+        tokens = table.draw(_logits(decoding.step(tokens), head), generator)
+        unfinished = int(table.is_open.sum())
+        if not unfinished:
             break
-        stay = compacted(table.is_open)
+        stay = None if unfinished == tokens.numel() else compacted(table.is_open)
         if stay is not None:
             decoding.keep(*stay)
             tokens = stay.take(tokens)
@@ -93,30 +93,25 @@ def greedy_replies(reader: Reader, encoded: Encoded, *, max_tokens: int, ends: t
 class _Table:
     """What has been written so far, and which part of it is still being written.
 
-    Rows n = p*G + g of the whole batch; ``rows`` [P', G'] are those of the places that are still in it.
+    Rows n = p*G + g of the whole batch; ``rows`` [P', G'] are those of the places that are still in it. Columns are kept apart
+    until the end: a step writes whole ones.
     """
 
-    def __init__(
-        self, prompts: int, group_size: int, choices: int, params: ReplyParams, ends: tuple[int, int], like: Tensor
-    ) -> None:
-        self._params, (self._eos, pad) = params, ends
-        self._shape = (prompts, group_size, params.max_tokens)
-        size, device = (prompts * group_size, params.max_tokens), like.device
-        self._noise_shape = (size[0], choices)
-        self.rows = torch.arange(size[0], device=device).view(prompts, group_size)
+    def __init__(self, prompts: int, group_size: int, params: ReplyParams, ends: tuple[int, int], like: Tensor) -> None:
+        self._params, (self._eos, self._pad) = params, ends
+        self._shape = (prompts, group_size)
+        self.rows = torch.arange(prompts * group_size, device=like.device).view(prompts, group_size)
         self.is_open = torch.ones_like(self.rows, dtype=torch.bool)
-        self._actions = torch.full(size, pad, dtype=torch.int64, device=device)
-        self._logprobs: Tensor | None = None
-        self._is_valid = torch.zeros(size, dtype=torch.bool, device=device)
-        self._kept: Tensor | None = None
+        self._columns: dict[str, list[Tensor]] = {"actions": [], "logprobs": [], "is_valid": [], "kept": []}
 
-    def draw(self, t: int, logits: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw token t of each place from logits [P', G', V], write it down and return it [P', G']."""
+    def draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw the next token of each place from logits [P', G', V], write it down and return it [P', G']."""
         p = self._params
         log_probs = truncated_log_probs(logits, temperature=p.temperature, top_k=p.top_k, top_p=p.top_p)
-        noise = gumbel_noise(self._noise_shape, like=log_probs, generator=generator)[self.rows]
-        tokens = (log_probs + noise).argmax(dim=-1)
-        self._write(t, tokens, log_probs)
+        # One number for each row of the whole batch, so that no draw depends on who has left.
+        uniform = torch.rand(self._shape, dtype=torch.float64, device=logits.device, generator=generator)
+        tokens = draw_tokens(log_probs, uniform.flatten()[self.rows])
+        self._write(tokens, log_probs)
         self.is_open = self.is_open & (tokens != self._eos)
         return tokens
 
@@ -125,29 +120,38 @@ class _Table:
         self.rows, self.is_open = stay.take(self.rows), stay.take(self.is_open)
 
     def rollouts(self) -> ReplyRollouts:
-        """Return everything that was written."""
-        assert self._logprobs is not None  # there is at least one step
-        kept = None if self._kept is None else self._kept.view(*self._shape, -1)
-        return ReplyRollouts(
-            self._actions.view(self._shape), self._logprobs.view(self._shape), self._is_valid.view(self._shape), kept
-        )
+        """Return everything that was written, L wide."""
+        actions, logprobs, is_valid = (self._stacked(name) for name in ("actions", "logprobs", "is_valid"))
+        return ReplyRollouts(actions, logprobs, is_valid, self._stacked("kept") if self._columns["kept"] else None)
 
-    def _write(self, t: int, tokens: Tensor, log_probs: Tensor) -> None:
-        if self._logprobs is None:
-            self._logprobs = log_probs.new_zeros(self._is_valid.shape)
-        rows = self.rows[self.is_open]
-        self._actions[rows, t] = tokens[self.is_open]
-        self._logprobs[rows, t] = action_logprobs(log_probs, tokens)[self.is_open]
-        self._is_valid[rows, t] = True
+    def _write(self, tokens: Tensor, log_probs: Tensor) -> None:
+        """Write a column of each kind; finished replies that are still in the batch get padding."""
+        self._add("actions", tokens.masked_fill(~self.is_open, self._pad))
+        self._add("logprobs", action_logprobs(log_probs, tokens).masked_fill(~self.is_open, 0.0))
+        self._add("is_valid", self.is_open)
         if self._params.top_k is not None or self._params.top_p is not None:
-            packed = pack(log_probs[self.is_open] > -float("inf"))
-            if self._kept is None:
-                self._kept = packed.new_zeros(*self._is_valid.shape, packed.shape[-1])
-            self._kept[rows, t] = packed
+            self._add("kept", pack((log_probs > -float("inf")) & self.is_open[..., None]))
+
+    def _add(self, name: str, column: Tensor) -> None:
+        if self.rows.shape != self._shape:
+            whole = column.new_full((*self._shape, *column.shape[2:]), self._empty(name))
+            column = whole.flatten(0, 1).index_copy_(0, self.rows.flatten(), column.flatten(0, 1)).view_as(whole)
+        self._columns[name].append(column)
+
+    def _stacked(self, name: str) -> Tensor:
+        """Return the columns as [P, G, L, ...]."""
+        written = torch.stack(self._columns[name], dim=2)
+        missing = self._params.max_tokens - written.shape[2]
+        if not missing:
+            return written
+        rest = written.new_full((*self._shape, missing, *written.shape[3:]), self._empty(name))
+        return torch.cat((written, rest), dim=2)
+
+    def _empty(self, name: str) -> int:
+        return self._pad if name == "actions" else 0
 
 
-def _logits(reader: Reader, hidden: Tensor) -> Tensor:
+def _logits(hidden: Tensor, head: tuple[Tensor, Tensor | None]) -> Tensor:
     """Return logits [..., V], in float32 at least: a sum over many choices in half precision is not a probability."""
-    weight, bias = reader.head
-    logits = functional.linear(hidden, weight, bias)
+    logits = functional.linear(hidden, *head)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
