@@ -100,7 +100,7 @@ def attend_folded(query: Tensor, prompt: Prompt, keys: Tensor, values: Tensor, o
     if own_bias is not None:
         to_own = to_own + own_bias
     both = torch.cat((to_prompt, to_own.reshape(*query.shape[:2], width)), dim=-1).softmax(dim=-1).to(query.dtype)
-    of_prompt, of_own = torch.split(both, (seen, width), dim=-1)
+    of_prompt, of_own = torch.split(both, [seen, width], dim=-1)
     from_own = torch.bmm(of_own.reshape(len(keys), -1, width), values)
     return torch.baddbmm(from_own.reshape(query.shape), of_prompt, prompt.values.flatten(0, 1))
 
