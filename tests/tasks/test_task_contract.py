@@ -103,10 +103,10 @@ TASKS |= {
     "attention_independent": replace(TASKS["attention"], task=lambda: attention.make_task(likelihood="independent")),
     "attention_value": replace(TASKS["attention"], algorithm=with_value_baseline),
 }
-# Parts of the reward that differ between any two replies, so that an untrained reader's groups do not tie.
-SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}}
+# A part of the reward that differs between any two replies, so that an untrained reader's groups do not tie.
+DISTINCT = {"own": {"distinct": {"function": "tiny_rewards:distinct", "weight": 1.0}}}
 TASKS["dialogue"] = Case(
-    task=lambda: dialogue.make_task(rewards=SCRIPTED),
+    task=lambda: dialogue.make_task(rewards=DISTINCT),
     data=dialogue.make_data,
     algorithm=dialogue.algorithm_params,
     training=dialogue.training_params,
@@ -119,7 +119,7 @@ TASKS["dialogue"] = Case(
     shared_groups=("embeddings", "encoder", "decoder"),
 )
 TASKS["dialogue_truncated"] = replace(
-    TASKS["dialogue"], task=lambda: dialogue.make_task(rewards=SCRIPTED, replies={"top_k": 20, "top_p": 0.9})
+    TASKS["dialogue"], task=lambda: dialogue.make_task(rewards=DISTINCT, replies={"top_k": 20, "top_p": 0.9})
 )
 
 
