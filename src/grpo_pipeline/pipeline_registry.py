@@ -14,9 +14,11 @@ from grpo_pipeline.pipelines.prediction.pipeline import create_pipeline as creat
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.attention import create_pipeline as prepare_attention
+from grpo_pipeline.pipelines.training.dialogue import create_pipeline as prepare_dialogue
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 
 ATTENTION_ARMS = ("supervised", "grpo")
+DIALOGUE_ARMS = ("supervised", "reinforce", "grpo")
 
 
 def register_pipelines() -> dict[str, Pipeline]:
@@ -25,6 +27,8 @@ def register_pipelines() -> dict[str, Pipeline]:
     train = sum((create_arm("attention", arm) for arm in ATTENTION_ARMS), start=prepare_attention())
     evaluate = create_evaluation("attention", ATTENTION_ARMS) + create_reporting("attention", ATTENTION_ARMS)
     attention = data + train + evaluate
+    talk_data = dialogue_data.create_pipeline()
+    talk_train = sum((create_arm("dialogue", arm) for arm in DIALOGUE_ARMS), start=prepare_dialogue())
     return {
         "__default__": attention,
         "attention": attention,
@@ -34,7 +38,9 @@ def register_pipelines() -> dict[str, Pipeline]:
         "attention_predict": create_prediction(),
         "attention_step": create_step(),
         "compare": data + create_compare("attention"),
-        "dialogue_data": dialogue_data.create_pipeline(),
+        "dialogue": talk_data + talk_train,
+        "dialogue_data": talk_data,
+        "dialogue_train": talk_train,
         "cross_validate": data + create_cross_validation("attention"),
         "molecules_data": molecules_data.create_pipeline(),
         "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),

@@ -123,11 +123,16 @@ def train(
         while state.step < state.total_steps:
             state, rows = loop.step(state, batches.take(state))
             pending += rows
-            shown.update(reward=rows[0]["reward/mean"])
+            shown.update(**_headline(rows[0]))
             saves = state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
             if saves or state.step % training.log_every_steps == 0:
                 yield pending, loop.checkpoint(state, digest) if saves else False
                 pending = []
+
+
+def _headline(row: Row) -> dict[str, float]:
+    """Return what is shown while an arm trains: the reward, or the loss of an arm whose samples nobody scored."""
+    return {"reward": row["reward/mean"]} if np.isfinite(row["reward/mean"]) else {"loss": row["supervised/loss"]}
 
 
 def data_of_arm(algorithm: AlgorithmParams, task: Task, data: Any) -> Any:

@@ -14,7 +14,7 @@ def create_pipeline(task: str, arm: str) -> Pipeline:
     ``params:resume``. The arm's own: ``params:<task>.<arm>.algorithm`` and everything it writes.
     """
     return Pipeline(
-        _template(),
+        _training() + _prediction(),
         namespace=f"{task}.{arm}",
         inputs={"task": f"{task}.task", "data": f"{task}.data"},
         parameters={TRAINING: f"params:{task}.training", "params:seed": "params:seed", "params:resume": "params:resume"},
@@ -22,7 +22,23 @@ def create_pipeline(task: str, arm: str) -> Pipeline:
     )
 
 
-def _template() -> Pipeline:
+def create_stage(task: str, stage: str) -> Pipeline:
+    """Wire a stage that comes before the arms, under the namespace ``<task>.<stage>``: build -> probe -> train -> export.
+
+    Shared with the arms: ``<task>.data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
+    ``params:<task>.<stage>.training``, ``params:<task>.<stage>.algorithm`` and everything it writes, ``model`` at the end.
+    """
+    return Pipeline(
+        _training(),
+        namespace=f"{task}.{stage}",
+        inputs={"data": f"{task}.data"},
+        parameters={"params:seed": "params:seed", "params:resume": "params:resume"},
+        tags=[task, stage],
+    )
+
+
+def _training() -> Pipeline:
+    """Wire task and data -> model."""
     start = [
         Node(nodes.build_state, [ALGORITHM, TRAINING, "params:seed", "task", "data"], "initial_state", name="build_state"),
         # Built a second time: the probe updates its weights, training must start from the untouched ones.
@@ -55,11 +71,11 @@ def _template() -> Pipeline:
         ),
         Node(nodes.calibrate, ["params:seed", "task", "data", "checkpoint"], "calibration", name="calibrate"),
         Node(nodes.export_model, ["task", "checkpoint", "calibration"], "model", name="export_model"),
-        Node(
-            nodes.predict,
-            [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"],
-            ["predictions", "rollouts", "showcase"],
-            name="predict",
-        ),
     ]
     return Pipeline([*start, *rest]) + probe
+
+
+def _prediction() -> Pipeline:
+    """Wire task, data and model -> what the evaluation and the report read."""
+    inputs = [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"]
+    return Pipeline([Node(nodes.predict, inputs, ["predictions", "rollouts", "showcase"], name="predict")])

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
 
 class LoraParams(BaseModel):
@@ -74,6 +74,12 @@ class FolderReaderParams(BaseModel):
 
 
 ReaderParams = Annotated[NewReaderParams | FolderReaderParams, Field(discriminator="source")]
+
+
+class ReaderSection(RootModel[ReaderParams]):
+    """The section ``dialogue.reader``: one of the two, told apart by ``source``; ``root`` holds it."""
+
+    model_config = ConfigDict(frozen=True)
 
 
 class ReplyParams(BaseModel):
