@@ -23,6 +23,13 @@ from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
 from grpo_pipeline.tasks.attention.predict_params import PredictParams
+from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
+from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
+from grpo_pipeline.tasks.dialogue.reader_params import ReaderSection, ReplyParams
+from grpo_pipeline.tasks.dialogue.reward_params import RewardParams as DialogueRewardParams
+from grpo_pipeline.tasks.dialogue.task_params import PromptParams
+from grpo_pipeline.tasks.dialogue.task_params import SupervisedParams as DialogueSupervisedParams
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir())
@@ -43,15 +50,29 @@ MODELS: dict[str, type[BaseModel]] = {
     "supervised.algorithm": AlgorithmParams,
     "grpo.algorithm": AlgorithmParams,
 }
+TALK_ARMS = ("warm_start", "supervised", "reinforce", "grpo")
+TALK_MODELS: dict[str, type[BaseModel]] = {
+    "personas": PersonaParams,
+    "data": DialogueDataParams,
+    "split": DialogueSplitParams,
+    "retrieval": RetrievalParams,
+    "reader": ReaderSection,
+    "prompt": PromptParams,
+    "replies": ReplyParams,
+    "rewards": DialogueRewardParams,
+    "supervised_loss": DialogueSupervisedParams,
+    "training": TrainingParams,
+    "warm_start.training": TrainingParams,
+    **{f"{arm}.algorithm": AlgorithmParams for arm in TALK_ARMS},
+}
 
 
-def sections(conf: Path, env: str) -> dict[str, Any]:
-    """Return the attention task's sections as Kedro resolves them, arms as ``<arm>.algorithm``."""
-    parameters = OmegaConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"]["attention"]
+def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
+    """Return a task's sections as Kedro resolves them, those of its arms as ``<arm>.algorithm``."""
+    parameters = OmegaConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"][task]
     flat = {name: section for name, section in parameters.items() if "algorithm" not in (section or {})}
-    return flat | {
-        f"{arm}.algorithm": section["algorithm"] for arm, section in parameters.items() if "algorithm" in (section or {})
-    }
+    arms = {name: section for name, section in parameters.items() if "algorithm" in (section or {})}
+    return flat | {f"{arm}.{name}": part for arm, section in arms.items() for name, part in section.items()}
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
@@ -73,6 +94,20 @@ def test_the_model_of_an_environment_can_be_built_and_trained(env: str) -> None:
     assert model.points <= task.grid**2
     assert model.glimpse_size < data.image_size
     assert data.source == "manifest" or found["phantom"].image_size >= data.image_size
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_every_section_of_the_dialogue_task_passes_and_can_be_trained(env: str) -> None:
+    found = sections(ROOT / "conf", env, "dialogue")
+    assert found.keys() == TALK_MODELS.keys()
+    read: dict[str, Any] = {name: TALK_MODELS[name].model_validate(section) for name, section in found.items()}
+    parts = (read[name] for name in ("prompt", "replies", "rewards", "supervised_loss"))
+    task = build_task(read["reader"].root, *parts, execution=read["training"])
+    check_arms(task, [read[f"{arm}.algorithm"] for arm in TALK_ARMS])
+    groups = task.parameter_groups(task.build_policy(0))
+    for stage in ("training", "warm_start.training"):
+        assert groups.keys() <= read[stage].optimizer.learning_rates.keys()
+    assert read["training"].device == read["warm_start.training"].device
 
 
 def test_a_misspelt_parameter_does_not_pass(tmp_path: Path) -> None:
