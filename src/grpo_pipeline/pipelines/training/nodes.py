@@ -123,7 +123,7 @@ def train(
         while state.step < state.total_steps:
             state, rows = loop.step(state, batches.take(state))
             pending += rows
-            shown.update(**_headline(rows[0]))
+            shown.update(1, **_headline(rows[0]))
             saves = state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
             if saves or state.step % training.log_every_steps == 0:
                 yield pending, loop.checkpoint(state, digest) if saves else False
