@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
+from grpo_pipeline.pipelines.audit.reward_audit_params import RewardAuditParams
 from grpo_pipeline.pipelines.compare.nodes import arrange_cells
 from grpo_pipeline.pipelines.compare.params import CompareParams
 from grpo_pipeline.pipelines.cross_validation.params import CrossValidationParams
@@ -45,6 +46,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "evaluation": EvaluationParams,
     "predict": PredictParams,
     "gradient_flow": GradientFlowParams,
+    "reward_audit": RewardAuditParams,
     "compare": CompareParams,
     "cross_validation": CrossValidationParams,
     "supervised.algorithm": AlgorithmParams,

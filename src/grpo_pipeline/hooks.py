@@ -15,6 +15,7 @@ from kedro.pipeline.node import Node
 from rich.console import Console
 
 from grpo_pipeline.tracking.artifacts import dataset_path
+from grpo_pipeline.tracking.audit_text import reward_audit_text
 from grpo_pipeline.tracking.config import MlflowConfig, parse_config
 from grpo_pipeline.tracking.summary import comparison_tables, flow_table, places, prediction_text
 from grpo_pipeline.tracking.tracker import Tracker
@@ -152,6 +153,8 @@ class SummaryHooks:
             self._audits["self-check"] = str(data)
         if dataset_name.endswith(".gradient_flow"):
             self._audits[dataset_name] = flow_table(data)
+        if dataset_name.endswith(".reward_audit"):
+            self._audits[dataset_name] = reward_audit_text(data)
         if dataset_name.endswith(".predict.report"):
             self._predictions[dataset_name.removesuffix(".report")] = data
         if dataset_name.endswith(".summary"):

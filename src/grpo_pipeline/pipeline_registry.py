@@ -3,6 +3,7 @@
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipelines.audit.gradient_flow import create_pipeline as create_flow
+from grpo_pipeline.pipelines.audit.reward_audit import create_pipeline as create_reward_audit
 from grpo_pipeline.pipelines.audit.self_check import create_pipeline as create_self_check
 from grpo_pipeline.pipelines.compare.pipeline import create_pipeline as create_compare
 from grpo_pipeline.pipelines.cross_validation.pipeline import create_pipeline as create_cross_validation
@@ -44,5 +45,6 @@ def register_pipelines() -> dict[str, Pipeline]:
         "cross_validate": data + create_cross_validation("attention"),
         "molecules_data": molecules_data.create_pipeline(),
         "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),
+        "reward_audit": data + prepare_attention() + create_reward_audit("attention"),
         "self_check": create_self_check(),
     }

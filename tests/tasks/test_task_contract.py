@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.types import Rollouts, Scores, TrainState
+from grpo_pipeline.pipelines.audit.scored_samples import read_samples
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.experience import Experience
 from grpo_pipeline.pipelines.training.fold import Fold
@@ -332,6 +333,25 @@ def test_a_detached_context_has_no_graph(case: Case):
     detached = task.detach(context)
     assert not any(t.requires_grad for t in vars(detached).values() if isinstance(t, Tensor))
     assert all(torch.equal(t, vars(detached)[name]) for name, t in vars(context).items() if isinstance(t, Tensor))
+
+
+def test_an_audit_scores_every_policy_of_its_plan_on_the_rows_it_is_given(case: Case):
+    task, data, policy = case.task(), case.data(), case.state().policy
+    plan, rows = task.audit_plan, task.rows(data, "train")[:3]
+    before = torch.get_rng_state()
+    found = task.audit(policy, data, rows, seed=0, sets=GROUP)
+    assert torch.equal(torch.get_rng_state(), before)
+    samples = read_samples(found, plan)
+    assert {"start", "trivial", "ceiling"} == set(plan.policies.values())
+    assert {one.reward.shape for one in samples.policies.values()} <= {(3, GROUP), (3, 1)}
+    assert samples.policies[plan.start].reward.shape == (3, GROUP)
+    for name, one in samples.policies.items():
+        total = sum(plan.weights[part] * values for part, values in one.parts.items() if plan.weights[part])
+        np.testing.assert_allclose(one.reward, total, atol=1e-6, err_msg=name)
+        assert {metric for metric, values in one.metrics.items() if np.isfinite(values).any()}, name
+    again, other = (read_samples(task.audit(policy, data, rows, seed=seed, sets=GROUP), plan) for seed in (0, 1))
+    np.testing.assert_array_equal(again.policies[plan.start].reward, samples.policies[plan.start].reward)
+    assert not np.array_equal(other.policies[plan.start].reward, samples.policies[plan.start].reward)
 
 
 def test_splits_do_not_overlap(case: Case):

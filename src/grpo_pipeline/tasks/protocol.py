@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 
 Proposal = Literal["policy", "uniform", "none", "oracle"]
 
@@ -135,6 +136,18 @@ class Task(Protocol):
 
     def showcase(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return arrays of a few examples for the report."""
+        ...
+
+    @property
+    def audit_plan(self) -> AuditPlan:
+        """Which policies a reward audit compares, with their roles, the weights of the reward's parts, and the metrics."""
+        ...
+
+    def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Score the policies of the plan, the start being ``policy``: one row per example, policy and sample (no grad).
+
+        Policies that sample have ``sets`` samples of each example, the others one. Columns: ``AuditPlan``.
+        """
         ...
 
     def calibrate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.types import TrainState
-from grpo_pipeline.pipelines.audit import gradient_flow
+from grpo_pipeline.pipelines.audit import gradient_flow, warm_up
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowError, GradientFlowParams
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training.fold import Fold, rows_of_step
@@ -221,7 +221,7 @@ def test_warm_up_trains_as_the_arm_does():
     by_hand = warm_state(attention.make_task(), algorithm)
     assert state.step == by_hand.step == 3
     assert attention.differing(attention.weights(state.policy), attention.weights(by_hand.policy)) == []
-    batch = gradient_flow.pick_batch(attention.algorithm_params(), training, task, attention.make_data(), state)
+    batch = warm_up.pick_batch(attention.algorithm_params(), training, task, attention.make_data(), state)
     assert batch.rows.tolist() == rows_of_step(np.arange(8), 3, batch_size=4, seed=0).tolist()
 
 

@@ -138,7 +138,7 @@ def test_the_verdict_comes_from_exactly_one_set(seen: list[tuple[Tensor, Outcome
     context = task.encode(policy, batch)
     for rule, actions in list(chosen(seen).items()):
         assert actions.shape[1] == (SETS if rule in ("policy", "uniform", "oracle") else 1), rule
-        alone = AttentionTask.decode(task, policy, context, evaluation._as_rollouts(actions[:, :1]), batch)
+        alone = AttentionTask.decode(task, policy, context, evaluation.as_rollouts(actions[:, :1]), batch)
         np.testing.assert_allclose(table.loc[rule, "prob"], alone.class_logits[:, 0].sigmoid().detach(), atol=1e-6)
         np.testing.assert_allclose(table.loc[rule, "heatmap_prob"], alone.bag_probs[:, 0].detach(), atol=1e-6)
 
@@ -160,7 +160,7 @@ def test_the_reward_counts_the_parts_of_the_points(seen: list[tuple[Tensor, Outc
     table = evaluate(task=task).set_index(["rule", "core_id"])
     batch = task.make_batch(make_data(), ROWS)
     for rule, (actions, outcomes) in zip(RULES, seen, strict=True):
-        rollouts, grouped = evaluation._as_rollouts(actions), task.replicate(batch, actions.shape[1])
+        rollouts, grouped = evaluation.as_rollouts(actions), task.replicate(batch, actions.shape[1])
         named, _ = task.reward(grouped, rollouts, outcomes)
         extra = 0.5 * named["diversity"] + 0.25 * named["activation"] + 2 * named["boundary"]
         expected = table.loc[rule, "reward_class"] + extra.mean(1).numpy()

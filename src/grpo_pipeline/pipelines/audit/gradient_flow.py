@@ -20,13 +20,14 @@ from grpo_pipeline.core.gradient_flow import Expectation, agrees, gradient_norms
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams, is_on
 from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.pipelines.audit.warm_up import train_steps
 from grpo_pipeline.pipelines.reporting.heatmap import REWARD, norm_heatmap
 from grpo_pipeline.pipelines.step.experience import LossTerms
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
-from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step
+from grpo_pipeline.pipelines.training.fold import rows_of_step
 from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.nodes import build_state, data_of_arm
+from grpo_pipeline.pipelines.training.nodes import data_of_arm
 from grpo_pipeline.tasks.protocol import Task
 
 FLOW = "params:gradient_flow"
@@ -77,19 +78,7 @@ def warm_up(
     algorithm: AlgorithmParams, training: TrainingParams, params: GradientFlowParams, seed: int, task: Task, data: Any
 ) -> TrainState:
     """Build the arm's start and train it for ``warmup_steps`` batches."""
-    state = build_state(algorithm, training, seed, task, data)
-    fold = Fold(task, algorithm, training)
-    with quiet_nodes():
-        for _ in range(params.warmup_steps):
-            state, _ = fold(state, pick_batch(algorithm, training, task, data, state))
-    return state
-
-
-def pick_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:
-    """Return the batch of the state's step, the same as in training."""
-    data = data_of_arm(algorithm, task, data)
-    rows = rows_of_step(task.rows(data, "train"), state.step, batch_size=training.batch_size, seed=state.generator_seed)
-    return make_training_batch(task, data, rows, seed=state.generator_seed, step=state.step)
+    return train_steps(algorithm, training, params.warmup_steps, seed=seed, task=task, data=data)
 
 
 def pick_audited_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:

@@ -52,9 +52,9 @@ def evaluate(
     """
     frames = []
     previous = None
-    for batch, context, lesion in _batches(task, policy, data, rows):
+    for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
-        chosen = _points(task, policy, context, lesion, sets=sets, generator=generator)
+        chosen = choose_points(task, policy, context, lesion, sets=sets, generator=generator)
         chosen["shuffled"], previous = _shuffle(chosen["policy"][:, :1], previous)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in RULES:
@@ -71,7 +71,7 @@ def validate(
     totals: dict[str, list[np.ndarray]] = {"reward/mean": [], "reward/gain_over_uniform": [], "lesion_hit": [], "uniform_hit": []}
     if task.model.stop is not None:
         totals["points_used"] = []
-    for batch, context, lesion in _batches(task, policy, data, rows):
+    for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         rewards, hits = {}, {}
         for proposal in ("policy", "uniform"):
             generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
@@ -118,9 +118,10 @@ def showcase(
     }
 
 
-def _batches(
+def evaluation_batches(
     task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray
 ) -> Iterator[tuple[AttentionBatch, AttentionContext, Tensor]]:
+    """Yield the cores in batches: batch, encoding and the cells inside the lesion, bool [P, V]."""
     for start in range(0, len(rows), BATCH_SIZE):
         chunk = rows[start : start + BATCH_SIZE]
         batch = task.make_batch(data, chunk)
@@ -128,7 +129,7 @@ def _batches(
         yield batch, task.encode(policy, batch), region_cells(lesion, task.grid)
 
 
-def _points(
+def choose_points(
     task: "AttentionTask", policy: AttentionModel, context: AttentionContext, lesion: Tensor, *, sets: int, generator: Generator
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
@@ -167,7 +168,7 @@ def _rows(
     rule: str,
     actions: Tensor,
 ) -> pd.DataFrame:
-    rollouts = _as_rollouts(actions)
+    rollouts = as_rollouts(actions)
     outcomes = task.decode(policy, context, rollouts, batch)
     grouped = task.replicate(batch, actions.shape[1])
     parts, weights = task.reward(grouped, rollouts, outcomes)
@@ -194,7 +195,8 @@ def _weigh(parts: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
     return sum(others, start=first)
 
 
-def _as_rollouts(actions: Tensor) -> Rollouts:
+def as_rollouts(actions: Tensor) -> Rollouts:
+    """Return chosen cells [P, E, k] as samples, without probabilities."""
     return Rollouts(
         actions=actions,
         logprobs=torch.zeros(actions.shape, device=actions.device),

@@ -16,7 +16,7 @@ from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
-from grpo_pipeline.tasks.attention import evaluation
+from grpo_pipeline.tasks.attention import audit, evaluation
 from grpo_pipeline.tasks.attention.augment import augment
 from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
@@ -46,6 +46,7 @@ from grpo_pipeline.tasks.attention.sets import (
     score_sets,
     set_entropy,
 )
+from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.protocol import Proposal
 
 REFERENCE_BATCH = 64
@@ -284,6 +285,15 @@ class AttentionTask:
     def showcase(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return images, masks, heatmaps, attention maps and points of these cores."""
         return evaluation.showcase(self, policy, data, rows, seed=seed)
+
+    @property
+    def audit_plan(self) -> AuditPlan:
+        """Return the point rules that a reward audit compares, and what it reads beside the reward."""
+        return audit.audit_plan(self.rewards)
+
+    def audit(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Return one row per core, point rule and set of points."""
+        return audit.audit(self, policy, data, rows, seed=seed, sets=sets)
 
     def calibrate(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
         """Fit slope and intercept of the class logit on these rows, one set of the policy's points each."""

@@ -1,0 +1,93 @@
+"""Whether a reward and a reported metric go up together: inside groups, where a policy learns, and between examples."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from grpo_pipeline.pipelines.audit.group_spread import find_constant
+from grpo_pipeline.pipelines.audit.scored_samples import Floats
+from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate
+from grpo_pipeline.tasks.weighted import divide
+
+Bools = NDArray[np.bool_]
+WITHIN_REASON = "reward and metric never both differ inside a group"
+BETWEEN_REASON = "needs at least three examples, with different values of both"
+
+
+def agree_within(reward: Floats, metric: Floats, weights: Floats) -> dict[str, Estimate]:
+    """Correlate inside groups: each group's mean (of values, or of ranks inside the group) is taken off, then all are pooled.
+
+        sum_p sum_g (x - mean_p x)(y - mean_p y) / sqrt(sum (x - mean_p x)^2 * sum (y - mean_p y)^2)
+
+    Only groups in which both differ take part: the others say nothing. Differences between examples cannot produce it.
+
+    Args:
+        reward: x, [n, E], NaN where not scored.
+        metric: y, [n, E], NaN where undefined.
+        weights: how often each resample holds each example, [B, n]; the first row is the sample itself.
+
+    Returns:
+        ``pearson`` of the values, ``spearman`` of the ranks; n counts the groups.
+    """
+    is_known = np.isfinite(reward) & np.isfinite(metric)
+    x, y = (np.where(is_known, values, np.nan) for values in (reward, metric))
+    keep = (is_known.sum(axis=1) > 1) & ~find_constant(x) & ~find_constant(y)
+    return _both_kinds(x[keep], y[keep], weights[:, keep], _pooled, reason=WITHIN_REASON)
+
+
+def agree_between(reward: Floats, metric: Floats, weights: Floats) -> dict[str, Estimate]:
+    """Correlate the means of the examples; arguments and result as ``agree_within``, n counts the examples.
+
+    The ranks are those of the sample, also in the resamples.
+    """
+    is_known = np.isfinite(reward) & np.isfinite(metric)
+    keep = is_known.any(axis=1)
+    x, y = (_means(values[keep], is_known[keep]) for values in (reward, metric))
+    if len(x) < 3 or find_constant(x[None])[0] or find_constant(y[None])[0]:
+        x, y, keep = x[:0], y[:0], np.zeros_like(keep)
+    return _both_kinds(x[None], y[None], weights[:, keep], _between, reason=BETWEEN_REASON)
+
+
+def _both_kinds(
+    x: Floats, y: Floats, weights: Floats, correlate: Callable[[Floats, Floats, Floats], Floats], *, reason: str
+) -> dict[str, Estimate]:
+    """Correlate the values and their ranks along the last axis."""
+    kinds = {"pearson": (x, y), "spearman": (_ranks(x), _ranks(y))}
+    found = {name: correlate(a, b, weights) for name, (a, b) in kinds.items()}
+    return {name: Estimate(float(r[0]), r[1:], n=weights.shape[1], reason=reason) for name, r in found.items()}
+
+
+def _ranks(values: Floats) -> Floats:
+    """Rank along the last axis, ties by their mean rank; NaN stays NaN."""
+    return values if values.size == 0 else np.asarray(rankdata(values, axis=-1, nan_policy="omit"))
+
+
+def _pooled(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """Return the pooled correlation of groups [n, E] in each resample, [B]."""
+    x, y = (np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True)) for values in (x, y)) if len(x) else (x, y)
+    return _correlation(*(weights @ sums.sum(axis=1) for sums in (x * y, x * x, y * y)))
+
+
+def _between(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """Return the correlation of examples x, y [1, n] in each resample, [B]."""
+    count = weights.sum(axis=1)
+    # Shifted first: the moments of values far from 0 would cancel.
+    a, b = (values[0] - (values.mean() if values.size else 0.0) for values in (x, y))
+
+    def moment(u: Floats, v: Floats) -> Floats:
+        return divide(weights @ (u * v), count) - divide(weights @ u, count) * divide(weights @ v, count)
+
+    return _correlation(moment(a, b), moment(a, a), moment(b, b))
+
+
+def _correlation(xy: Floats, xx: Floats, yy: Floats) -> Floats:
+    """Return xy / sqrt(xx * yy) of each resample, [B]; NaN where a variance is 0 beside those of the others."""
+    differs = [np.isfinite(v) & (v > 1e-12 * np.max(v, where=np.isfinite(v), initial=0.0)) for v in (xx, yy)]
+    spread = np.sqrt(np.where(differs[0] & differs[1], xx * yy, 0.0))
+    return np.asarray(np.clip(divide(xy, spread), -1.0, 1.0))
+
+
+def _means(values: Floats, is_known: Bools) -> Floats:
+    return np.where(is_known, values, 0.0).sum(axis=1) / is_known.sum(axis=1)

@@ -1,0 +1,111 @@
+"""Scored samples -> the document of the reward audit (docs/reward_audit.md)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from grpo_pipeline.pipelines.audit.agreement import agree_between, agree_within
+from grpo_pipeline.pipelines.audit.group_spread import GroupSpread, measure_spread
+from grpo_pipeline.pipelines.audit.scored_samples import Floats, PolicySamples, ScoredSamples
+from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate, cluster_weights, describe, paired_difference
+from grpo_pipeline.tasks import weighted
+from grpo_pipeline.tasks.audit_plan import AuditPlan
+
+Entry = dict[str, Any]
+# An interval in which more resamples than this leave the value undefined is not given.
+MAX_UNDEFINED = 0.1
+
+
+class RewardDocument:
+    """Puts the sections of the document together, all on the same resamples of whole clusters."""
+
+    def __init__(self, samples: ScoredSamples, plan: AuditPlan, *, resamples: int, seed: int) -> None:
+        """Draw the resamples; the first row of weights is the sample itself."""
+        self._samples, self._plan = samples, plan
+        drawn = cluster_weights(samples.clusters, resamples=resamples, seed=seed)
+        self._weights = np.vstack([np.ones(drawn.shape[1]), drawn])
+        self._clusters = int(samples.clusters.nunique())
+
+    def build(self) -> dict[str, Any]:
+        """Return ``n``, ``policies`` and ``agreement`` as JSON values."""
+        sampled = {name: samples for name, samples in self._samples.policies.items() if samples.is_sampled}
+        return {
+            "n": {"examples": len(self._samples.clusters), "clusters": self._clusters, "cluster": self._plan.cluster},
+            "start": self._plan.start,
+            "metrics": dict(self._plan.metrics),
+            "policies": {name: self._policy(name, samples) for name, samples in self._samples.policies.items()},
+            "agreement": {name: self._agreement(samples) for name, samples in sampled.items()},
+        }
+
+    def _policy(self, name: str, samples: PolicySamples) -> dict[str, Any]:
+        """Describe one policy: what it is paid, what its samples are worth, how they differ inside a group."""
+        start = self._samples.policies[self._plan.start]
+        is_start = name == self._plan.start
+        return {
+            "role": self._plan.policies[name],
+            "samples": samples.reward.shape[1],
+            "not_scored": int(np.isnan(samples.reward).sum()),
+            "reward": self._entry(self._mean(samples.reward)),
+            "more_than_start": None if is_start else self._gap(samples.reward, start.reward),
+            "parts": {part: self._entry(self._mean(values)) for part, values in samples.parts.items()},
+            "metrics": {metric: self._entry(self._mean(values)) for metric, values in samples.metrics.items()},
+            "metrics_more_than_start": {}
+            if is_start
+            else {metric: self._gap(values, start.metrics[metric]) for metric, values in samples.metrics.items()},
+            "groups": self._groups(measure_spread(samples, self._plan.weights)) if samples.is_sampled else None,
+        }
+
+    def _groups(self, spread: GroupSpread) -> dict[str, Any]:
+        reason = "no group has two scored samples"
+        return {
+            "std": self._entry(self._over_examples(spread.std, reason=reason)),
+            "tied": float(spread.is_tied.mean()),
+            "parts": {
+                part: {
+                    "weight": self._plan.weights[part],
+                    "constant": float(is_constant.mean()),
+                    "explained": self._entry(self._ratio(spread.sums[part], spread.total)),
+                }
+                for part, is_constant in spread.is_constant.items()
+            },
+        }
+
+    def _agreement(self, samples: PolicySamples) -> dict[str, Any]:
+        """Correlate the reward and each part with each metric."""
+        kinds: dict[str, Callable[[Floats, Floats, Floats], Mapping[str, Estimate]]]
+        kinds = {"within": agree_within, "between": agree_between}
+        return {
+            scored: {
+                metric: {
+                    kind: {name: self._entry(one) for name, one in correlate(values, measured, self._weights).items()}
+                    for kind, correlate in kinds.items()
+                }
+                for metric, measured in samples.metrics.items()
+            }
+            for scored, values in samples.scored.items()
+        }
+
+    def _mean(self, values: Floats) -> Estimate:
+        """Return the mean over examples of the means of their samples [n, E]; what is NaN is left out."""
+        is_known = np.isfinite(values)
+        sums = np.where(is_known, values, 0.0).sum(axis=1)
+        return self._over_examples(weighted.divide(sums, is_known.sum(axis=1)), reason="no example has a value")
+
+    def _over_examples(self, values: Floats, *, reason: str) -> Estimate:
+        keep = np.isfinite(values)
+        means = weighted.mean(values[keep], self._weights[:, keep])
+        return Estimate(float(means[0]), means[1:], n=int(keep.sum()), reason=reason)
+
+    def _ratio(self, numerators: Floats, denominators: Floats) -> Estimate:
+        ratios = np.asarray(weighted.mean_ratio(numerators, denominators, self._weights))
+        return Estimate(float(ratios[0]), ratios[1:], n=len(numerators), reason="no group's samples differ")
+
+    def _gap(self, values: Floats, start: Floats) -> Entry:
+        """Return the difference of two means over the examples in which both are known, paired."""
+        both = np.isfinite(values).any(axis=1) & np.isfinite(start).any(axis=1)
+        treated, control = (self._mean(np.where(both[:, None], side, np.nan)) for side in (values, start))
+        return self._entry(paired_difference(treated, control))
+
+    def _entry(self, estimate: Estimate) -> Entry:
+        return describe(estimate, clusters=self._clusters, max_undefined=MAX_UNDEFINED)
