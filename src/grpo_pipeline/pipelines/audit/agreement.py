@@ -85,9 +85,11 @@ def _between(x: Floats, y: Floats, weights: Floats) -> Floats:
 def _correlation(xy: Floats, xx: Floats, yy: Floats) -> Floats:
     """Return xy / sqrt(xx * yy) of each resample, [B]; NaN where a variance is 0 beside those of the others."""
     differs = [np.isfinite(v) & (v > 1e-12 * np.max(v, where=np.isfinite(v), initial=0.0)) for v in (xx, yy)]
-    spread = np.sqrt(np.where(differs[0] & differs[1], xx * yy, 0.0))
-    return np.asarray(np.clip(divide(xy, spread), -1.0, 1.0))
+    spread: Floats = np.sqrt(np.where(differs[0] & differs[1], xx * yy, 0.0))
+    found: Floats = np.clip(divide(xy, spread), -1.0, 1.0)
+    return found
 
 
 def _means(values: Floats, is_known: Bools) -> Floats:
-    return np.where(is_known, values, 0.0).sum(axis=1) / is_known.sum(axis=1)
+    means: Floats = np.where(is_known, values, 0.0).sum(axis=1) / is_known.sum(axis=1)
+    return means

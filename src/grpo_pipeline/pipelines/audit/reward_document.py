@@ -98,13 +98,13 @@ class RewardDocument:
         return Estimate(float(means[0]), means[1:], n=int(keep.sum()), reason=reason)
 
     def _ratio(self, numerators: Floats, denominators: Floats) -> Estimate:
-        ratios = np.asarray(weighted.mean_ratio(numerators, denominators, self._weights))
+        ratios: Floats = np.asarray(weighted.mean_ratio(numerators, denominators, self._weights))
         return Estimate(float(ratios[0]), ratios[1:], n=len(numerators), reason="no group's samples differ")
 
     def _gap(self, values: Floats, start: Floats) -> Entry:
         """Return the difference of two means over the examples in which both are known, paired."""
-        both = np.isfinite(values).any(axis=1) & np.isfinite(start).any(axis=1)
-        treated, control = (self._mean(np.where(both[:, None], side, np.nan)) for side in (values, start))
+        known = [np.isfinite(side).any(axis=1, keepdims=True) for side in (values, start)]
+        treated, control = (self._mean(np.where(known[0] & known[1], side, np.nan)) for side in (values, start))
         return self._entry(paired_difference(treated, control))
 
     def _entry(self, estimate: Estimate) -> Entry:

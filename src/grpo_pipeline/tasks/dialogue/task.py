@@ -14,6 +14,8 @@ from grpo_pipeline.core.micro_batches import PerPrompt
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks.audit_plan import AuditPlan
+from grpo_pipeline.tasks.dialogue import audit
 from grpo_pipeline.tasks.dialogue.arm_checks import check_algorithm
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, Outcomes, RewardShare, make_batch
 from grpo_pipeline.tasks.dialogue.components import parameter_groups
@@ -210,6 +212,15 @@ class DialogueTask:
     def showcase(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return question, first answer and sampled replies of these examples."""
         return showcase(self, policy, data, rows, seed=seed)
+
+    @property
+    def audit_plan(self) -> AuditPlan:
+        """Return the rules that a reward audit compares, and what it reads beside the reward."""
+        return audit.audit_plan(self.rewards)
+
+    def audit(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Return one row per example, rule and reply."""
+        return audit.audit(self, policy, data, rows, seed=seed, sets=sets)
 
     def calibrate(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
         """Return why there is nothing to fit."""

@@ -1,0 +1,106 @@
+"""The reward audit's replies: those of the start, of rules without a model, and the reference, scored as in training."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.printable import printable
+from grpo_pipeline.tasks.dialogue.reader import Reader
+from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
+from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
+from grpo_pipeline.tasks.dialogue.trivial import trivial_replies
+from grpo_pipeline.tasks.metric import Direction
+
+if TYPE_CHECKING:
+    from grpo_pipeline.tasks.dialogue.task import DialogueTask
+
+BATCH_PROMPTS, AUDIT_STREAM = 64, 54
+ROLES: dict[str, Role] = {
+    "start": "start",
+    "constant": "trivial",
+    "top_words": "trivial",
+    "copy_last_turn": "trivial",
+    "copy_persona": "trivial",
+    "reference": "ceiling",
+}
+METRICS: dict[str, Direction] = {
+    "f1": "higher",
+    "rouge_1": "higher",
+    "rouge_2": "higher",
+    "rouge_l": "higher",
+    "bleu": "higher",
+    "length": "none",
+}
+
+
+def audit_plan(rewards: RewardParams) -> AuditPlan:
+    """Return the policies (rules of ``trivial``), the weights of the reward and the scores of single replies.
+
+    ``length`` in words has no good side; a reward that goes with it can be raised by writing more, or less.
+    """
+    return AuditPlan("example_id", "persona_id", policies=ROLES, weights=rewards.part_weights, metrics=METRICS)
+
+
+@torch.no_grad()
+def audit(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    """Return one row per example, policy and reply; ``AuditPlan`` has the columns, and ``reply`` is the text.
+
+    Args:
+        task: the task.
+        policy: the reader that training starts from.
+        data: the data set; ``top_words`` counts the answers of its training split.
+        rows: row numbers to score, int64 [n].
+        seed: of the sampled replies.
+        sets: number of replies of the start to each example; the other rules give one.
+    """
+    table = data.examples.table
+    training = [text for answers in table.loc[table["split"] == "train", "answers"] for text in answers]
+    frames = []
+    for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
+        batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
+        examples = table.iloc[batch.rows.cpu().numpy()]
+        generator = step_generator(seed, number, stream=AUDIT_STREAM, device=task.device)
+        said = {"start": _sample(task, policy, batch, sets=sets, generator=generator)} | _trivial(examples, training)
+        frames += [_score(task, batch, examples, said[name]).assign(policy=name) for name in ROLES]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _sample(
+    task: "DialogueTask", policy: Reader, batch: DialogueBatch, *, sets: int, generator: torch.Generator
+) -> Sequence[Sequence[str]]:
+    context, temperature = task.encode(policy, batch), task.replies.temperature
+    return task.texts(task.sample(policy, context, sets, temperature=temperature, proposal="policy", generator=generator))
+
+
+def _trivial(examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Sequence[Sequence[str]]]:
+    """Return the one reply of each rule to each example."""
+    written = trivial_replies(
+        training, list(examples["context"]), personas=list(examples["persona"]), answers=list(examples["answers"])
+    )
+    return {rule: [(reply,) for reply in replies] for rule, replies in written.items()}
+
+
+def _score(task: "DialogueTask", batch: DialogueBatch, examples: pd.DataFrame, replies: Sequence[Sequence[str]]) -> pd.DataFrame:
+    """Score P groups of E replies; row p*E + e."""
+    sets = len(replies[0])
+    measured = submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers).result()
+    rewards = combine_rewards(measured.parts, measured.weights)
+    texts = [reply for group in replies for reply in group]
+    scores = score_replies(texts, [answers for answers in batch.answers for _ in range(sets)])
+    columns = {"reward": rewards.total} | {f"reward_{name}": part for name, part in measured.parts.items()}
+    frame = examples[["example_id", "persona_id"]].iloc[np.repeat(np.arange(len(examples)), sets)].reset_index(drop=True)
+    return frame.assign(
+        sample=np.tile(np.arange(sets), len(examples)),
+        reply=[printable(text) for text in texts],
+        **{name: value.flatten().cpu().numpy() for name, value in columns.items()},
+        **{name: scores[name] for name in METRICS},
+    )

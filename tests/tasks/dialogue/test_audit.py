@@ -1,0 +1,106 @@
+"""The replies that an audit scores, and that they are scored as in training and in the evaluation."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny_attention import shake
+from tiny_talk import make_data, make_examples, make_task
+
+from grpo_pipeline.core.groups import replicate
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.tasks.dialogue.audit import METRICS, ROLES
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+
+ROWS, SETS = np.arange(8), 3
+SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 2.0}}}
+TABLE = make_examples().table.set_index("example_id")
+
+
+def scored(*, rows=ROWS, data=None, seed=3, **sections):
+    task = make_task(**sections)
+    policy = task.build_policy(0)
+    shake(policy, seed=1)
+    return task.audit(policy, data or make_data(), rows, seed=seed, sets=SETS), task, policy
+
+
+def one(rows, policy):
+    return rows[rows["policy"] == policy].set_index("example_id")
+
+
+def test_the_rules_say_what_they_are_named_after():
+    rows, _, _ = scored()
+    assert rows.groupby("policy").size().to_dict() == {name: 8 * (SETS if name == "start" else 1) for name in ROLES}
+    table = TABLE.iloc[:8]
+    assert one(rows, "copy_persona")["reply"].to_dict() == table["persona"].to_dict()
+    assert one(rows, "copy_last_turn")["reply"].to_dict() == {name: f"what is number {i}?" for i, name in enumerate(table.index)}
+    assert one(rows, "reference")["reply"].to_dict() == {name: texts[0] for name, texts in table["answers"].items()}
+    assert one(rows, "constant")["reply"].nunique() == one(rows, "top_words")["reply"].nunique() == 1
+
+
+def test_a_reference_is_paid_all_of_every_built_in_part():
+    rows, task, _ = scored()
+    reference = one(rows, "reference")
+    assert reference["f1"].tolist() == reference["rouge_1"].tolist() == [1.0] * 8
+    assert reference["reward"].min() == pytest.approx(sum(task.rewards.part_weights.values()))
+
+
+def test_scores_of_the_rules_are_those_of_the_prediction_rows():
+    rows, task, policy = scored(rewards=SCRIPTED)
+    predictions = task.evaluate(policy, make_data(), ROWS, seed=0, sets=2).rename(columns={"rule": "policy"})
+    names = [*METRICS, "reward", "reward_f1", "reward_rouge_l", "reward_bleu", "reward_scripted", "reply"]
+    for rule in set(ROLES) - {"start"}:
+        found, expected = (one(frame, rule).sort_index()[names] for frame in (rows, predictions))
+        pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+
+
+def test_samples_of_the_start_are_paid_what_training_pays_them():
+    rows, task, policy = scored(rewards=SCRIPTED)
+    start = rows[rows["policy"] == "start"]
+    assert start["example_id"].tolist() == [name for name in TABLE.index[:8] for _ in range(SETS)]
+    assert start["sample"].tolist() == [0, 1, 2] * 8
+    batch = task.make_batch(make_data(), ROWS)
+    context = task.encode(policy, batch)
+    generator = step_generator(3, 0, stream=54, device="cpu")
+    drawn = task.sample(policy, context, SETS, temperature=1.0, proposal="policy", generator=generator)
+    parts, weights = task.reward(task.replicate(batch, SETS), drawn, task.decode(policy, context, drawn, batch))
+    for name, part in parts.items():
+        np.testing.assert_allclose(start[f"reward_{name}"], part.flatten(), atol=1e-12)
+    total = sum(weights[name] * part for name, part in parts.items())
+    np.testing.assert_allclose(start["reward"], total.flatten(), atol=1e-12)
+    assert start.groupby("example_id")["reward"].nunique().max() > 1
+    assert replicate(batch.rows, SETS).flatten().tolist() == [int(name[1:]) for name in start["example_id"]]
+
+
+def test_a_reply_that_cannot_be_scored_is_nan_and_not_zero():
+    examples = make_examples()
+    examples.table.at[0, "answers"] = ["nan"]
+    data = make_data()
+    rows, _, _ = scored(data=DialogueData(examples, data.prompts, data.references), rewards=SCRIPTED)
+    reference = one(rows, "reference")
+    assert reference.index[reference["reward"].isna()].tolist() == ["e00"]
+    assert reference.loc["e00", "f1"] == 1.0
+
+
+def test_nothing_depends_on_the_test_split():
+    examples = make_examples()
+    is_test = examples.table["split"] == "test"
+    examples.table.loc[is_test, "answers"] = [["what what what what what"]] * int(is_test.sum())
+    data = make_data()
+    changed = DialogueData(examples, data.prompts, data.references)
+    pd.testing.assert_frame_equal(scored(data=changed)[0], scored()[0])
+
+
+def test_the_plan_holds_the_weights_of_all_parts():
+    rows, task, _ = scored(rewards=SCRIPTED)
+    plan = task.audit_plan
+    assert plan.weights == {"f1": 1.0, "rouge_l": 1.0, "bleu": 1.0, "scripted": 2.0}
+    assert {f"reward_{part}" for part in plan.weights} <= set(rows.columns)
+    assert plan.start == "start"
+
+
+def test_replies_are_a_function_of_the_seed():
+    before = torch.get_rng_state()
+    a, b, c = (one(scored(seed=seed)[0], "start")["reply"].tolist() for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert a == b != c
