@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import tiny_talk as tiny
+
+from grpo_pipeline.tasks.dialogue.byte_tokenizer import EOS, ByteTokenizer
+from grpo_pipeline.tasks.dialogue.dialogue_data import tokenise_examples
+from grpo_pipeline.tasks.dialogue.task_params import PromptParams
+
+BYTES = ByteTokenizer()
+
+
+def tokenised(kind: str = "seq2seq", max_tokens: int = 200, max_reply_tokens: int = 40, too_long: str = "keep_end"):
+    prompt = PromptParams(max_tokens=max_tokens, too_long=too_long)
+    return tokenise_examples(tiny.make_examples(), BYTES, kind=kind, prompt=prompt, max_reply_tokens=max_reply_tokens)
+
+
+def texts_of(table, row: int) -> list[list[int]]:
+    bounds = [table.text_starts[t : t + 2] for t in range(table.row_starts[row], table.row_starts[row + 1])]
+    return [table.ids[start:end].tolist() for start, end in bounds]
+
+
+def test_an_encoder_reads_each_story_with_the_question_and_an_end() -> None:
+    data, _ = tokenised()
+    first, second = texts_of(data.prompts, 0)
+    assert (first[-1], second[-1]) == (EOS, EOS)
+    question = "persona: i like red. context: hello\nwhat is number 0?"
+    assert BYTES.decode(first) == f"title:  story: a dog sat still. {question}"
+    assert BYTES.decode(second) == f"title: one story: a cat ran. {question}"
+
+
+def test_a_causal_reader_goes_on_from_its_prompt() -> None:
+    (text,) = texts_of(tokenised("causal")[0].prompts, 1)
+    assert BYTES.decode(text).endswith("what is number 1? reply:")
+    assert EOS not in text
+
+
+def test_every_answer_is_a_reference_with_its_end() -> None:
+    data, _ = tokenised()
+    assert [BYTES.decode(text) for text in texts_of(data.references, 1)] == ["blue", "i like blue"]
+    assert all(text[-1] == EOS for row in range(13) for text in texts_of(data.references, row))
+
+
+def test_what_is_too_long_loses_its_beginning_and_is_counted() -> None:
+    data, report = tokenised(max_tokens=60, max_reply_tokens=8)
+    whole, _ = tokenised()
+    assert int(data.prompts.lengths().max()) == 60
+    for cut, full in zip(texts_of(data.prompts, 3), texts_of(whole.prompts, 3), strict=True):
+        assert cut == full[-60:]
+    assert texts_of(data.references, 1)[1] == [*BYTES.encode("i like "), EOS]
+    train = report["splits"]["train"]
+    lengths = np.diff(whole.prompts.text_starts)[:16]
+    assert train["cut_prompt_texts"] == int((lengths > 60).sum()) > 0
+    assert train["longest_prompt_text"] == int(lengths.max()) - 1  # without its end
+    assert train["cut_reference_replies"] == 4  # "i like …" of every second example
+    assert report["splits"]["test"]["examples"] == 3
+
+
+def test_a_text_that_fits_exactly_is_not_cut() -> None:
+    longest = int(tokenised()[0].prompts.lengths().max())
+    assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest)[1]["splits"].values()) == 0
+    assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest - 1)[1]["splits"].values()) > 0
+
+
+def test_a_long_prompt_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"the prompt of example 'e00' must have at most 59 tokens in a text, got \d+; raise"):
+        tokenised(max_tokens=60, too_long="refuse")

@@ -1,0 +1,315 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_attention
+import tiny_talk as tiny
+import torch
+from pydantic import ValidationError
+from torch.nn import functional as F
+
+from grpo_pipeline.core.groups import replicate
+from grpo_pipeline.core.weights import weights_of
+from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.tasks.dialogue.build import build_task, check_arms, start_from
+from grpo_pipeline.tasks.dialogue.f1 import f1
+from grpo_pipeline.tasks.dialogue.fingerprint import digest_of_weights
+from grpo_pipeline.tasks.dialogue.printable import printable
+from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
+
+SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}}
+NOTHING = {"proposal": "none"}
+ROWS = np.arange(4)
+
+
+def drawn(task: Any, policy: Any, batch: Any, *, proposal: str = "policy", group: int = 3, temperature: float = 1.0) -> Any:
+    generator = torch.Generator().manual_seed(0)
+    context = task.encode(policy, batch)
+    return task.sample(policy, context, group, temperature=temperature, proposal=proposal, generator=generator)
+
+
+def test_the_reward_is_that_of_each_reply_beside_its_own_answers() -> None:
+    task = tiny.make_task()
+    batch = task.make_batch(tiny.make_data(), ROWS)
+    policy = task.build_policy(0)
+    rollouts = drawn(task, policy, batch)
+    words = [["red", "i like", "a dog"], ["blue", "x", "i like blue"], ["green", "red", ""], ["cat", "dog", "a cat a cat"]]
+    outcomes = task.decode(policy, None, rollouts, batch)
+    assert outcomes.replies == task.texts(rollouts)
+    pending = task.decode(policy, None, replace_texts(task, rollouts, words), batch)
+    parts, weights = task.reward(batch, rollouts, pending)
+    assert weights == {"f1": 1.0, "rouge_l": 1.0, "bleu": 1.0}
+    answers = tiny.make_examples().table["answers"]
+    expected = [f1(replies, [answers[p]] * 3).tolist() for p, replies in enumerate(words)]
+    assert parts["f1"].tolist() == expected
+    assert {round(value, 2) for row in expected for value in row} >= {0.0, 1.0}
+
+
+def replace_texts(task: Any, rollouts: Any, words: list[list[str]]) -> Any:
+    """Return rollouts that say these words."""
+    length = 16
+    actions = torch.full((4, 3, length), task.ends[1])
+    is_valid = torch.zeros(4, 3, length, dtype=torch.bool)
+    for p, replies in enumerate(words):
+        for g, text in enumerate(replies):
+            ids = [*task.tokenizer.encode(text), task.ends[0]]
+            actions[p, g, : len(ids)] = torch.tensor(ids)
+            is_valid[p, g, : len(ids)] = True
+    return replace(rollouts, actions=actions, is_valid=is_valid, logprobs=torch.zeros(4, 3, length))
+
+
+def test_an_arm_that_writes_nothing_is_not_scored_and_its_metrics_are_absent() -> None:
+    task, data = tiny.make_task(), tiny.make_data()
+    algorithm, training = tiny.algorithm_params("supervised"), tiny.training_params()
+    state = build_state(algorithm, training, 0, task, data)
+    batch = task.make_batch(data, ROWS)
+    rollouts = drawn(task, state.policy, batch, proposal="none")
+    assert rollouts.actions.shape == (4, 3, 0)
+    parts, _ = task.reward(batch, rollouts, task.decode(state.policy, None, rollouts, batch))
+    assert all(bool(part.isnan().all()) and part.shape == (4, 3) for part in parts.values())
+    _, metrics = Fold(task, algorithm, replace_report(training))(state, batch)
+    assert np.isnan(metrics.pop("reward/mean"))
+    assert [name for name, value in metrics.items() if not np.isfinite(value)] == []
+    assert [name for name in metrics if name.startswith(("reward/", "dead/reward", "advantage/"))] == []
+    assert metrics["supervised/loss"] > 0
+    assert task.pool.counts.measured == 0
+
+
+def replace_report(training: Any) -> Any:
+    return training.model_copy(update={"gradient_report_every_steps": 1})
+
+
+@pytest.mark.parametrize("mean", ["per_token", "per_sequence"])
+def test_the_supervised_loss_is_the_cross_entropy_of_the_reference(mean: str) -> None:
+    task = tiny.make_task(mean=mean)
+    policy = task.build_policy(0)
+    batch = task.make_batch(tiny.make_data(), ROWS)
+    context = task.encode(policy, batch)
+    hidden = policy.hidden(context, batch.reference.ids[:, None])[:, 0]
+    losses = F.cross_entropy((hidden @ policy.head[0].T).transpose(1, 2), batch.reference.ids, reduction="none")
+    rows = [losses[p][batch.reference.is_token[p]] for p in range(4)]
+    expected = torch.cat(rows).mean() if mean == "per_token" else torch.stack([row.mean() for row in rows]).mean()
+    assert len({len(row) for row in rows}) > 1  # the two means differ
+    torch.testing.assert_close(task.supervised_loss(policy, context, batch, None), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mean", ["per_token", "per_sequence"])
+@pytest.mark.parametrize("replies", [{}, {"top_k": 20, "top_p": 0.9, "tokens_per_batch": 30}])
+def test_micro_batches_give_the_step_of_the_whole_batch(mean: str, replies: dict[str, Any]) -> None:
+    task = tiny.make_task(rewards=SCRIPTED, replies=replies, mean=mean)
+    data, algorithm = tiny.make_data(task), tiny.algorithm_params(update_epochs=1)
+    found = []
+    for size in (None, 1, 3):
+        training = tiny.training_params(micro_batch_size=size)
+        state = build_state(algorithm, training, 0, task, data)
+        batch = task.make_batch(data, np.arange(4), generator=torch.Generator().manual_seed(0))
+        state, metrics = Fold(task, algorithm, training)(state, batch)
+        found.append((tiny_attention.weights(state.policy), metrics["reward/mean"], metrics["supervised/loss"]))
+    for weights, reward, loss in found[1:]:
+        assert reward == found[0][1]
+        assert loss == pytest.approx(found[0][2], rel=1e-5)
+        for name, weight in weights.items():
+            torch.testing.assert_close(weight, found[0][0][name], atol=2e-5, rtol=0)
+
+
+def test_a_training_batch_draws_among_the_answers_and_another_one_takes_the_first() -> None:
+    task, data = tiny.make_task(), tiny.make_data()
+    first = task.make_batch(data, np.array([1])).reference
+    assert task.tokenizer.decode(first.ids[0].tolist()) == "blue"
+    seen = set()
+    for seed in range(20):
+        batch = task.make_batch(data, np.array([1]), generator=torch.Generator().manual_seed(seed))
+        seen.add(task.tokenizer.decode(batch.reference.ids[0].tolist()))
+    assert seen == {"blue", "i lik"}  # cut at 6 tokens
+
+
+def test_rewards_of_a_part_that_always_fails_stop_the_run() -> None:
+    own = {"own": {"broken": {"function": "tiny_rewards:slow", "weight": 1.0, "options": {"seconds": "no number"}}}}
+    task = tiny.make_task(rewards=own)
+    batch = task.make_batch(tiny.make_data(), ROWS)
+    policy = task.build_policy(0)
+    rollouts = drawn(task, policy, batch)
+    with pytest.raises(RewardFailedError, match=r"reward 'broken' must score at least one reply of a batch, got none: .*TypeErr"):
+        task.reward(batch, rollouts, task.decode(policy, None, rollouts, batch))
+
+
+def test_arms_begin_with_the_weights_of_the_start() -> None:
+    task, other = tiny.make_task(), tiny.make_task().build_policy(5)
+    started = start_from(task, weights_of(other, {}))
+    weights = tiny_attention.weights(other)
+    assert tiny_attention.differing(tiny_attention.weights(started.build_policy(0)), weights) == []
+    assert tiny_attention.differing(tiny_attention.weights(task.build_policy(0)), weights) != []
+    assert started.pool is task.pool
+    data = tiny.make_data()
+    assert started.fingerprint(data) != task.fingerprint(data)
+    again = start_from(task, weights_of(other, {"another": "header"}))
+    assert again.fingerprint(data) == started.fingerprint(data)
+
+
+def test_the_digest_of_weights_sees_a_single_bit() -> None:
+    weights = weights_of(tiny.make_task().build_policy(0), {})
+    name = next(iter(weights.tensors))
+    changed = {**weights.tensors, name: torch.nextafter(weights.tensors[name], torch.tensor(torch.inf))}
+    assert digest_of_weights(weights) != digest_of_weights(replace(weights, tensors=changed))
+
+
+@pytest.mark.parametrize(
+    ("change", "changes"),
+    [
+        ({"rewards": {"weights": {"f1": 2.0}}}, True),
+        ({"rewards": {"pool": {"chunk_size": 1, "cache_size": 0}}}, False),
+        ({"replies": {"max_tokens": 7}}, True),
+        ({"replies": {"tokens_per_batch": 10}}, False),
+        ({"reader": {"width": 16}}, True),
+        ({"prompt": {"max_tokens": 50}}, True),
+        ({"mean": "per_sequence"}, True),
+    ],
+)
+def test_a_checkpoint_agrees_on_what_decides_the_numbers(change: dict[str, Any], changes: bool) -> None:
+    data = tiny.make_data()
+    assert (tiny.make_task(**change).fingerprint(data) != tiny.make_task().fingerprint(data)) == changes
+
+
+@pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])
+def test_every_architecture_learns_in_a_step(architecture: str) -> None:
+    positions = None if architecture == "t5" else 400
+    task = tiny.make_task(
+        reader={"architecture": architecture, "max_positions": positions, "width": 8},
+        replies={"top_k": None if architecture == "llama" else 30},
+        rewards=SCRIPTED,
+    )
+    data, algorithm, training = tiny.make_data(task), tiny.algorithm_params(), tiny.training_params()
+    state = build_state(algorithm, training, 0, task, data)
+    before = tiny_attention.weights(state.policy)
+    state, metrics = Fold(task, algorithm, training)(state, task.make_batch(data, ROWS))
+    assert metrics["policy/ratio_first"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["kl/reference"] >= 0
+    moved = tiny_attention.differing(tiny_attention.weights(state.policy), before)
+    assert sorted(moved) == sorted(before)
+
+
+@pytest.mark.parametrize(
+    ("arm", "change", "sentence"),
+    [
+        ("supervised", {"proposal": None}, "proposal must be policy or none for the dialogue task, got uniform"),
+        ("supervised", {"proposal": "oracle"}, "proposal must be policy or none for the dialogue task, got oracle"),
+        ("grpo", {"value_weight": 0.1}, "value_weight must be 0 and advantage.baseline group for the dialogue task"),
+        ("grpo", {"kl_estimator": "exact"}, "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact"),
+        (
+            "grpo",
+            {"replay": {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}},
+            "replay must be null with dialogue.replies.top_k or top_p, got a value",
+        ),
+    ],
+)
+def test_what_a_reader_cannot_do_is_refused_before_anything_is_built(arm: str, change: dict[str, Any], sentence: str) -> None:
+    task = tiny.make_task(replies={"top_p": 0.9})
+    with pytest.raises(ValueError, match=sentence):
+        check_arms(task, [tiny.algorithm_params(), tiny.algorithm_params(arm, **change)])
+    with pytest.raises(ValueError, match=sentence):
+        build_state(tiny.algorithm_params(arm, **change), tiny.training_params(), 0, task, tiny.make_data())
+
+
+def test_replay_works_where_no_token_is_cut_off() -> None:
+    replay = {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}
+    check_arms(tiny.make_task(), [tiny.algorithm_params(replay=replay)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("compile", "encoder"), ("memory_format", "channels_last"), ("activation_checkpointing", "encoder")],
+)
+def test_options_of_image_encoders_are_refused(name: str, value: str) -> None:
+    task = tiny.make_task()
+    parts = (task.reader, task.prompt, task.replies, task.rewards, task.supervised)
+    with pytest.raises(ValueError, match=f"dialogue.training.{name} must be .*, got {value}; readers know no other"):
+        build_task(*parts, execution=tiny.training_params(**{name: value}))
+
+
+def test_a_prompt_that_leaves_no_room_for_a_reply_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"dialogue.prompt.max_tokens must be at most 59, so that a reply of 6 tokens fits into 64"
+    ):
+        tiny.make_task(reader={"architecture": "gpt2", "max_positions": 64})
+
+
+def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> None:
+    task = tiny.make_task()
+    for name in ("here", "there"):
+        task.build_policy(3).model.save_pretrained(tmp_path / name)
+    from_folder = {name: tiny.make_task(reader={"source": "folder", "path": str(tmp_path / name)}) for name in ("here", "there")}
+    data = tiny.make_data()
+    policy = from_folder["here"].build_policy(0)
+    expected = tiny_attention.weights(task.build_policy(3))
+    assert tiny_attention.differing(tiny_attention.weights(policy), expected) == []
+    assert from_folder["here"].fingerprint(data) == from_folder["there"].fingerprint(data)
+    task.build_policy(4).model.save_pretrained(tmp_path / "there")
+    assert from_folder["here"].fingerprint(data) != from_folder["there"].fingerprint(data)
+    (tmp_path / "here" / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"here must hold config.json and model.safetensors"):
+        tiny.make_task(reader={"source": "folder", "path": str(tmp_path / "here")})
+
+
+def test_low_rank_updates_alone_are_trained() -> None:
+    task = tiny.make_task(reader={"lora": {"rank": 2, "alpha": 4.0}})
+    groups = task.parameter_groups(task.build_policy(0))
+    assert groups.keys() == {"encoder", "decoder"}
+    assert all("lora" in name for name, p in task.build_policy(0).named_parameters() if p.requires_grad)
+
+
+def test_dynamic_sampling_draws_tied_groups_again() -> None:
+    task = tiny.make_task(replies={"max_tokens": 2})
+    data = tiny.make_data(task)
+    algorithm = tiny.algorithm_params(dynamic_sampling={"max_retries": 2})
+    state = build_state(algorithm, tiny.training_params(), 0, task, data)
+    _, metrics = Fold(task, algorithm, tiny.training_params())(state, task.make_batch(data, ROWS))
+    # An untrained reader's replies hardly ever hold a word of an answer.
+    assert metrics["reward/ties_before_retries"] >= metrics["reward/ties_fraction"] > 0.0
+    assert metrics["reward/retries"] == 2.0
+
+
+def test_unknown_keys_are_refused() -> None:
+    with pytest.raises(ValidationError, match="max_token"):
+        tiny.make_task(prompt={"max_token": 3})
+
+
+def test_the_rows_of_a_table_say_what_was_sampled() -> None:
+    task, data = tiny.make_task(), tiny.make_data()
+    policy, batch = task.build_policy(0), task.make_batch(data, np.array([9, 2]))
+    rollouts = drawn(task, policy, batch, group=2)
+    table = task.tabulate(data, batch, rollouts)
+    assert table["example_id"].tolist() == ["e09", "e09", "e02", "e02"]
+    assert table["sample"].tolist() == [0, 1, 0, 1]
+    assert table["reply"].tolist() == [printable(text) for group in task.texts(rollouts) for text in group]
+    assert table["tokens"].tolist() == rollouts.is_valid.sum(-1).flatten().tolist()
+    grouped = replace(batch, rows=replicate(batch.rows, 2))
+    assert task.tabulate(data, grouped, rollouts).equals(table)
+
+
+def test_validation_is_the_mean_over_held_out_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, data = tiny.make_task(rewards=SCRIPTED), tiny.make_data()
+    policy = task.build_policy(0)
+    whole = task.validate(policy, data, task.rows(data, "val"), seed=0, sets=3)
+    assert whole == task.validate(policy, data, task.rows(data, "val"), seed=0, sets=3)
+    assert whole != task.validate(policy, data, task.rows(data, "val"), seed=1, sets=3)
+    assert whole.keys() >= {"reward/mean", "reward/f1/mean", "reward/scripted/mean", "reply/ended", "reference/perplexity"}
+    assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.part_weights))
+    assert 100 < whole["reference/perplexity"] < 700  # 259 ids, untrained
+
+
+def test_collecting_measures_rewards_while_the_reference_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rewards are begun by ``decode``, before the reference scores, and waited for after it."""
+    order: list[str] = []
+    from grpo_pipeline.tasks.dialogue.task import DialogueTask
+
+    for name in ("decode", "reward", "score_reference"):
+        inner = getattr(DialogueTask, name)
+        spy = lambda self, *args, _name=name, _inner=inner, **kw: (order.append(_name), _inner(self, *args, **kw))[1]  # noqa: E731
+        monkeypatch.setattr(DialogueTask, name, spy)
+    task, data, algorithm, training = tiny.make_task(), tiny.make_data(), tiny.algorithm_params(), tiny.training_params()
+    state = build_state(algorithm, training, 0, task, data)
+    Fold(task, algorithm, training)(state, task.make_batch(data, ROWS))
+    assert order == ["decode", "score_reference", "reward"]
