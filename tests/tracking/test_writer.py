@@ -75,10 +75,10 @@ def test_a_refused_entry_is_skipped_and_announced_three_times(writer, lost):
 
 def test_a_call_that_takes_too_long_ends_tracking(writer, lost):
     gate = threading.Event()
-    writer.post(lambda: gate.wait(5))
+    writer.post(lambda: gate.wait(60))
     start = time.perf_counter()
     assert writer.call(lambda: 1, timeout=0.1) is None
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < 20
     assert [str(error) for error in lost] == ["no answer within 0 s"]
     gate.set()
 
@@ -96,10 +96,10 @@ def test_close_finishes_what_was_posted(lost):
 def test_close_does_not_wait_for_ever(lost):
     gate = threading.Event()
     writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
-    writer.post(lambda: gate.wait(5))
+    writer.post(lambda: gate.wait(60))
     start = time.perf_counter()
     assert not writer.close(timeout=0.1)
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < 20
     assert len(lost) == 1
     gate.set()
 
