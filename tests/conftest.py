@@ -17,10 +17,15 @@ QUIET = {
 }
 os.environ.update(QUIET)  # before torch and matplotlib are imported: both read it then
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
 import grpo_pipeline  # noqa: E402, F401  (this one, whatever projects are opened later in this process)
+
+# A time limit per example would measure what else the machine does.
+hypothesis.settings.register_profile("any_speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any_speed")
 
 KedroRun = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -18,7 +18,7 @@ from grpo_pipeline.tracking.new_database import create_database
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
 COMMAND = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "compare"]
 FOLDER = "attention_smoke/compare"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def environ() -> dict[str, str]:
@@ -67,7 +67,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Pat
     while not is_logged(project, KEYS[0]) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == 143
     kept = [key for key in KEYS if (cells(project) / key / "cell.json").exists()]
     again = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=240, check=False)

@@ -32,11 +32,11 @@ def trained_steps(project: Path) -> int:
 
 def stop_at(project: Path, params: str, *, step: int, number: signal.Signals) -> tuple[int, str]:
     """Run until the checkpoint has reached a step, send the signal, and return the exit code and what was said."""
-    process, deadline = start(project, params), time.monotonic() + 120
+    process, deadline = start(project, params), time.monotonic() + 240
     while trained_steps(project) < step and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=240)[1]
     return process.returncode, said
 
 

@@ -74,7 +74,7 @@ def test_a_reader_that_stops_leaves_no_thread_and_no_queue(stop):
 
 
 def test_several_workers_run_at_once():
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=60)
     assert sorted(map_ahead(lambda item: (meeting.wait(), item)[1], range(3), workers=3, ahead=3)) == [0, 1, 2]
 
 

@@ -90,7 +90,7 @@ def test_a_terminal_gets_one_bar_that_ends_complete():
     )
     parent, child = pty.openpty()
     env = {k: v for k, v in os.environ.items() if k != "GRPO_PROGRESS"} | {"COLUMNS": "100"}
-    subprocess.run([sys.executable, "-c", code], stderr=child, env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], stderr=child, env=env, check=True, timeout=240)
     os.close(child)
     shown = os.read(parent, 65536).decode()
     os.close(parent)

@@ -46,7 +46,7 @@ def weights(model):
 
 
 @given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=6), seed=st.integers(0, 10))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_split_gives_the_gradient_of_one_large_batch(sizes, seed):
     x, y = data(sum(sizes), seed)
     model, accumulator = build()

@@ -114,7 +114,7 @@ def naive_gae(rewards, values, dones, gamma, lam):
 
 
 @given(seed=st.integers(0, 1000), b=st.integers(1, 3), steps=st.integers(1, 12), gamma=st.floats(0, 1), lam=st.floats(0, 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_gae_agrees_with_a_naive_loop(seed, b, steps, gamma, lam):
     rewards, values = tensors((b, steps), (b, steps + 1), seed=seed)
     dones = torch.rand(b, steps, generator=torch.Generator().manual_seed(seed)) < 0.3

@@ -33,7 +33,7 @@ def gradients(outputs, weights, inputs):
     return torch.autograd.grad(loss, inputs)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     rows=st.integers(1, 7),
     choices=st.integers(1, 9),

@@ -81,7 +81,7 @@ def test_nothing_is_drawn_where_nothing_is_to_be_gained(first, retries, tied):
     assert torch.equal(got_rewards, rewards)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.lists(st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=2, max_size=2), min_size=3, max_size=3),

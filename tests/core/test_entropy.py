@@ -36,7 +36,7 @@ def test_maximal_entropy_is_the_log_of_the_allowed_choices():
 
 
 @given(st.floats(0, 1), st.floats(0, 10), st.floats(0, 10))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_stays_in_range_and_falls_with_the_entropy(coefficient, lower, higher):
     lower, higher = sorted((lower, higher))
     after_lower, after_higher = RULE.step(coefficient, lower), RULE.step(coefficient, higher)

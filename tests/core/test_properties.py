@@ -38,7 +38,7 @@ NAMES = [
     ("sapo", "decision", "per_sequence"),
     *product(("gspo",), ("sequence",), ("per_sequence", "per_decision")),
 ]
-some = settings(max_examples=8, deadline=None, derandomize=True)
+some = settings(max_examples=8, derandomize=True)
 
 
 def draw_batch(seed):
@@ -157,7 +157,7 @@ def test_the_on_policy_gradient_is_that_of_reinforce(algorithm, level, reduction
 
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), [name for name in NAMES if name[0] != "cispo"])
 @given(seed=SEEDS)
-@settings(max_examples=2, deadline=None, derandomize=True)
+@settings(max_examples=2, derandomize=True)
 def test_gradients_of_the_hybrid_loss_agree_with_finite_differences(algorithm, level, reduction, seed):
     # (cispo holds the weights of its gradient still, so that it is not the gradient of its value.)
     _, _, advantages, is_valid = draw_batch(seed)

@@ -67,7 +67,7 @@ def test_stale_groups_leave_before_fresh_ones_are_evicted():
     assert rows(buffer) == [2, 3]  # row 1 is 4 steps older than row 3, row 2 is 3 steps older
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 0.5, 1.0, 2.5])), max_size=5), max_size=6),
     st.integers(1, 4),

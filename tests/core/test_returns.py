@@ -105,7 +105,7 @@ def test_nothing_crosses_a_done():
     assert torch.equal(before[:, 20], rewards[:, 20])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**31), steps=st.integers(1, 40), gamma=st.floats(0, 1), lam=st.floats(0, 1))
 def test_masked_gae_agrees_with_cutting_the_invalid_steps_out(seed, steps, gamma, lam):
     generator = torch.Generator().manual_seed(seed)

@@ -96,7 +96,7 @@ def test_at_ratio_one_every_gradient_is_minus_the_advantage(name, advantage):
 
 
 @given(log_ratio=numbers, advantage=advantages_of_any_sign, bound=st.floats(1.31, 10))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_delta_and_dual_clip_are_one_bound_above_the_clip(log_ratio, advantage, bound):
     ratio = math.exp(log_ratio)
     delta, dual = (surrogate("grpo", ratio, advantage, **{name: bound}) for name in ("delta", "dual_clip"))
@@ -106,7 +106,7 @@ def test_delta_and_dual_clip_are_one_bound_above_the_clip(log_ratio, advantage, 
 
 
 @given(log_ratio=numbers, advantage=advantages_of_any_sign, bound=st.floats(1.01, 10))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_dual_clip_bounds_bad_actions_and_leaves_good_ones_alone(log_ratio, advantage, bound):
     ratio = math.exp(log_ratio)
     loss, plain = surrogate("grpo", ratio, advantage, dual_clip=bound)[0], surrogate("grpo", ratio, advantage)[0]
@@ -117,7 +117,7 @@ def test_the_dual_clip_bounds_bad_actions_and_leaves_good_ones_alone(log_ratio, 
 
 
 @given(log_ratio=numbers, advantage=advantages_of_any_sign)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_gradient_of_sapo_is_that_of_the_ratio_times_a_bell_around_one(log_ratio, advantage):
     ratio, tau = math.exp(log_ratio), 1.0 if advantage > 0 else 1.05
     # sigmoid' = 1 / (4 cosh^2): -A * r / cosh^2(tau * (r - 1) / 2)

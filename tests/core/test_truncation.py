@@ -53,7 +53,7 @@ def test_agrees_with_a_naive_row(limits, masked):
     torch.testing.assert_close(got, torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(-3, 3), min_size=1, max_size=8),
     st.floats(0.2, 4),

@@ -63,7 +63,7 @@ def run_and_kill(project: Path, arm: str, resume: str, *, timeout: float = 120) 
     return step_of(project, arm)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_killed_run_ends_where_an_unbroken_one_ends(project: Path, kedro_run: Run):
     unbroken = kedro_run(project, "--pipelines", "attention_data,attention_train", "--params", PARAMS)
     assert unbroken.returncode == 0, unbroken.stderr

@@ -55,7 +55,7 @@ def every_fold(plan):
 tables = st.builds(cores, seed=st.integers(0, 10_000), travellers=st.integers(0, 4))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(table=tables, scheme=st.sampled_from(SCHEMES), seed=st.integers(0, 99))
 def test_every_core_is_tested_exactly_once_or_held_out(table, scheme, seed):
     splits = drawn_splits(table)
@@ -65,7 +65,7 @@ def test_every_core_is_tested_exactly_once_or_held_out(table, scheme, seed):
     assert sorted(plan.held_out) == (sorted(splits["test"]) if scheme == "kfold" else [])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(table=tables, scheme=st.sampled_from(SCHEMES), seed=st.integers(0, 99))
 def test_no_patient_is_on_two_sides_of_any_fold(table, scheme, seed):
     plan = plan_folds(table, drawn_splits(table), params(scheme, seed=seed))
@@ -77,7 +77,7 @@ def test_no_patient_is_on_two_sides_of_any_fold(table, scheme, seed):
         assert not held_out & set().union(*sides)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(table=tables, seed=st.integers(0, 99))
 def test_inner_folds_divide_the_outer_training_part_and_never_see_its_test(table, seed):
     for outer in plan_folds(table, drawn_splits(table), params("nested", seed=seed)).folds:
@@ -87,7 +87,7 @@ def test_inner_folds_divide_the_outer_training_part_and_never_see_its_test(table
             assert sorted(inner.train + inner.val + inner.test) == sorted(outer.train + outer.val)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(table=tables, scheme=st.sampled_from(SCHEMES), order=st.randoms(use_true_random=False))
 def test_order_of_the_rows_does_not_matter(table, scheme, order):
     positions = list(range(len(table)))
@@ -96,7 +96,7 @@ def test_order_of_the_rows_does_not_matter(table, scheme, order):
     assert plan_folds(table.iloc[positions], drawn_splits(table), settings_) == plan_folds(table, drawn_splits(table), settings_)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(table=tables, folds=st.integers(2, 6), seed=st.integers(0, 99))
 def test_folds_differ_by_at_most_one_patient_in_total_and_in_every_stratum(table, folds, seed):
     strata = group_strata(table)

@@ -28,7 +28,7 @@ def cores(*, groups=60, centers=3, seed=0):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000), order=st.randoms(use_true_random=False))
 def test_order_of_the_rows_does_not_matter(seed, order):
     table = cores(seed=seed)
@@ -38,7 +38,7 @@ def test_order_of_the_rows_does_not_matter(seed, order):
     assert split_cores(table.iloc[positions], settings_) == split_cores(table, settings_)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000))
 def test_each_core_is_in_one_split_and_no_group_is_shared(seed):
     table = cores(seed=seed)

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import sacrebleu
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_pipeline.tasks.dialogue.bleu import BLEU_COLUMNS, bleu, bleu_counts, corpus_bleu
@@ -40,7 +40,6 @@ def test_a_short_reply_is_penalised():
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-@settings(deadline=None)
 @given(ROWS)
 def test_sentence_bleu_equals_sacrebleu(smoothing, rows):
     metric = sacrebleu.BLEU(tokenize="none", smooth_method=smoothing, effective_order=True)
@@ -50,7 +49,6 @@ def test_sentence_bleu_equals_sacrebleu(smoothing, rows):
     assert ((got >= 0) & (got <= 1)).all()
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_corpus_bleu_equals_sacrebleu(rows):
     replies = [reply for reply, _ in rows]

@@ -2,7 +2,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_pipeline.tasks.dialogue.f1 import f1
@@ -41,7 +41,6 @@ def test_hand_made_cases(reply, answers, want):
     np.testing.assert_allclose(f1([reply], [answers]), [want], rtol=1e-15)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), max_size=4))
 def test_equals_the_evaluation_script(rows):
     got = f1([reply for reply, _ in rows], [answers for _, answers in rows])

@@ -2,7 +2,7 @@ import re
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_pipeline.tasks.dialogue.normalise import normalise, words
@@ -43,7 +43,6 @@ def test_normalises_as_squad(text, want):
     assert words(text) == want.split()
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=st.one_of(st.sampled_from("aA the.,'\n\u00a0’"), st.characters()), max_size=40))
 def test_equals_the_evaluation_script_on_any_text(text):
     assert normalise(text) == squad(text)

@@ -10,7 +10,7 @@ def test_control_characters_part_words_or_are_marked():
     assert printable("a\x00b\tc\r\nd\x7f é") == "a\ufffdb c  d\ufffd é"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
 def test_words_keep_their_number_and_the_text_has_one_line(text):
     shown = printable(text)

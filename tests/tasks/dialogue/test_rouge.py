@@ -2,7 +2,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -31,7 +31,6 @@ def test_a_worked_example():
     np.testing.assert_allclose(got["rouge_l"], [2 * 3 / 9], rtol=1e-15)
 
 
-@settings(deadline=None)
 @given(WORDS, st.lists(WORDS, min_size=1, max_size=3))
 def test_rouge_l_equals_a_recursion(reply, answers):
     want = max(2 * longest_common(tuple(reply), tuple(answer)) / (len(reply) + len(answer)) for answer in answers)
@@ -39,7 +38,6 @@ def test_rouge_l_equals_a_recursion(reply, answers):
     np.testing.assert_allclose(got, [want], rtol=1e-14)
 
 
-@settings(deadline=None)
 @given(WORDS, WORDS)
 def test_equals_the_package_where_its_own_words_are_ours(reply, answer):
     own = RougeScorer(["rouge1", "rouge2", "rougeL"]).score(" ".join(answer), " ".join(reply))
