@@ -99,7 +99,8 @@ def prompts_of(graphs: MoleculeGraphs, conditions: Tensor | None = None) -> Grap
 def dense_pairs(pairs: Tensor, nodes: int) -> Tensor:
     """Return [B, n, n, ...] of pairs [B, M, ...]: symmetric, 0 on the diagonal."""
     loop = pairs.new_zeros(len(pairs), 1, *pairs.shape[2:])
-    return torch.cat([pairs, loop], dim=1)[:, pair_lookup(nodes, pairs.device)]
+    dense = torch.cat([pairs, loop], dim=1).index_select(1, pair_lookup(nodes, pairs.device).flatten())
+    return dense.view(len(pairs), nodes, nodes, *pairs.shape[2:])
 
 
 def entry_logprobs(log_probs: Components[Tensor], entries: Components[Tensor], masks: Components[Tensor]) -> Components[Tensor]:

@@ -59,7 +59,7 @@ class GraphLayer(nn.Module):
         self.whole_forward = nn.Sequential(
             nn.LayerNorm(width + pair_width + global_width),
             nn.Linear(width + pair_width + global_width, global_width * expansion),
-            nn.GELU(),
+            nn.ReLU(),
             nn.Linear(global_width * expansion, global_width),
         )
 
@@ -83,7 +83,7 @@ class PairAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.node_norm = ModulatedNorm(width, global_width)
-        self.pair_norm = ModulatedNorm(pair_width, global_width)
+        self.pair_norm = nn.LayerNorm(pair_width)
         self.inputs = nn.Linear(width, 3 * width)
         self.film = nn.Linear(pair_width, 2 * heads)
         self.loop = nn.Parameter(torch.zeros(2 * heads))  # for a node with itself, which is no pair
@@ -96,44 +96,45 @@ class PairAttention(nn.Module):
         q, k, v = parts.permute(2, 0, 3, 1, 4)  # [B, H, n, d] each
         scale, shift = self._film(state, layout)
         scores = q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5
-        scores = torch.addcmul(scores + shift, scores, scale).masked_fill(~layout.is_node[:, None, None, :], -torch.inf)
+        scores = torch.addcmul(shift, scores, scale).masked_fill(~layout.is_node[:, None, None, :], -torch.inf)
         read = scores.softmax(dim=-1).to(v.dtype) @ v
         read_by_all: Tensor = self.output(read.transpose(1, 2).reshape(b, n, width))
         return read_by_all
 
     def _film(self, state: GraphState, layout: GraphLayout) -> tuple[Tensor, Tensor]:
-        """Return scale and shift, [B, H, n, n] each."""
-        film = self.film(self.pair_norm(state.pairs, state.whole))
+        """Return 1 + scale and shift, [B, H, n, n] each."""
+        film = self.film(self.pair_norm(state.pairs))
         b, n = state.nodes.shape[:2]
-        film = torch.cat([film, self.loop.to(film.dtype).expand(b, 1, -1)], dim=1)[:, layout.lookup]
+        film = torch.cat([film, self.loop.to(film.dtype).expand(b, 1, -1)], dim=1)
+        film = torch.cat([1 + film[..., : self.heads], film[..., self.heads :]], dim=-1).index_select(1, layout.lookup)
         scale, shift = film.view(b, n, n, 2, self.heads).permute(3, 0, 4, 1, 2)
         return scale, shift
 
 
 class PairUpdate(nn.Module):
-    """Tell every pair of its two nodes, in no order: sums and products of their projections."""
+    """Tell every pair of its two nodes, in no order: the product of their projections, (b + u_i) * (b + u_j)."""
 
     def __init__(self, width: int, pair_width: int, global_width: int) -> None:
         super().__init__()
         self.norm = ModulatedNorm(width, global_width)
-        self.inputs = nn.Linear(width, 2 * pair_width)
+        self.input = nn.Linear(width, pair_width)
         self.output = nn.Linear(pair_width, pair_width)
 
     def forward(self, nodes: Tensor, whole: Tensor, layout: GraphLayout) -> Tensor:
         """Return what every pair reads, [B, M, E]."""
-        first, second = (self.inputs(self.norm(nodes, whole))[:, end] for end in layout.ends)
-        (added, factor), (other_added, other_factor) = first.chunk(2, dim=-1), second.chunk(2, dim=-1)
-        told: Tensor = self.output(torch.addcmul(added + other_added, factor, other_factor))
+        projected = self.input(self.norm(nodes, whole))
+        first, second = (projected.index_select(1, end) for end in layout.ends)
+        told: Tensor = self.output(first * second)
         return told
 
 
 class FeedForward(nn.Module):
-    """A norm and two linear maps with a GELU between them, on every row by itself."""
+    """A norm and two linear maps with a ReLU between them, on every row by itself."""
 
     def __init__(self, width: int, global_width: int, expansion: int) -> None:
         super().__init__()
         self.norm = ModulatedNorm(width, global_width)
-        self.body = nn.Sequential(nn.Linear(width, width * expansion), nn.GELU(), nn.Linear(width * expansion, width))
+        self.body = nn.Sequential(nn.Linear(width, width * expansion), nn.ReLU(inplace=True), nn.Linear(width * expansion, width))
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Return [B, N, D] of rows [B, N, D]."""
@@ -146,14 +147,13 @@ class ModulatedNorm(nn.Module):
 
     def __init__(self, width: int, global_width: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.film = nn.Linear(global_width, 2 * width)
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Return [B, N, D] of rows [B, N, D] and whole [B, Y]."""
         scale, shift = self.film(whole).unsqueeze(1).chunk(2, dim=-1)
-        normed = self.norm(rows)
-        return torch.addcmul(normed + shift, normed, scale)
+        return torch.addcmul(shift, self.norm(rows), 1 + scale)
 
 
 def _masked_mean(rows: Tensor, is_counted: Tensor) -> Tensor:
