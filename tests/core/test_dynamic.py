@@ -1,4 +1,5 @@
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -48,6 +49,24 @@ def test_only_tied_groups_are_replaced_and_only_by_groups_with_a_signal():
     assert torch.equal(got.logprobs, -got.actions.double())
     draw_of = got.actions // 100
     assert torch.equal(got.is_valid, got.actions % 2 == draw_of % 2)
+
+
+@dataclass(frozen=True)
+class Drawings(Rollouts):
+    states: torch.Tensor  # [P, G, 3]
+    notes: torch.Tensor | None = None
+
+
+def test_a_replaced_group_keeps_nothing_of_the_old_one():
+    def drawings(rewards, number):
+        rollouts, rewards = numbered(rewards, number)
+        parts = (rollouts.actions, rollouts.logprobs, rollouts.is_valid)
+        return Drawings(*parts, states=rollouts.actions[..., :1].expand(-1, -1, 3)), rewards
+
+    first, rewards = drawings([[0.0, 1.0], [1.0, 1.0]], 0)
+    got, _, _ = resample_tied(first, rewards, draw=lambda i: drawings([[0.0, 1.0]] * 2, i), max_retries=1)
+    assert got.states.tolist() == [[[0] * 3] * 2, [[101] * 3] * 2]
+    assert got.notes is None
 
 
 def test_inputs_are_left_as_they_are():

@@ -7,7 +7,7 @@ Source: DAPO, arXiv 2503.14476, section 3.2.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -77,12 +77,10 @@ def find_silent(rewards: Tensor, tie_tolerance: float = 1e-8) -> Tensor:
 
 
 def _take(old: Rollouts, new: Rollouts, is_taken: Tensor) -> Rollouts:
-    return replace(
-        old,
-        actions=_take_rows(old.actions, new.actions, is_taken),
-        logprobs=_take_rows(old.logprobs, new.logprobs, is_taken),
-        is_valid=_take_rows(old.is_valid, new.is_valid, is_taken),
-    )
+    """Take whole groups over with everything that a task's own rollouts say about them."""
+    parts = {field.name: (getattr(old, field.name), getattr(new, field.name)) for field in fields(old)}
+    taken = {name: _take_rows(*pair, is_taken) for name, pair in parts.items() if isinstance(pair[0], Tensor)}
+    return replace(old, **taken)
 
 
 def _take_rows(old: Tensor, new: Tensor, is_taken: Tensor) -> Tensor:
