@@ -1,11 +1,12 @@
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny_graphs import CLASSES, generator, graph_noise, noise_params, prompts, random_entries, random_graphs
+from tiny_graphs import CLASSES, generator, graph_noise, noise_params, prompts, random_entries, random_graphs, skewed_limit
 
 from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.entries import entries_of, graphs_of
 from grpo_pipeline.tasks.molecules.noise import count_classes, draw_entries, limits_of
+from grpo_pipeline.tasks.molecules.noise_schedule import cosine_schedule
 
 
 def test_a_corrupted_graph_is_a_graph() -> None:
@@ -22,12 +23,16 @@ def test_a_corrupted_graph_is_a_graph() -> None:
     assert all(clean.each(torch.equal, before))
 
 
-def test_each_component_has_its_own_limit() -> None:
+def test_each_component_has_its_own_limit_and_schedule() -> None:
     noise = graph_noise()
+    exponents = Components(1.0, 1.0, 1.5)
+    for transition, k, exponent in zip(noise.transitions, CLASSES, exponents, strict=True):
+        assert torch.equal(transition.limit, skewed_limit(k))
+        assert torch.equal(transition.log_total_keep.exp(), cosine_schedule(5, exponent).total_keep.log().exp())
     start = noise.draw_start(prompts([4] * 3000, 4), generator=generator())
-    for entries, transition in zip(start, noise.transitions, strict=True):
-        counts = torch.bincount(entries.flatten(), minlength=transition.classes)
-        assert chisquare(counts.numpy(), (transition.limit * entries.numel()).numpy()).pvalue > 1e-3
+    for entries, k in zip(start, CLASSES, strict=True):
+        counts = torch.bincount(entries.flatten(), minlength=k)
+        assert chisquare(counts.numpy(), (skewed_limit(k) * entries.numel()).numpy()).pvalue > 1e-3
 
 
 def test_padding_stays_empty() -> None:
