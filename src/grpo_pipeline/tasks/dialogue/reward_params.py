@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from grpo_pipeline.tasks.dialogue.bleu import Smoothing
-from grpo_pipeline.tasks.reward_measure import Measure, check_measure
+from grpo_pipeline.tasks.reward_measure import Measure
+from grpo_pipeline.tasks.reward_params import FailureParams, OwnRewardParams, check_own_names, check_weights
 from grpo_pipeline.tasks.reward_pool import PoolParams
 
 BUILT_IN = {
@@ -15,40 +16,6 @@ BUILT_IN = {
     "rouge_l": "grpo_pipeline.tasks.dialogue.rouge:rouge_l",
     "bleu": "grpo_pipeline.tasks.dialogue.bleu:bleu",
 }
-
-
-class OwnRewardParams(BaseModel):
-    """A reward of the user's, by path: ``(replies, answers, **options) -> one number per reply``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    function: str
-    weight: float = Field(ge=0, allow_inf_nan=False)
-    options: dict[str, Any] = {}
-
-    @model_validator(mode="after")
-    def _check_function(self) -> Self:
-        check_measure(Measure(self.function, self.options))
-        return self
-
-
-class FailureParams(BaseModel):
-    """What a reply counts as when one of its rewards could not be measured."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    rule: Literal["exclude", "penalty", "stop"]
-    # What the failed part is worth, in units of that part, before its weight.
-    penalty: float | None = Field(default=None, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _check_penalty(self) -> Self:
-        if (self.penalty is None) == (self.rule == "penalty"):
-            raise ValueError(
-                f"penalty must be a number for rule 'penalty' and absent for others, got {self.penalty} for {self.rule!r}; "
-                "say what a failure costs, or use rule 'exclude'"
-            )
-        return self
 
 
 class RewardParams(BaseModel):
@@ -65,14 +32,8 @@ class RewardParams(BaseModel):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        for name in self.own or {}:
-            if name in BUILT_IN or not name.isidentifier():
-                raise ValueError(f"the name of an own reward must be a new word, got {name!r}; {sorted(BUILT_IN)} are taken")
-        wrong = {name: weight for name, weight in self.part_weights.items() if not 0 <= weight < float("inf")}
-        if wrong:
-            raise ValueError(f"reward weights must be finite and >= 0, got {wrong}; change the sign of the reward instead")
-        if not any(self.part_weights.values()):
-            raise ValueError(f"some reward weight must be positive, got {self.part_weights}; give one part a weight")
+        check_own_names(self.own or {}, BUILT_IN)
+        check_weights(self.part_weights)
         return self
 
     @property

@@ -1,0 +1,131 @@
+"""Parameters of the molecule task's rewards (``molecules.rewards``). Values live in YAML."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grpo_pipeline.tasks.reward_measure import Measure
+from grpo_pipeline.tasks.reward_params import FailureParams, OwnRewardParams, check_own_names, check_weights
+from grpo_pipeline.tasks.reward_pool import PoolParams
+
+Part = Literal["validity", "qed", "logp", "accessibility", "size", "wanted", "forbidden", "novelty", "uniqueness"]
+# Known without a measurement: of the graph, of the training set, of the group.
+AT_ONCE = ("validity", "novelty", "uniqueness")
+FUNCTIONS = "grpo_pipeline.tasks.molecules.reward_functions"
+MEASURED = {name: f"{FUNCTIONS}:{name}" for name in ("qed", "logp", "accessibility", "size", "wanted", "forbidden")}
+SECTIONS = ("logp", "size", "wanted", "forbidden")
+Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+
+
+class WindowParams(BaseModel):
+    """A window of a property: 1 from ``low`` to ``high``, falling to 0 over ``width`` on both sides."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    low: float
+    high: float
+    width: Annotated[float, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _is_a_window(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low must be at most high, got {self.low} and {self.high}; exchange them")
+        return self
+
+
+class InvalidParams(BaseModel):
+    """What every part but validity counts as for a molecule that is not valid.
+
+    Attributes:
+        rule: ``penalty``: each part is that number; ``exclude``: each part is "not scored", so that the sample leaves the
+            statistics of its group and its advantage is exactly 0.
+        penalty: in units of a part, before its weight; null with ``exclude``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rule: Literal["exclude", "penalty"]
+    penalty: Annotated[float, Field(allow_inf_nan=False)] | None
+
+    @model_validator(mode="after")
+    def _check_penalty(self) -> Self:
+        if (self.penalty is None) == (self.rule == "penalty"):
+            raise ValueError(
+                f"penalty must be a number for rule 'penalty' and null for 'exclude', got {self.penalty} for {self.rule!r}; "
+                "say what an invalid molecule is worth"
+            )
+        return self
+
+
+class MoleculeRewardParams(BaseModel):
+    """The named parts of the reward, their weights, what is not valid and what fails counts as, where they are measured.
+
+    Attributes:
+        weights: part -> weight; a part of weight 0 is measured for the record; one that is absent is not measured.
+        logp: the window of logP; null unless that part is there; so are the next three.
+        size: the window of the number of heavy atoms.
+        wanted: SMARTS; the part is the share of them that occur.
+        forbidden: SMARTS; the part is 1 where none of them occurs.
+        own: rewards of the user's; null for none.
+        invalid: what a molecule that is not valid counts as.
+        failure: what a valid molecule counts as when a reward could not be measured.
+        pool: where they are measured.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weights: dict[Part, float]
+    logp: WindowParams | None
+    size: WindowParams | None
+    wanted: Patterns | None
+    forbidden: Patterns | None
+    own: dict[str, OwnRewardParams] | None
+    invalid: InvalidParams
+    failure: FailureParams
+    pool: PoolParams
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        check_own_names(self.own or {}, (*AT_ONCE, *MEASURED))
+        check_weights(self.part_weights)
+        for name in SECTIONS:
+            if (getattr(self, name) is not None) != (name in self.weights):
+                rule = "given" if name in self.weights else "null"
+                raise ValueError(
+                    f"molecules.rewards.{name} must be {rule} while weights have {sorted(self.weights)}, "
+                    f"got {getattr(self, name)}; correct one of them"
+                )
+        if self.invalid.rule == "exclude" and self.weights.get("validity"):
+            raise ValueError(
+                "molecules.rewards.weights must not have validity with invalid.rule: exclude, got both: what is left out "
+                "is compared with nothing; use rule: penalty"
+            )
+        self._check_patterns()
+        return self
+
+    def _check_patterns(self) -> None:
+        patterns = [*(self.wanted or ()), *(self.forbidden or ())]
+        if patterns:
+            # RDKit is an extra: the parameters of other tasks are read without it.
+            from grpo_pipeline.tasks.molecules.reward_functions import read_pattern
+
+            for pattern in patterns:
+                read_pattern(pattern)
+
+    @property
+    def part_weights(self) -> dict[str, float]:
+        """The weight of every part, built in and own."""
+        weights: dict[str, float] = dict(self.weights.items())
+        return weights | {name: own.weight for name, own in (self.own or {}).items()}
+
+    @cached_property
+    def measures(self) -> Mapping[str, Measure]:
+        """The function and options of every part that is measured; made once, since a digest reads the function's file."""
+        options: dict[str, dict[str, Any]] = {
+            name: section.model_dump() for name in ("logp", "size") if (section := getattr(self, name)) is not None
+        }
+        options |= {name: {"patterns": list(getattr(self, name) or ())} for name in ("wanted", "forbidden")}
+        own = {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
+        return {name: Measure(MEASURED[name], options.get(name, {})) for name in self.weights if name in MEASURED} | own

@@ -1,0 +1,111 @@
+"""Rewards of groups of generated molecules: named parts [P, G].
+
+What differs from public versions: a molecule that is not valid is in every statistic, under a rule that is stated; uniqueness is
+a property of each sample beside the others of its group, so that it does not cancel in the comparison inside the group.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.rewards import apply_failure_rule
+from grpo_pipeline.tasks.group_rewards import GroupRewards, PendingRewards, Subjects, check_groups
+from grpo_pipeline.tasks.molecules.decoding import Decoded
+from grpo_pipeline.tasks.molecules.reward_params import InvalidParams, MoleculeRewardParams
+from grpo_pipeline.tasks.reward_pool import RewardPool
+
+
+class PendingMoleculeRewards:
+    """Rewards that are being measured; the next batch can be sampled until ``result`` is asked for."""
+
+    def __init__(
+        self, params: MoleculeRewardParams, pending: PendingRewards, at_once: dict[str, Tensor], is_valid: Tensor
+    ) -> None:
+        """Keep what is measured, what is known already, and which molecules are valid, bool [P, G]."""
+        self._params, self._pending = params, pending
+        self._at_once, self._is_valid = at_once, is_valid
+
+    def done(self) -> bool:
+        """Whether ``result`` would return at once."""
+        return self._pending.done()
+
+    def result(self) -> GroupRewards:
+        """Wait for all parts and apply the rules for failures and for molecules that are not valid.
+
+        Raises:
+            RewardFailedError: if a part could not be measured and the rule is ``stop``.
+            RewardPoolError: if a process cannot be started or the pool was closed.
+        """
+        measured = self._pending.result()
+        parts = {**self._at_once, **measured.parts}
+        never = torch.zeros_like(self._is_valid)
+        return GroupRewards(
+            parts={name: self._ruled(name, parts[name]) for name in self._params.part_weights},
+            weights=self._params.part_weights,
+            is_failed={name: measured.is_failed.get(name, never) for name in self._params.part_weights},
+            causes=measured.causes,
+        )
+
+    def _ruled(self, name: str, part: Tensor) -> Tensor:
+        return part if name == "validity" else apply_invalid_rule(part, self._is_valid, self._params.invalid)
+
+
+def submit_rewards(
+    params: MoleculeRewardParams,
+    pool: RewardPool,
+    *,
+    molecules: Sequence[Sequence[Decoded]],
+    known: Collection[str],
+    references: Sequence[Sequence[str]] | None = None,
+) -> PendingMoleculeRewards:
+    """Begin to measure every part of every valid molecule and return at once; graphs were decoded before, once.
+
+    Args:
+        params: parts, weights, rules.
+        pool: measures canonical SMILES; its values do not depend on how many processes it has.
+        molecules: P groups of G decoded graphs.
+        known: canonical SMILES of the training set: a molecule among them is not novel.
+        references: P lists of texts for rewards of the user's, such as the prompt's target; None for empty ones.
+
+    Raises:
+        ValueError: for groups of different or no size, or another number of references.
+    """
+    check_groups(molecules, name="molecules")
+    if references is not None and len(references) != len(molecules):
+        raise ValueError(f"references must have one row per group, got {len(references)} for {len(molecules)}; give each its own")
+    smiles = [[molecule.smiles for molecule in group] for group in molecules]
+    is_valid = torch.tensor([[molecule.is_valid for molecule in group] for group in molecules])
+    places = np.flatnonzero(is_valid.flatten().numpy())
+    flat = [text for group in smiles for text in group]
+    texts = [()] * len(smiles) if references is None else references
+    subjects, beside = [flat[place] for place in places], [texts[place // len(smiles[0])] for place in places]
+    futures = {name: pool.submit(measure, subjects, beside) for name, measure in params.measures.items()}
+    pending = PendingRewards(
+        params.part_weights, params.failure, futures=futures, subjects=Subjects(smiles, noun="molecule", places=places)
+    )
+    at_once = {"validity": is_valid.double(), "novelty": novelty(smiles, known), "uniqueness": unique_in_group(smiles)}
+    return PendingMoleculeRewards(params, pending, at_once, is_valid)
+
+
+def novelty(smiles: Sequence[Sequence[str]], known: Collection[str]) -> Tensor:
+    """Return 1 for a molecule that is not among the known ones, else 0; float64 [P, G]."""
+    return torch.tensor([[float(text not in known) for text in group] for group in smiles], dtype=torch.float64)
+
+
+def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
+    """Return what each molecule adds to the number of different ones in its group, float64 [P, G].
+
+        u[p, g] = |{m[p, :]}| - |{m[p, :] without g}|   =   1 if no other sample of the group is the same molecule, else 0
+
+    A bonus for the whole group would be the same for all its samples and cancel in their comparison.
+    """
+    _, codes = np.unique(np.asarray(smiles, dtype=np.str_), return_inverse=True)
+    group = torch.from_numpy(codes.reshape(len(smiles), len(smiles[0])))
+    return (group[:, :, None] == group[:, None, :]).sum(dim=-1).eq(1).double()
+
+
+def apply_invalid_rule(part: Tensor, is_valid: Tensor, invalid: InvalidParams) -> Tensor:
+    """Give every molecule that is not valid the outcome that the rule states; [P, G] and bool [P, G] -> float64 [P, G]."""
+    return apply_failure_rule(part, ~is_valid, rule=invalid.rule, penalty=invalid.penalty or 0.0)

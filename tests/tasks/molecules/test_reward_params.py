@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from grpo_pipeline.tasks.molecules.reward_params import AT_ONCE, MEASURED, MoleculeRewardParams
+from grpo_pipeline.tasks.reward_measure import check_measure
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "molecules_rewards.md"
+SECTION = {
+    "weights": {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.0},
+    "logp": {"low": 1, "high": 2, "width": 0.5},
+    "size": None,
+    "wanted": ["c1ccccc1"],
+    "forbidden": None,
+    "own": {"long": {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}},
+    "invalid": {"rule": "penalty", "penalty": 0.0},
+    "failure": {"rule": "exclude"},
+    "pool": {"workers": 0, "timeout_seconds": 10, "start_seconds": 60, "chunk_size": 8, "cache_size": 100},
+}
+
+
+def test_the_documented_section_is_read():
+    section = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0])["molecules"]["rewards"]
+    params = MoleculeRewardParams.model_validate(section)
+    assert set(params.part_weights) == {*AT_ONCE, *MEASURED}
+    assert params.model_fields_set == set(MoleculeRewardParams.model_fields)
+
+
+def test_parts_are_built_in_and_own():
+    params = MoleculeRewardParams.model_validate(SECTION)
+    assert params.part_weights == {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.0, "long": 0.25}
+    assert {name: dict(measure.options) for name, measure in params.measures.items()} == {
+        "qed": {},
+        "logp": {"low": 1.0, "high": 2.0, "width": 0.5},
+        "wanted": {"patterns": ["c1ccccc1"]},
+        "long": {"seconds": 0.0},
+    }
+    for measure in params.measures.values():
+        check_measure(measure)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weights": {"validity": -1.0}, "logp": None, "wanted": None}, "reward weights must be finite and >= 0, got"),
+        ({"weights": {"validity": 0.0}, "logp": None, "wanted": None, "own": None}, "some reward weight must be positive"),
+        ({"logp": None}, r"molecules.rewards.logp must be given while weights have .*'logp'.* got None"),
+        ({"size": {"low": 1, "high": 2, "width": 1}}, "molecules.rewards.size must be null while weights have"),
+        ({"wanted": []}, "wanted"),
+        ({"wanted": ["[X"]}, r"must be SMARTS that RDKit reads, got '\[X'"),
+        ({"logp": {"low": 2, "high": 1, "width": 1}}, "low must be at most high, got 2.0 and 1.0; exchange them"),
+        ({"logp": {"low": 1, "high": 2, "width": 0}}, "logp.width"),
+        ({"logp": {"low": 1, "high": float("inf"), "width": 1}}, "logp.high"),
+        (
+            {"invalid": {"rule": "penalty", "penalty": None}},
+            "must be a number for rule 'penalty' and null for 'exclude', got None",
+        ),
+        ({"invalid": {"rule": "exclude", "penalty": 0.0}}, "null for 'exclude', got 0.0 for 'exclude'"),
+        ({"invalid": {"rule": "exclude", "penalty": None}}, "must not have validity with invalid.rule: exclude"),
+        ({"own": {"qed": SECTION["own"]["long"]}}, "the name of an own reward must be a new word, got 'qed'"),
+        ({"weights": {"beauty": 1.0}}, "weights.beauty"),
+    ],
+)
+def test_refuses(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        MoleculeRewardParams.model_validate(SECTION | changes)

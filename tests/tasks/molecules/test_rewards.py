@@ -1,0 +1,119 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from rdkit import Chem
+from rdkit.Chem import QED
+from tiny_molecules import canonical, sketch
+
+from grpo_pipeline.core.advantages import compute_advantages
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.tasks.molecules.decoding import decode_sketch
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards import submit_rewards, unique_in_group
+from grpo_pipeline.tasks.molecules.sketch import Sketch
+from grpo_pipeline.tasks.reward_pool import RewardPool
+
+BROKEN = decode_sketch(Sketch(("C", "O", "O"), (0,) * 3, ((0, 1, "triple"),)))
+APART = decode_sketch(Sketch(("C", "O"), (0,) * 2, ()))
+GROUPS = [["CCO", None, "OCC", "CC#N"], ["c1ccccc1", "CCO", "apart", "CC"]]
+ROWS = [
+    [decode_sketch(sketch(text)) if text not in (None, "apart") else BROKEN if text is None else APART for text in group]
+    for group in GROUPS
+]
+NAN = float("nan")
+
+
+def make(*, workers=0, weights=None, own=None, invalid=None, **failure):
+    section = {
+        "weights": weights or {"validity": 1.0, "qed": 0.5, "novelty": 1.0, "uniqueness": 0.25, "forbidden": 0.0},
+        "logp": None, "size": None, "wanted": None, "forbidden": None if weights else ["C#N"], "own": own,
+        "invalid": invalid or {"rule": "penalty", "penalty": 0.0}, "failure": {"rule": "exclude"} | failure,
+        "pool": {"workers": workers, "timeout_seconds": 30, "start_seconds": 120, "chunk_size": 2, "cache_size": 100},
+    }  # fmt: skip
+    return MoleculeRewardParams.model_validate(section)
+
+
+def measure(params, molecules=ROWS, known=("CCO",), references=None):
+    with RewardPool(params.pool) as pool:
+        return submit_rewards(params, pool, molecules=molecules, known={*known}, references=references).result()
+
+
+def test_parts_of_valid_and_invalid_molecules():
+    rewards = measure(make())
+    assert rewards.parts["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
+    assert rewards.parts["novelty"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]
+    # CCO is there twice in the first group, and once in each of the two.
+    assert rewards.parts["uniqueness"].tolist() == [[0, 0, 0, 1], [1, 1, 0, 1]]
+    assert rewards.parts["forbidden"].tolist() == [[1, 0, 1, 0], [1, 1, 0, 1]]
+    ethanol = QED.qed(Chem.MolFromSmiles("CCO"))
+    assert rewards.parts["qed"][0].tolist() == [ethanol, 0.0, ethanol, QED.qed(Chem.MolFromSmiles("CC#N"))]
+    assert list(rewards.parts) == list(rewards.weights) == ["validity", "qed", "novelty", "uniqueness", "forbidden"]
+    assert not any(part.requires_grad for part in rewards.parts.values())
+    assert set(rewards.failures.values()) == {0}
+
+
+def test_invalid_molecules_stay_in_the_statistics():
+    """Validity alone, one of four invalid: mean 3/4, deviation of the sample 1/2, to which the default eps is added."""
+    rewards = measure(make(weights={"validity": 1.0}), [ROWS[0]])
+    total = combine_rewards(rewards.parts, rewards.weights).total
+    advantages = compute_advantages(total, method="group").values
+    torch.testing.assert_close(advantages, torch.tensor([[0.25, -0.75, 0.25, 0.25]]).double() / (0.5 + 1e-4))
+
+
+def test_the_stated_penalty_and_the_stated_exclusion():
+    assert measure(make(weights={"qed": 1.0}, invalid={"rule": "penalty", "penalty": -0.5})).parts["qed"][0, 1] == -0.5
+    rewards = measure(make(weights={"qed": 1.0}, invalid={"rule": "exclude", "penalty": None}))
+    assert rewards.parts["qed"].isnan().tolist() == [[False, True, False, False], [False, False, True, False]]
+    total = combine_rewards(rewards.parts, rewards.weights).total
+    assert compute_advantages(total, method="group").values[0, 1] == 0.0
+
+
+def test_a_users_reward_that_fails_is_not_an_invalid_molecule():
+    own = {"odd": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 1.0}}
+    rewards = measure(make(own=own, rule="penalty", penalty=-3.0))
+    assert rewards.parts["odd"].tolist() == [[3, 0, 3, -3], [6, 3, 0, 2]]
+    assert rewards.failures["odd"] == 1
+    assert "it raised KeyError: 'CC#N'" in rewards.causes[0]
+
+
+def test_references_belong_to_the_group():
+    own = {"beside": {"function": "tiny_chemistry:counts_references", "weight": 1.0}}
+    rewards = measure(make(own=own), references=[["a", "b"], ["c"]])
+    assert rewards.parts["beside"].tolist() == [[2, 0, 2, 2], [1, 1, 0, 1]]
+
+
+def test_values_do_not_depend_on_where_they_are_measured():
+    here, there = measure(make()), measure(make(workers=1))
+    for name, part in here.parts.items():
+        torch.testing.assert_close(part, there.parts[name], atol=0, rtol=0)
+
+
+def test_groups_without_any_valid_molecule():
+    rewards = measure(make(), [[BROKEN, BROKEN]])
+    assert all(part.tolist() == [[0, 0]] for part in rewards.parts.values())
+
+
+def test_uniqueness_is_what_the_group_loses_with_the_sample():
+    """Against the definition, on all groups of four out of three molecules."""
+    groups = [list(group) for group in itertools.product("abc", repeat=4)]
+    naive = [[len({*group}) - len({*group[:place], *group[place + 1 :]}) for place in range(4)] for group in groups]
+    np.testing.assert_array_equal(unique_in_group(groups).numpy(), naive)
+
+
+@pytest.mark.parametrize(
+    ("molecules", "references", "message"),
+    [
+        ([], None, "molecules must be groups of one size"),
+        ([ROWS[0], ROWS[1][:2]], None, r"groups of one size, got sizes \[2, 4\]"),
+        (ROWS, [["a"]], "references must have one row per group, got 1 for 2"),
+    ],
+)
+def test_refuses(molecules, references, message):
+    with pytest.raises(ValueError, match=message):
+        measure(make(), molecules, references=references)
+
+
+def test_canonical_text_is_what_is_measured():
+    assert ROWS[0][2].smiles == canonical("OCC") == "CCO"
