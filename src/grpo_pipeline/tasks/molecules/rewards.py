@@ -79,8 +79,9 @@ def submit_rewards(
     is_valid = torch.tensor([[molecule.is_valid for molecule in group] for group in molecules])
     places = np.flatnonzero(is_valid.flatten().numpy())
     flat = [text for group in smiles for text in group]
-    texts = [()] * len(smiles) if references is None else references
-    subjects, beside = [flat[place] for place in places], [texts[place // len(smiles[0])] for place in places]
+    texts: Sequence[Sequence[str]] = [()] * len(smiles) if references is None else references
+    subjects = [flat[place] for place in places.tolist()]
+    beside = [texts[place // len(smiles[0])] for place in places.tolist()]
     futures = {name: pool.submit(measure, subjects, beside) for name, measure in params.measures.items()}
     pending = PendingRewards(
         params.part_weights, params.failure, futures=futures, subjects=Subjects(smiles, noun="molecule", places=places)
