@@ -81,7 +81,8 @@ class MetricSuite:
         rules: the point rules (or the like) in the order of the report; others follow by name.
         required: columns that every predictions table must have, beside the rule and the cluster.
         finite: columns that may not hold NaN.
-        prepare: adds columns that compare the rules of one arm (all rows in, all rows out).
+        prepare: adds columns that compare the rules of one arm (all rows in, all rows out but those of a rule that is only
+            compared with).
         verdict: the comparison document -> sentences in plain words.
         discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as parts of a reward
             that a user wrote; each is named like its column.

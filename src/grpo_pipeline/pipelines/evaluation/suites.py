@@ -6,7 +6,7 @@ from importlib import import_module
 from grpo_pipeline.tasks.metric import MetricSuite
 
 # Imported when asked for: each task has libraries of its own, and the others must run without them.
-SUITES = {"attention": "grpo_pipeline.tasks.attention.metrics", "dialogue": "grpo_pipeline.tasks.dialogue.metrics"}
+SUITES = {task: f"grpo_pipeline.tasks.{task}.metrics" for task in ("attention", "dialogue", "molecules")}
 
 
 def build_suite(task: str, options: Mapping[str, float]) -> MetricSuite:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-Entry = Mapping[str, Any]
+from grpo_pipeline.tasks.verdict_words import Entry, judge, signed
 
 
 def verdict(comparison: Mapping[str, Any]) -> list[str]:
@@ -72,19 +72,3 @@ def oracle_sentences(comparison: Mapping[str, Any]) -> list[str]:
     return [
         f"With points placed by an oracle that knows the lesion, {comparison['baseline_arm']}'s AUROC is {oracle['value']:.3f}."
     ]
-
-
-def judge(entry: Entry, *, above: str, below: str, neutral: float = 0.0) -> str:
-    """Choose the words by where the interval lies relative to the neutral value."""
-    low, high = entry["ci95"]
-    if low > neutral:
-        return above
-    if high < neutral:
-        return below
-    return "no difference shown"
-
-
-def signed(entry: Entry) -> str:
-    """Write a difference with its sign and interval: ``+0.012 (95% interval -0.020 to +0.041)``."""
-    low, high = entry["ci95"]
-    return f"{entry['value']:+.3f} (95% interval {low:+.3f} to {high:+.3f})"

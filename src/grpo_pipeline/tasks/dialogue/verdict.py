@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_pipeline.tasks.dialogue.warning_signs import READ_BY_PEOPLE, START, Entry, WarningBounds, direction, warnings
+from grpo_pipeline.tasks.verdict_words import signed
 
 
 def verdict(comparison: Mapping[str, Any], *, bounds: WarningBounds) -> list[str]:
@@ -45,9 +46,3 @@ def scores_sentence(arm: str, differences: Mapping[str, Entry], *, than: str) ->
         if titles
     ]
     return f"{arm}: against {than}: {'; '.join(parts)}."
-
-
-def signed(entry: Entry) -> str:
-    """Write a difference with its sign and interval: ``+0.012 (95% interval -0.020 to +0.041)``."""
-    low, high = entry["ci95"]
-    return f"{entry['value']:+.3f} (95% interval {low:+.3f} to {high:+.3f})"

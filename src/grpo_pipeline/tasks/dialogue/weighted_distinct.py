@@ -3,7 +3,7 @@
 A resample of clusters holds some of them twice. A repeated reply adds n-grams and no different ones, so that distinct-n of a
 resample is too low, always: its percentile interval lies below the value of the sample. Distinct-n is therefore taken as
 linear around the sample, with the effect of each cluster measured by leaving it out. That is the jackknife; for a mean it
-is exactly the bootstrap.
+is exactly the bootstrap (``jackknife``).
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo_pipeline.tasks.dialogue.normalise import words
+from grpo_pipeline.tasks.jackknife import linear_resamples
 
 Floats = NDArray[np.float64]
 
@@ -66,10 +67,7 @@ def distinct(replies: Sequence[str], clusters: NDArray[np.int64], weights: Float
     if not np.array_equal(of_clusters[:, clusters], weights):
         raise ValueError("the weights of one persona's rows must be equal, got different ones; resample whole personas")
     counts = count_grams(replies, clusters, n=n)
-    if not np.isfinite(counts.without_each).all():
-        return np.where((of_clusters == 1).all(axis=1), counts.value, np.nan)
-    share = (len(first_row) - 1) / len(first_row)
-    return np.clip(counts.value - share * (of_clusters - 1) @ counts.without_each, 0.0, 1.0)
+    return linear_resamples(counts.value, counts.without_each, of_clusters)
 
 
 def count_grams(replies: Sequence[str], clusters: NDArray[np.int64], *, n: int) -> GramCounts:

@@ -41,7 +41,8 @@ class Decoded:
 def decode(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> list[Decoded]:
     """Return what every graph is; graphs may be anything, nothing raises because of them.
 
-    Missing bonds are filled with implicit hydrogens, as far as RDKit's valences (with their charge) have room.
+    Missing bonds are filled with implicit hydrogens, as far as RDKit's valences (with their charge) have room. RDKit's clean-up
+    writes some neutral groups of five bonds on nitrogen, such as nitro, with their charges: these graphs are valid.
     """
     with rdBase.BlockLogs():
         return [decode_sketch(sketch) for sketch in read_sketches(graphs, vocabulary)]
