@@ -1,0 +1,97 @@
+"""Drawings of generated molecules: rows of a table -> one SVG text with a grid."""
+
+import math
+from collections.abc import Hashable, Mapping
+from xml.sax.saxutils import escape
+
+import numpy as np
+import pandas as pd
+import torch
+from rdkit import Chem, rdBase
+from rdkit.Chem.Draw import rdMolDraw2D
+
+NUMBERS = {"reward": "reward", "qed": "QED", "logp": "logP", "sa": "SA"}
+MAX_LEGEND = 44
+LINE = 18  # pixels
+
+
+def best_molecules(rows: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Return the rows of the different valid molecules with the highest rewards, best first; ties by text.
+
+    Args:
+        rows: with ``smiles`` ("" if not valid) and ``reward``.
+        count: of rows at most.
+    """
+    valid = rows[(rows["smiles"] != "") & rows["reward"].notna()]
+    ranked = valid.sort_values(["reward", "smiles"], ascending=[False, True], kind="stable")
+    return ranked.drop_duplicates("smiles").head(count)
+
+
+def random_molecules(rows: pd.DataFrame, count: int, *, generator: torch.Generator) -> pd.DataFrame:
+    """Return rows by chance, without repetition, in the order of the draw; molecules that are not valid are among them."""
+    return rows.iloc[torch.randperm(len(rows), generator=generator)[:count].numpy()]
+
+
+def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = (220, 180)) -> str:
+    """Return one SVG drawing with a molecule per row of the table, from left to right, then down.
+
+    Below each one stand its reward and properties, as far as the columns are there. A molecule that is not valid has an empty
+    panel that says so, and why, if there is a column ``cause``. The same table gives the same text.
+
+    Args:
+        rows: with ``smiles``; may be empty.
+        columns: panels beside each other.
+        panel: width and height of a panel, in pixels.
+
+    Raises:
+        ValueError: if ``columns`` is below 1.
+    """
+    if columns < 1:
+        raise ValueError(f"columns must be at least 1, got {columns}; say how many panels stand beside each other")
+    width, height = panel
+    records = rows.to_dict(orient="records")
+    panels = [
+        _panel(record, corner=(place % columns * width, place // columns * height), panel=panel)
+        for place, record in enumerate(records)
+    ] or [_text("no molecule", (width / 2, height / 2))]
+    across, down = min(columns, len(panels)) * width, math.ceil(len(panels) / columns) * height
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}px" height="{down}px" viewBox="0 0 {across} {down}">'
+    return "\n".join([head, *panels, "</svg>\n"])
+
+
+def _panel(record: Mapping[Hashable, object], *, corner: tuple[int, int], panel: tuple[int, int]) -> str:
+    """Return the drawing of one molecule at its place, its legend below."""
+    (left, top), (width, height) = corner, panel
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(str(record["smiles"] or ""))
+    middle = left + width / 2
+    if molecule is None or not molecule.GetNumAtoms():
+        words = ("not valid", _cut(str(record.get("cause") or "")))
+        return "\n".join(_text(line, (middle, top + height / 2 + LINE * place)) for place, line in enumerate(words) if line)
+    # Letters as text: RDKit's own glyphs would be paths that nobody can search or copy.
+    canvas = rdMolDraw2D.MolDraw2DSVG(width, height - LINE, noFreetype=True)
+    canvas.drawOptions().clearBackground = False
+    rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule)
+    canvas.FinishDrawing()
+    drawing = str(canvas.GetDrawingText())
+    nested = drawing[drawing.index("<svg") :].replace("<svg", f'<svg x="{left}" y="{top}"', 1).strip()
+    return f"{nested}\n{_text(_legend(record), (middle, top + height - LINE / 3))}"
+
+
+def _legend(record: Mapping[Hashable, object]) -> str:
+    return _cut(", ".join(f"{label} {value:.2f}" for label, value in _numbers(record)))
+
+
+def _text(words: str, place: tuple[float, float]) -> str:
+    x, y = place
+    style = 'text-anchor="middle" font-family="sans-serif" font-size="11"'
+    return f'<text x="{x:g}" y="{y:g}" {style}>{escape(words)}</text>'
+
+
+def _numbers(record: Mapping[Hashable, object]) -> list[tuple[str, float]]:
+    found = [(label, record.get(name)) for name, label in NUMBERS.items()]
+    return [(label, float(value)) for label, value in found if isinstance(value, (int, float)) and np.isfinite(value)]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_LEGEND else f"{text[: MAX_LEGEND - 1]}…"
