@@ -30,6 +30,7 @@ def register_pipelines() -> dict[str, Pipeline]:
     attention = data + train + evaluate
     talk_data = dialogue_data.create_pipeline()
     talk_train = sum((create_arm("dialogue", arm) for arm in DIALOGUE_ARMS), start=prepare_dialogue())
+    talk_evaluate = create_evaluation("dialogue", DIALOGUE_ARMS) + create_reporting("dialogue", DIALOGUE_ARMS)
     return {
         "__default__": attention,
         "attention": attention,
@@ -39,9 +40,10 @@ def register_pipelines() -> dict[str, Pipeline]:
         "attention_predict": create_prediction(),
         "attention_step": create_step(),
         "compare": data + create_compare("attention"),
-        "dialogue": talk_data + talk_train,
+        "dialogue": talk_data + talk_train + talk_evaluate,
         "dialogue_data": talk_data,
         "dialogue_train": talk_train,
+        "dialogue_evaluate": talk_evaluate,
         "cross_validate": data + create_cross_validation("attention"),
         "molecules_data": molecules_data.create_pipeline(),
         "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),

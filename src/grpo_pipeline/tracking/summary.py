@@ -14,8 +14,8 @@ from grpo_pipeline.tracking.store import redact
 from grpo_pipeline.tracking.tracker import Tracker
 
 Entries = Mapping[str, Mapping[str, Any]]
-# Of the other point rules these are shown, where a task has them; all of them are on the page and in the comparison.
-BASELINE_METRICS = ("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "reward")
+# Of the other rules these are shown, where a task has them; all of them are on the page and in the comparison.
+BASELINE_METRICS = ("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "f1", "bleu", "distinct_2", "reward")
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
@@ -34,7 +34,7 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
     if baselines:
         arm = comparison.get("baseline_arm", control)
         chosen = [name for name in _metrics(baselines) if name in BASELINE_METRICS] or _metrics(baselines)
-        yield Text(f"Other ways to choose the points, with the decoder of {arm}", style="bold")
+        yield Text(f"Other rules beside the policy of {arm}", style="bold")
         yield from _table(baselines, chosen, signed=len(baselines), with_interval=False)
     for sentence in comparison.get("verdict", []):
         yield Text(sentence)

@@ -23,7 +23,7 @@ SCORES = ("f1", "rouge_1", "rouge_2", "rouge_l", "length", *COUNTS)
 REQUIRED = ("example_id", "persona_id", "needs", "rule", "reply", *SCORES, "reward")
 RULES = ("policy", "greedy", "start", *TRIVIAL_RULES)
 NO_ROWS = "needs at least one example"
-NO_MODEL = "is a property of a model, and this rule has none"
+NO_MODEL = "needs a model, and this rule has none"
 REWARD = "reward_"
 
 
@@ -107,7 +107,12 @@ def _model_metrics() -> dict[str, Metric]:
             compute=perplexity,
             mass=reference_tokens,
         ),
-        "kl_start": mean_metric("kl_start", title="KL from the start, nats per reply", better="none", reason=NO_MODEL),
+        "kl_start": mean_metric(
+            "kl_start",
+            title="KL from the start, nats per reply",
+            better="none",
+            reason="needs replies that a model has sampled",
+        ),
     }
 
 
