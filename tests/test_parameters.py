@@ -17,6 +17,7 @@ from grpo_pipeline.pipelines.compare.nodes import arrange_cells
 from grpo_pipeline.pipelines.compare.params import CompareParams
 from grpo_pipeline.pipelines.cross_validation.params import CrossValidationParams
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
 from grpo_pipeline.tasks.attention.build import AttentionTask
@@ -65,6 +66,7 @@ TALK_MODELS: dict[str, type[BaseModel]] = {
     "supervised_loss": DialogueSupervisedParams,
     "training": TrainingParams,
     "warm_start.training": TrainingParams,
+    "evaluation": EvaluationParams,
     **{f"{arm}.algorithm": AlgorithmParams for arm in TALK_ARMS},
 }
 
@@ -110,6 +112,11 @@ def test_every_section_of_the_dialogue_task_passes_and_can_be_trained(env: str) 
     for stage in ("training", "warm_start.training"):
         assert groups.keys() <= read[stage].optimizer.learning_rates.keys()
     assert read["training"].device == read["warm_start.training"].device
+    evaluation = read["evaluation"]
+    assert {evaluation.control, evaluation.baseline_arm} <= set(TALK_ARMS)
+    assert {evaluation.headline_rule, evaluation.chance_rule} <= set(
+        build_suite(evaluation.task, evaluation.metric_options).rules
+    )
 
 
 def test_a_misspelt_parameter_does_not_pass(tmp_path: Path) -> None:
