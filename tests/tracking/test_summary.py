@@ -91,8 +91,17 @@ def test_an_undefined_cell_is_a_dash_with_its_reason_below():
 def test_of_the_baselines_the_main_metrics_are_shown():
     scores = metric(0.5) | {"ece": {"value": 0.125, "ci95": None}, "reward": {"value": -0.75, "ci95": None}}
     text = shown({**COMPARISON, "baselines": {"uniform": {"metrics": scores}}})
-    below = text.partition("Other ways")[2]
+    below = text.partition("Other rules")[2]
     assert re.findall(r"^ (auroc|ece|reward)", below, re.MULTILINE) == ["auroc", "reward"]
+
+
+def test_with_more_arms_the_differences_are_a_table_of_their_own():
+    scores = {name: {"value": -0.678, "ci95": [-0.689, -0.663]} for name in ("perplexity", "reward_rouge_l")}
+    arms = ("supervised", "reinforce", "grpo")
+    many = {"arms": {arm: {"metrics": scores} for arm in arms}, "differences": dict.fromkeys(arms[1:], scores), "baselines": {}}
+    text = shown({**COMPARISON, **many}, width=120)
+    assert "…" not in text
+    assert [line.count("[-0.689, -0.663]") for line in text.splitlines() if "reward_rouge_l" in line] == [3, 2]
 
 
 def test_the_tables_of_the_attention_task_fit_a_terminal():

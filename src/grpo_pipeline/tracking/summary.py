@@ -16,6 +16,7 @@ from grpo_pipeline.tracking.tracker import Tracker
 Entries = Mapping[str, Mapping[str, Any]]
 # Of the other rules these are shown, where a task has them; all of them are on the page and in the comparison.
 BASELINE_METRICS = ("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "f1", "bleu", "distinct_2", "reward")
+FITTING_COLUMNS = 4  # of values with intervals, beside the names of the metrics, on 120 characters
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
@@ -27,9 +28,13 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
     control = comparison["control"]
     arms = {name: scores["metrics"] for name, scores in comparison["arms"].items()}
     columns = {name if name != control else f"{name} (control)": entries for name, entries in arms.items()}
-    columns |= {f"{name} - {control}": entries for name, entries in comparison.get("differences", {}).items()}
+    differences = {f"{name} - {control}": entries for name, entries in comparison.get("differences", {}).items()}
     yield Text(_title(comparison), style="bold")
-    yield from _table(columns, _metrics(columns), signed=len(arms))
+    if len(columns) + len(differences) <= FITTING_COLUMNS:
+        yield from _table(columns | differences, _metrics(columns | differences), signed=len(arms))
+    else:
+        yield from _table(columns, _metrics(columns), signed=len(arms))
+        yield from _table(differences, _metrics(differences), signed=0)
     baselines = {name: scores["metrics"] for name, scores in comparison.get("baselines", {}).items()}
     if baselines:
         arm = comparison.get("baseline_arm", control)
