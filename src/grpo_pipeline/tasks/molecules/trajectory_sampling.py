@@ -49,14 +49,15 @@ def sample_trajectories(
     """
     _check(policy, group_size)
     rows = prompts.repeated(group_size)
+    masks = rows.masks
     entries = _start(policy, prompts, group_size, params, generator)
     states, logprobs, is_open = [entries.each(_compact)], [], policy.noise.classes.each(lambda k: k > 1)
     for t in range(policy.noise.steps, 0, -1):
         time = torch.full_like(rows.sizes, t)
         log_probs = policy.step_log_probs(entries, rows, time, temperature=temperature)
-        entries = draw_entries(log_probs, rows.masks, generator=generator)
-        taken = entry_logprobs(log_probs, entries, rows.masks)
-        logprobs.append(reduce_entries(taken, rows.masks, is_open, params.entry_reduction))
+        entries = draw_entries(log_probs, masks, generator=generator)
+        taken = entry_logprobs(log_probs, entries, masks)
+        logprobs.append(reduce_entries(taken, masks, is_open, params.entry_reduction))
         states.append(entries.each(_compact))
     return _assemble(prompts, group_size, states, torch.stack(logprobs, dim=-1))
 
