@@ -1,0 +1,123 @@
+"""Are the contenders doing the same work? The gradient that each of them computes from the same replies of our policy."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dialogue_contenders.plain_loop import PlainLoop
+from dialogue_contenders.turns import OURS, PLAIN, TRL
+from dialogue_contenders.with_pipeline import PipelineStep
+from dialogue_contenders.with_trl import TrlRun
+from dialogue_contenders.workload import Workload
+from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step.experience import Baseline, Drawn, Experience
+
+# How far reference and old policy are from the trained weights: at the start both ratios are 1, and the KL has no gradient.
+SHIFT = 0.003
+
+Named = dict[str, Tensor]
+
+
+def gradients(workload: Workload, folder: str, *, with_trl: bool) -> dict[str, Named]:
+    """Return the gradient of every weight, by contender."""
+    ours = PipelineStep(workload, folder)
+    experience = draw(ours)
+    shift(ours.state.policy.model)
+    plain = PlainLoop(workload, folder)
+    plain.model.load_state_dict(ours.state.policy.model.state_dict())
+    found = {OURS: of_pipeline(ours, experience), PLAIN: of_plain_loop(plain, experience)}
+    return found | ({TRL: of_trl(workload, folder, ours, experience)} if with_trl else {})
+
+
+def distances(found: Mapping[str, Named]) -> dict[str, float]:
+    """Return |gradient - ours| / |ours| over all weights together, by contender."""
+    ours = found[OURS]
+    size = torch.cat([ours[name].flatten() for name in ours]).norm()
+    return {
+        other: float(torch.cat([(grads[name] - ours[name]).flatten() for name in ours]).norm() / size)
+        for other, grads in found.items()
+        if other != OURS
+    }
+
+
+def draw(ours: PipelineStep) -> Experience:
+    """Collect one batch of experience, as the step does."""
+    task, state, training, algorithm = ours.task, ours.state, ours.training, ours.algorithm
+    context = collect.encode_batch(task, state, ours.batch)
+    replicated = collect.replicate_batch(training, task, ours.batch)
+    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
+    rewards = collect.compute_rewards(task, replicated, rollouts, outcomes)
+    reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
+    importance = torch.ones(rollouts.actions.shape[:2])
+    advantages = collect.compute_advantages(algorithm, task, replicated, rewards, Baseline(None), importance)
+    return collect.collect_experience(
+        replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, Baseline(None),
+        Drawn(rollouts, {}), importance,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def shift(model: torch.nn.Module) -> None:
+    """Move every weight a little, always by the same amounts."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.add_(SHIFT * torch.randn(parameter.shape, generator=generator))
+
+
+def of_pipeline(ours: PipelineStep, experience: Experience) -> Named:
+    """Return the gradient of our update, after the weights have moved from those of the draw."""
+    state, task = ours.state, ours.task
+    context = collect.encode_batch(task, state, ours.batch)
+    moved = collect.collect_experience(
+        experience.batch, context, experience.rollouts, experience.temperature, experience.outcomes, experience.rewards,
+        experience.advantages, experience.reference, experience.baseline, Drawn(experience.rollouts, {}), experience.importance,
+    )  # fmt: skip
+    terms, diagnostics = update.policy_terms(ours.algorithm, ours.training, task, state, moved, 0)
+    supervised = update.supervised_term(task, state, moved, 0)
+    update.mix_losses(ours.algorithm, task, state, terms, supervised, diagnostics).total.backward()
+    return _gradients(state.policy.model)
+
+
+def of_plain_loop(plain: PlainLoop, experience: Experience) -> Named:
+    """Return the gradient of the plain loop's loss."""
+    replies = experience.rollouts.actions.flatten(0, 1)
+    prompts = plain.workload.ids.repeat_interleave(plain.workload.group_size, dim=0)
+    old, reference, advantages = _tables(experience)
+    plain.loss(prompts, replies, old, reference, advantages).backward()
+    return _gradients(plain.model)
+
+
+def of_trl(workload: Workload, folder: str, ours: PipelineStep, experience: Experience) -> Named:
+    """Return the gradient of TRL's loss, of a trainer that has not begun to train."""
+    trainer = TrlRun(workload, folder, steps=1).trainer
+    trainer.model.load_state_dict(ours.state.policy.model.state_dict())
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    prompts = workload.ids.repeat_interleave(workload.group_size, dim=0)
+    replies = experience.rollouts.actions.flatten(0, 1)
+    old, reference, advantages = _tables(experience)
+    inputs = {
+        "prompt_ids": prompts,
+        "prompt_mask": torch.ones_like(prompts),
+        "completion_ids": replies,
+        "completion_mask": torch.ones_like(replies),
+        "advantages": advantages,
+        "old_per_token_logps": old,
+        "ref_per_token_logps": reference,
+    }
+    trainer.compute_loss(trainer.model, inputs).backward()
+    return _gradients(trainer.model)
+
+
+def _tables(experience: Experience) -> tuple[Tensor, Tensor, Tensor]:
+    """Return old and reference log-probabilities [N, L] and advantages [N]."""
+    reference = experience.reference.logprobs
+    assert reference is not None  # the KL is paid
+    advantages = experience.advantages.values.flatten().float()
+    return experience.rollouts.logprobs.flatten(0, 1), reference.flatten(0, 1), advantages
+
+
+def _gradients(model: torch.nn.Module) -> Named:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
