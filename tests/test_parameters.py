@@ -106,7 +106,7 @@ def test_every_section_of_the_dialogue_task_passes_and_can_be_trained(env: str) 
     assert found.keys() == TALK_MODELS.keys()
     read: dict[str, Any] = {name: TALK_MODELS[name].model_validate(section) for name, section in found.items()}
     parts = (read[name] for name in ("prompt", "replies", "rewards", "supervised_loss"))
-    task = build_task(read["reader"].root, *parts, execution=read["training"])
+    task = build_task(read["reader"].params, *parts, execution=read["training"])
     check_arms(task, [read[f"{arm}.algorithm"] for arm in TALK_ARMS])
     groups = task.parameter_groups(task.build_policy(0))
     for stage in ("training", "warm_start.training"):

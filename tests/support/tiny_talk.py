@@ -50,7 +50,10 @@ def reward_params(**changes: Any) -> RewardParams:
 def reader_params(**changes: Any) -> NewReaderParams | FolderReaderParams:
     if changes.get("source") == "folder":
         return FolderReaderParams.model_validate({"tokenizer": "bytes", "lora": None, **changes})
-    return NewReaderParams.model_validate(section("reader", **{"width": 8, **changes}))
+    section_of = section("reader")
+    return NewReaderParams.model_validate(
+        {"source": "new", "lora": section_of["lora"], **section_of["new"], "width": 8, **changes}
+    )
 
 
 def make_examples() -> DialogueExamples:

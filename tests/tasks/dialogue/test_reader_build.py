@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from transformers import GPT2LMHeadModel
 
 from grpo_pipeline.tasks.dialogue.byte_tokenizer import ByteTokenizer
 from grpo_pipeline.tasks.dialogue.reader_build import build_reader
-from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams
+from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams, ReaderSection
 
 
 def new(architecture: str, **changes: object) -> NewReaderParams:
@@ -126,3 +127,32 @@ def test_a_new_t5_gives_the_logits_of_transformers() -> None:
     reader.model.set_attn_implementation("eager")
     expected = reader.model(input_ids=ids[0], decoder_input_ids=torch.tensor([[0, 90, 91]])).logits
     torch.testing.assert_close(torch.nn.functional.linear(hidden[0], *reader.head), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_section_chooses_one_of_two_readers() -> None:
+    section = {
+        "source": "new",
+        "new": {"architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None},
+        "folder": None,
+        "lora": {"rank": 2, "alpha": 4.0},
+    }
+    assert ReaderSection.model_validate(section).params.model_dump() == {
+        "source": "new", "lora": {"rank": 2, "alpha": 4.0}, **section["new"]
+    }  # fmt: skip
+    folder = {"path": "there", "tokenizer": "bytes"}
+    chosen = ReaderSection.model_validate({**section, "source": "folder", "folder": folder, "lora": None}).params
+    assert chosen.model_dump() == {"source": "folder", "lora": None, **folder}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"source": "folder"}, "dialogue.reader.folder must be given with source = folder, got null"),
+        ({"source": "folder", "folder": {"path": "x", "tokeniser": "bytes"}}, "tokeniser"),
+        ({"new": {"architecture": "t5", "width": 9, "layers": 1, "heads": 2, "max_positions": None}}, "width must be a multiple"),
+    ],
+)
+def test_a_wrong_section_is_refused(change: dict[str, Any], sentence: str) -> None:
+    new = {"architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None}
+    with pytest.raises(ValidationError, match=sentence):
+        ReaderSection.model_validate({"source": "new", "new": new, "folder": None, "lora": None, **change})

@@ -28,7 +28,7 @@ def build_task(
     training: TrainingParams,
 ) -> DialogueTask:
     """Put the task together, with fresh weights or those of the reader's folder; refuses what does not go together."""
-    return build.build_task(reader.root, prompt, replies, rewards, supervised_loss, execution=training)
+    return build.build_task(reader.params, prompt, replies, rewards, supervised_loss, execution=training)
 
 
 def check_arms(

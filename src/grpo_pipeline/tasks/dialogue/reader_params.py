@@ -1,8 +1,8 @@
 """Parameters of the reader: where it comes from, and how replies are drawn from it."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class LoraParams(BaseModel):
@@ -76,10 +76,38 @@ class FolderReaderParams(BaseModel):
 ReaderParams = Annotated[NewReaderParams | FolderReaderParams, Field(discriminator="source")]
 
 
-class ReaderSection(RootModel[ReaderParams]):
-    """The section ``dialogue.reader``: one of the two, told apart by ``source``; ``root`` holds it."""
+class ReaderSection(BaseModel):
+    """The section ``dialogue.reader``; ``params`` is what it chooses.
 
-    model_config = ConfigDict(frozen=True)
+    Both kinds stand side by side, so that an environment can choose the other one without naming the keys of the first.
+
+    Attributes:
+        source: which of the two is built.
+        new: keys of ``NewReaderParams`` but for source and lora.
+        folder: path and tokenizer of ``FolderReaderParams``; null where there is no folder.
+        lora: of either.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Literal["new", "folder"]
+    new: dict[str, Any]
+    folder: dict[str, Any] | None
+    lora: LoraParams | None
+
+    @property
+    def params(self) -> NewReaderParams | FolderReaderParams:
+        """The reader that ``source`` names."""
+        if self.source == "folder":
+            return FolderReaderParams(source="folder", lora=self.lora, **(self.folder or {}))
+        return NewReaderParams(source="new", lora=self.lora, **self.new)
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> Self:
+        if self.source == "folder" and self.folder is None:
+            raise ValueError("dialogue.reader.folder must be given with source = folder, got null; name path and tokenizer")
+        _ = self.params  # raises where a value is outside its range
+        return self
 
 
 class ReplyParams(BaseModel):
