@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,8 @@ def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
         raise RowError(f"a molecule must have at least {params.min_atoms} heavy atoms, got {size}; leave it out")
     sketch = sketch_molecule(standard.molecule, params.bonds)
     round_trip(sketch, standard.smiles, params)
-    return Draft(entry, standard.smiles, sketch, standard.lost_stereo)
+    # Without the molecule: of a large file all drafts are in memory.
+    return Draft(replace(entry, molecule=None), standard.smiles, sketch, standard.lost_stereo)
 
 
 def _element(symbol: str) -> str:
