@@ -81,3 +81,19 @@ def test_refuses(lines, changes, message):
 
 def test_a_vocabulary_of_nothing_is_carbon():
     assert find_vocabulary([], make()).atoms == ("C",)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "bonds", "comes_back"),
+    [
+        ("CP", "kekulised", True),
+        ("C[PH4]", "kekulised", False),  # hydrogens beyond the smallest valence
+        ("C[SH4]C", "aromatic", False),
+        ("c1cc[cH-]c1", "kekulised", True),
+        ("c1cc[cH-]c1", "aromatic", False),  # which of the five carbons has the charge is known, whether it has a hydrogen is not
+    ],
+)
+def test_a_graph_that_is_not_that_of_its_molecule_is_refused(smiles, bonds, comes_back):
+    checked, quarantine, _, _ = check(["CCO", smiles], bonds=bonds)
+    assert (smiles in set(checked["smiles"])) == comes_back
+    assert ["the graph must be that of one molecule" in reason for reason in quarantine["reason"]] == [True] * (not comes_back)
