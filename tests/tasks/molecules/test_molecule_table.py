@@ -53,6 +53,9 @@ def test_counts_of_classes():
     # Bond orders of the second graph: C 5, O 4, O 2, C 1; the class of 6 also counts what is above.
     valency = rows[[f"valency_{number}" for number in range(7)]].to_numpy()
     assert valency[1].tolist() == [0, 1, 1, 0, 1, 1, 0]
+    crowded = encode([Sketch(("C",) * 4, (0,) * 4, ((0, 1, "triple"), (0, 2, "triple"), (0, 3, "double")))], vocabulary())
+    counted = tabulate_molecules(crowded, decode(crowded, vocabulary()), vocabulary(), set())
+    assert counted[[f"valency_{number}" for number in range(7)]].to_numpy().tolist() == [[0, 0, 1, 2, 0, 0, 1]]
     assert valency.sum(axis=1).tolist() == list(rows["n_atoms"]) == [4, 4, 3, 5]
 
 
