@@ -4,17 +4,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tiny_rewards import scripted
 from tiny_talk import make_data, make_task
 
 from grpo_pipeline.tasks.dialogue.f1 import f1
 from grpo_pipeline.tasks.dialogue.metrics import REQUIRED, RULES, build_suite
 from grpo_pipeline.tasks.dialogue.model_columns import MODEL_COLUMNS, kl_per_reply
+from grpo_pipeline.tasks.dialogue.printable import printable
 from grpo_pipeline.tasks.dialogue.reference_reply import reference_perplexity
 from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
 from grpo_pipeline.tasks.dialogue.trivial import TRIVIAL_RULES
 
 SEED, SETS = 3, 4
-TASK = make_task()
+# An untrained reader earns no overlap: a reward that differs between any two replies.
+TASK = make_task(rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}})
 DATA = make_data(TASK)
 ROWS = np.array([10, 11, 12])
 
@@ -78,8 +81,9 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
     answers = list(DATA.examples.table["answers"].iloc[ROWS])
     rows = of(table, "policy")
     assert rows["f1"].tolist() == f1([group[0] for group in replies], answers).tolist()
-    means = [f1(list(group), [texts] * SETS).mean() for group, texts in zip(replies, answers, strict=True)]
-    assert rows["reward_f1"].tolist() == pytest.approx(means)
+    assert rows["reply"].tolist() == [printable(group[0]) for group in replies]
+    means = [np.mean(scripted(list(group), [texts] * SETS)) for group, texts in zip(replies, answers, strict=True)]
+    assert rows["reward_scripted"].tolist() == pytest.approx(means)
     weights = TASK.rewards.part_weights
     assert rows["reward"].tolist() == pytest.approx(sum(w * rows[f"reward_{name}"] for name, w in weights.items()).tolist())
     assert rows["tokens"].tolist() == seen[0].is_valid[:, 0].sum(-1).tolist()

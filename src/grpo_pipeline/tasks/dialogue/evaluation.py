@@ -15,6 +15,7 @@ from torch import Generator
 
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.diversity import self_bleu
@@ -104,10 +105,16 @@ def _sample(
     model, temperature = models[who], task.replies.temperature
     drawn = task.sample(model.reader, model.context, sets, temperature=temperature, proposal="policy", generator=generator)
     said = _submit(task, batch, task.texts(drawn), model.known | reply_columns(task, drawn))
-    own, start = (task.score(one.reader, one.context, drawn, temperature=temperature).logprobs for one in (model, models[-1]))
-    kl = kl_per_reply(own, start, drawn.is_valid).cpu().numpy()
     alike = self_bleu(said.replies, smoothing=task.rewards.bleu_smoothing)
-    return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": kl})
+    return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, models[-1], drawn)})
+
+
+def _kl(task: "DialogueTask", model: Model, start: Model, drawn: Rollouts) -> np.ndarray:
+    """Return the KL from the start of each prompt; both are scored alike, so that it is exactly 0 for equal weights."""
+    if model is start:
+        return np.zeros(len(drawn.actions))
+    own, others = (task.score(one.reader, one.context, drawn, temperature=task.replies.temperature) for one in (model, start))
+    return np.asarray(kl_per_reply(own.logprobs, others.logprobs, drawn.is_valid).cpu().numpy())
 
 
 def _greedy(task: "DialogueTask", model: Model, batch: DialogueBatch) -> Said:
