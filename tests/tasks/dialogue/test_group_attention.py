@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from grpo_pipeline.tasks.dialogue import group_attention
 from grpo_pipeline.tasks.dialogue.group_attention import Prompt, attend_prompt, attend_replies
 from grpo_pipeline.tasks.dialogue.shared_attention import additive_mask
 
@@ -59,6 +60,23 @@ def test_the_gradient_of_a_prompt_is_the_sum_over_its_replies() -> None:
     (out.transpose(1, 2).flatten(2) * weight).sum().backward()
     for ours, theirs in zip(held, copies, strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-12, atol=1e-12)
+
+
+def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept: queries, keys and values; the weights are as many numbers as their product says."""
+    found = {}
+    for limit in (10**9, 0):
+        monkeypatch.setattr(group_attention, "KEPT_NUMBERS", limit)
+        query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).requires_grad_() for seed in range(3))
+        held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).requires_grad_() for seed in (3, 4)]
+        sizes: list[tuple[int, ...]] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: (sizes.append(tuple(x.shape)), x)[1], lambda x: x):
+            out = attend_replies(query, *own, Prompt(*held, None))
+        weights = (PROMPTS * 2, GROUP * WIDTH, SEEN + WIDTH)
+        assert (weights in sizes) == (limit > 0)
+        out.square().sum().backward()
+        found[limit] = [out.detach(), *(x.grad for x in (query, *own, *held))]
+    assert all(torch.equal(kept, again) for kept, again in zip(*found.values(), strict=True))
 
 
 @pytest.mark.parametrize(("heads", "key_heads"), HEADS)

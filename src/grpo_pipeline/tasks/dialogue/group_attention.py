@@ -17,8 +17,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from grpo_pipeline.tasks.dialogue.shared_attention import additive_mask
+
+# Weights of one layer's attention that are kept for the backward pass: 2**24 float32 numbers are 64 MiB. More are computed again.
+KEPT_NUMBERS = 2**24
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,12 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
     rows, width = query.shape[1] // heads, query.shape[2]
     is_before = torch.ones(width, width, dtype=torch.bool, device=query.device).tril().repeat(rows, 1)
     bias = additive_mask(is_before, query.dtype)
-    folded = attend_folded(fold_queries(query, prompts, heads), prompt, fold_own(keys, prompts), fold_own(values, prompts), bias)
+    parts = fold_queries(query, prompts, heads), prompt, fold_own(keys, prompts), fold_own(values, prompts), bias
+    numbers = query.shape[:3].numel() * (prompt.keys.shape[2] + width)
+    if torch.is_grad_enabled() and numbers > KEPT_NUMBERS:
+        folded = checkpoint(attend_folded, *parts, use_reentrant=False)
+    else:
+        folded = attend_folded(*parts)
     return unfold(folded, len(query) // prompts, rows, prompts)
 
 
