@@ -158,8 +158,8 @@ def test_mlflow_holds_a_child_run_of_the_warm_start_and_of_each_arm(finished) ->
     runs = client.search_runs([experiment.experiment_id], filter_string="attributes.status = 'FINISHED'")
     by_name = {run.info.run_name: run for run in runs}
     assert {f"dialogue.{stage}" for stage in STAGES} <= by_name.keys()
-    assert by_name["dialogue.warm_start"].data.params["training.epochs"] == "30"
-    assert by_name["dialogue.grpo"].data.params["training.epochs"] == "1"
+    assert by_name["dialogue.warm_start"].data.params["dialogue.arm.training.epochs"] == "30"
+    assert by_name["dialogue.grpo"].data.params["dialogue.training.epochs"] == "1"
     assert "reward/flaky/mean" in by_name["dialogue.grpo"].data.metrics
 
 
