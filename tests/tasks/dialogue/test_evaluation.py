@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -7,6 +8,7 @@ import torch
 from tiny_rewards import scripted
 from tiny_talk import make_data, make_task
 
+from grpo_pipeline.tasks.dialogue.evaluation import Said, prediction_rows
 from grpo_pipeline.tasks.dialogue.f1 import f1
 from grpo_pipeline.tasks.dialogue.metrics import REQUIRED, RULES, build_suite
 from grpo_pipeline.tasks.dialogue.model_columns import MODEL_COLUMNS, kl_per_reply
@@ -141,3 +143,36 @@ def test_the_estimate_is_the_kl_where_every_choice_is_drawn_as_often_as_it_is_li
     assert kl_per_reply(logprobs, start, is_valid).item() == pytest.approx(expected, rel=1e-6)
     both = kl_per_reply(logprobs, start, torch.ones_like(is_valid))
     assert both.item() == pytest.approx(2 * expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"replies": {"top_k": 20, "top_p": 0.9}},
+        {"reader": {"architecture": "gpt2", "max_positions": 200}},
+    ],
+    ids=["truncated", "causal"],
+)
+def test_the_kl_is_of_the_distribution_that_is_sampled(changes):
+    task = make_task(**changes)
+    data = make_data(task)
+    policy = task.build_policy(SEED)
+    still = of(task.evaluate(policy, data, ROWS, seed=SEED, sets=SETS), "policy")
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter *= 1.5
+    changed = of(task.evaluate(policy, data, ROWS, seed=SEED, sets=SETS), "policy")
+    assert still["kl_start"].tolist() == [0.0, 0.0, 0.0]
+    assert np.isfinite(changed["kl_start"]).all()
+    assert (changed["kl_start"] > 0).all()
+
+
+def test_a_reply_without_a_reward_is_left_out_of_the_mean():
+    parts = {"f1": torch.tensor([[0.2, math.nan, 0.4], [math.nan] * 3]), "bleu": torch.tensor([[0.0, 0.0, 0.2], [0.5, 0.5, 0.5]])}
+    measured = SimpleNamespace(parts=parts, weights={"f1": 1.0, "bleu": 2.0})
+    said = Said([("a", "b", "c"), ("d", "e", "f")], SimpleNamespace(result=lambda: measured), {})
+    rows = prediction_rows(DATA.examples.table.iloc[[10, 11]], TASK.make_batch(DATA, np.array([10, 11])), "policy", said)
+    assert rows["reward"].iloc[0] == pytest.approx((0.2 + (0.4 + 0.4)) / 2)
+    assert rows["reward_f1"].iloc[0] == pytest.approx(0.3)
+    assert math.isnan(rows["reward"].iloc[1])
+    assert rows["reward_bleu"].tolist() == pytest.approx([0.2 / 3, 0.5])

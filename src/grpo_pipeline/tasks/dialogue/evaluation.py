@@ -89,7 +89,7 @@ def evaluate(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.
         generators = [step_generator(seed, number, stream=EVALUATION_STREAM, device=task.device) for _ in models]
         said = {rule: _sample(task, models, batch, who=i, sets=sets, generator=generators[i]) for i, rule in enumerate(SAMPLED)}
         said |= {"greedy": _greedy(task, models[0], batch)} | _trivial(task, batch, examples, training)
-        frames += [_rows(examples, batch, rule, one) for rule, one in said.items()]
+        frames += [prediction_rows(examples, batch, rule, one) for rule, one in said.items()]
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "example_id"], ignore_index=True)
 
 
@@ -140,7 +140,7 @@ def _trivial(task: "DialogueTask", batch: DialogueBatch, examples: pd.DataFrame,
     }
 
 
-def _rows(examples: pd.DataFrame, batch: DialogueBatch, rule: str, said: Said) -> pd.DataFrame:
+def prediction_rows(examples: pd.DataFrame, batch: DialogueBatch, rule: str, said: Said) -> pd.DataFrame:
     """Return the rows of one rule; waits for its rewards."""
     first = [replies[0] for replies in said.replies]
     measured = said.rewards.result()
