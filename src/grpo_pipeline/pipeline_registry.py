@@ -42,6 +42,7 @@ def register_pipelines() -> dict[str, Pipeline]:
         "compare": data + create_compare("attention"),
         "dialogue": talk_data + talk_train + talk_evaluate,
         "dialogue_data": talk_data,
+        "dialogue_reward_audit": talk_data + prepare_dialogue() + create_reward_audit("dialogue"),
         "dialogue_train": talk_train,
         "dialogue_evaluate": talk_evaluate,
         "cross_validate": data + create_cross_validation("attention"),
