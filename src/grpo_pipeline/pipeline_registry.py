@@ -26,11 +26,13 @@ def register_pipelines() -> dict[str, Pipeline]:
     """Return name -> pipeline; ``__default__`` is the attention task end to end."""
     data = attention_data.create_pipeline()
     train = sum((create_arm("attention", arm) for arm in ATTENTION_ARMS), start=prepare_attention())
+    train += create_reward_audit("attention")
     evaluate = create_evaluation("attention", ATTENTION_ARMS) + create_reporting("attention", ATTENTION_ARMS)
     attention = data + train + evaluate
     talk_data = dialogue_data.create_pipeline()
     talk_train = sum((create_arm("dialogue", arm) for arm in DIALOGUE_ARMS), start=prepare_dialogue())
     talk_evaluate = create_evaluation("dialogue", DIALOGUE_ARMS) + create_reporting("dialogue", DIALOGUE_ARMS)
+    talk_train += create_reward_audit("dialogue")
     return {
         "__default__": attention,
         "attention": attention,

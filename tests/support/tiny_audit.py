@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.pipelines.audit.reward_document import RewardDocument
 from grpo_pipeline.pipelines.audit.scored_samples import PolicySamples, read_samples
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 
@@ -39,6 +40,12 @@ def sound(**model: Any) -> pd.DataFrame:
     """Return rows without anything to warn about: the parrot is paid 0, the answer 1."""
     parts = {"style": STYLE} | model
     return pd.concat([rows_of("model", MODEL, **parts), rows_of("parrot", np.zeros((4, 1))), rows_of("answer", np.ones((4, 1)))])
+
+
+def audit_document(rows: pd.DataFrame | None = None) -> dict[str, Any]:
+    """Return the document of such rows, as ``judge_reward`` returns it."""
+    found = RewardDocument(read_samples(sound() if rows is None else rows, PLAN), PLAN, resamples=50, seed=0).build()
+    return {"task": "talk", "split": "val", "seed": 0, "warmup_steps": 20, **found, "warnings": ["the reward is <b>dead</b>"]}
 
 
 def with_model(f1: Any, **parts: Any) -> pd.DataFrame:

@@ -57,7 +57,7 @@ def test_a_ceiling_that_is_not_paid_for():
 
 def test_a_dead_reward():
     found = judge(with_model(np.full((4, 3), 0.25)))[1]
-    assert found[0] == "the reward is dead: the samples of model tie in every group, and the advantages are all 0"
+    assert only(found) == "the reward is dead: the samples of model tie in every group, and the advantages are all 0"
 
 
 def test_many_ties():

@@ -3,6 +3,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from tiny_audit import audit_document
 from tiny_replies import evaluation_params, make_predictions
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
@@ -36,6 +37,8 @@ def page(metric_rows):
         "learning_curves": plot_learning_curves(grpo=metric_rows(seed=1).assign(**{"reply/tokens": 7.0})),
         "scores_by_need": plot_scores_by_need(PARAMS, **arms),
         "rollouts": ROLLOUTS,
+        "reward_audit": audit_document(),
+        "reward_audit_figure": b"",
         "data_report": {"rows": {"read": 612}},
         "token_report": {"splits": {"test": {"cut_prompt_texts": 3}}},
         "retrieval_report": {"test": {"found": np.nan, "asked": 41}},
@@ -86,6 +89,7 @@ def test_the_pipeline_reads_what_the_run_stores():
     pipeline = create_pipeline("dialogue", ARMS)
     of_arms = {f"dialogue.{arm}.{name}" for arm in ARMS for name in ("predictions", "metric_rows")}
     reports = {f"dialogue.{name}" for name in ("comparison", "data_report", "token_report", "retrieval_report", "quarantine")}
+    reports |= {"dialogue.reward_audit", "dialogue.reward_audit_figure"}
     assert pipeline.inputs() == {"params:dialogue.evaluation", "parameters", "dialogue.grpo.rollouts"} | of_arms | reports
     assert pipeline.outputs() == {"dialogue.report"}
 

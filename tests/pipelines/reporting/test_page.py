@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
+from tiny_audit import audit_document
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.pipelines.reporting import create_pipeline
@@ -50,6 +51,8 @@ def make_page(params, arms, metric_rows):
             "learning_curves": curves,
             "roc": roc,
             "image_sheet": PNG,
+            "reward_audit": audit_document(),
+            "reward_audit_figure": PNG,
             "data_report": DATA,
             "quarantine": QUARANTINE,
             "parameters": {"attention": {"evaluation": params, "training": {"lr": 0.001}}, "other": 1},
@@ -169,6 +172,8 @@ def test_pipeline_draws_everything_from_the_catalogue_names(params, arms, metric
         "parameters": {"attention": {}},
         "params:attention.evaluation": params,
         "attention.comparison": compare_arms(params, "x", **arms),
+        "attention.reward_audit": audit_document(),
+        "attention.reward_audit_figure": PNG,
         "attention.data_report": DATA,
         "attention.quarantine": QUARANTINE,
         "attention.grpo.showcase": showcase(size=32, cells=8),

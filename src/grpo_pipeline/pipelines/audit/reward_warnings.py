@@ -36,7 +36,7 @@ def _trivial(document: Document, limits: WarningLimits) -> Iterator[str]:
         worse = [metric for metric, gap in policy["metrics_more_than_start"].items() if _is_worse(document, metric, gap)]
         but = f", and worse by {', '.join(worse)}" if worse else ""
         yield (
-            f"a trivial policy ({name}) is paid {_value(policy['reward'])}, the start ({start}) "
+            f"a trivial policy ({name}) is paid {_value(policy['reward'])}, {_start(document)} "
             f"{_value(document['policies'][start]['reward'])} (difference {_signed(policy['more_than_start'])}{way}){but}: "
             "the reward can be raised without learning the task"
         )
@@ -48,7 +48,7 @@ def _ceilings(document: Document, limits: WarningLimits) -> Iterator[str]:
     for name, policy in document["policies"].items():
         if policy["role"] == "ceiling" and not is_above(policy["more_than_start"]):
             yield (
-                f"the ceiling ({name}) is paid {_value(policy['reward'])}, not more than the start ({start}) "
+                f"the ceiling ({name}) is paid {_value(policy['reward'])}, not more than {_start(document)} "
                 f"{_value(document['policies'][start]['reward'])} (difference {_signed(policy['more_than_start'])}): "
                 "the reward does not ask for what is wanted"
             )
@@ -64,6 +64,8 @@ def _ties(document: Document, limits: WarningLimits) -> Iterator[str]:
 
 def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
     """Name the weighted parts that are constant within groups, explain nothing, or pull against the rest."""
+    if _start_groups(document)["tied"] == 1.0:
+        return
     for name, part in _start_groups(document)["parts"].items():
         explained = part["explained"]["value"]
         if not part["weight"]:
@@ -115,6 +117,11 @@ def _is_worse(document: Document, metric: str, gap: Entry) -> bool:
     sign = -1.0 if better == "higher" else 1.0
     ends = [gap["value"]] if gap["ci95"] is None else gap["ci95"]
     return bool(min(sign * end for end in ends) > 0)
+
+
+def _start(document: Document) -> str:
+    name = document["start"]
+    return "the start" if name == "start" else f"the start ({name})"
 
 
 def _start_groups(document: Document) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reply_table import reply_groups
+from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.scores_by_need import scores_by_need
 from grpo_pipeline.pipelines.reporting.wording import REPLIES
 
@@ -28,6 +29,8 @@ def render_replies(
     learning_curves: go.Figure,
     scores_by_need: go.Figure,
     rollouts: pd.DataFrame,
+    reward_audit: Mapping[str, Any],
+    reward_audit_figure: bytes,
     data_report: Mapping[str, Any],
     token_report: Mapping[str, Any],
     retrieval_report: Mapping[str, Any],
@@ -43,6 +46,8 @@ def render_replies(
         "learning_curves": learning_curves,
         "scores_by_need": scores_by_need,
         "replies": reply_groups(rollouts, limit=SHOWN_EXAMPLES),
+        "reward": reward_section(reward_audit),
+        "reward_figure": reward_audit_figure,
         "data": tables.facts_table("Data report", data_report),
         "retrieval": tables.facts_table("Was the story found that the reply needs?", retrieval_report),
         "tokens": tables.facts_table("Tokens, and what had to be cut", token_report),

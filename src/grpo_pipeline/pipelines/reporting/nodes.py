@@ -14,6 +14,7 @@ from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.image_sheet import image_sheet
 from grpo_pipeline.pipelines.reporting.learning_curves import learning_curves
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
+from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.roc import roc
 
 QUARANTINE_ROWS = 50
@@ -40,6 +41,8 @@ def render_report(
     learning_curves: go.Figure,
     roc: go.Figure,
     image_sheet: bytes,
+    reward_audit: Mapping[str, Any],
+    reward_audit_figure: bytes,
     data_report: Mapping[str, Any],
     quarantine: pd.DataFrame,
     parameters: Mapping[str, Any],
@@ -49,6 +52,8 @@ def render_report(
     parts = {
         "arms": tables.arms_table(comparison, suite.metrics),
         "baselines": tables.baselines_table(comparison, suite.metrics),
+        "reward": reward_section(reward_audit),
+        "reward_figure": reward_audit_figure,
         "data": tables.facts_table("Data report", data_report),
         "quarantine": tables.frame_table("Refused rows", quarantine, limit=QUARANTINE_ROWS),
         "learning_curves": learning_curves,

@@ -7,10 +7,11 @@ from kedro.pipeline import Node, Pipeline
 from grpo_pipeline.pipelines.reporting.dialogue_nodes import plot_scores_by_need, render_replies
 from grpo_pipeline.pipelines.reporting.nodes import draw_image_sheet, plot_learning_curves, plot_roc, render_report
 
-ATTENTION_PARTS = ("comparison", "learning_curves", "roc", "image_sheet", "data_report", "quarantine")
+AUDIT = ("reward_audit", "reward_audit_figure")
+ATTENTION_PARTS = ("comparison", "learning_curves", "roc", "image_sheet", *AUDIT, "data_report", "quarantine")
 DIALOGUE_PARTS = (
     *("comparison", "learning_curves", "scores_by_need", "data_report", "token_report", "retrieval_report"),
-    "quarantine",
+    *("quarantine", *AUDIT),
 )
 
 

@@ -80,8 +80,9 @@ def parts_table(document: Document) -> Table:
         for name, part in groups["parts"].items()
     ]
     std = value_cell(groups["std"])
-    caption = f"Inside the groups of {start}: standard deviation of the reward {std.text} {std.note}, {groups['tied']:.0%} of the groups tie"
-    return Table(caption, ["part", "weight", "share of the variance", "groups in which it is constant"], rows)
+    spread = f"standard deviation of the reward {std.text} {std.note}, {groups['tied']:.0%} of the groups tie"
+    heads = ["part", "weight", "share of the variance", "groups in which it is constant"]
+    return Table(f"Inside the groups of {start}: {spread}", heads, rows)
 
 
 def agreement_table(document: Document) -> Table:

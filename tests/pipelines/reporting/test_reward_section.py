@@ -1,0 +1,67 @@
+"""The reward audit's tables show the document's numbers, and a page shows the section."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny_audit import MODEL, PLAN, audit_document, rows_of, sound, with_model
+
+from grpo_pipeline.pipelines.reporting.page import template
+from grpo_pipeline.pipelines.reporting.reward_section import agreement_table, parts_table, policies_table, reward_section
+
+
+def cells(row):
+    return [cell.text for cell in row]
+
+
+def test_policies_golden():
+    table = policies_table(audit_document())
+    assert table.heads == ["policy", "role", "reward", "reward − model", "part f1", "part style", "quality ↑"]
+    assert [cells(row) for row in table.rows] == [
+        ["model", "start", "0.280", "", "0.233", "0.093", "0.233"],
+        ["parrot", "trivial", "0.000", "-0.280", "0.000", "0.000", "0.000"],
+        ["answer", "ceiling", "1.000", "+0.720", "1.000", "0.000", "1.000"],
+    ]
+    assert [row[3].tone for row in table.rows] == ["", "", "better"]
+    assert table.rows[1][3].note == "[-0.300, -0.260]"
+
+
+def test_a_trivial_policy_above_the_start_is_marked_as_bad():
+    rows = sound()
+    paid = pd.concat([rows[rows["policy"] != "parrot"], rows_of("parrot", np.full((4, 1), 0.9))])
+    table = policies_table(audit_document(paid))
+    assert table.rows[1][3].tone == "worse"
+
+
+def test_parts_golden():
+    document = audit_document(with_model(MODEL, style=1.0))
+    table = parts_table(document)
+    assert [cells(row) for row in table.rows] == [["f1", "1", "1.000", "0%"], ["style", "0.5", "0.000", "100%"]]
+    assert table.caption.startswith("Inside the groups of model: standard deviation of the reward 0.150 [")
+    assert table.caption.endswith("], 0% of the groups tie")
+
+
+def test_agreement_shows_both_kinds_of_both_places():
+    document = audit_document()
+    table = agreement_table(document)
+    heads = ["reward, inside groups", "reward, between examples", "f1, inside groups", "f1, between examples"]
+    assert [row[0].text for row in table.rows][:4] == heads
+    found = document["agreement"]["model"]["reward"]["quality"]
+    for row, kind in zip(table.rows, ("within", "between"), strict=False):
+        rho, r = (found[kind][name]["value"] for name in ("spearman", "pearson"))
+        assert row[1].text == f"ρ {rho:+.2f}, r {r:+.2f}"
+        assert row[1].note.endswith(", n 4")
+    undefined = agreement_table(audit_document(with_model(MODEL, quality=0.5))).rows[0][1]
+    assert (undefined.text, undefined.note) == ("undefined", "reward and metric never both differ inside a group")
+
+
+@pytest.mark.parametrize(
+    ("warnings", "expected"), [(["a <b> found"], "<li>a &lt;b&gt; found</li>"), ([], "Nothing to warn about.")]
+)
+def test_the_section_says_what_was_found(warnings, expected):
+    section = reward_section(audit_document() | {"warnings": warnings})
+    assert section.opening == "4 examples of the val split, 2 clusters by owner, after 20 steps of the control."
+    html = str(template("reward.html").module.show_reward(section, "data:image/png;base64,AA"))
+    assert expected in html
+    assert ("Nothing to warn about." in html) == (not warnings)
+    assert 'src="data:image/png;base64,AA"' in html
+    assert all(f'<span class="value">{name}</span>' in html for name in PLAN.policies)
