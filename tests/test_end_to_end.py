@@ -102,7 +102,8 @@ def test_every_layer_holds_its_artefacts(project: Path) -> None:
         "02_intermediate/*/data_report.json", "03_primary/*/splits.json", "05_model_input/*/features.safetensors",
         "05_model_input/*/examples/images.npy", "04_feature/*/imputation.json", "06_models/*/grpo/checkpoint/checkpoint.json",
         "06_models/*/grpo/model/*/model/model.safetensors", "07_model_output/*/grpo/metric_rows.jsonl",
-        "08_reporting/*/report.html",
+        "08_reporting/*/report.html", "08_reporting/*/reward_audit/result.json", "08_reporting/*/reward_audit/table.csv",
+        "08_reporting/*/reward_audit/rewards.png", "07_model_output/*/reward_audit/samples.csv",
     ]  # fmt: skip
     assert {pattern: len(list((project / "data").glob(pattern))) for pattern in plain} == dict.fromkeys(plain, 1)
 
@@ -212,6 +213,7 @@ def test_little_is_printed(finished) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) < 60
     assert max(map(len, lines)) <= 130
+    assert "attention.reward_audit" in lines
     assert f"Page    data/08_reporting/{FOLDER}/report.html" in lines
     assert any(line.startswith("MLflow  make mlflow (experiment grpo_pipeline_smoke") for line in lines)
 

@@ -143,6 +143,7 @@ class SummaryHooks:
         self._mlflow = mlflow
         self._comparisons: dict[str, Mapping[str, Any]] = {}
         self._audits: dict[str, str] = {}
+        self._rewards: dict[str, Mapping[str, Any]] = {}
         self._summaries: dict[str, str] = {}
         self._predictions: dict[str, Mapping[str, Any]] = {}
 
@@ -154,7 +155,7 @@ class SummaryHooks:
         if dataset_name.endswith(".gradient_flow"):
             self._audits[dataset_name] = flow_table(data)
         if dataset_name.endswith(".reward_audit"):
-            self._audits[dataset_name] = reward_audit_text(data)
+            self._rewards[dataset_name.removesuffix(".reward_audit")] = data
         if dataset_name.endswith(".predict.report"):
             self._predictions[dataset_name.removesuffix(".report")] = data
         if dataset_name.endswith(".summary"):
@@ -168,6 +169,10 @@ class SummaryHooks:
         console = Console(highlight=False)
         if not console.is_terminal:
             console = Console(highlight=False, width=COLUMNS)
+        for task, document in self._rewards.items():
+            text = reward_audit_text(document, is_brief=task in self._comparisons)
+            console.print(f"{task}.reward_audit\n{text}", markup=False, soft_wrap=True)
+        self._rewards.clear()
         for task, comparison in self._comparisons.items():
             for part in comparison_tables(comparison):
                 console.print(part)

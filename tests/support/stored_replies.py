@@ -6,9 +6,11 @@ from typing import Any
 import pandas as pd
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
+from tiny_audit import audit_document
 from tiny_replies import evaluation_params, make_predictions
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
+from grpo_pipeline.pipelines.reporting.reward_figure import reward_figure
 
 ARMS = ("supervised", "reinforce", "grpo")
 
@@ -27,6 +29,8 @@ def leave_results(project: Path) -> dict[str, Any]:
         rows = [{"step": i, "epoch": 0, "split": "train", "reward/mean": 0.1 * i, "supervised/loss": 1.0} for i in range(5)]
         catalog.save(f"dialogue.{arm}.metric_rows", rows)
     catalog.save("dialogue.grpo.rollouts", rollouts())
+    catalog.save("dialogue.reward_audit", document := audit_document())
+    catalog.save("dialogue.reward_audit_figure", reward_figure(document))
     for name in ("data_report", "token_report", "retrieval_report"):
         catalog.save(f"dialogue.{name}", {"rows": {"read": 48}})
     catalog.save("dialogue.quarantine", pd.DataFrame({"row": [3], "example_id": ["x"], "file": ["f"], "reason": ["blank"]}))

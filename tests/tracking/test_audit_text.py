@@ -36,6 +36,14 @@ def test_text_golden():
     ]
 
 
+def test_a_long_warning_is_wrapped_and_a_brief_text_has_no_table():
+    text = reward_audit_text(DOCUMENT | {"warnings": ["so " * 60 + "much", "little"]}, is_brief=True)
+    title, first, second, third = text.split("\n")
+    assert title.startswith("val split")
+    assert (first[:5], second[:5], third) == ("- so ", "  so ", "- little")
+    assert max(map(len, text.split("\n"))) <= 120
+
+
 def test_without_warm_up_and_warnings():
     text = reward_audit_text(DOCUMENT | {"warmup_steps": 0, "warnings": []})
     assert text.startswith("val split, 64 examples, 28 clusters by patient_id\n")

@@ -1,6 +1,7 @@
 """The reward audit on the terminal: what each policy is paid, how the start's groups differ, and the warnings."""
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -8,15 +9,21 @@ import pandas as pd
 from grpo_pipeline.tracking.summary import cell_text
 
 Document = Mapping[str, Any]
+COLUMNS = 120
 
 
-def reward_audit_text(document: Document) -> str:
-    """Return the policies as a table, then the spread inside the start's groups, then the warnings."""
+def reward_audit_text(document: Document, *, is_brief: bool = False) -> str:
+    """Return the policies as a table, then the spread inside the start's groups, then the warnings, wrapped.
+
+    With ``is_brief`` the warnings alone, for a run that has more to tell: the tables are on its page.
+    """
     n, start = document["n"], document["start"]
     warm = f", after {document['warmup_steps']} steps of the control" if document["warmup_steps"] else ""
     title = f"{document['split']} split, {n['examples']} examples, {n['clusters']} clusters by {n['cluster']}{warm}"
-    warnings = [f"- {sentence}" for sentence in document["warnings"]] or ["- nothing to warn about"]
-    return "\n".join([title, policies_text(document), *groups_lines(document["policies"][start], start), *warnings])
+    sentences = document["warnings"] or ["nothing to warn about"]
+    warnings = [fill(f"- {sentence}", COLUMNS, subsequent_indent="  ") for sentence in sentences]
+    tables = [] if is_brief else [policies_text(document), *groups_lines(document["policies"][start], start)]
+    return "\n".join([title, *tables, *warnings])
 
 
 def policies_text(document: Document) -> str:
