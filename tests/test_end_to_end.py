@@ -213,7 +213,7 @@ def test_little_is_printed(finished) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) < 60
     assert max(map(len, lines)) <= 130
-    assert "attention.reward_audit" in lines
+    assert any(line.startswith("attention.reward_audit, val split, 6 examples") for line in lines)
     assert f"Page    data/08_reporting/{FOLDER}/report.html" in lines
     assert any(line.startswith("MLflow  make mlflow (experiment grpo_pipeline_smoke") for line in lines)
 

@@ -171,7 +171,7 @@ class SummaryHooks:
             console = Console(highlight=False, width=COLUMNS)
         for task, document in self._rewards.items():
             text = reward_audit_text(document, is_brief=task in self._comparisons)
-            console.print(f"{task}.reward_audit\n{text}", markup=False, soft_wrap=True)
+            console.print(f"{task}.reward_audit, {text}", markup=False, soft_wrap=True)
         self._rewards.clear()
         for task, comparison in self._comparisons.items():
             for part in comparison_tables(comparison):

@@ -93,6 +93,15 @@ def test_reward_and_metric_disagree_inside_groups_only():
     assert judge(rows, disagreement=0.99)[1] == []
 
 
+def test_a_correlation_without_an_interval_is_no_warning():
+    f1 = np.full((4, 3), 0.25)
+    f1[0] = [0.1, 0.2, 0.3]
+    document, found = judge(with_model(f1, style=f1, quality=-f1), tied_groups=1.0, constant_groups=1.0)
+    rho = document["agreement"]["model"]["reward"]["quality"]["within"]["spearman"]
+    assert (rho["value"], rho["ci95"], rho["n"]) == (-1.0, None, 1)
+    assert found == []
+
+
 def test_samples_that_were_not_scored_are_counted():
     f1 = MODEL.copy()
     f1[0, 0] = np.nan

@@ -84,7 +84,8 @@ def _disagreements(document: Document, limits: WarningLimits) -> Iterator[str]:
     for metric, found in document["agreement"][document["start"]]["reward"].items():
         rho = found["within"]["spearman"]
         better = document["metrics"][metric]
-        if better != "none" and _is_worse(document, metric, rho) and abs(rho["value"]) >= limits.disagreement:
+        # Without an interval there are too few groups to say anything.
+        if rho["ci95"] is not None and _is_worse(document, metric, rho) and abs(rho["value"]) >= limits.disagreement:
             yield (
                 f"reward and {metric} disagree within groups: rho = {_signed(rho)} over {rho['n']} groups, where {better} "
                 f"{metric} is better"
