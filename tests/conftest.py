@@ -37,8 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that parallel processes end together; skip ``gpu`` tests without a device."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    runs_kedro = {"kedro_run", "make_project", "make_tiny"}
+    long = {item.path for item in items if item.get_closest_marker("slow") or runs_kedro & set(getattr(item, "fixturenames", ()))}
+    items.sort(key=lambda item: item.path not in long)
     if torch.cuda.is_available():
         return
     for item in items:
