@@ -170,3 +170,26 @@ def test_under_the_rule_stop_the_run_ends_with_a_sentence(finished, kedro_run) -
     assert done.returncode == 1
     assert "reward 'flaky' must score every reply under rule 'stop', got none for sample" in done.stdout + done.stderr
     assert reward_processes(project) == []
+
+
+def test_each_loss_term_teaches_the_whole_reader(project: Path, kedro_run) -> None:
+    """Parts of the reward that tell replies apart give the policy term a gradient, and carry none themselves."""
+    file = project / "conf/smoke/parameters/dialogue_audit.yml"
+    parameters = yaml.safe_load(file.read_text())
+    parameters["dialogue"]["gradient_flow"] = {}  # what conf/base expects, all of it
+    file.write_text(yaml.safe_dump(parameters))
+    (project / "src" / "my_rewards.py").write_text("def length(replies, answers):\n    return [len(r) / 40 for r in replies]\n")
+    file = project / "conf/smoke/parameters/dialogue_training.yml"
+    parameters = yaml.safe_load(file.read_text())
+    parameters["dialogue"].setdefault("rewards", {})["own"] = {
+        "length": {"function": "my_rewards:length", "weight": 1.0, "options": {}}
+    }
+    file.write_text(yaml.safe_dump(parameters))
+    done = kedro_run(project, "--pipelines", "dialogue_gradient_flow")
+    assert done.returncode == 0, done.stderr
+    for arm in ("supervised", "reinforce", "grpo"):
+        table = pd.read_csv(project / f"data/08_reporting/{FOLDER}/{arm}/gradient_flow.csv").set_index(["term", "component"])
+        terms = {"supervised"} | ({"policy", "kl"} if arm != "supervised" else set())
+        for term in terms:
+            assert (table.loc[term, "grad_norm"] > 0).all(), (arm, term)
+        assert (table.loc["reward", "grad_norm"] == 0).all()

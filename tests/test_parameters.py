@@ -64,6 +64,7 @@ TALK_MODELS: dict[str, type[BaseModel]] = {
     "replies": ReplyParams,
     "rewards": DialogueRewardParams,
     "supervised_loss": DialogueSupervisedParams,
+    "gradient_flow": GradientFlowParams,
     "reward_audit": RewardAuditParams,
     "training": TrainingParams,
     "warm_start.training": TrainingParams,

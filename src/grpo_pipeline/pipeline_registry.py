@@ -30,6 +30,7 @@ def register_pipelines() -> dict[str, Pipeline]:
     evaluate = create_evaluation("attention", ATTENTION_ARMS) + create_reporting("attention", ATTENTION_ARMS)
     attention = data + train + evaluate
     talk_data = dialogue_data.create_pipeline()
+    talk_prepare = talk_data + prepare_dialogue()
     talk_train = sum((create_arm("dialogue", arm) for arm in DIALOGUE_ARMS), start=prepare_dialogue())
     talk_evaluate = create_evaluation("dialogue", DIALOGUE_ARMS) + create_reporting("dialogue", DIALOGUE_ARMS)
     talk_train += create_reward_audit("dialogue")
@@ -44,7 +45,8 @@ def register_pipelines() -> dict[str, Pipeline]:
         "compare": data + create_compare("attention"),
         "dialogue": talk_data + talk_train + talk_evaluate,
         "dialogue_data": talk_data,
-        "dialogue_reward_audit": talk_data + prepare_dialogue() + create_reward_audit("dialogue"),
+        "dialogue_gradient_flow": sum((create_flow("dialogue", arm) for arm in DIALOGUE_ARMS), start=talk_prepare),
+        "dialogue_reward_audit": talk_prepare + create_reward_audit("dialogue"),
         "dialogue_train": talk_train,
         "dialogue_evaluate": talk_evaluate,
         "cross_validate": data + create_cross_validation("attention"),
