@@ -2,7 +2,8 @@ import numpy as np
 
 from grpo_pipeline.tasks.dialogue.bleu import bleu, bleu_counts, corpus_bleu
 from grpo_pipeline.tasks.dialogue.f1 import f1
-from grpo_pipeline.tasks.dialogue.reply_scores import score_replies, stack_bleu_counts
+from grpo_pipeline.tasks.dialogue.metrics import COUNTS
+from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
 from grpo_pipeline.tasks.dialogue.rouge import rouge_l
 
 REPLIES = ["I like the cats!", "", "good morning to you"]
@@ -20,5 +21,6 @@ def test_columns_are_the_values_of_the_rewards():
 
 def test_counts_survive_the_table():
     columns = score_replies(REPLIES, ANSWERS)
-    np.testing.assert_array_equal(stack_bleu_counts(columns), bleu_counts(REPLIES, ANSWERS))
-    assert corpus_bleu(stack_bleu_counts(columns)) > 0
+    stacked = np.stack([columns[name] for name in COUNTS], axis=1)
+    np.testing.assert_array_equal(stacked, bleu_counts(REPLIES, ANSWERS))
+    assert corpus_bleu(stacked) > 0

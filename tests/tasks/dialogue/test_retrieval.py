@@ -127,7 +127,7 @@ def test_examples_carry_their_split_and_their_stories():
     splits = {"train": ["b"], "val": ["a"], "test": [], "left_out": ["c"]}
     built = build_examples(index_stories(stories, params), table, stories, splits, params)
     assert built.table[["example_id", "split", "story_ids"]].to_numpy().tolist() == [["a", "val", ["s1"]], ["b", "train", ["s0"]]]
-    assert built.retrieved(0) == [("", "cats nap")]
+    assert dict(zip(built.stories["story_id"], built.stories["text"], strict=True)) == {"s0": "dogs run", "s1": "cats nap"}
     other = build_examples(index_stories(stories, params), table.assign(answers=[["y"]] * 3), stories, splits, params)
     assert built.digest != other.digest
     with pytest.raises(ValueError, match="dialogue.splits must name every checked example"):

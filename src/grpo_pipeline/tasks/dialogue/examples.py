@@ -28,12 +28,6 @@ class DialogueExamples:
     stories: pd.DataFrame
     digest: str
 
-    def retrieved(self, row: int) -> list[tuple[str, str]]:
-        """Return (title, text) of the stories retrieved for row ``row`` of the table, best first."""
-        ids, titles, texts = (list(self.stories[column]) for column in ("story_id", "title", "text"))
-        by_id = dict(zip(ids, zip(titles, texts, strict=True), strict=True))
-        return [by_id[name] for name in self.table["story_ids"].iloc[row]]
-
 
 def build_examples(
     index: StoryIndex, checked: pd.DataFrame, stories: pd.DataFrame, splits: Mapping[str, Sequence[str]], params: RetrievalParams

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from grpo_pipeline.tasks.dialogue.bleu import BLEU_COLUMNS, Smoothing, bleu_counts, sentence_bleu
@@ -25,8 +24,3 @@ def score_replies(replies: Replies, answers: Answers, *, smoothing: Smoothing = 
     columns: dict[str, NDArray[Any]] = {"f1": f1(replies, answers), **rouge(replies, answers)}
     columns |= {"bleu": sentence_bleu(counts, smoothing=smoothing), "length": length(replies)}
     return columns | {f"bleu_{name}": counts[:, place] for place, name in enumerate(BLEU_COLUMNS)}
-
-
-def stack_bleu_counts(columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """Return the counts of ``score_replies``'s columns as ``corpus_bleu`` reads them, int64 [N, 10]."""
-    return np.stack([np.asarray(columns[f"bleu_{name}"], dtype=np.int64) for name in BLEU_COLUMNS], axis=1)

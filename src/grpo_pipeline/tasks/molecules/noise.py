@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.core.sampling import gumbel_noise
+from grpo_pipeline.core.truncation import sample_categorical
 from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.diffusion_params import NoiseParams
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts, entries_of
@@ -106,8 +106,8 @@ def count_classes(graphs: MoleculeGraphs, classes: Components[int]) -> Component
 def draw_entries(log_probs: Components[Tensor], masks: Components[Tensor], *, generator: torch.Generator) -> Components[Tensor]:
     """Draw every entry by itself from its categorical, int64 [B, N] each; padding 0.
 
-    By the Gumbel-max trick, with noise of its own for every row, entry and class (``core.sampling.gumbel_noise``). A bond is one
-    entry: it is drawn once, not once per direction.
+    By ``core.truncation.sample_categorical``, with noise of its own for every row, entry and class. A bond is one entry: it is
+    drawn once, not once per direction.
 
     Args:
         log_probs: [B, N, K] each.
@@ -116,8 +116,7 @@ def draw_entries(log_probs: Components[Tensor], masks: Components[Tensor], *, ge
     """
 
     def draw(scores: Tensor, mask: Tensor) -> Tensor:
-        noise = gumbel_noise(tuple(scores.shape), like=scores, generator=generator)
-        return _padded((scores + noise).argmax(dim=-1), mask)
+        return _padded(sample_categorical(scores, generator=generator), mask)
 
     return log_probs.each(draw, masks)
 
