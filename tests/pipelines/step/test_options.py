@@ -235,6 +235,26 @@ def test_retries_are_bounded_and_their_number_is_logged() -> None:
     assert metrics["dead/policy"] == 1.0
 
 
+def test_samples_without_a_value_are_counted_and_silence_no_part() -> None:
+    """One sample of each group is not scored; the others differ in one part and agree in the other."""
+
+    @dataclass(frozen=True)
+    class Gaps(AttentionTask):
+        def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> Any:
+            prompts, samples = rollouts.actions.shape[:2]
+            differs = torch.arange(samples, dtype=torch.float64).repeat(prompts, 1)
+            differs[:, 0] = torch.nan
+            return {"differs": differs, "same": torch.full_like(differs, 0.1)}, {"differs": 1.0, "same": 1.0}
+
+    task = Gaps(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
+    algorithm, training = algorithm_params(), training_params(gradient_report_every_steps=1)
+    _, metrics = Fold(task, algorithm, training)(make_state(task, DATA, algorithm), make_batch(task))
+    assert metrics["dead/reward_differs"] == 0.0
+    assert metrics["dead/reward_same"] == 1.0
+    assert metrics["reward/differs/unscored_fraction"] == pytest.approx(1 / training.group_size)
+    assert "reward/same/unscored_fraction" not in metrics
+
+
 REPLAY = {"replay": {"capacity": 16, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0}}
 
 

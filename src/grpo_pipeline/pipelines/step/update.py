@@ -291,8 +291,7 @@ def silent_rewards(experience: Experience) -> dict[str, float]:
     parts, weights = experience.rewards.parts, experience.rewards.weights
     if bool(experience.rewards.total.isnan().all()):
         return {}
-    spread = {name: (part.amax(1) - part.amin(1)).nan_to_num().max() for name, part in parts.items() if weights.get(name)}
-    return {f"dead/reward_{name}": float(value == 0) for name, value in spread.items()}
+    return {f"dead/reward_{name}": float(_widest(part) == 0) for name, part in parts.items() if weights.get(name)}
 
 
 def _reward_metrics(experience: Experience) -> dict[str, Tensor | float]:
@@ -314,7 +313,15 @@ def _part_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
     metrics: dict[str, Tensor | float] = {}
     for name, part in parts.items():
         metrics |= {f"reward/{name}/mean": part.nanmean(), f"reward/{name}/std": _spread(part)}
+        if bool((unscored := part.isnan()).any()):
+            metrics[f"reward/{name}/unscored_fraction"] = unscored.double().mean()
     return metrics
+
+
+def _widest(x: Tensor) -> Tensor:
+    """Return the largest difference within a group, [P, G] -> scalar, without rounding; NaN was not scored."""
+    lost = x.isnan()
+    return (x.masked_fill(lost, -torch.inf).amax(1) - x.masked_fill(lost, torch.inf).amin(1)).clamp(min=0).max()
 
 
 def _spread(x: Tensor) -> Tensor:
