@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch finds none here"))
 
 
+@pytest.fixture(autouse=True)
+def no_store_is_inherited() -> Iterator[None]:
+    """Let no test find the store of one before: ``mlflow.set_tracking_uri`` sets it for all processes started from here.
+
+    Not monkeypatch: that puts back what a fixture of a wider scope has left.
+    """
+    _forget_store()
+    yield
+    _forget_store()
+
+
+def _forget_store() -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "KEDRO_ENV"):
+        os.environ.pop(name, None)
+    if mlflow := sys.modules.get("mlflow"):
+        mlflow.set_tracking_uri(None)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository's root folder."""
@@ -68,8 +86,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "KEDRO_ENV"):
-        monkeypatch.delenv(name, raising=False)
     return copy_project(tmp_path / "project")
 
 
