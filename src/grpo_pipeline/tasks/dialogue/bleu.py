@@ -3,14 +3,15 @@
 Both come from the same counts per reply. Counts add up, so that the corpus BLEU of any resample of rows is a sum.
 """
 
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu.metrics.bleu import BLEU
 
 from grpo_pipeline.tasks.dialogue.normalise import normalise
 from grpo_pipeline.tasks.dialogue.pairs import Answers, Replies, check_pairs
+from grpo_pipeline.tasks.extras import library
 
 Smoothing = Literal["exp", "floor", "add-k", "none"]
 ORDERS = 4
@@ -30,7 +31,7 @@ def bleu_counts(replies: Replies, answers: Answers) -> NDArray[np.int64]:
         ValueError: as ``check_pairs``.
     """
     check_pairs(replies, answers)
-    counter = BLEU(tokenize="none", smooth_method="none", effective_order=True)
+    counter = _sacrebleu().BLEU(tokenize="none", smooth_method="none", effective_order=True)
     rows = np.zeros((len(replies), len(BLEU_COLUMNS)), dtype=np.int64)
     for row, (reply, texts) in enumerate(zip(replies, answers, strict=True)):
         found = counter.sentence_score(normalise(reply), [normalise(text) for text in texts])
@@ -77,9 +78,14 @@ def bleu(replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp") ->
     return sentence_bleu(bleu_counts(replies, answers), smoothing=smoothing)
 
 
+@cache
+def _sacrebleu() -> Any:
+    return library("sacrebleu.metrics.bleu", extra="dialogue")
+
+
 def _bleu(counts: NDArray[np.int64], *, smoothing: Smoothing, effective: bool) -> float:
     reply_words, answer_words, *rest = counts.tolist()
-    score = BLEU.compute_bleu(
+    score = _sacrebleu().BLEU.compute_bleu(
         rest[:ORDERS], rest[ORDERS:], reply_words, answer_words, smooth_method=smoothing, effective_order=effective
     )
     # exp(log(...)) may pass 1 by one rounding.

@@ -16,7 +16,10 @@ from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewRe
 from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.extras import require
 from grpo_pipeline.tasks.reward_pool import RewardPool
+
+LIBRARIES = ("transformers", "rouge_score", "sacrebleu")  # peft is asked for by the reader that has LoRA
 
 
 def build_task(
@@ -34,7 +37,9 @@ def build_task(
         FileNotFoundError: if the reader's folder or a file of it is missing.
         ValueError: if it holds another kind of model, its tokenizer does not fit, prompt and reply do not fit its positions, or
             the step asks for what readers do not have.
+        ModuleNotFoundError: if the task's libraries are not installed.
     """
+    require(*LIBRARIES, extra="dialogue")
     if execution is not None:
         check_execution(execution)
         set_float32_products(execution.float32_products)

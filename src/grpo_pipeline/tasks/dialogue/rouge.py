@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from rouge_score.rouge_scorer import RougeScorer
 
 from grpo_pipeline.tasks.dialogue.normalise import words
 from grpo_pipeline.tasks.dialogue.pairs import Answers, Replies, check_pairs
+from grpo_pipeline.tasks.extras import library
 
 ROUGE_NAMES = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL"}
 
@@ -43,7 +43,8 @@ def rouge(replies: Replies, answers: Answers, *, names: Sequence[str] = tuple(RO
     unknown = sorted(set(names) - set(ROUGE_NAMES))
     if unknown:
         raise ValueError(f"kinds of ROUGE must be among {sorted(ROUGE_NAMES)}, got {unknown}; correct the names")
-    scorer = RougeScorer([ROUGE_NAMES[name] for name in names], tokenizer=NormalisedWords())
+    make_scorer = library("rouge_score.rouge_scorer", extra="dialogue").RougeScorer
+    scorer = make_scorer([ROUGE_NAMES[name] for name in names], tokenizer=NormalisedWords())
     rows = [scorer.score_multi(list(texts), reply) for reply, texts in zip(replies, answers, strict=True)]
     return {name: np.asarray([row[ROUGE_NAMES[name]].fmeasure for row in rows], dtype=np.float64) for name in names}
 

@@ -7,13 +7,19 @@ from typing import Any
 
 import pandas as pd
 
+from grpo_pipeline.tasks.extras import require
 from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
 from grpo_pipeline.tasks.molecules.examples import MoleculeExamples
 from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def generate_molecules(generator: GeneratorParams, data: MoleculeDataParams) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return the generated file and what is in it; with another ``source`` no file."""
+    """Return the generated file and what is in it; with another ``source`` no file.
+
+    Raises:
+        ModuleNotFoundError: if RDKit is not installed; this node runs first.
+    """
+    require("rdkit", extra="molecules")
     if data.source != "generated":
         return {}, {"source": data.source, "molecules": 0}
     from grpo_pipeline.tasks.molecules.enumerate import enumerate_molecules

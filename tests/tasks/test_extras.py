@@ -1,0 +1,75 @@
+"""What a machine without the extras `dialogue` and `molecules` can do, and what it is told otherwise."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from grpo_pipeline.errors import sentence
+from grpo_pipeline.pipeline_registry import register_pipelines
+from grpo_pipeline.pipelines.data.molecules.nodes import generate_molecules
+from grpo_pipeline.tasks.dialogue import bleu, build, rouge
+from grpo_pipeline.tasks.extras import library, require
+
+REFUSED = ("rouge_score", "sacrebleu", "rdkit")
+SAID = 'the library {} must be installed for this task, got no such module; run pip install -e ".[{}]"'
+# Lists the pipelines and runs one of them, where the libraries of the two extras cannot be imported.
+PROGRAM = f"""
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {REFUSED!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+import json
+from grpo_pipeline.pipeline_registry import register_pipelines
+print(json.dumps(sorted(register_pipelines())), flush=True)
+from kedro.framework.cli import main
+sys.argv = ["kedro", "run", "--env", "smoke", *sys.argv[1:]]
+main()
+"""
+
+
+def test_the_registry_opens_without_them_and_the_dialogue_task_says_what_to_install(project: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, "--pipelines", "dialogue"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=240, check=False)
+    assert json.loads(done.stdout.splitlines()[0]) == sorted(register_pipelines())
+    assert done.returncode == 1
+    assert (
+        done.stderr.splitlines()[-1] == f"error: {SAID.format('rouge_score', 'dialogue')}  [GRPO_TRACEBACK=1 shows the traceback]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "use"),
+    [
+        ("rdkit", "molecules", lambda: generate_molecules(None, None)),
+        ("sacrebleu", "dialogue", lambda: build.build_task(*[None] * 5)),
+        ("rouge_score", "dialogue", lambda: rouge.rouge(["a"], [["a"]])),
+        ("sacrebleu", "dialogue", lambda: bleu.bleu_counts(["a"], [["a"]])),
+    ],
+)
+def test_what_needs_a_library_says_how_to_get_it(name, extra, use, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    bleu._sacrebleu.cache_clear()
+    with pytest.raises(ModuleNotFoundError) as error:
+        use()
+    assert sentence(error.value) == SAID.format(name, extra)
+
+
+def test_a_library_that_is_there_is_imported() -> None:
+    require("math", "json", extra="none")
+    assert library("json.decoder", extra="none") is json.decoder
+
+
+def test_the_extra_that_is_named_brings_the_library(root: Path) -> None:
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    brought = {extra: {Requirement(line).name.replace("-", "_") for line in lines} for extra, lines in extras.items()}
+    assert set(build.LIBRARIES) <= brought["dialogue"]
+    assert "rdkit" in brought["molecules"]
