@@ -80,7 +80,11 @@ def each_operation(folder):
 
 
 def random_moments(folder):
+    """Kill within the time of about four saves, as long as they take here: a slow disk must not hide every one of them."""
     save_checkpoint(folder, numbered(0))
+    began = time.monotonic()
+    save_checkpoint(folder, numbered(0))
+    one_save = max(0.015, time.monotonic() - began)
     generator = random.Random(0)
     for _ in range(40):
         before = read(folder)
@@ -88,7 +92,7 @@ def random_moments(folder):
         if pid == 0:
             for step in range(before + 1, before + 10_000):
                 save_checkpoint(folder, numbered(step))
-        time.sleep(generator.uniform(0.0, 0.06))
+        time.sleep(generator.uniform(0.0, 4 * one_save))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         print(json.dumps({"before": before, "after": read(folder), "finished": False}))

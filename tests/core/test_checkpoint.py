@@ -222,7 +222,7 @@ def test_a_killed_writer_leaves_the_old_or_the_new_checkpoint_whole(tmp_path, ho
         [sys.executable, str(script), str(tmp_path / "c"), how],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
