@@ -97,7 +97,7 @@ def make_project() -> Callable[[Path], Path]:
 
 @pytest.fixture
 def kedro_run() -> KedroRun:
-    """``kedro_run(project, *args, env="smoke", timeout=240)``: run ``kedro run`` there in a process of its own.
+    """``kedro_run(project, *args, env="smoke", timeout=600)``: run ``kedro run`` there in a process of its own.
 
     The result is returned whatever the exit status; a test looks at ``returncode``, ``stdout`` and ``stderr``.
     """

@@ -61,7 +61,7 @@ def kedro(project: Path, *args: str, code: str = "", **environ: str) -> subproce
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | environ
     program = ["-c", code] if code else ["-m", "kedro", "run", "--env", "smoke"]
     command = [sys.executable, *program, *args]
-    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def error_line(done: subprocess.CompletedProcess[str]) -> str:

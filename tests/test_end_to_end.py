@@ -38,7 +38,7 @@ def kedro(project: Path, *args: str, cwd: str = ".", uri: str = "") -> subproces
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
     env |= {"MLFLOW_TRACKING_URI": uri} if uri else {}
     command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", *args]
-    return subprocess.run(command, cwd=project / cwd, env=env, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, cwd=project / cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def versions(project: Path, layer: str, name: str) -> list[Path]:

@@ -67,10 +67,10 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Pat
     while not is_logged(project, KEYS[0]) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=240)
+    process.communicate(timeout=600)
     assert process.returncode == 143
     kept = [key for key in KEYS if (cells(project) / key / "cell.json").exists()]
-    again = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=240, check=False)
+    again = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 0, again.stderr
     return project, kept, again
 
@@ -121,7 +121,7 @@ def test_the_result_is_that_of_an_uninterrupted_run(stopped) -> None:
     project = stopped[0]
     before, predicted = result(project), {key: (cells(project) / key / "predictions.csv").read_bytes() for key in KEYS}
     shutil.rmtree(cells(project))
-    unbroken = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=240, check=False)
+    unbroken = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
     assert unbroken.returncode == 0, unbroken.stderr
     assert "finished and kept" not in unbroken.stderr
     assert {key: (cells(project) / key / "predictions.csv").read_bytes() for key in KEYS} == predicted
@@ -133,7 +133,7 @@ def test_a_misspelt_name_ends_the_command_before_anything_is_generated(tmp_path,
     project = make_project(tmp_path / "project")
     changed = "attention.compare.arms.grpo.set.algorithm.kl_wieght=0"
     command = [*COMMAND, "--params", changed]
-    done = subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(
         "error: attention.compare.arms.grpo.set.algorithm.kl_wieght must be a parameter of this project, got an unknown name; "

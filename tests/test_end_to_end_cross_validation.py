@@ -18,7 +18,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Pa
     project = make_project(tmp_path_factory.mktemp("folds") / "project")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
     command = [sys.executable, "-m", "kedro", "run", "--pipelines", "cross_validate", "--env", "smoke"]
-    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return project, done
 

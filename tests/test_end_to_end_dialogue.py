@@ -92,7 +92,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, make_project):
         time.sleep(0.02)
     seen = reward_processes(project)
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=120)[1]
+    said = process.communicate(timeout=600)[1]
     stopped = {"code": process.returncode, "said": said, "seen": seen, "left": reward_processes(project)}
     stopped["steps"] = {stage: trained_steps(project, stage) for stage in STAGES}
     stopped["warm_start"] = warm_weights(project)

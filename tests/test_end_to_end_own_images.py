@@ -24,7 +24,7 @@ SMALL = (
 def kedro(project: Path, env: str, params: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
     command = [sys.executable, "-m", "kedro", "run", "--env", env, "--params", params]
-    return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=600, check=False)
 
 
 def comparison(project: Path, folder: str) -> dict:

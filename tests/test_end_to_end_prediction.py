@@ -48,7 +48,7 @@ def environ(**changes: str) -> dict[str, str]:
 def predict(project: Path, *params: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "attention_predict"]
     command += ["--params", ",".join(params)]
-    return subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
 
 
 def write_images(root: Path) -> None:
@@ -93,7 +93,7 @@ def exported(project: Path) -> Path:
     """The model as ``python -m grpo_pipeline.tracking export`` writes it, in a project that knows no network."""
     unreachable = environ(PIP_INDEX_URL="http://127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9", HTTP_PROXY="http://127.0.0.1:9")
     command = [sys.executable, "-m", "grpo_pipeline.tracking", "export", "--arm", "grpo", "--to", "served", "--env", "smoke"]
-    done = subprocess.run(command, cwd=project, env=unreachable, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=project, env=unreachable, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return project / "served"
 
@@ -150,7 +150,7 @@ def test_mlflow_answers_with_the_same_numbers_in_a_fresh_process(project: Path, 
     command = [sys.executable, "-c", FRESH, str(exported), str(project / "request.json"), str(project / "answers.json")]
     env = environ(GRPO_IMAGE_ROOT=str(project / "mine"))
     env.pop("PYTHONPATH", None)
-    done = subprocess.run(command, cwd=exported, env=env, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=exported, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads((project / "answers.json").read_text())
     assert Path(found["code"]).is_relative_to(exported / "code")
@@ -221,7 +221,7 @@ def post(url: str, content: dict[str, Any]) -> tuple[int, Any]:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(url, json.dumps(content).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())

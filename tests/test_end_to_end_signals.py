@@ -36,7 +36,7 @@ def stop_at(project: Path, params: str, *, step: int, number: signal.Signals) ->
     while trained_steps(project) < step and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(number)
-    said = process.communicate(timeout=240)[1]
+    said = process.communicate(timeout=600)[1]
     return process.returncode, said
 
 
@@ -48,7 +48,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project):
     ends.append(stop_at(project, f"{PARAMS},resume=auto", step=12, number=signal.SIGTERM))
     at_the_end = trained_steps(project)
     process = start(project, f"{PARAMS},resume=auto")
-    said = process.communicate(timeout=240)[1]
+    said = process.communicate(timeout=600)[1]
     return project, [*ends, (process.returncode, said)], at_the_end
 
 

@@ -29,7 +29,7 @@ def test_only_so_many_items_are_begun_before_they_are_asked_for(ahead):
     results = map_ahead(lambda item: begun.append(item) or item, range(20), workers=2, ahead=ahead)
     for asked in range(1, 6):
         next(results)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 120
         while len(begun) < asked + max(0, ahead) and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(0.01)
@@ -74,7 +74,7 @@ def test_a_reader_that_stops_leaves_no_thread_and_no_queue(stop):
 
 
 def test_several_workers_run_at_once():
-    meeting = threading.Barrier(3, timeout=60)
+    meeting = threading.Barrier(3, timeout=600)
     assert sorted(map_ahead(lambda item: (meeting.wait(), item)[1], range(3), workers=3, ahead=3)) == [0, 1, 2]
 
 

@@ -134,7 +134,7 @@ def test_imports_on_a_bare_machine(package: str, absent: list[str]) -> None:
     program = "import sys, importlib\n"
     program += f"sys.modules.update(dict.fromkeys({absent!r}))\n"  # None in sys.modules makes an import fail
     program += f"[importlib.import_module(name) for name in {modules!r}]\n"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert len(modules) > 5
 

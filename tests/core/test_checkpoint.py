@@ -279,7 +279,7 @@ def test_a_real_write_error_is_reported_the_same_way(tmp_path):
         [sys.executable, "-c", code, str(tmp_path / "c"), str(Path(__file__).parent)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     message, step = done.stdout.splitlines()

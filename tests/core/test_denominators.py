@@ -126,7 +126,7 @@ def test_two_processes_give_the_gradient_of_the_whole_batch(tmp_path):
         for rank in range(2)
     ]
     try:
-        outcomes = [(process.communicate(timeout=240)[1], process.returncode) for process in running]
+        outcomes = [(process.communicate(timeout=600)[1], process.returncode) for process in running]
     finally:
         for process in running:
             process.kill()

@@ -115,7 +115,7 @@ sys.modules.update(pydantic=None, torch=None)
 from grpo_pipeline.core.schedules import Schedule, value_at
 print(value_at(Schedule(kind="linear", start=1.0, end=0.0), 1, 5))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == 0.75
 

@@ -41,6 +41,6 @@ def test_building_and_training_need_no_more_memory_than_a_chunk(tmp_path: Path):
     write_data_set(tmp_path / "root")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path]), "GRPO_PROGRESS": "off"} | RETURN_AT_ONCE
     command = [sys.executable, str(SUPPORT / "memory_limit.py"), str(tmp_path / "root"), str(tmp_path / "examples"), str(LIMIT)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 3 * LIMIT

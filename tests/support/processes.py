@@ -10,7 +10,7 @@ def are_gone(pids):
     return not any(_exists(pid) for pid in pids)
 
 
-def end_soon(pid, *, seconds=10.0):
+def end_soon(pid, *, seconds=120.0):
     """Whether a process ends in time; one that was orphaned may stay in the table, dead, until who adopted it looks."""
     limit = time.monotonic() + seconds
     while _exists(pid) and not _is_dead(pid) and time.monotonic() < limit:

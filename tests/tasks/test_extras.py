@@ -38,7 +38,7 @@ main()
 
 def test_the_registry_opens_without_them_and_the_dialogue_task_says_what_to_install(project: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, "--pipelines", "dialogue"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=600, check=False)
     assert json.loads(done.stdout.splitlines()[0]) == sorted(register_pipelines())
     assert done.returncode == 1
     assert (

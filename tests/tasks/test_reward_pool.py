@@ -34,7 +34,7 @@ def test_processes_give_the_values_of_this_process_in_order():
     answers = [["x"] * (1 + place % 3) for place in range(len(texts))]
     with RewardPool(params(workers=0)) as here, RewardPool(params(workers=2)) as there:
         own = here.submit(SCRIPTED, texts, answers).result()
-        got = there.submit(SCRIPTED, texts, answers).result(timeout=240)
+        got = there.submit(SCRIPTED, texts, answers).result(timeout=600)
         assert len(there.pids) == 2
         assert here.pids == []
     np.testing.assert_array_equal(got.values, own.values)
@@ -50,7 +50,7 @@ def test_many_chunks_keep_their_order():
     with RewardPool(params(workers=2, chunk_size=4)) as pool:
         futures = [pool.submit(SCRIPTED, texts[start:], None) for start in (0, 50)]
         for future, start in zip(futures, (0, 50), strict=True):
-            assert future.result(timeout=240).values.tolist() == [len(text) for text in texts[start:]]
+            assert future.result(timeout=600).values.tolist() == [len(text) for text in texts[start:]]
 
 
 def test_known_and_repeated_samples_are_measured_once():
@@ -93,26 +93,26 @@ def test_submit_does_not_wait():
         future = pool.submit(Measure("tiny_rewards:slow", {"seconds": 1.0}), ["a"])
         assert not future.done()
         assert not future.cancel()
-        assert future.result(timeout=240).values.tolist() == [1.0]
+        assert future.result(timeout=600).values.tolist() == [1.0]
 
 
 def test_a_hung_process_is_killed_and_replaced():
     with RewardPool(params(chunk_size=2, timeout_seconds=2.0)) as pool:
-        pool.submit(SCRIPTED, ["warm"]).result(timeout=240)
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
         (first,) = pool.pids
-        got = pool.submit(SCRIPTED, ["a", "hang", "bb", "ccc"]).result(timeout=240)
+        got = pool.submit(SCRIPTED, ["a", "hang", "bb", "ccc"]).result(timeout=600)
         np.testing.assert_array_equal(got.values, [math.nan, math.nan, 2.0, 3.0])
         assert got.causes == ("its chunk of 2 took longer than 2 s",) * 2 + (None, None)
         assert pool.pids != [first]
         assert are_gone([first])
         assert pool.counts.replaced == 1
         # "a" was not to blame and is tried again, alone
-        assert pool.submit(SCRIPTED, ["a"]).result(timeout=240).values.tolist() == [1.0]
+        assert pool.submit(SCRIPTED, ["a"]).result(timeout=600).values.tolist() == [1.0]
 
 
 def test_who_ends_the_process_has_no_value_and_its_neighbours_have():
     with RewardPool(params()) as pool:
-        got = pool.submit(SCRIPTED, ["a", "die", "bb"]).result(timeout=240)
+        got = pool.submit(SCRIPTED, ["a", "die", "bb"]).result(timeout=600)
         np.testing.assert_array_equal(got.values, [1.0, math.nan, 2.0])
         assert got.causes[1] == "its process ended with exit status 3"
         assert pool.counts.replaced == 2
@@ -120,9 +120,9 @@ def test_who_ends_the_process_has_no_value_and_its_neighbours_have():
 
 def test_a_process_killed_from_outside_costs_no_sample():
     with RewardPool(params()) as pool:
-        pool.submit(SCRIPTED, ["warm"]).result(timeout=240)
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
         os.kill(pool.pids[0], signal.SIGKILL)
-        assert pool.submit(SCRIPTED, ["a"]).result(timeout=240).values.tolist() == [1.0]
+        assert pool.submit(SCRIPTED, ["a"]).result(timeout=600).values.tolist() == [1.0]
         assert pool.counts.replaced == 1
 
 
@@ -137,14 +137,14 @@ def test_a_reward_that_cannot_be_imported_is_no_samples_fault(workers, monkeypat
     with RewardPool(params(workers=workers)) as pool:
         future = pool.submit(measure, ["a"])
         with pytest.raises(RewardPoolError, match="'only_here:f' must be importable, got ModuleNotFoundError"):
-            future.result(timeout=240)
-        assert pool.submit(SCRIPTED, ["a"]).result(timeout=240).values.tolist() == [1.0]
+            future.result(timeout=600)
+        assert pool.submit(SCRIPTED, ["a"]).result(timeout=600).values.tolist() == [1.0]
 
 
 def test_an_error_leaves_no_process_and_no_thread(tmp_path):
     is_running = tmp_path / "pid of a child"
-    pool = RewardPool(params(workers=2, chunk_size=1, timeout_seconds=60.0))
-    pool.submit(SCRIPTED, ["a", "b"]).result(timeout=240)
+    pool = RewardPool(params(workers=2, chunk_size=1, timeout_seconds=600.0))
+    pool.submit(SCRIPTED, ["a", "b"]).result(timeout=600)
     assert len(threads()) == 2
 
     def fail():
@@ -159,7 +159,7 @@ def test_an_error_leaves_no_process_and_no_thread(tmp_path):
     begin = time.monotonic()
     with pytest.raises(RuntimeError, match="training stops"):
         fail()
-    assert time.monotonic() - begin < 30  # it did not wait for the time limit
+    assert time.monotonic() - begin < 300  # it did not wait for the time limit
     assert are_gone(pids)
     assert pool.pids == []
     assert not threads()
@@ -172,11 +172,11 @@ def test_an_error_leaves_no_process_and_no_thread(tmp_path):
 
 def test_a_pool_that_nobody_holds_ends_its_processes():
     pool = RewardPool(params())
-    pool.submit(SCRIPTED, ["a"]).result(timeout=240)
+    pool.submit(SCRIPTED, ["a"]).result(timeout=600)
     pids = pool.pids
     del pool
     gc.collect()
-    limit = time.monotonic() + 10  # the thread that answered may be the last to let go of it
+    limit = time.monotonic() + 120  # the thread that answered may be the last to let go of it
     while not are_gone(pids) and time.monotonic() < limit:
         time.sleep(0.01)
     assert are_gone(pids)
@@ -196,7 +196,7 @@ print(*pool.pids, flush=True)
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300, check=False
     )
     (pid,) = map(int, done.stdout.split())
     # A program that ends by itself has waited for its processes; one that was killed could not.

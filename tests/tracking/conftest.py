@@ -31,7 +31,7 @@ class Tiny:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
         env |= {"MLFLOW_TRACKING_URI": uri} if uri else {}
         command = self.command(*params, pipelines=pipelines)
-        return subprocess.run(command, cwd=self.path / cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, cwd=self.path / cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
 
     @property
     def client(self) -> MlflowClient:

@@ -235,7 +235,7 @@ def test_a_closed_port_costs_one_line_and_seconds(tiny):
         port = free.getsockname()[1]
     start = time.perf_counter()
     done = tiny.run(uri=f"http://user:hunter2@127.0.0.1:{port}")
-    assert time.perf_counter() - start < 30
+    assert time.perf_counter() - start < 100
     assert done.returncode == 0
     assert done.stderr == (
         f"MLflow at http://127.0.0.1:{port} cannot be reached (Connection refused); "

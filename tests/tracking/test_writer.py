@@ -19,25 +19,25 @@ def lost():
 def writer(lost):
     made = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: isinstance(error, ValueError))
     yield made
-    made.close(timeout=2)
+    made.close(timeout=120)
 
 
 def test_work_is_done_in_order_and_results_come_back(writer):
     done = []
     for number in range(100):
         writer.post(lambda number=number: done.append(number))
-    assert writer.call(lambda: len(done), timeout=5) == 100
+    assert writer.call(lambda: len(done), timeout=120) == 100
     assert done == list(range(100))
 
 
 def test_posting_does_not_wait(writer):
     gate = threading.Event()
-    writer.post(lambda: gate.wait(30))
+    writer.post(lambda: gate.wait(600))
     start = time.perf_counter()
     for _ in range(1000):
         writer.post(lambda: None)
-    # One post that waited would take the 30 seconds of the gate; a machine that stalls for a second is no wait.
-    assert time.perf_counter() - start < 10
+    # One post that waited would take the ten minutes of the gate; a machine that stalls is no wait.
+    assert time.perf_counter() - start < 200
     gate.set()
 
 
@@ -49,7 +49,7 @@ def test_a_store_that_is_gone_ends_tracking_once(writer, lost):
 
     for work in (fail, fail, lambda: done.append(1)):
         writer.post(work)
-    assert writer.call(lambda: 1, timeout=5) is None
+    assert writer.call(lambda: 1, timeout=120) is None
     assert [str(error) for error in lost] == ["gone"]
     assert done == []
 
@@ -66,7 +66,7 @@ def test_a_refused_entry_is_skipped_and_announced_three_times(writer, lost):
     try:
         for _ in range(5):
             writer.post(refuse)
-        assert writer.call(lambda: 1, timeout=5) == 1
+        assert writer.call(lambda: 1, timeout=120) == 1
     finally:
         logger.removeHandler(handler)
     assert lost == []
@@ -75,10 +75,10 @@ def test_a_refused_entry_is_skipped_and_announced_three_times(writer, lost):
 
 def test_a_call_that_takes_too_long_ends_tracking(writer, lost):
     gate = threading.Event()
-    writer.post(lambda: gate.wait(60))
+    writer.post(lambda: gate.wait(600))
     start = time.perf_counter()
     assert writer.call(lambda: 1, timeout=0.1) is None
-    assert time.perf_counter() - start < 20
+    assert time.perf_counter() - start < 200
     assert [str(error) for error in lost] == ["no answer within 0 s"]
     gate.set()
 
@@ -88,7 +88,7 @@ def test_close_finishes_what_was_posted(lost):
     writer = Writer(on_lost=lost.append, flush=lambda: flushed.append(1), is_refusal=lambda error: False)
     for number in range(50):
         writer.post(lambda number=number: done.append(number))
-    assert writer.close(timeout=5)
+    assert writer.close(timeout=120)
     assert done == list(range(50))
     assert flushed
 
@@ -96,10 +96,10 @@ def test_close_finishes_what_was_posted(lost):
 def test_close_does_not_wait_for_ever(lost):
     gate = threading.Event()
     writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
-    writer.post(lambda: gate.wait(60))
+    writer.post(lambda: gate.wait(600))
     start = time.perf_counter()
     assert not writer.close(timeout=0.1)
-    assert time.perf_counter() - start < 20
+    assert time.perf_counter() - start < 200
     assert len(lost) == 1
     gate.set()
 
@@ -107,12 +107,12 @@ def test_close_does_not_wait_for_ever(lost):
 def test_a_second_ctrl_c_gives_up_what_is_left(lost):
     gate = threading.Event()
     writer = Writer(on_lost=lost.append, flush=lambda: None, is_refusal=lambda error: False)
-    writer.post(lambda: gate.wait(30))
+    writer.post(lambda: gate.wait(600))
     main = threading.main_thread().ident  # which the kernel interrupts when a key is pressed
     threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT]).start()
     start = time.perf_counter()
-    assert not writer.close(timeout=20)
-    assert time.perf_counter() - start < 10
+    assert not writer.close(timeout=600)
+    assert time.perf_counter() - start < 200
     assert [str(error) for error in lost] == ["not all was written before Ctrl-C"]
     gate.set()
 
@@ -121,5 +121,5 @@ def test_it_flushes_while_nothing_is_posted(lost, monkeypatch):
     monkeypatch.setattr("grpo_pipeline.tracking.writer.FLUSH_SECONDS", 0.02)
     flushed = threading.Event()
     writer = Writer(on_lost=lost.append, flush=flushed.set, is_refusal=lambda error: False)
-    assert flushed.wait(2)
-    writer.close(timeout=2)
+    assert flushed.wait(120)
+    writer.close(timeout=120)

@@ -48,7 +48,7 @@ def results(project: Path) -> dict[str, Any]:
     return tensors | {f"{arm}/rows": rows_of(project, arm) for arm in ("supervised", "grpo")}
 
 
-def run_and_kill(project: Path, arm: str, resume: str, *, timeout: float = 120) -> int:
+def run_and_kill(project: Path, arm: str, resume: str, *, timeout: float = 600) -> int:
     """Start a run, kill it and its children as soon as the arm has written two checkpoints; return the step on disk."""
     params = f"{resume},{PARAMS}"
     command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "attention_train", "--params", params]

@@ -123,5 +123,5 @@ def test_the_wiring_opens_without_rdkit() -> None:
     program = "import sys; sys.modules['rdkit'] = None\n"
     program += "from grpo_pipeline.datasets import molecule_examples\n"
     program += "from grpo_pipeline.pipelines.data.molecules import create_pipeline\nassert create_pipeline().nodes"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
