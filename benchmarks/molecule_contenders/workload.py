@@ -1,0 +1,107 @@
+"""What all contenders are given: a policy, the sizes of the graphs, and trajectories that are scored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams
+from grpo_pipeline.tasks.molecules.entries import GraphPrompts, make_prompts
+from grpo_pipeline.tasks.molecules.policy import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.trajectories import Trajectories
+from grpo_pipeline.tasks.molecules.transition import marginal_limit
+
+# C, N, O, F; charges 0, -1, +1; no bond, single, double, triple: how often, roughly, in small molecules.
+COUNTS = Components((70, 14, 14, 2), (96, 2, 2), (75, 20, 4, 1))
+EXPONENTS = {"atoms": 1.0, "charges": 1.0, "bonds": 1.5}
+NETWORK = {
+    "layers": 4,
+    "width": 128,
+    "pair_width": 64,
+    "global_width": 64,
+    "heads": 8,
+    "expansion": 2,
+    "features": "cycles",
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The sizes of one measurement.
+
+    Attributes:
+        nodes: n, of every graph: nothing is padded.
+        steps: T.
+        graphs: drawn and scored at a time by ours.
+        plain_graphs: the same for the loop, fewer: it takes one graph after the other, so that its time per graph is no other.
+        steps_per_chunk: decisions of an update whose graph of computation exists at a time.
+        network: the values of ``DenoiserParams``.
+        seed: of weights and draws.
+    """
+
+    nodes: int
+    steps: int
+    graphs: int
+    plain_graphs: int = 1
+    steps_per_chunk: int = 5
+    network: Mapping[str, Any] | None = None
+    seed: int = 0
+
+    @cached_property
+    def policy(self) -> GraphPolicy:
+        """The policy of all contenders."""
+        noise = NoiseParams.model_validate({"steps": self.steps, "limit": "marginal", "exponents": EXPONENTS, "smoothing": 0.0})
+        limits = COUNTS.each(lambda counts: marginal_limit(torch.tensor(counts), 0.0))
+        network = DenoiserParams.model_validate(dict(self.network or NETWORK))
+        return build_policy(limits, noise, network, seed=self.seed)
+
+    @cached_property
+    def params(self) -> TrajectoryParams:
+        """How trajectories are drawn and scored."""
+        return TrajectoryParams(
+            start="independent",
+            entry_reduction="sum",
+            estimator="step",
+            steps_per_update=None,
+            steps_per_chunk=self.steps_per_chunk,
+        )
+
+    @property
+    def prompts(self) -> GraphPrompts:
+        """As many prompts as graphs, all of n nodes."""
+        return make_prompts(torch.full((self.graphs,), self.nodes), self.nodes)
+
+    @cached_property
+    def rollouts(self) -> Trajectories:
+        """Trajectories to score, [graphs, 1, T]: random graphs, not those of the policy, so that they are there at once."""
+        source = self.generator()
+        counts = (self.nodes, self.nodes, self.nodes * (self.nodes - 1) // 2)
+        entries = self.policy.noise.classes.each(
+            lambda k, count: torch.randint(k, (self.graphs, 1, self.steps + 1, count), generator=source, dtype=torch.uint8),
+            Components(*counts),
+        )
+        times = torch.arange(self.steps, 0, -1).expand(self.graphs, 1, self.steps).contiguous()
+        prompts = self.prompts
+        return Trajectories(
+            actions=times,
+            logprobs=torch.zeros(times.shape),
+            is_valid=torch.ones_like(times, dtype=torch.bool),
+            atoms=entries.atoms,
+            charges=entries.charges,
+            bonds=entries.bonds,
+            sizes=prompts.sizes,
+            conditions=prompts.conditions,
+        )
+
+    @cached_property
+    def advantages(self) -> Tensor:
+        """One number for each graph."""
+        return torch.randn(self.graphs, generator=self.generator())
+
+    def generator(self) -> torch.Generator:
+        """Return a fresh source of randomness."""
+        return torch.Generator().manual_seed(self.seed)

@@ -1,0 +1,167 @@
+"""The benchmark measures what it says: the plain loop computes the same, and ratios are taken within rounds."""
+
+import importlib.util
+import json
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.entries import make_prompts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("molecules_benchmark", ROOT / "benchmarks" / "molecules.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+bench = load()
+
+from molecule_contenders import agreement, growth, memory, plain_loop, products, report, turns  # noqa: E402
+from molecule_contenders.plain_loop import PlainLoop  # noqa: E402
+from molecule_contenders.with_task import TaskLoop  # noqa: E402
+from molecule_contenders.workload import Workload  # noqa: E402
+
+TINY = Workload(nodes=4, steps=5, graphs=2, steps_per_chunk=2, network=bench.TINY)
+
+
+@pytest.mark.parametrize(("nodes", "steps", "chunk"), [(5, 4, 3), (2, 6, 1), (1, 3, 5)])
+def test_the_plain_loop_has_our_log_probabilities_and_gradient(nodes: int, steps: int, chunk: int) -> None:
+    work = replace(TINY, nodes=nodes, steps=steps, steps_per_chunk=chunk)
+    found = agreement.distances(work)
+    assert len(found) == 4
+    assert max(found.values()) < 1e-5
+    agreement.check(found)
+
+
+def test_another_policy_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrices = plain_loop._matrices
+    monkeypatch.setattr(plain_loop, "_matrices", lambda transition: (matrices(transition)[0].roll(1, 0), matrices(transition)[1]))
+    found = agreement.distances(TINY)
+    with pytest.raises(RuntimeError, match=r"^update: log-probability must agree with the plain loop to 0\.0001, got"):
+        agreement.check(found)
+
+
+@pytest.mark.parametrize("t", [1, 3, 5])
+def test_dense_matrices_give_the_reverse_step_of_every_class(t: int) -> None:
+    plain, rollouts = PlainLoop(TINY), TINY.rollouts
+    entries = Components(*(part[0, 0, t].long() for part in (rollouts.atoms, rollouts.charges, rollouts.bonds)))
+    alone = make_prompts(torch.tensor([4]), 4)
+    ours = TINY.policy.step_log_probs(entries.each(lambda part: part[None]), alone, torch.tensor([t]))
+    for found, wanted in zip(plain.log_probs(entries, t), ours, strict=True):
+        assert torch.allclose(found, wanted[0].double(), atol=1e-5)
+        assert torch.allclose(found.exp().sum(-1), torch.ones(len(found), dtype=torch.float64))
+
+
+def test_both_draw_the_same_distribution() -> None:
+    """The log-probability of a whole trajectory has one mean; each mean of 300 is within 4 of its standard errors."""
+    work = replace(TINY, nodes=2, steps=3, graphs=300, plain_graphs=300)
+    ours, plain = (loop.sample().double().sum(-1) for loop in (TaskLoop(work), PlainLoop(work)))
+    assert ours.shape == plain.shape == (300,)
+    error = (ours.var() / 300 + plain.var() / 300).sqrt()
+    assert float((ours.mean() - plain.mean()).abs() / error) < 4
+    assert 0.5 < float(ours.std() / plain.std()) < 2
+
+
+def test_every_contender_has_its_turn_and_the_order_turns() -> None:
+    seen: list[str] = []
+    steps = {name: (lambda name=name: seen.append(name), 1) for name in "abc"}
+    found = turns.take_turns(steps, rounds=3)
+    assert "".join(seen) == "abc" + "bca" + "cab"
+    assert {name: len(values) for name, values in found.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_seconds_are_per_graph() -> None:
+    turn = turns.timed(lambda: time.sleep(0.2), 4)
+    assert turn.wall >= 0.05
+    assert turn.cpu < turn.wall
+
+
+def test_ratios_are_taken_within_rounds() -> None:
+    """2/1, 9/3, 4/4 -> 2, 3, 1."""
+    assert report.ratio([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == {"median": 2.0, "low": 1.0, "high": 3.0}
+
+
+def test_the_exponent_of_a_power_law() -> None:
+    assert growth.exponent({size: 3 * size**1.7 for size in (9, 20, 38)}) == pytest.approx(1.7)
+    assert growth.exponent({9: 4.0, 18: 4.0}) == pytest.approx(0.0)
+    assert growth.exponent({9: 4.0}) is None
+
+
+def test_memory_is_what_a_call_adds_at_its_peak() -> None:
+    """16 Mi numbers of 4 bytes are 64 MiB, freed again before the call ends."""
+    kept = torch.ones(16 * 2**20)
+    assert 60 < memory.added_mb(lambda: torch.ones(16 * 2**20).sum()) < 80
+    assert kept.numel() == 16 * 2**20
+
+
+def test_products_are_recorded_and_computed_again() -> None:
+    weight = torch.randn(6, 5)
+    with products.Recorder() as recorder:
+        (torch.randn(3, 7, 5) @ weight.T).relu()
+        torch.nn.functional.linear(torch.randn(2, 5), weight, torch.zeros(6))
+    names = [str(func) for func, _ in recorder.found]
+    assert names == ["aten.mm.default", "aten.addmm.default"]
+    assert [layout.shape for layout in recorder.found[0][1]] == [(21, 5), (5, 6)]
+    assert recorder.found[0][1][1].strides == (1, 5)
+    again = products.Recorder()
+    replay = recorder.replay()
+    with again:
+        replay()
+    assert again.found == recorder.found
+
+
+def test_a_call_of_products_alone_has_a_large_share_and_one_without_has_none() -> None:
+    a, b = torch.randn(400, 400), torch.randn(400, 400)
+    large, none = (products.median_share(call, 3) for call in (lambda: a @ b, lambda: a * b))
+    assert large["profiler"]["median"] > 0.8
+    assert large["alone"]["high"] > 0.5
+    assert none["profiler"]["median"] == 0
+    assert none["alone"]["median"] < 0.2
+
+
+def test_sizes_are_every_n_with_every_t(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(bench, "measure_cell", lambda work, rounds: seen.append((work.nodes, work.steps, work.graphs)))
+    monkeypatch.setattr(bench, "measure_shares", lambda work, rounds: {})
+    monkeypatch.setattr(bench, "format_report", lambda found: "")
+    bench.main(["--no-memory", "--nodes", "9", "38", "--steps", "50", "200", "--threads", "1"])
+    assert seen == [(9, 50, 64), (9, 200, 64), (38, 50, 4), (38, 200, 4)]
+    seen.clear()
+    bench.main(["--no-memory", "--nodes", "9", "--steps", "50", "--graphs", "3", "--threads", "1"])
+    assert seen == [(9, 50, 3)]
+
+
+def test_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything but the child processes, of which the last test starts one."""
+    monkeypatch.setattr(bench, "_ask", lambda question: bench.answer(question))
+    bench.main(["--quick", "--repeats", "2", "--threads", "1", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [(cell["nodes"], cell["steps"]) for cell in found["cells"]] == [(3, 2), (3, 4), (5, 2), (5, 4)]
+    assert all(len(values) == 2 and min(values) > 0 for cell in found["cells"] for values in cell["cpu"].values())
+    assert {(row["name"], row["steps"]) for row in found["memory"]} == {
+        (name, t) for name in ("update", "update by chunks", "update, plain") for t in (2, 4)
+    }
+    assert all(0 < share["low"] <= share["median"] <= share["high"] for share in found["shares"]["found"]["update"].values())
+    for row, added in zip(found["memory"], (10.0, 20.0, 40.0, 11.0, 20.0, 90.0), strict=True):
+        row["added"] = added
+    text = report.format_report(found)
+    assert "| update | 10 | 11 | 1.10 |" in text
+    assert "| update, plain | 40 | 90 | 2.25 |" in text
+    assert all(name in text for name in ("commit", "seed 0", "threads 1", "in T, n = 3", "in n, T = 4", "wanted 60%"))
+    assert f"| 3 | 2 | 4 / 1 | {2 / sum(found['cells'][0]['wall']['sample']):.3g} |" in text
+    assert "Memory is not measured" in report.format_report({**found, "memory": []})
+
+
+def test_a_child_process_answers() -> None:
+    assert bench._ask({"name": turns.UPDATE, "workload": asdict(TINY), "threads": 1}) >= 0
