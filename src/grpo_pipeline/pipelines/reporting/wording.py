@@ -28,3 +28,8 @@ REPLIES = Wording(
     gain="its replies − the start's",
     rules="Other replies; greedy and policy are those of",
 )
+MOLECULES = Wording(
+    drawn="one sampled graph per prompt and noise",
+    gain="its molecules − the start's",
+    rules="Other molecules; policy is that of",
+)

@@ -12,7 +12,7 @@ from rdkit.Chem.Draw import rdMolDraw2D
 
 NUMBERS = {"reward": "reward", "qed": "QED", "logp": "logP", "sa": "SA"}
 MAX_LEGEND = 44
-LINE = 18  # pixels
+LINE, BOND = 18, 30  # pixels
 
 
 def best_molecules(rows: pd.DataFrame, count: int) -> pd.DataFrame:
@@ -71,6 +71,7 @@ def _panel(record: Mapping[Hashable, object], *, corner: tuple[int, int], panel:
     # Letters as text: RDKit's own glyphs would be paths that nobody can search or copy.
     canvas = rdMolDraw2D.MolDraw2DSVG(width, height - LINE, noFreetype=True)
     canvas.drawOptions().clearBackground = False
+    canvas.drawOptions().fixedBondLength = BOND  # else two atoms fill a panel; a large molecule is still made smaller
     rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule)
     canvas.FinishDrawing()
     drawing = str(canvas.GetDrawingText())
