@@ -66,15 +66,45 @@ def test_shares_of_the_sample():
 
 
 def test_shares_without_each_row_are_the_naive_ones():
-    """A row that weighs a little less, 1 - s, moves the linear form by s * (n - 1) / n times the share without that row."""
-    table, step = both()[0], 0.01
+    """Twice a row and once each other moves the linear form by what the share of those n + 1 draws says about this row.
+
+    A row weighs 2n / (n + 1) then and each other one n / (n + 1); the form is linear in the shares without each row.
+    """
+    table = both()[0]
     is_valid = np.asarray([bool(text) for text in SMILES])
     for name, usable in (("vun", np.ones(len(table), bool)), ("uniqueness", is_valid), ("novelty", is_valid)):
-        without = [values(table.drop(index=place))[name][0] for place in np.flatnonzero(usable)]
-        weights = np.ones((len(table), len(table))) - step * np.eye(len(table))
-        moved = values(table, weights)[name][usable] - values(table)[name][0]
+        without = np.asarray([values(table.drop(index=place))[name][0] for place in np.flatnonzero(usable)])
+        weights = (np.ones((len(table), len(table))) + np.eye(len(table)))[usable]
+        moved = values(table, weights)[name] - values(table)[name][0]
         count = usable.sum()
-        np.testing.assert_allclose(moved, step * (count - 1) / count * np.asarray(without), atol=1e-12)
+        expected = (count - 1) / (count + 1) * (without.mean() - without)
+        np.testing.assert_allclose(moved, expected, atol=1e-12)
+
+
+def test_a_share_of_valid_molecules_does_not_vary_with_their_number():
+    """Resamples that hold more or fewer valid rows, all alike, say the same."""
+    table = add_training(rows([*("C" * n for n in range(1, 21)), *[""] * 20]))
+    weights = np.random.default_rng(0).multinomial(40, np.full(40, 1 / 40), size=200).astype(float)
+    found = values(table, weights)
+    assert found["uniqueness"] == pytest.approx(np.ones(200), abs=1e-12)
+    assert np.std(found["validity"]) > 0.05
+
+
+def test_the_interval_of_uniqueness_covers_as_often_as_it_says():
+    """Tables of 60 draws, some not valid, from 40 molecules that are equally likely.
+
+    The share of different ones among v valid draws is 40 (1 - (39/40)^v) / v; v is near 42.
+    """
+    generator, covered = np.random.default_rng(3), []
+    names = np.asarray(["C" * n for n in range(1, 41)])
+    for _ in range(60):
+        smiles = np.where(generator.random(60) < 0.7, names[generator.integers(40, size=60)], "")
+        weights = generator.multinomial(60, np.full(60, 1 / 60), size=200).astype(float)
+        low, high = np.quantile(values(add_training(rows(list(smiles))), weights)["uniqueness"], [0.025, 0.975])
+        covered.append(low <= 40 * (1 - (39 / 40) ** 42) / 42 <= high)
+        assert high - low < 0.6
+    # 57 of 60 are expected; 51 is more than three standard deviations of 1.7 below.
+    assert np.sum(covered) >= 51
 
 
 def test_repeated_rows_of_a_resample_are_no_repeated_molecules():

@@ -68,7 +68,10 @@ def share_of_different(rows: pd.DataFrame, weights: np.ndarray, *, must_be_new: 
     if of_different:
         whole, own_whole = (is_valid(rows) / np.maximum(held, 1)).sum(), (held == 1).astype(np.float64)
     value = float(weighted.divide(np.asarray([part]), np.asarray([whole]))[0])
-    return linear_resamples(value, weighted.divide(part - own_part, whole - own_whole), weights)
+    # These rows may be some of the table's, of which a resample holds now more, now fewer: a share depends on their proportions.
+    total = weights.sum(axis=1, keepdims=True)
+    proportions = weighted.divide(weights * len(rows), np.broadcast_to(total, weights.shape))
+    return linear_resamples(value, weighted.divide(part - own_part, whole - own_whole), proportions)
 
 
 def atom_stability(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
