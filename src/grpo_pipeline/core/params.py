@@ -170,6 +170,11 @@ class AlgorithmParams(BaseModel):
         """Whether a reference policy is needed."""
         return is_on(self.kl_weight)
 
+    @property
+    def pays_exact_kl(self) -> bool:
+        """Whether the loss holds the exact KL to the reference."""
+        return self.pays_kl and self.kl_placement == "loss" and self.kl_estimator == "exact"
+
     @model_validator(mode="after")
     def _check_terms(self) -> Self:
         for name in ("supervised_weight", "policy_weight", "kl_weight", "value_weight", "entropy_weight", "rollout_kl_weight"):

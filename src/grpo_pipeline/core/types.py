@@ -38,12 +38,14 @@ class Scores:
         entropy: [P], analytic entropy of the distribution of one decision, nats.
         log_probs_full: [P, V], log of the whole categorical, -inf where not allowed; None where V is large.
         values: [P], predicted reward of each prompt; None without a value head.
+        kl: [P, G, L], exact KL(policy || reference) of each decision; None where it was not asked for.
     """
 
     logprobs: Tensor
     entropy: Tensor
     log_probs_full: Tensor | None = None
     values: Tensor | None = None
+    kl: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ frozen dataclasses; the loop passes them on and never looks inside.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -171,3 +171,19 @@ class ShowsRewards(Task, Protocol):
     def shown_temperature(self) -> float:
         """Temperature at which they are drawn: that of the evaluation."""
         ...
+
+
+class ScoresKl(Task, Protocol):
+    """A task that computes the exact KL of every decision while it scores: the distributions are too many to be kept."""
+
+    def score_with_kl(self, policy: Any, context: Any, rollouts: Rollouts, *, reference: Any, temperature: float) -> Scores:
+        """Return what ``score`` returns, and in ``kl`` the exact KL(policy || reference) of each decision, [P, G, L].
+
+        The reference gets no gradient; it has no part in the ratio, which is taken to the policy that drew.
+        """
+        ...
+
+
+def scores_kl(task: Task) -> TypeGuard[ScoresKl]:
+    """Say whether the task has ``score_with_kl``; also of a task that is wrapped in another."""
+    return hasattr(task, "score_with_kl")

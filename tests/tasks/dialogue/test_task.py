@@ -16,9 +16,9 @@ from grpo_pipeline.pipelines.training.fold import Fold
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms, start_from
 from grpo_pipeline.tasks.dialogue.f1 import f1
-from grpo_pipeline.tasks.dialogue.fingerprint import digest_of_weights
 from grpo_pipeline.tasks.dialogue.printable import printable
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
+from grpo_pipeline.tasks.weights_digest import digest_of_weights
 
 SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}}
 NOTHING = {"proposal": "none"}

@@ -7,7 +7,7 @@ encoder's graph. A few steps of training come first, because an untrained policy
 where several gradients are 0 whatever the code does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, cast
 
 import pandas as pd
@@ -28,6 +28,7 @@ from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.fold import rows_of_step
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.nodes import data_of_arm
+from grpo_pipeline.pipelines.training.pipeline import Own, shared_inputs, shared_training
 from grpo_pipeline.tasks.protocol import Task
 
 FLOW = "params:gradient_flow"
@@ -143,17 +144,18 @@ def require_flow(table: pd.DataFrame, figure: bytes) -> None:
         )
 
 
-def create_pipeline(task: str, arm: str) -> Pipeline:
+def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeline:
     """Wire the audit of one arm under the namespace ``<task>.<arm>``.
 
     Reads ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:<task>.gradient_flow``, ``params:seed`` and
-    ``params:<task>.<arm>.algorithm``; writes ``<task>.<arm>.gradient_flow`` and ``<task>.<arm>.gradient_flow_figure``.
+    ``params:<task>.<arm>.algorithm``; writes ``<task>.<arm>.gradient_flow`` and ``<task>.<arm>.gradient_flow_figure``. ``own``
+    names what the arm does not share, as in its training.
     """
     return Pipeline(
         _template(),
         namespace=f"{task}.{arm}",
-        inputs={"task": f"{task}.task", "data": f"{task}.data"},
-        parameters={TRAINING: f"params:{task}.training", FLOW: f"params:{task}.gradient_flow", "params:seed": "params:seed"},
+        inputs=shared_inputs(task, own),
+        parameters={**shared_training(task, own), FLOW: f"params:{task}.gradient_flow", "params:seed": "params:seed"},
         tags=[task, arm, "gradient_flow"],
     )
 

@@ -24,7 +24,7 @@ from grpo_pipeline.core.reductions import count_units
 from grpo_pipeline.core.types import Scores, TrainState
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.step.experience import Experience, LossTerms, StepShare
-from grpo_pipeline.tasks.protocol import Task
+from grpo_pipeline.tasks.protocol import Task, scores_kl
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def cut_experience(
     shares = counts / counts.sum(0).clamp(min=1)
     if algorithm.policy_loss is None:
         return tuple(replace(part, share=StepShare(i, shares[i], None, None)) for i, part in enumerate(parts))
-    found = all_reduce_counts(add(*(_count(algorithm, algorithm.policy_loss, p) for p in parts)), gradient_reduction="sum")
+    found = all_reduce_counts(add(*(_count(algorithm, algorithm.policy_loss, task, p) for p in parts)), gradient_reduction="sum")
     reduction = algorithm.policy_loss.reduction
     rollout_kl = torch.stack([count_units(part.rollouts.is_valid, reduction) for part in parts]).sum().clamp(min=1)
     return tuple(replace(part, share=StepShare(i, shares[i], found, rollout_kl)) for i, part in enumerate(parts))
@@ -73,7 +73,7 @@ def part_terms(
     """Return the policy, KL, entropy and value terms of a micro-batch, and its scores without graph (none for the control)."""
     if algorithm.policy_loss is None:
         return {}, ()
-    scores = update.score_actions(training, task, state, experience, update_epoch)
+    scores = update.score_actions(algorithm, training, task, state, experience, update_epoch)
     return update.loss_terms(algorithm, algorithm.policy_loss, scores, experience), (_detached(scores),)
 
 
@@ -123,7 +123,7 @@ def apply_accumulated(
     return update.finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
 
 
-def _count(algorithm: AlgorithmParams, params: PolicyLossParams, part: Experience) -> StepDenominators:
+def _count(algorithm: AlgorithmParams, params: PolicyLossParams, task: Task, part: Experience) -> StepDenominators:
     found = count(
         part.rollouts.is_valid,
         ratio_level=params.ratio_level,
@@ -131,8 +131,8 @@ def _count(algorithm: AlgorithmParams, params: PolicyLossParams, part: Experienc
         returns=part.rewards.total.nanmean(1),
         max_decisions=params.options.max_decisions,
     )
-    exact = algorithm.kl_estimator == "exact"
-    return found if exact else replace(found, kl=count_units(part.rollouts.is_valid, params.reduction))
+    of_prompts = algorithm.kl_estimator == "exact" and not scores_kl(task)
+    return found if of_prompts else replace(found, kl=count_units(part.rollouts.is_valid, params.reduction))
 
 
 def _whole_losses(algorithm: AlgorithmParams, experience: Experience, reports: tuple[PartReport, ...]) -> LossTerms:

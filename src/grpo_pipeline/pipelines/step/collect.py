@@ -20,7 +20,7 @@ from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts, TrainState
 from grpo_pipeline.pipelines.step.experience import Baseline, Drawn, Experience, Replayed
-from grpo_pipeline.tasks.protocol import Task
+from grpo_pipeline.tasks.protocol import Task, scores_kl
 
 RESAMPLE_STREAM = 21
 
@@ -121,8 +121,8 @@ def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: A
 def score_reference(
     algorithm: AlgorithmParams, task: Task, state: TrainState, replicated: Any, rollouts: Rollouts, temperature: float
 ) -> ReferenceScores:
-    """Return what the reference policy says about the samples; empty when the arm pays no KL."""
-    if not algorithm.pays_kl or state.reference is None:
+    """Return what the reference policy says about the samples; empty when the arm pays no KL, or the update computes it."""
+    if not algorithm.pays_kl or state.reference is None or (algorithm.pays_exact_kl and scores_kl(task)):
         return ReferenceScores()
     with network_precision(state):
         return task.score_reference(state.reference, replicated, rollouts, temperature=temperature)

@@ -21,13 +21,13 @@ from grpo_pipeline.core.losses import (
 from grpo_pipeline.core.optim import apply_update as update_weights
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
 from grpo_pipeline.core.precision import network_precision
-from grpo_pipeline.core.reductions import mean_over
+from grpo_pipeline.core.reductions import mean_over, reduce_units
 from grpo_pipeline.core.reference import ReferenceRule, update_reference
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.types import Scores, TrainState
 from grpo_pipeline.core.units import importance_ratio
 from grpo_pipeline.pipelines.step.experience import Experience, LossTerms
-from grpo_pipeline.tasks.protocol import Task
+from grpo_pipeline.tasks.protocol import Task, scores_kl
 
 ENTROPY = "entropy_weight"
 
@@ -53,15 +53,25 @@ def policy_terms(
     params = algorithm.policy_loss
     if params is None:
         return {}, {}
-    scores = score_actions(training, task, state, experience, update_epoch)
+    scores = score_actions(algorithm, training, task, state, experience, update_epoch)
     return loss_terms(algorithm, params, scores, experience), diagnose(algorithm, params, scores, experience)
 
 
-def score_actions(training: TrainingParams, task: Task, state: TrainState, experience: Experience, update_epoch: int) -> Scores:
+def score_actions(
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    experience: Experience,
+    update_epoch: int,
+) -> Scores:
     """Return what the present policy says about the stored actions, from the encoding of this update epoch."""
+    rollouts, temperature = experience.rollouts, experience.temperature
     with network_precision(state):
         context = _context_of_epoch(task, state, experience, update_epoch, training)
-        return task.score(state.policy, context, experience.rollouts, temperature=experience.temperature)
+        if algorithm.pays_exact_kl and scores_kl(task):
+            return task.score_with_kl(state.policy, context, rollouts, reference=state.reference, temperature=temperature)
+        return task.score(state.policy, context, rollouts, temperature=temperature)
 
 
 def loss_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
@@ -163,7 +173,10 @@ def _surrogate(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Sco
 def _kl_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
     """Return the KL to the reference (``kl``) and to the policy that sampled (``kl_rollout``), where they are paid."""
     rollouts, terms = experience.rollouts, {}
-    if algorithm.kl_placement == "loss" and experience.reference.logprobs is not None:
+    if scores.kl is not None:
+        counted = _denominator(experience, "kl")
+        terms["kl"] = reduce_units(scores.kl, rollouts.is_valid, reduction=params.reduction, denominator=counted)
+    elif algorithm.kl_placement == "loss" and experience.reference.logprobs is not None:
         exact = algorithm.kl_estimator == "exact"
         terms["kl"] = _exact_kl(scores, experience) if exact else _estimated_kl(algorithm, params, scores, experience)
     if is_on(algorithm.rollout_kl_weight):

@@ -1,25 +1,45 @@
 """Wiring of one arm: build -> probe -> train -> calibrate -> export -> predict, the same template for every task and arm."""
 
+from collections.abc import Collection
+from typing import Literal
+
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
 from grpo_pipeline.pipelines.training import nodes
 
+Own = Literal["task", "training"]
 
-def create_pipeline(task: str, arm: str) -> Pipeline:
+
+def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeline:
     """Wire one arm under the namespace ``<task>.<arm>``.
 
     Shared with the other arms: ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:seed`` and
     ``params:resume``. The arm's own: ``params:<task>.<arm>.algorithm`` and everything it writes.
+
+    Args:
+        task: prefix of the catalogue names.
+        arm: its name.
+        own: what it does not share after all: ``<task>.<arm>.task``, ``params:<task>.<arm>.training``.
     """
     return Pipeline(
         _training() + _prediction(),
         namespace=f"{task}.{arm}",
-        inputs={"task": f"{task}.task", "data": f"{task}.data"},
-        parameters={TRAINING: f"params:{task}.training", "params:seed": "params:seed", "params:resume": "params:resume"},
+        inputs=shared_inputs(task, own),
+        parameters={**shared_training(task, own), "params:seed": "params:seed", "params:resume": "params:resume"},
         tags=[task, arm],
     )
+
+
+def shared_inputs(task: str, own: Collection[Own]) -> dict[str, str]:
+    """Return what an arm's template reads that is not in the arm's namespace."""
+    return {"data": f"{task}.data"} | ({} if "task" in own else {"task": f"{task}.task"})
+
+
+def shared_training(task: str, own: Collection[Own]) -> dict[str, str]:
+    """Return the parameters of the loop, unless they are in the arm's namespace."""
+    return {} if "training" in own else {TRAINING: f"params:{task}.training"}
 
 
 def create_stage(task: str, stage: str) -> Pipeline:

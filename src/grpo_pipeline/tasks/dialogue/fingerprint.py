@@ -1,14 +1,11 @@
 """What a checkpoint of the dialogue task must agree on to be gone on with."""
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.folder_digest import digest_of_folder
 from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams
+from grpo_pipeline.tasks.weights_digest import digest_of_weights
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
@@ -29,15 +26,6 @@ def fingerprint(task: "DialogueTask", data: DialogueData) -> dict[str, Any]:
         "examples": data.examples.digest,
         "start": None if task.start is None else digest_of_weights(task.start),
     }
-
-
-def digest_of_weights(weights: ModelWeights) -> str:
-    """Return the SHA-256 of the names and bits of weights."""
-    digest = hashlib.sha256()
-    for name in sorted(weights.tensors):
-        digest.update(f"{name}\0".encode())
-        digest.update(weights.tensors[name].detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _reader(params: NewReaderParams | FolderReaderParams) -> dict[str, Any]:

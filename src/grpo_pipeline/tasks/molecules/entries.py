@@ -39,6 +39,10 @@ class GraphPrompts:
         """Return every row ``times`` times, the same rows adjacent: row n = p * times + g."""
         return GraphPrompts(self.sizes.repeat_interleave(times), self.conditions.repeat_interleave(times, dim=0), self.nodes)
 
+    def to(self, device: torch.device | str) -> "GraphPrompts":
+        """Return the same prompts on another device."""
+        return GraphPrompts(self.sizes.to(device), self.conditions.to(device), self.nodes)
+
     @property
     def masks(self) -> Components[Tensor]:
         """Which entries belong to the graph, bool: atoms [P, n], charges [P, n], bonds [P, M]."""

@@ -1,0 +1,105 @@
+"""The reward audit's graphs: those of the start, of policies without a model, and held-out molecules, scored as in training."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+
+from grpo_pipeline.core.types import Rewards
+from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
+from grpo_pipeline.tasks.metric import Direction
+from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
+from grpo_pipeline.tasks.molecules.decoding import decode
+from grpo_pipeline.tasks.molecules.entries import graphs_of
+from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
+from grpo_pipeline.tasks.molecules.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.policy import GraphPolicy
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.sampling import draw_graphs, prompt_batches, score_molecules
+from grpo_pipeline.tasks.molecules.trajectory_table import prompt_names
+from grpo_pipeline.tasks.molecules.trivial import chains, property_columns, random_trees, training_copies
+
+if TYPE_CHECKING:
+    from grpo_pipeline.tasks.molecules.task import MoleculeTask
+
+AUDIT_STREAM = 65
+ROLES: dict[str, Role] = {
+    "start": "start",
+    "noise": "trivial",
+    "carbon_chain": "trivial",
+    "random_tree": "trivial",
+    "training_copy": "trivial",
+    "held_out": "ceiling",
+}
+METRICS: dict[str, Direction] = {"is_valid": "higher", "is_new": "higher", "qed": "higher", "sa": "lower", "n_atoms": "none"}
+
+
+def audit_plan(rewards: MoleculeRewardParams) -> AuditPlan:
+    """Return the policies, the weights of the reward and what single molecules are read by.
+
+    ``noise`` is what a trajectory starts from; ``carbon_chain`` the same unbranched chain in the whole group; ``random_tree`` a
+    tree of single bonds by chance; ``training_copy`` a training molecule of the size; ``held_out`` the molecule of the prompt,
+    alone in its group.
+    """
+    return AuditPlan("prompt_id", "prompt_id", policies=ROLES, weights=rewards.part_weights, metrics=METRICS)
+
+
+@torch.no_grad()
+def audit(
+    task: "MoleculeTask", policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int
+) -> pd.DataFrame:
+    """Return one row per prompt, policy and graph; ``AuditPlan`` has the columns, and ``smiles`` is the molecule.
+
+    Args:
+        task: the task.
+        policy: the policy that training starts from.
+        data: the data set.
+        rows: row numbers whose sizes are the prompts, int64 [n].
+        seed: of the samples.
+        sets: graphs of each policy in a group; the held-out molecule is alone.
+    """
+    frames = []
+    for number, batch in enumerate(prompt_batches(task, data, rows, sets)):
+        drawn = draw_graphs(task, policy, batch, sets, seed=seed, number=number, stream=AUDIT_STREAM)
+        frames.append(_rows(task, batch, drawn.graphs, drawn.rewards).assign(policy="start"))
+        for name, graphs in _trivial(task, data, batch, sets, np.random.default_rng([seed, AUDIT_STREAM, number])).items():
+            frames.append(_rows(task, batch, graphs, _score(task, batch, graphs)).assign(policy=name))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _trivial(
+    task: "MoleculeTask", data: MoleculeData, batch: MoleculeBatch, sets: int, generator: np.random.Generator
+) -> dict[str, MoleculeGraphs]:
+    """Return the graphs of every policy without a model, ``sets`` for each prompt, and the held-out molecules."""
+    sizes = batch.prompts.sizes.cpu().repeat_interleave(sets)
+    numbers, nodes = sizes.numpy(), task.nodes
+    noise = torch.Generator().manual_seed(int(generator.integers(2**31)))
+    start = task.diffusion.draw_start(batch.prompts.to("cpu").repeated(sets), generator=noise)
+    return {
+        "noise": graphs_of(start, sizes),
+        "carbon_chain": chains(numbers, task.vocabulary, nodes),
+        "random_tree": random_trees(numbers, task.vocabulary, nodes, generator=generator),
+        "training_copy": training_copies(numbers, data.examples, nodes, generator=generator),
+        "held_out": data.examples.graphs(batch.rows.cpu().numpy()).padded_to(nodes),
+    }
+
+
+def _score(task: "MoleculeTask", batch: MoleculeBatch, graphs: MoleculeGraphs) -> Rewards:
+    decoded = decode(graphs, task.vocabulary)
+    sets = len(decoded) // len(batch.rows)
+    return score_molecules(task, batch, [decoded[p * sets : (p + 1) * sets] for p in range(len(batch.rows))])
+
+
+def _rows(task: "MoleculeTask", batch: MoleculeBatch, graphs: MoleculeGraphs, rewards: Rewards) -> pd.DataFrame:
+    """Return the rows of P groups of E graphs; row p*E + e."""
+    table = tabulate_molecules(graphs, decode(graphs, task.vocabulary), task.vocabulary, task.known)
+    sets = len(table) // len(batch.rows)
+    earned = {"reward": rewards.total} | {f"reward_{name}": part for name, part in rewards.parts.items()}
+    return property_columns(table).assign(
+        prompt_id=np.repeat(prompt_names(batch.rows.cpu().numpy()), sets),
+        sample=np.tile(np.arange(sets), len(batch.rows)),
+        smiles=table["smiles"],
+        **{name: values.flatten().cpu().numpy() for name, values in earned.items()},
+    )

@@ -1,0 +1,94 @@
+"""What travels through the loop: a batch of prompts with the molecules they stand for, and what the sampled graphs lead to."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from grpo_pipeline.core.micro_batches import PerPrompt
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.entries import GraphPrompts, entries_of, prompts_of
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
+from grpo_pipeline.tasks.molecules.noise import GraphNoise
+from grpo_pipeline.tasks.molecules.rewards import PendingMoleculeRewards
+from grpo_pipeline.tasks.molecules.x0_loss import draw_times
+
+# Noise of a batch that nobody trains on: always the same.
+FIXED_NOISE = 0
+
+
+@dataclass(frozen=True)
+class MoleculeBatch:
+    """P prompts, and P molecules with noise on them, from which x0 is to be predicted.
+
+    Attributes:
+        rows: row numbers in the data, int64 [P] or [P, G].
+        prompts: sizes and conditions.
+        clean: x0, int64: atoms [P, n], charges [P, n], bonds [P, M].
+        noisy: z_t, likewise.
+        times: t of the noise, int64 [P], 1..T.
+        targets: of each prompt the properties that it names, as texts; what rewards of the user's get as references.
+    """
+
+    rows: Tensor
+    prompts: GraphPrompts
+    clean: Components[Tensor]
+    noisy: Components[Tensor]
+    times: Tensor
+    targets: PerPrompt
+
+
+class RewardShare(NamedTuple):
+    """The rewards of one prompt's graphs: a row of those that are being measured together."""
+
+    pending: PendingMoleculeRewards
+    place: int
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the samples of P prompts lead to.
+
+    Attributes:
+        molecules: of each prompt its G decoded graphs; empty where nothing was drawn.
+        rewards: of each prompt a ``RewardShare``; empty where nothing was drawn.
+    """
+
+    molecules: PerPrompt
+    rewards: PerPrompt
+
+
+def make_batch(
+    data: MoleculeData,
+    rows: np.ndarray,
+    *,
+    noise: GraphNoise,
+    nodes: int,
+    device: torch.device,
+    generator: Generator | None = None,
+) -> MoleculeBatch:
+    """Return the batch of these rows.
+
+    Args:
+        data: the molecules and their conditions.
+        rows: int64 [P].
+        noise: that the policy was made for, on the CPU.
+        nodes: width to which the graphs are padded.
+        device: where the tensors go.
+        generator: on the CPU; draws times and noise, for training. None takes a fixed one.
+    """
+    source = torch.Generator().manual_seed(FIXED_NOISE) if generator is None else generator
+    graphs = data.examples.graphs(rows).padded_to(nodes)
+    prompts, clean = prompts_of(graphs, data.conditions[torch.as_tensor(rows)]), entries_of(graphs)
+    times = draw_times(len(rows), noise.steps, generator=source)
+    noisy = noise.corrupt(clean, times, prompts.masks, generator=source)
+    return MoleculeBatch(
+        rows=torch.as_tensor(rows, dtype=torch.int64).to(device),
+        prompts=prompts.to(device),
+        clean=clean.each(lambda part: part.to(device)),
+        noisy=noisy.each(lambda part: part.to(device)),
+        times=times.to(device),
+        targets=PerPrompt(tuple(f"{value:.6g}" for value in values) for values in data.targets[rows]),
+    )

@@ -1,0 +1,90 @@
+"""Put a molecule task together from parameters and data, refusing what could not be trained."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from grpo_pipeline.core.execution import ExecutionParams, choose_device, set_float32_products
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks.molecules.arm_checks import check_algorithm, check_execution
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.diffusion_params import (
+    DenoiserParams,
+    NoiseParams,
+    TrajectoryParams,
+    X0LossParams,
+    check_steps,
+)
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, nodes_of
+from grpo_pipeline.tasks.molecules.noise import GraphNoise, limits_of
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.task import MoleculeTask
+from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.reward_pool import RewardPool
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """What belongs together: the noise, the network that undoes it, and the trajectories that are drawn with it."""
+
+    noise: NoiseParams
+    denoiser: DenoiserParams
+    trajectory: TrajectoryParams
+    supervised: X0LossParams
+
+
+def build_task(
+    diffusion: Diffusion,
+    prompt: GraphPromptParams,
+    rewards: MoleculeRewardParams,
+    sampling: SamplingParams,
+    data: MoleculeData,
+    *,
+    execution: ExecutionParams | None = None,
+) -> MoleculeTask:
+    """Return the task without a start; without ``execution`` on the GPU when there is one. No process is started yet.
+
+    Raises:
+        ValueError: if an update scores more steps than there are, a class never occurs in the training molecules and there is no
+            smoothing, or the step asks for what the denoiser does not have.
+    """
+    if execution is not None:
+        check_execution(execution)
+        set_float32_products(execution.float32_products)
+    check_steps(diffusion.noise, diffusion.trajectory)
+    vocabulary, examples = data.examples.vocabulary, data.examples
+    classes = Components(len(vocabulary.atoms), len(vocabulary.charges), len(vocabulary.bonds))
+    limits = limits_of(diffusion.noise, examples.graphs(examples.rows("train")), classes)
+    return MoleculeTask(
+        prompt=prompt,
+        noise=diffusion.noise,
+        denoiser=diffusion.denoiser,
+        trajectory=diffusion.trajectory,
+        rewards=rewards,
+        supervised=diffusion.supervised,
+        sampling=sampling,
+        device=choose_device("auto" if execution is None else execution.device),
+        vocabulary=vocabulary,
+        nodes=nodes_of(examples, prompt),
+        limits=limits,
+        known=examples.known(),
+        diffusion=GraphNoise(limits, diffusion.noise),
+        pool=RewardPool(rewards.pool),
+    )
+
+
+def check_arms(task: MoleculeTask, arms: Iterable[tuple[AlgorithmParams, TrajectoryParams]]) -> None:
+    """Refuse arms that the task cannot train, before the first of them begins; raises as ``arm_checks`` does."""
+    for algorithm, trajectory in arms:
+        check_steps(task.noise, trajectory)
+        check_algorithm(algorithm, trajectory)
+
+
+def start_from(task: MoleculeTask, model: ModelWeights) -> MoleculeTask:
+    """Return the task whose policies begin with these weights; the pool of processes is the same."""
+    return replace(task, start=model)
+
+
+def with_trajectory(task: MoleculeTask, trajectory: TrajectoryParams) -> MoleculeTask:
+    """Return the task of an arm that draws and scores trajectories in a way of its own; start and pool are the same."""
+    return replace(task, trajectory=trajectory)

@@ -1,0 +1,72 @@
+"""Prediction rows of the molecule task: graphs of the trained policy and of the start, and the training molecules beside them.
+
+Policy and start draw with the same noise, so that what training changed is compared draw by draw.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+
+from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
+from grpo_pipeline.tasks.molecules.metrics import TRAINING
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
+from grpo_pipeline.tasks.molecules.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.policy import GraphPolicy
+from grpo_pipeline.tasks.molecules.sampling import DrawnGraphs, choose_prompts, draw_graphs, prompt_batches
+from grpo_pipeline.tasks.molecules.trajectory_table import prompt_names
+
+if TYPE_CHECKING:
+    from grpo_pipeline.tasks.molecules.task import MoleculeTask
+
+EVALUATION_STREAM = 63
+
+
+@torch.no_grad()
+def evaluate(
+    task: "MoleculeTask", policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int
+) -> pd.DataFrame:
+    """Return one row per graph and rule (columns: docs/molecules_rewards.md).
+
+    Rules: ``policy`` and ``start``, ``sets`` graphs for each of at most ``molecules.sampling.prompts`` prompts, a group as in
+    training; ``training``, the molecules of the training split, without a prompt and a reward.
+
+    Args:
+        task: the task; its start is the policy that it builds.
+        policy: the trained policy.
+        data: the data set.
+        rows: row numbers of the held-out molecules whose sizes are the prompts, int64 [n].
+        seed: of the choice of prompts and of the noise.
+        sets: G.
+    """
+    chosen = choose_prompts(rows, task.sampling.prompts, seed=seed)
+    models = {"policy": policy, "start": task.build_policy(seed)}
+    frames = []
+    for number, batch in enumerate(prompt_batches(task, data, chosen, sets)):
+        for rule, model in models.items():
+            drawn = draw_graphs(task, model, batch, sets, seed=seed, number=number, stream=EVALUATION_STREAM)
+            frames.append(sample_rows(task, batch, drawn).assign(rule=rule))
+    frames.append(training_rows(data))
+    return pd.concat(frames, ignore_index=True).sort_values(["rule", "sample_id"], ignore_index=True)
+
+
+def sample_rows(task: "MoleculeTask", batch: MoleculeBatch, drawn: DrawnGraphs) -> pd.DataFrame:
+    """Return the rows of drawn graphs, n = p*G + g."""
+    group_size = len(drawn.molecules[0])
+    names = np.repeat(prompt_names(batch.rows.cpu().numpy()), group_size)
+    decoded = [molecule for group in drawn.molecules for molecule in group]
+    samples = np.tile(np.arange(group_size), len(drawn.molecules))
+    earned = {"reward": drawn.rewards.total} | {f"reward_{name}": part for name, part in drawn.rewards.parts.items()}
+    return tabulate_molecules(drawn.graphs, decoded, task.vocabulary, task.known).assign(
+        sample_id=[f"{name}-{sample:03d}" for name, sample in zip(names, samples, strict=True)],
+        prompt_id=names,
+        **{name: values.flatten().cpu().numpy() for name, values in earned.items()},
+    )
+
+
+def training_rows(data: MoleculeData) -> pd.DataFrame:
+    """Return one row per training molecule; what it would earn depends on a group that it has not."""
+    rows = data.training_rows
+    names = [f"t{number:06d}" for number in range(len(rows))]
+    return rows.assign(sample_id=names, prompt_id="", rule=TRAINING, reward=np.nan)

@@ -1,0 +1,71 @@
+"""The data of a run: the examples, and what prompts are told about their molecules beside the size."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from grpo_pipeline.tasks.molecules.decoding import decode
+from grpo_pipeline.tasks.molecules.examples import MoleculeExamples
+from grpo_pipeline.tasks.molecules.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams
+
+
+@dataclass(frozen=True)
+class MoleculeData:
+    """Molecules of all splits; row i of the examples' table owns row i here.
+
+    Attributes:
+        examples: the molecules.
+        targets: properties that prompts name, float64 [n, F], in their own units.
+        conditions: the same as the network is told them, float32 [n, F]: 0 is the training mean, 1 a standard deviation more.
+    """
+
+    examples: MoleculeExamples
+    targets: NDArray[np.float64]
+    conditions: Tensor
+
+    @cached_property
+    def training_rows(self) -> pd.DataFrame:
+        """The training molecules as rows of ``tabulate_molecules``, each from its graph; what distances compare with."""
+        examples = self.examples
+        graphs = examples.graphs(examples.rows("train"))
+        return tabulate_molecules(graphs, decode(graphs, examples.vocabulary), examples.vocabulary, examples.known())
+
+
+def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> MoleculeData:
+    """Return the data with the conditions of every prompt.
+
+        c = (property - mean over the training split) / standard deviation over the training split, or 0 where that is 0
+
+    Raises:
+        ValueError: if there is no training molecule, or a molecule is larger than there is room for.
+    """
+    train = examples.rows("train")
+    if not len(train):
+        raise ValueError("molecules.split must leave at least one training molecule, got none; raise fractions.train")
+    _check_room(examples, prompt)
+    targets = examples.table[list(prompt.conditions)].to_numpy(np.float64)
+    mean, spread = targets[train].mean(axis=0), targets[train].std(axis=0)
+    scaled = (targets - mean) / np.where(spread > 0, spread, 1.0)
+    return MoleculeData(examples, targets, torch.as_tensor(scaled, dtype=torch.float32))
+
+
+def nodes_of(examples: MoleculeExamples, prompt: GraphPromptParams) -> int:
+    """Return n, the width to which every graph is padded."""
+    return prompt.max_atoms or examples.vocabulary.max_atoms
+
+
+def _check_room(examples: MoleculeExamples, prompt: GraphPromptParams) -> None:
+    sizes = examples.arrays["sizes"]
+    room, largest = nodes_of(examples, prompt), int(sizes.max())
+    if largest > room:
+        smiles = examples.table["smiles"].iloc[int(sizes.argmax())]
+        raise ValueError(
+            f"molecules.prompt.max_atoms must be at least the size of the largest molecule, {largest} ({smiles!r}), got {room}; "
+            "raise it, or set molecules.data.max_atoms so that larger molecules are refused"
+        )

@@ -1,0 +1,285 @@
+"""The molecule task: a denoiser draws G graphs of a wanted size step by step; rewards judge the molecules that come out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Generator, Tensor, nn
+
+from grpo_pipeline.core.groups import replicate
+from grpo_pipeline.core.micro_batches import PerPrompt
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
+from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks.audit_plan import AuditPlan
+from grpo_pipeline.tasks.molecules import audit
+from grpo_pipeline.tasks.molecules.arm_checks import check_algorithm
+from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, Outcomes, RewardShare, make_batch
+from grpo_pipeline.tasks.molecules.components import Components
+from grpo_pipeline.tasks.molecules.decoding import decode
+from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
+from grpo_pipeline.tasks.molecules.entries import GraphPrompts
+from grpo_pipeline.tasks.molecules.evaluation import evaluate
+from grpo_pipeline.tasks.molecules.fingerprint import fingerprint
+from grpo_pipeline.tasks.molecules.measured import gather_rewards, nothing_drawn
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
+from grpo_pipeline.tasks.molecules.noise import GraphNoise
+from grpo_pipeline.tasks.molecules.policy import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.policy_groups import parameter_groups
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards import submit_rewards
+from grpo_pipeline.tasks.molecules.showcase import showcase
+from grpo_pipeline.tasks.molecules.step_scores import rescored, score_steps
+from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.molecules.trajectories import Trajectories, choose_decisions, graphs_at
+from grpo_pipeline.tasks.molecules.trajectory_sampling import sample_trajectories
+from grpo_pipeline.tasks.molecules.trajectory_table import tabulate
+from grpo_pipeline.tasks.molecules.validation import validate
+from grpo_pipeline.tasks.molecules.vocabulary import Vocabulary
+from grpo_pipeline.tasks.molecules.x0_loss import x0_counts, x0_loss
+from grpo_pipeline.tasks.protocol import Proposal
+from grpo_pipeline.tasks.reward_pool import RewardPool
+
+
+@dataclass(frozen=True)
+class MoleculeTask:
+    """Implements :class:`grpo_pipeline.tasks.protocol.Task` for trajectories (L = steps that an update scores).
+
+    Attributes:
+        limits: distributions of the classes after T steps of noise.
+        nodes: n, the width to which every graph is padded.
+        known: canonical SMILES of the training split.
+        diffusion: the noise as a module, on the CPU.
+        pool: measures the rewards; its processes end with the last holder of the task.
+        start: weights that every policy begins with; None for fresh ones.
+    """
+
+    prompt: GraphPromptParams
+    noise: NoiseParams
+    denoiser: DenoiserParams
+    trajectory: TrajectoryParams
+    rewards: MoleculeRewardParams
+    supervised: X0LossParams
+    sampling: SamplingParams
+    device: torch.device
+    vocabulary: Vocabulary
+    nodes: int
+    limits: Components[Tensor] = field(repr=False)
+    known: frozenset[str] = field(repr=False)
+    diffusion: GraphNoise = field(repr=False)
+    pool: RewardPool = field(repr=False)
+    start: ModelWeights | None = field(default=None, repr=False)
+    name: str = "molecules"
+
+    @property
+    def repeats_prompts(self) -> bool:
+        """A row does not say which graphs were drawn for it: the same size is asked for again and again."""
+        return False
+
+    @property
+    def shown_temperature(self) -> float:
+        """Temperature of validation and evaluation."""
+        return self.sampling.temperature
+
+    def check_algorithm(self, algorithm: AlgorithmParams) -> None:
+        """Refuse a value baseline, random graphs, replay, and what the estimator of this task does not allow."""
+        check_algorithm(algorithm, self.trajectory)
+
+    def build_policy(self, seed: int) -> GraphPolicy:
+        """Return a policy with the weights of ``start``, else fresh ones; the global random state stays."""
+        policy = build_policy(self.limits, self.noise, self.denoiser, conditions=len(self.prompt.conditions), seed=seed)
+        if self.start is not None:
+            policy.load_state_dict(dict(self.start.tensors))
+        return policy.to(self.device)
+
+    def parameter_groups(self, policy: GraphPolicy) -> dict[str, list[nn.Parameter]]:
+        """Return the trainable parameters of embeddings, layers and heads."""
+        return parameter_groups(policy)
+
+    def rows(self, data: MoleculeData, split: str) -> np.ndarray:
+        """Return the row numbers of a split."""
+        return data.examples.rows(split)
+
+    def make_batch(self, data: MoleculeData, rows: np.ndarray, *, generator: Generator | None = None) -> MoleculeBatch:
+        """Return the batch of these rows; a generator draws the times and the noise that are trained on."""
+        return make_batch(data, rows, noise=self.diffusion, nodes=self.nodes, device=self.device, generator=generator)
+
+    def replicate(self, batch: MoleculeBatch, group_size: int) -> MoleculeBatch:
+        """Return the batch with row numbers as [P, G]; molecules stay per prompt."""
+        return replace(batch, rows=replicate(batch.rows, group_size))
+
+    def encode(self, policy: GraphPolicy, batch: MoleculeBatch) -> GraphPrompts:
+        """Return the prompts: a size is no more than a number, and what the network reads is another graph at every step."""
+        return batch.prompts
+
+    def detach(self, context: GraphPrompts) -> GraphPrompts:
+        """Return the prompts, which have no graph."""
+        return context
+
+    def draw(
+        self, policy: GraphPolicy, prompts: GraphPrompts, group_size: int, *, temperature: float, generator: Generator
+    ) -> Trajectories:
+        """Return G whole trajectories for each prompt, T decisions each (no grad)."""
+        return sample_trajectories(
+            policy, prompts, group_size, params=self.trajectory, temperature=temperature, generator=generator
+        )
+
+    @torch.no_grad()
+    def sample(
+        self,
+        policy: GraphPolicy,
+        context: GraphPrompts,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: Proposal,
+        generator: Generator,
+    ) -> Trajectories:
+        """Draw G trajectories for each prompt, and the steps of them that updates score; ``none`` are trajectories without a step.
+
+        With the eager estimator the log-probabilities are those of the last graph given each of these steps.
+
+        Raises:
+            ValueError: for another proposal.
+        """
+        if proposal == "none":
+            return nothing_drawn(context, group_size)
+        if proposal != "policy":
+            raise ValueError(
+                f"proposal must be policy or none for the molecule task, got {proposal}; a denoiser draws its own graphs"
+            )
+        drawn = self.draw(policy, context, group_size, temperature=temperature, generator=generator)
+        if self.trajectory.steps_per_update is not None:
+            drawn = choose_decisions(drawn, self.trajectory.steps_per_update, generator=generator)
+        if self.trajectory.estimator == "step":
+            return drawn
+        return rescored(policy, drawn, params=self.trajectory, temperature=temperature)
+
+    def molecules(self, rollouts: Rollouts) -> PerPrompt:
+        """Return the decoded molecules: of each prompt a tuple of G; nothing where nothing was drawn."""
+        prompts, group_size, decisions = rollouts.actions.shape
+        if not decisions:
+            return PerPrompt()
+        decoded = decode(graphs_at(_as_trajectories(rollouts), 0).to("cpu"), self.vocabulary)
+        return PerPrompt(tuple(decoded[p * group_size : (p + 1) * group_size]) for p in range(prompts))
+
+    def decode(self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, batch: MoleculeBatch) -> Outcomes:
+        """Return the molecules, and begin to measure their rewards: they are ready when ``reward`` asks for them."""
+        molecules = self.molecules(rollouts)
+        if not molecules:
+            return Outcomes(molecules, PerPrompt())
+        pending = submit_rewards(self.rewards, self.pool, molecules=molecules, known=self.known, references=batch.targets)
+        return Outcomes(molecules, PerPrompt(RewardShare(pending, place) for place in range(len(molecules))))
+
+    def reward(self, batch: MoleculeBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Wait for the rewards of the molecules; NaN where nothing was drawn, or a part failed under the rule ``exclude``.
+
+        Raises:
+            RewardFailedError: if a part failed under the rule ``stop``, or a weighted part for every valid molecule of the batch.
+            RewardPoolError: if a process cannot be started.
+        """
+        parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
+        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.part_weights
+
+    def score(self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, *, temperature: float) -> Scores:
+        """Return log-probabilities of exactly these steps, and the mean entropy of a step."""
+        return self._score(policy, rollouts, temperature=temperature, reference=None)
+
+    def score_with_kl(
+        self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, *, reference: GraphPolicy, temperature: float
+    ) -> Scores:
+        """Return the same, and the exact KL to the reference of every decision, given the graphs of the draw."""
+        return self._score(policy, rollouts, temperature=temperature, reference=reference)
+
+    def _score(self, policy: GraphPolicy, rollouts: Rollouts, *, temperature: float, reference: GraphPolicy | None) -> Scores:
+        steps = score_steps(
+            policy, _as_trajectories(rollouts), params=self.trajectory, temperature=temperature, reference=reference
+        )
+        return Scores(logprobs=steps.logprobs, entropy=steps.entropy.mean(dim=(1, 2)), kl=steps.kl)
+
+    def prompt_weights(self, batch: MoleculeBatch) -> Tensor | None:
+        """Return None: every prompt counts the same."""
+        return None
+
+    def with_reference(self, data: MoleculeData, reference: GraphPolicy) -> MoleculeData:
+        """Return the data as they are: what a reference says is known only of graphs that were drawn."""
+        return data
+
+    def with_oracle(self, data: MoleculeData) -> MoleculeData:
+        """Refuse: the truth is in the supervised loss already."""
+        raise ValueError("proposal must be policy or none for the molecule task, got oracle; use name = supervised with none")
+
+    @torch.no_grad()
+    def score_reference(
+        self, reference: GraphPolicy, batch: MoleculeBatch, rollouts: Rollouts, *, temperature: float
+    ) -> ReferenceScores:
+        """Return the reference's log-probabilities of these steps."""
+        return ReferenceScores(logprobs=self.score(reference, batch.prompts, rollouts, temperature=temperature).logprobs)
+
+    def supervised_counts(self, batch: MoleculeBatch) -> Tensor:
+        """Return the number of atoms, charges and pairs of the molecules, float64 [3]."""
+        return x0_counts(batch.prompts)
+
+    def supervised_loss(
+        self,
+        policy: GraphPolicy,
+        context: GraphPrompts,
+        batch: MoleculeBatch,
+        outcomes: Outcomes | None,
+        shares: Tensor | None = None,
+    ) -> Tensor:
+        """Return the cross-entropy of x0, at temperature 1, from the noise of the batch."""
+        logits = policy.x0_logits(batch.noisy, batch.prompts, batch.times)
+        counts = None if shares is None else _step_counts(x0_counts(batch.prompts), shares)
+        return x0_loss(logits, batch.clean, batch.prompts.masks, self.supervised, counts=counts)
+
+    def tabulate(self, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts) -> pd.DataFrame:
+        """Return one row per graph: prompt, size, SMILES, why it is not valid."""
+        return tabulate(self, data, batch, rollouts)
+
+    def evaluate(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Return one row per graph and rule."""
+        return evaluate(self, policy, data, rows, seed=seed, sets=sets)
+
+    def validate(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+        """Return held-out reward and its parts, validity, uniqueness, novelty and x0 loss."""
+        return validate(self, policy, data, rows, seed=seed, sets=sets)
+
+    def showcase(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+        """Return molecules drawn for these prompts and the graphs that they came from."""
+        return showcase(self, policy, data, rows, seed=seed)
+
+    @property
+    def audit_plan(self) -> AuditPlan:
+        """Return the policies that a reward audit compares, and what it reads beside the reward."""
+        return audit.audit_plan(self.rewards)
+
+    def audit(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Return one row per prompt, policy and graph."""
+        return audit.audit(self, policy, data, rows, seed=seed, sets=sets)
+
+    def calibrate(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
+        """Return why there is nothing to fit."""
+        return {"method": "none", "reason": "molecules are no probabilities of an event"}
+
+    def describe(self, policy: GraphPolicy) -> dict[str, Any]:
+        """Return prompts, noise, network, draw and vocabulary, from which a policy of these weights is built."""
+        sections = {name: getattr(self, name) for name in ("prompt", "noise", "denoiser", "trajectory", "sampling")}
+        dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
+        return {"task": self.name, **dumped, "nodes": self.nodes, "vocabulary": self.vocabulary.to_json()}
+
+    def fingerprint(self, data: MoleculeData) -> dict[str, Any]:
+        """Return model, objective, start and data, without where rewards are measured."""
+        return fingerprint(self, data)
+
+
+def _as_trajectories(rollouts: Rollouts) -> Trajectories:
+    return cast(Trajectories, rollouts)
+
+
+def _step_counts(own: Tensor, shares: Tensor) -> Tensor:
+    """Return the counts of the whole step, of which the micro-batch's own are these shares; 1 where there is nothing."""
+    return torch.where(shares > 0, own / shares.clamp(min=torch.finfo(shares.dtype).tiny), 1.0)
