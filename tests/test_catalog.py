@@ -52,7 +52,7 @@ def test_no_pattern_catches_everything(project: Path) -> None:
     assert not [name for name in names if not re.search(r"[a-z]", re.sub(r"\{[^}]*\}", "", name))]
 
 
-@pytest.mark.parametrize("name", ["__default__", "attention", "dialogue"])
+@pytest.mark.parametrize("name", ["__default__", "attention", "dialogue", "molecules"])
 def test_a_whole_pipeline_needs_nothing_but_stored_data_and_parameters(project: Path, name: str) -> None:
     context = open_context(project, "smoke")
     free = {dataset for dataset in PIPELINES[name].inputs() if not dataset.startswith("params:") and dataset != "parameters"}

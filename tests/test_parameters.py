@@ -9,6 +9,7 @@ import torch
 import yaml
 from kedro.config import OmegaConfigLoader
 from pydantic import BaseModel, ValidationError
+from tiny_chemist import make_data
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
@@ -32,6 +33,13 @@ from grpo_pipeline.tasks.dialogue.reader_params import ReaderSection, ReplyParam
 from grpo_pipeline.tasks.dialogue.reward_params import RewardParams as DialogueRewardParams
 from grpo_pipeline.tasks.dialogue.task_params import PromptParams
 from grpo_pipeline.tasks.dialogue.task_params import SupervisedParams as DialogueSupervisedParams
+from grpo_pipeline.tasks.molecules.build import build_task as build_molecules
+from grpo_pipeline.tasks.molecules.build import check_arms as check_molecule_arms
+from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
+from grpo_pipeline.tasks.molecules.diffusion import Diffusion
+from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir())
@@ -70,6 +78,27 @@ TALK_MODELS: dict[str, type[BaseModel]] = {
     "warm_start.training": TrainingParams,
     "evaluation": EvaluationParams,
     **{f"{arm}.algorithm": AlgorithmParams for arm in TALK_ARMS},
+}
+GRAPH_ARMS = ("warm_start", "supervised", "grpo", "eager")
+GRAPH_MODELS: dict[str, type[BaseModel]] = {
+    "generator": GeneratorParams,
+    "data": MoleculeDataParams,
+    "split": MoleculeSplitParams,
+    "prompt": GraphPromptParams,
+    "noise": NoiseParams,
+    "denoiser": DenoiserParams,
+    "trajectory": TrajectoryParams,
+    "rewards": MoleculeRewardParams,
+    "supervised_loss": X0LossParams,
+    "sampling": SamplingParams,
+    "gradient_flow": GradientFlowParams,
+    "reward_audit": RewardAuditParams,
+    "training": TrainingParams,
+    "warm_start.training": TrainingParams,
+    "eager.training": TrainingParams,
+    "eager.trajectory": TrajectoryParams,
+    "evaluation": EvaluationParams,
+    **{f"{arm}.algorithm": AlgorithmParams for arm in GRAPH_ARMS},
 }
 
 
@@ -119,6 +148,31 @@ def test_every_section_of_the_dialogue_task_passes_and_can_be_trained(env: str) 
     assert {evaluation.headline_rule, evaluation.chance_rule} <= set(
         build_suite(evaluation.task, evaluation.metric_options).rules
     )
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_every_section_of_the_molecule_task_passes_and_can_be_trained(env: str) -> None:
+    found = sections(ROOT / "conf", env, "molecules")
+    assert found.keys() == GRAPH_MODELS.keys()
+    read: dict[str, Any] = {name: GRAPH_MODELS[name].model_validate(section) for name, section in found.items()}
+    diffusion = Diffusion(*(read[name] for name in ("noise", "denoiser", "trajectory", "supervised_loss")))
+    sampled = (read[name] for name in ("prompt", "rewards", "sampling"))
+    task = build_molecules(diffusion, *sampled, make_data(), execution=read["training"])
+    own = {"eager": read["eager.trajectory"]}
+    check_molecule_arms(task, [(read[f"{arm}.algorithm"], own.get(arm, read["trajectory"])) for arm in GRAPH_ARMS])
+    groups = task.parameter_groups(task.build_policy(0))
+    for stage in ("training", "warm_start.training", "eager.training"):
+        assert groups.keys() <= read[stage].optimizer.learning_rates.keys()
+        assert read[stage].device == read["training"].device
+    # What makes the arms comparable: they differ in their learning rates and in nothing else.
+    loops = [read[name].model_dump(exclude={"optimizer": {"learning_rates"}}) for name in ("training", "eager.training")]
+    assert loops[0] == loops[1]
+    evaluation = read["evaluation"]
+    assert {evaluation.control, evaluation.baseline_arm} <= set(GRAPH_ARMS)
+    assert {evaluation.headline_rule, evaluation.chance_rule} <= set(
+        build_suite(evaluation.task, evaluation.metric_options).rules
+    )
+    assert read["reward_audit"].sets == read["training"].group_size
 
 
 def test_a_misspelt_parameter_does_not_pass(tmp_path: Path) -> None:

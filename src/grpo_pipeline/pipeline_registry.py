@@ -16,6 +16,9 @@ from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.attention import create_pipeline as prepare_attention
 from grpo_pipeline.pipelines.training.dialogue import create_pipeline as prepare_dialogue
+from grpo_pipeline.pipelines.training.molecules import ARMS as MOLECULE_ARMS
+from grpo_pipeline.pipelines.training.molecules import OWN as MOLECULE_OWN
+from grpo_pipeline.pipelines.training.molecules import create_pipeline as prepare_molecules
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 
 ATTENTION_ARMS = ("supervised", "grpo")
@@ -34,6 +37,12 @@ def register_pipelines() -> dict[str, Pipeline]:
     talk_train = sum((create_arm("dialogue", arm) for arm in DIALOGUE_ARMS), start=prepare_dialogue())
     talk_evaluate = create_evaluation("dialogue", DIALOGUE_ARMS) + create_reporting("dialogue", DIALOGUE_ARMS)
     talk_train += create_reward_audit("dialogue")
+    graph_data = molecules_data.create_pipeline()
+    graph_prepare = graph_data + prepare_molecules()
+    own = {arm: MOLECULE_OWN.get(arm, ()) for arm in MOLECULE_ARMS}
+    graph_train = sum((create_arm("molecules", arm, own=own[arm]) for arm in MOLECULE_ARMS), start=prepare_molecules())
+    graph_train += create_reward_audit("molecules")
+    graph_evaluate = create_evaluation("molecules", MOLECULE_ARMS)
     return {
         "__default__": attention,
         "attention": attention,
@@ -50,7 +59,14 @@ def register_pipelines() -> dict[str, Pipeline]:
         "dialogue_train": talk_train,
         "dialogue_evaluate": talk_evaluate,
         "cross_validate": data + create_cross_validation("attention"),
-        "molecules_data": molecules_data.create_pipeline(),
+        "molecules": graph_data + graph_train + graph_evaluate,
+        "molecules_data": graph_data,
+        "molecules_gradient_flow": sum(
+            (create_flow("molecules", arm, own=own[arm]) for arm in MOLECULE_ARMS), start=graph_prepare
+        ),
+        "molecules_reward_audit": graph_prepare + create_reward_audit("molecules"),
+        "molecules_train": graph_train,
+        "molecules_evaluate": graph_evaluate,
         "gradient_flow": sum((create_flow("attention", arm) for arm in ATTENTION_ARMS), start=data + prepare_attention()),
         "reward_audit": data + prepare_attention() + create_reward_audit("attention"),
         "self_check": create_self_check(),

@@ -16,8 +16,8 @@ def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) ->
     """
     if algorithm.proposal not in ("policy", "none"):
         raise ValueError(
-            f"proposal must be policy or none for the molecule task, got {algorithm.proposal}; random graphs are no molecules, and "
-            "the truth is in the supervised loss already: use none for the control"
+            f"proposal must be policy or none for the molecule task, got {algorithm.proposal}; random graphs are no molecules, "
+            "and the truth is in the supervised loss already: use none for the control"
         )
     if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
         raise ValueError(
@@ -53,8 +53,8 @@ def _check_kl(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
 def _check_eager(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
     if trajectory.estimator == "eager" and algorithm.update_epochs != 1:
         raise ValueError(
-            f"update_epochs must be 1 with estimator = eager, got {algorithm.update_epochs}; log p(x0 | z_t) is not what drew the "
-            "sample, so that its ratio corrects nothing: use estimator = step"
+            f"update_epochs must be 1 with estimator = eager, got {algorithm.update_epochs}; log p(x0 | z_t) is not what drew "
+            "the sample, so that its ratio corrects nothing: use estimator = step"
         )
 
 

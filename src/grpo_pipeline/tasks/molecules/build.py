@@ -1,36 +1,21 @@
 """Put a molecule task together from parameters and data, refusing what could not be trained."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from grpo_pipeline.core.execution import ExecutionParams, choose_device, set_float32_products
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.tasks.molecules.arm_checks import check_algorithm, check_execution
 from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.diffusion_params import (
-    DenoiserParams,
-    NoiseParams,
-    TrajectoryParams,
-    X0LossParams,
-    check_steps,
-)
+from grpo_pipeline.tasks.molecules.diffusion import Diffusion
+from grpo_pipeline.tasks.molecules.diffusion_params import TrajectoryParams, check_steps
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, nodes_of
 from grpo_pipeline.tasks.molecules.noise import GraphNoise, limits_of
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
 from grpo_pipeline.tasks.reward_pool import RewardPool
-
-
-@dataclass(frozen=True)
-class Diffusion:
-    """What belongs together: the noise, the network that undoes it, and the trajectories that are drawn with it."""
-
-    noise: NoiseParams
-    denoiser: DenoiserParams
-    trajectory: TrajectoryParams
-    supervised: X0LossParams
 
 
 def build_task(
@@ -73,11 +58,12 @@ def build_task(
     )
 
 
-def check_arms(task: MoleculeTask, arms: Iterable[tuple[AlgorithmParams, TrajectoryParams]]) -> None:
-    """Refuse arms that the task cannot train, before the first of them begins; raises as ``arm_checks`` does."""
+def check_arms(task: MoleculeTask, arms: Iterable[tuple[AlgorithmParams, TrajectoryParams]]) -> MoleculeTask:
+    """Return the task, or refuse arms that it cannot train, before the first of them begins; raises as ``arm_checks`` does."""
     for algorithm, trajectory in arms:
         check_steps(task.noise, trajectory)
         check_algorithm(algorithm, trajectory)
+    return task
 
 
 def start_from(task: MoleculeTask, model: ModelWeights) -> MoleculeTask:

@@ -55,6 +55,6 @@ def _refuse_without_any(params: MoleculeRewardParams, shares: list[tuple[GroupRe
         if bool(failed[is_valid].all()):
             causes = (text for result, _ in shares for text in result.causes if repr(name) in text)
             raise RewardFailedError(
-                f"reward {name!r} must score at least one valid molecule of a batch, got none: {next(causes, 'it gave no value')}; "
-                "correct the reward, or set its weight to 0"
+                f"reward {name!r} must score at least one valid molecule of a batch, got none: "
+                f"{next(causes, 'it gave no value')}; correct the reward, or set its weight to 0"
             )

@@ -138,7 +138,7 @@ class MoleculeTask:
         proposal: Proposal,
         generator: Generator,
     ) -> Trajectories:
-        """Draw G trajectories for each prompt, and the steps of them that updates score; ``none`` are trajectories without a step.
+        """Draw G trajectories for each prompt, and which steps updates score; ``none`` are trajectories without a step.
 
         With the eager estimator the log-probabilities are those of the last graph given each of these steps.
 

@@ -1,4 +1,4 @@
-"""Graphs that need no learning, for the reward audit: chains of carbon, copies of training molecules, random valid ones, noise."""
+"""Graphs that need no learning, for the reward audit: chains of carbon, random trees and copies of training molecules."""
 
 from collections.abc import Mapping
 

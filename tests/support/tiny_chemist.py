@@ -1,0 +1,96 @@
+"""A tiny molecule task for tests: the committed smoke parameters, molecules of 2 to 4 atoms, rewards measured in this process."""
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import yaml
+from rdkit import Chem
+from tiny_attention import CONF, constant, merge
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.tasks.molecules.build import build_task
+from grpo_pipeline.tasks.molecules.build_examples import build_examples
+from grpo_pipeline.tasks.molecules.diffusion import Diffusion
+from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
+from grpo_pipeline.tasks.molecules.examples import MoleculeExamples
+from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, attach_conditions
+from grpo_pipeline.tasks.molecules.properties import tabulate_properties
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.task import MoleculeTask
+from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.molecules.vocabulary import BONDS
+
+SPLITS = {"train": ["CC", "CO", "CN", "C=C", "CCO", "C#C", "CCN", "CC=O"], "val": ["C=O", "C#N"], "test": ["CCC", "C=N", "CCCO"]}
+VOCABULARY = {"atoms": ["C", "N", "O"], "charges": [0], "bonds": list(BONDS), "max_atoms": 4}
+
+__all__ = ["constant", "merge"]
+
+
+@cache
+def _sections() -> dict[str, Any]:
+    base, smoke = (yaml.safe_load((CONF / f"{env}/parameters/molecules_training.yml").read_text()) for env in ("base", "smoke"))
+    return merge(base["molecules"], smoke["molecules"])
+
+
+def section(name: str, **changes: Any) -> dict[str, Any]:
+    return merge(_sections()[name], changes)
+
+
+def training_params(**changes: Any) -> TrainingParams:
+    return TrainingParams.model_validate(section("training", **changes))
+
+
+def algorithm_params(arm: str = "grpo", **changes: Any) -> AlgorithmParams:
+    return AlgorithmParams.model_validate(merge(section(arm)["algorithm"], changes))
+
+
+def reward_params(**changes: Any) -> MoleculeRewardParams:
+    return MoleculeRewardParams.model_validate(section("rewards", **merge({"pool": {"workers": 0}}, changes)))
+
+
+def trajectory_params(arm: str | None = None, **changes: Any) -> TrajectoryParams:
+    values = section("trajectory") if arm is None else section(arm)["trajectory"]
+    return TrajectoryParams.model_validate(merge(values, changes))
+
+
+def prompt_params(**changes: Any) -> GraphPromptParams:
+    return GraphPromptParams.model_validate(section("prompt", **changes))
+
+
+def make_examples() -> MoleculeExamples:
+    """13 molecules of 2 to 4 atoms; the rows of a split stand together."""
+    smiles = [Chem.MolToSmiles(Chem.MolFromSmiles(text)) for members in SPLITS.values() for text in members]
+    atoms = [Chem.MolFromSmiles(text).GetNumAtoms() for text in smiles]
+    rows = range(1, len(smiles) + 1)
+    checked = pd.DataFrame({"smiles": smiles, "name": "", "atoms": atoms, "lost_stereo": False, "row": rows})
+    splits = {name: [Chem.CanonSmiles(text) for text in members] for name, members in SPLITS.items()}
+    return build_examples(VOCABULARY, checked, tabulate_properties(smiles), splits)
+
+
+def make_data(**prompt: Any) -> MoleculeData:
+    return attach_conditions(make_examples(), prompt_params(**prompt))
+
+
+def make_task(
+    *,
+    arm: str | None = None,
+    prompt: dict[str, Any] | None = None,
+    noise: dict[str, Any] | None = None,
+    trajectory: dict[str, Any] | None = None,
+    rewards: dict[str, Any] | None = None,
+    sampling: dict[str, Any] | None = None,
+) -> MoleculeTask:
+    """Return a task; each argument changes a section, ``arm`` takes the trajectories of an arm that has its own."""
+    return build_task(
+        Diffusion(
+            NoiseParams.model_validate(section("noise", **(noise or {}))),
+            DenoiserParams.model_validate(section("denoiser")),
+            trajectory_params(arm, **(trajectory or {})),
+            X0LossParams.model_validate(section("supervised_loss")),
+        ),
+        prompt_params(**(prompt or {})),
+        reward_params(**(rewards or {})),
+        SamplingParams.model_validate(section("sampling", **(sampling or {}))),
+        make_data(**(prompt or {})),
+    )
