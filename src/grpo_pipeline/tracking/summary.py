@@ -15,7 +15,10 @@ from grpo_pipeline.tracking.tracker import Tracker
 
 Entries = Mapping[str, Mapping[str, Any]]
 # Of the other rules these are shown, where a task has them; all of them are on the page and in the comparison.
-BASELINE_METRICS = ("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "f1", "bleu", "distinct_2", "reward")
+BASELINE_METRICS = (
+    *("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "f1", "bleu", "distinct_2"),
+    *("validity", "uniqueness", "vun", "logp", "reward"),
+)
 FITTING_COLUMNS = 4  # of values with intervals, beside the names of the metrics, on 120 characters
 
 

@@ -11,7 +11,11 @@ from grpo_pipeline.pipelines.reporting.palette import FONT, GRID, INK, colour_of
 
 PANELS = {
     "reward/mean": "Reward",
+    "reward/validity/mean": "Valid graphs",
+    "reward/logp/mean": "Reward, logP part",
+    "molecule/uniqueness": "Different ones among valid molecules",
     "supervised/loss": "Supervised loss",
+    "x0/loss": "Loss of held-out molecules",
     "reference/perplexity": "Perplexity of the references",
     "reply/tokens": "Tokens in a reply",
     "policy/entropy": "Policy entropy (nats)",

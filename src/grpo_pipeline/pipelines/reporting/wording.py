@@ -29,7 +29,7 @@ REPLIES = Wording(
     rules="Other replies; greedy and policy are those of",
 )
 MOLECULES = Wording(
-    drawn="one sampled graph per prompt and noise",
+    drawn="of every graph that was drawn",
     gain="its molecules − the start's",
     rules="Other molecules; policy is that of",
 )
