@@ -86,7 +86,7 @@ def test_a_share_of_valid_molecules_does_not_vary_with_their_number():
     table = add_training(rows([*("C" * n for n in range(1, 21)), *[""] * 20]))
     weights = np.random.default_rng(0).multinomial(40, np.full(40, 1 / 40), size=200).astype(float)
     found = values(table, weights)
-    assert found["uniqueness"] == pytest.approx(np.ones(200), abs=1e-12)
+    assert set(found["uniqueness"]) == {1.0}
     assert np.std(found["validity"]) > 0.05
 
 

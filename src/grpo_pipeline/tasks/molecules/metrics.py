@@ -71,7 +71,9 @@ def share_of_different(rows: pd.DataFrame, weights: np.ndarray, *, must_be_new: 
     # These rows may be some of the table's, of which a resample holds now more, now fewer: a share depends on their proportions.
     total = weights.sum(axis=1, keepdims=True)
     proportions = weighted.divide(weights * len(rows), np.broadcast_to(total, weights.shape))
-    return linear_resamples(value, weighted.divide(part - own_part, whole - own_whole), proportions)
+    # They add up to their number, so that a constant makes no difference; with this one equal shares vary by exactly 0.
+    without_each = weighted.divide(part - own_part, whole - own_whole) - value
+    return linear_resamples(value, without_each, proportions)
 
 
 def atom_stability(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
