@@ -43,6 +43,7 @@ def register_pipelines() -> dict[str, Pipeline]:
     graph_train = sum((create_arm("molecules", arm, own=own[arm]) for arm in MOLECULE_ARMS), start=prepare_molecules())
     graph_train += create_reward_audit("molecules")
     graph_evaluate = create_evaluation("molecules", MOLECULE_ARMS)
+    graph_evaluate += create_reporting("molecules", MOLECULE_ARMS, showcase_arm="grpo")
     return {
         "__default__": attention,
         "attention": attention,

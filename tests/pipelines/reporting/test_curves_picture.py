@@ -21,6 +21,13 @@ def test_it_draws_the_lines_of_the_interactive_figure(metric_rows):
     assert names == ["supervised, train", "supervised, validation", "grpo, train", "grpo, validation"]
 
 
+def test_the_legend_has_the_arms_in_their_order(metric_rows):
+    """The first panel of an arm without rewards begins with another one."""
+    rows = {"supervised": metric_rows(seed=1).drop(columns="reward/mean"), "grpo": metric_rows(seed=2)}
+    names = [text.get_text() for text in curves_picture(rows).legends[0].get_texts()]
+    assert names == ["supervised, train", "grpo, train", "grpo, validation"]
+
+
 def test_without_metrics_it_says_so(metric_rows):
     figure = curves_picture({"grpo": metric_rows(seed=1)[["step", "split"]]})
     assert figure.axes[0].texts[0].get_text() == "No training metrics were recorded."

@@ -37,13 +37,15 @@ def curves_picture(rows: Mapping[str, pd.DataFrame]) -> Figure:
             for trace in traces_of(frame, name, arm=arm):
                 draw_trace(axes, trace, colours[arm])
         axes.grid(color=GRID)
+        axes.ticklabel_format(useOffset=False)
         axes.spines[["top", "right"]].set_visible(False)
         handles, texts = axes.get_legend_handles_labels()
         labels |= dict(zip(map(str, texts), handles, strict=True))
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     if labels:
-        figure.legend(list(labels.values()), list(labels), loc="outside lower center", ncols=len(labels), frameon=False)
+        ordered = sorted(labels, key=lambda label: [*rows].index(label.rpartition(",")[0]))
+        figure.legend([labels[label] for label in ordered], ordered, loc="outside lower center", ncols=len(labels), frameon=False)
     else:
         panels[0].text(0.0, 0.5, "No training metrics were recorded.")
     return figure
