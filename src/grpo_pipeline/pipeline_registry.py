@@ -54,6 +54,7 @@ def register_pipelines() -> dict[str, Pipeline]:
         "attention_step": create_step(),
         "compare": data + create_compare("attention"),
         "dialogue": talk_data + talk_train + talk_evaluate,
+        "dialogue_compare": talk_data + create_compare("dialogue"),
         "dialogue_data": talk_data,
         "dialogue_gradient_flow": sum((create_flow("dialogue", arm) for arm in DIALOGUE_ARMS), start=talk_prepare),
         "dialogue_reward_audit": talk_prepare + create_reward_audit("dialogue"),

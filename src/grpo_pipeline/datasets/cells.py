@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,9 @@ from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
 from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord
 
 HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = "cell.json", "predictions.csv", "metrics.jsonl", "weights", "traceback.txt"
-# Ids such as 0012 and centers such as NA stay what they are.
-TEXT = {"core_id": str, "patient_id": str, "center": str}
+# Ids such as 0012, centers such as NA and replies such as 1 stay what they are.
+NAMES = ("core_id", "patient_id", "center", "example_id", "persona_id", "needs", "reply")
+TEXT: dict[Hashable, type[str]] = dict.fromkeys(NAMES, str)
 
 
 class CellFolder:

@@ -13,7 +13,7 @@ def test_the_sections_are_those_that_the_preparing_nodes_read():
 
 
 def test_a_task_without_a_kit_is_refused():
-    with pytest.raises(ValueError, match="evaluation.task must be one of attention, got 'chess'"):
+    with pytest.raises(ValueError, match="evaluation.task must be one of attention, dialogue, got 'chess'"):
         find_kit("chess")
 
 

@@ -15,7 +15,14 @@ from grpo_pipeline.pipelines.compare.kit import TaskKit, examples_of, open_task
 from grpo_pipeline.pipelines.training.nodes import run_digest
 
 # Code that only reads finished cells (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
-DECIDING = ("core", "tasks", "pipelines/step", "pipelines/training", "pipelines/compare/one_cell.py")
+DECIDING = (
+    "core",
+    "tasks",
+    "pipelines/step",
+    "pipelines/training",
+    "pipelines/compare/one_cell.py",
+    "pipelines/compare/dialogue_kit.py",
+)
 
 
 def cell_digest(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from grpo_pipeline.pipelines.compare.cells import Plan, StoredCells
 from grpo_pipeline.pipelines.compare.params import CompareParams
-from grpo_pipeline.pipelines.compare.scores import RuleMetrics, Scores, score_cells, why_missing
+from grpo_pipeline.pipelines.compare.scores import RuleMetrics, Scores, score_cells, usable, why_missing
 from grpo_pipeline.pipelines.compare.seeds import BySeed, differences_by_seed, mean_over_seeds, spread
 from grpo_pipeline.pipelines.compare.verdict import verdict
 from grpo_pipeline.pipelines.evaluation.bootstrap import LEVEL, Estimate, describe
@@ -55,6 +55,8 @@ def compare_cells(
     Raises:
         CompareError: if no cell of the control is finished.
     """
+    measured = (name for cell in usable(plan, cells) for name in cells.headers[cell.key].metrics)
+    suite = suite.for_names(dict.fromkeys(measured))
     shown = RuleMetrics(list(suite.metrics), params.primary_metrics, params.baseline_rules)
     scores = score_cells(plan, cells, evaluation, suite, rules=shown)
     clusters = int(scores.cores[evaluation.cluster].nunique())

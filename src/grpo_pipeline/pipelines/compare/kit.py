@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from inspect import isgeneratorfunction, signature
 from typing import Any, get_type_hints
 
+import pandas as pd
 from kedro.pipeline import Pipeline
 from pydantic import BaseModel
 
@@ -29,12 +30,16 @@ class TaskKit:
         resplit: (examples, id -> split) -> examples.
         gather: output of a generator node -> its chunks as one value; a cell holds in memory what a run streams to a file.
         without_features: examples -> data that ``Task.fingerprint`` reads, without what takes long to compute.
+        untrained: dataset that holds the task before anything is trained; "" where that is ``<task>.task``.
+        reward_section: the section that weighs the parts of the reward.
     """
 
     task: str
     prepare: Pipeline
     resplit: Callable[[Any, Mapping[str, str]], Any]
     without_features: Callable[[Any], Any]
+    untrained: str = ""
+    reward_section: str = "reward"
     memory: Mapping[str, Any] = field(default_factory=dict)
     carry: Mapping[str, str] = field(default_factory=dict)
     gather: Mapping[str, Callable[[Iterable[Any]], Any]] = field(default_factory=dict)
@@ -69,14 +74,26 @@ def model_of(hint: Any) -> type[BaseModel]:
     return parts[0]
 
 
+def resplit_table(table: pd.DataFrame, split: Mapping[str, str], *, key: str, noun: str) -> pd.DataFrame:
+    """Return a table of examples with another split; an id (column ``key``) that the mapping does not name is in none.
+
+    Raises:
+        ValueError: if the mapping names an id that is not there.
+    """
+    ids = table[key].astype(str)
+    if unknown := sorted(split.keys() - set(ids)):
+        raise ValueError(f"a split must name {noun}s of the data, got {unknown[0]!r}; build the folds from these examples")
+    return table.assign(split=ids.map(split).fillna(""))
+
+
 def examples_of(kit: TaskKit, cell: Cell, examples: Any) -> Any:
     """Return the examples with the cell's own split, where it has one."""
     return examples if cell.split is None else kit.resplit(examples, cell.split)
 
 
 def open_task(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Task:
-    """Return the arm's task alone: nothing that takes long is computed."""
-    name = f"{kit.task}.task"
+    """Return the arm's task alone: nothing that takes long is computed or trained."""
+    name = kit.untrained or f"{kit.task}.task"
     values = run_pipeline(kit, kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))
     found: Task = values[name]
     return found

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpo_pipeline.pipelines.compare.kit import TaskKit
+from grpo_pipeline.pipelines.compare.dialogue_kit import dialogue_kit
+from grpo_pipeline.pipelines.compare.kit import TaskKit, resplit_table
 from grpo_pipeline.pipelines.training.attention import create_pipeline as prepare_attention
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.examples import Examples
@@ -13,15 +14,8 @@ from grpo_pipeline.tasks.attention.features import FeatureChunk, FeatureSet
 
 
 def resplit_examples(examples: Examples, split: Mapping[str, str]) -> Examples:
-    """Return the examples with another split; a core that the mapping does not name is in none.
-
-    Raises:
-        ValueError: if the mapping names a core that is not there.
-    """
-    ids = examples.table["core_id"].astype(str)
-    if unknown := sorted(split.keys() - set(ids)):
-        raise ValueError(f"a split must name cores of the data, got {unknown[0]!r}; build the folds from these examples")
-    return replace(examples, table=examples.table.assign(split=ids.map(split).fillna("")))
+    """Return the examples with another split; a core that the mapping does not name is in none."""
+    return replace(examples, table=resplit_table(examples.table, split, key="core_id", noun="core"))
 
 
 def gather_features(parts: Iterable[FeatureSet | FeatureChunk]) -> FeatureSet:
@@ -46,7 +40,7 @@ def attention_kit() -> TaskKit:
     )
 
 
-KITS = {"attention": attention_kit}
+KITS = {"attention": attention_kit, "dialogue": dialogue_kit}
 
 
 def find_kit(task: str) -> TaskKit:

@@ -20,9 +20,9 @@ from grpo_pipeline.pipelines.evaluation.alignment import split_rules
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting.page import plain
-from grpo_pipeline.tasks.metric import MetricSuite
+from grpo_pipeline.tasks.metric import Metric, MetricSuite
 
-REWARD = "reward"  # the metric, and the section that weighs its parts
+REWARD = "reward"  # the metric
 
 
 def arrange_cells(params: CompareParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Plan:
@@ -34,7 +34,7 @@ def arrange_cells(params: CompareParams, evaluation: EvaluationParams, parameter
     task = evaluation.task
     check_names(params, build_suite(task, evaluation.metric_options), task=task)
     arms = resolve_arms(params, plain(parameters)[task], task=task, models=find_kit(task).models)
-    check_reward(params, arms, task=task)
+    check_reward(params, arms, task=task, section=find_kit(task).reward_section)
     return plan_grid(task, arms, params.seeds)
 
 
@@ -49,14 +49,14 @@ def check_names(params: CompareParams, suite: MetricSuite, *, task: str) -> None
             raise ValueError(f"{task}.compare.{path} must be among {', '.join(suite.rules)}, got {rule!r}; correct it")
 
 
-def check_reward(params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str) -> None:
+def check_reward(params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str, section: str) -> None:
     """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
-    control = arms[params.control].parameters.get(REWARD)
-    other = [name for name, arm in arms.items() if arm.parameters.get(REWARD) != control]
+    control = arms[params.control].parameters.get(section)
+    other = [name for name, arm in arms.items() if arm.parameters.get(section) != control]
     if REWARD in params.primary_metrics and other:
         raise ValueError(
             f"{task}.compare.primary_metrics must not hold {REWARD!r} where arms weigh its parts differently, got it with the "
-            f"arm {other[0]}; name a part, such as reward_class, that means the same in every arm"
+            f"arm {other[0]}; name a part (reward_…) that means the same in every arm"
         )
 
 
@@ -75,11 +75,12 @@ def train_cells(
 
 
 def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> dict[str, float]:
-    """Return every defined metric of one rule on the whole split.
+    """Return every defined metric of one rule on the whole split, parts of the reward that a user wrote among them.
 
     Raises:
         ValueError: if the rows lack the rule.
     """
+    suite = suite.for_names(rows.columns)
     rules = split_rules(rows, suite, arm="this cell", cluster=cluster)
     if rule not in rules:
         raise ValueError(f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
@@ -107,13 +108,13 @@ def tabulate_cells(
 
 def write_tables(evaluation: EvaluationParams, result: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
     """Return the long table (one row per arm, rule and metric) and the summary as Markdown."""
-    metrics = build_suite(evaluation.task, evaluation.metric_options).metrics
+    metrics = metrics_of(evaluation, result)
     return tables.long_table(result), tables.summary(result, metrics)
 
 
 def draw_forests(evaluation: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Figure]:
     """Draw the differences to the control, one picture per primary metric."""
-    metrics = build_suite(evaluation.task, evaluation.metric_options).metrics
+    metrics = metrics_of(evaluation, result)
     return {f"{name}.png": forest(result, name, metrics[name]) for name in result["primary_metrics"]}
 
 
@@ -121,5 +122,10 @@ def render_page(
     evaluation: EvaluationParams, result: Mapping[str, Any], forests: Mapping[str, bytes], parameters: Mapping[str, Any]
 ) -> str:
     """Put tables and figures on one self-contained HTML page."""
-    metrics = build_suite(evaluation.task, evaluation.metric_options).metrics
-    return page.render(result, metrics, forests, parameters=parameters)
+    return page.render(result, metrics_of(evaluation, result), forests, parameters=parameters)
+
+
+def metrics_of(evaluation: EvaluationParams, result: Mapping[str, Any]) -> Mapping[str, Metric]:
+    """Return the metrics of the document by name."""
+    suite = build_suite(evaluation.task, evaluation.metric_options)
+    return suite.for_names(result["arms"][result["control"]]["metrics"]).metrics

@@ -6,10 +6,12 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.pipelines.compare.arms import ResolvedArm
 from grpo_pipeline.pipelines.compare.kit import Opened
 from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.tasks.protocol import Task
 
 Row = dict[str, Any]
 
@@ -26,13 +28,20 @@ class Trained:
 def train_cell(arm: ResolvedArm, opened: Opened, *, seed: int) -> Trained:
     """Build, train, export and predict, as ``pipelines/training`` wires it."""
     task, data = opened.task, opened.data
-    state = nodes.build_state(arm.algorithm, arm.training, seed, task, data)
+    weights, rows = train_weights(arm.algorithm, arm.training, task, data, seed=seed)
+    predictions, _, _ = nodes.predict(arm.algorithm, arm.training, seed, task, data, weights)
+    return Trained(predictions, rows, weights)
+
+
+def train_weights(
+    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int
+) -> tuple[ModelWeights, list[Row]]:
+    """Build, train and export an arm, or a stage before the arms; returns the final weights and the metrics by step."""
+    state = nodes.build_state(algorithm, training, seed, task, data)
     nothing = NoCheckpoint("a cell is trained from its start")
     rows: list[Row] = []
     checkpoint: Checkpoint | NoCheckpoint = nothing
-    for some, saved in nodes.train(arm.algorithm, arm.training, "never", task, data, state, nothing, {}):
+    for some, saved in nodes.train(algorithm, training, "never", task, data, state, nothing, {}):
         rows += some
         checkpoint = saved if isinstance(saved, Checkpoint) else checkpoint
-    weights = nodes.export_model(task, checkpoint)
-    predictions, _, _ = nodes.predict(arm.algorithm, arm.training, seed, task, data, weights)
-    return Trained(predictions, rows, weights)
+    return nodes.export_model(task, checkpoint), rows

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_pipeline.pipelines.compare import tables
+from grpo_pipeline.pipelines.compare.words import WORDS
 from grpo_pipeline.pipelines.reporting.page import configuration_text, image_source, template
 from grpo_pipeline.tasks.metric import Metric
 
@@ -29,6 +30,7 @@ def render(
     ]
     return template("compare.html").render(
         document=document,
+        words=WORDS[document["task"]],
         primaries=primaries,
         baselines=tables.baselines_table(document),
         metrics=tables.all_metrics_table(document, metrics),

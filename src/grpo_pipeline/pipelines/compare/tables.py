@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from grpo_pipeline.pipelines.compare.words import WORDS
 from grpo_pipeline.pipelines.reporting.tables import ARROWS, Cell, Table, difference_cell, interval_text, metric_cell, value_cell
 from grpo_pipeline.tasks.metric import Metric
 
@@ -65,14 +66,14 @@ def all_metrics_table(document: Document, metrics: Metrics) -> Table:
 
 
 def baselines_table(document: Document) -> Table:
-    """Return other points with an arm's own decoder: (arm, rule) x primary metrics."""
-    names = document["primary_metrics"]
+    """Return other points with an arm's own decoder, or other replies: (arm, rule) x primary metrics."""
+    names, words = document["primary_metrics"], WORDS[document["task"]]
     rows = [
         [Cell(arm), Cell(rule), *(value_cell(found["metrics"][name]) for name in names)]
         for arm, rules in document["baselines"].items()
         for rule, found in rules.items()
     ]
-    return Table("Other points with each arm's own decoder, mean over the seeds", ["arm", "points", *names], rows)
+    return Table(f"{words.caption}, mean over the seeds", ["arm", words.rule, *names], rows)
 
 
 def cells_table(document: Document) -> Table:
@@ -91,7 +92,7 @@ def settings_table(document: Document) -> Table:
         [Cell(arm), Cell(found["base"]), Cell(found["rule"]), Cell("; ".join(change_lines(found["set"])) or "nothing")]
         for arm, found in document["arms"].items()
     ]
-    return Table("Arms", ["arm", "base", "points", "what differs from the base"], rows)
+    return Table("Arms", ["arm", "base", WORDS[document["task"]].rule, "what differs from the base"], rows)
 
 
 def change_lines(changes: Mapping[str, Any], *, prefix: str = "") -> Iterator[str]:

@@ -1,0 +1,117 @@
+"""The dialogue task as the engine sees it: a seed's warm start is trained once, and every cell of the seed begins with it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from kedro.pipeline import Node, Pipeline
+from pydantic import BaseModel, ConfigDict
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.pipelines.compare.kit import TaskKit, resplit_table
+from grpo_pipeline.pipelines.compare.one_cell import train_weights
+from grpo_pipeline.pipelines.training.dialogue import SECTIONS, STAGE, build_task, start_arms, tokenise_examples
+from grpo_pipeline.tasks.dialogue import build
+from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.examples import DialogueExamples, content_digest
+from grpo_pipeline.tasks.dialogue.task import DialogueTask
+from grpo_pipeline.tasks.dialogue.token_table import stack_rows
+
+UNTRAINED = "dialogue.untrained_task"
+
+
+class WarmStartParams(BaseModel):
+    """The stage before the arms (``dialogue.warm_start``): its algorithm and its loop."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    algorithm: AlgorithmParams
+    training: TrainingParams
+
+
+@dataclass(frozen=True)
+class Start:
+    """A warm start that was trained.
+
+    Attributes:
+        key: of everything that decides its weights; "" before there is one.
+        model: the weights.
+    """
+
+    key: str = ""
+    model: ModelWeights = field(default=ModelWeights({}, {}), repr=False)
+
+
+def check_arm(algorithm: AlgorithmParams, warm_start: WarmStartParams, task: DialogueTask) -> DialogueTask:
+    """Hand the task on once the arm asks for what it has: before the warm start is trained, not after it."""
+    build.check_arms(task, (warm_start.algorithm, algorithm))
+    return task
+
+
+def warm_up(warm_start: WarmStartParams, seed: int, task: DialogueTask, data: DialogueData, known: Start) -> Start:
+    """Train the stage before the arms with the cell's seed, unless the cell before it began with the same start."""
+    key = start_key(warm_start, seed, task, data)
+    if known.key == key:
+        return known
+    return Start(key, train_weights(warm_start.algorithm, warm_start.training, task, data, seed=seed)[0])
+
+
+def start_key(warm_start: WarmStartParams, seed: int, task: DialogueTask, data: DialogueData) -> str:
+    """Return the digest of what decides a start; where no replies are drawn, their rewards and distribution do not."""
+    facts = task.fingerprint(data) | {"device": str(task.device)}
+    if warm_start.algorithm.proposal == "none":
+        facts |= {"rewards": None, "reward_functions": None, "replies": task.replies.max_tokens}
+    content = {"stage": warm_start.model_dump(mode="json"), "seed": seed, "task": facts}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def begin_with(task: DialogueTask, start: Start) -> DialogueTask:
+    """Return the task whose policies begin with the start's weights."""
+    return start_arms(task, start.model)
+
+
+def resplit_examples(examples: DialogueExamples, split: Mapping[str, str]) -> DialogueExamples:
+    """Return the examples with another split; one that the mapping does not name is in none."""
+    table = resplit_table(examples.table, split, key="example_id", noun="example")
+    return replace(examples, table=table, digest=content_digest(table, examples.stories))
+
+
+def prepare_cell() -> Pipeline:
+    """Wire ``dialogue.examples`` -> ``dialogue.task`` and ``dialogue.data`` of a cell; its parameters are the arm's sections."""
+    checked, stage = "dialogue.checked_task", f"params:dialogue.{STAGE}"
+    return Pipeline(
+        [
+            Node(build_task, [f"params:dialogue.{name}" for name in SECTIONS], UNTRAINED, name="build_task"),
+            Node(check_arm, ["params:dialogue.algorithm", stage, UNTRAINED], checked, name="check_arm"),
+            Node(
+                tokenise_examples,
+                [checked, "dialogue.examples"],
+                ["dialogue.data", "dialogue.token_report"],
+                name="tokenise_examples",
+            ),
+            Node(
+                warm_up,
+                [stage, "params:seed", checked, "dialogue.data", "dialogue.known_start"],
+                "dialogue.start",
+                name="warm_up",
+            ),
+            Node(begin_with, [checked, "dialogue.start"], "dialogue.task", name="begin_with"),
+        ]
+    )
+
+
+def dialogue_kit() -> TaskKit:
+    """Return the kit of the dialogue task."""
+    nothing = stack_rows([])
+    return TaskKit(
+        task="dialogue",
+        prepare=prepare_cell(),
+        resplit=resplit_examples,
+        without_features=lambda examples: DialogueData(examples, nothing, nothing),
+        untrained=UNTRAINED,
+        reward_section="rewards",
+        memory={"dialogue.known_start": Start()},
+        carry={"dialogue.known_start": "dialogue.start"},
+    )
