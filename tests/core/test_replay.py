@@ -245,6 +245,39 @@ def test_split_then_merge_puts_each_group_back():
     assert all(torch.equal(a, b) for a, b in zip(before, vars(fresh).values(), strict=True))
 
 
+@dataclasses.dataclass(frozen=True)
+class Marked(Rollouts):
+    """Rollouts of a task that says more about a decision, or does not."""
+
+    marks: torch.Tensor | None = None
+
+
+def marked(seed, *, marks=True):
+    plain = rollouts(seed=seed)
+    return Marked(**vars(plain), marks=plain.actions[..., None].to(torch.uint8) + 10 if marks else None)
+
+
+def test_what_a_task_says_beside_the_three_tensors_goes_with_a_group():
+    old, fresh, buffer = marked(1), marked(2), ReplayBuffer(4, 4)
+    buffer.add(split_groups(old, [0, 1, 2, 3], signal=torch.ones(4), step=0, temperature=1.0))
+    old.marks.zero_()
+    again = ReplayBuffer(4, 4)
+    again.load(round_trip(buffer.state()))
+    merged = merge_groups(fresh, [again.groups[3]], [1])
+    assert torch.equal(merged.marks[1], marked(1).marks[3])
+    assert torch.equal(merged.marks[[0, 2, 3]], fresh.marks[[0, 2, 3]])
+    assert merged.marks.dtype == torch.uint8
+
+
+def test_groups_that_say_less_than_the_batch_are_refused():
+    groups = split_groups(marked(1, marks=False), [0, 1, 2, 3], signal=torch.ones(4), step=0, temperature=1.0)
+    with pytest.raises(ValueError, match=r"must hold the fields \['marks'\] of the fresh ones, got \[\] for row 2"):
+        merge_groups(marked(2), [groups[2]], [0])
+    assert merge_groups(marked(2, marks=False), [groups[2]], [0]).marks is None
+    with pytest.raises(ValueError, match=r"must share one shape \[G, L\]"):
+        ReplayBuffer(4, 4).add([dataclasses.replace(group(), more={"marks": torch.zeros(G + 1, L)})])
+
+
 def test_merge_keeps_the_batch_where_nothing_is_replayed_and_its_dtype_where_something_is():
     fresh = rollouts(dtype=torch.float64)
     assert merge_groups(fresh, [], []) is fresh

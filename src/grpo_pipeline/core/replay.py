@@ -11,7 +11,7 @@ Source: selective sample replay, arXiv 2504.08837; proportional priorities, arXi
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ class StoredGroup:
         step: number of the batch in which the group was drawn.
         temperature: that of the draw.
         signal: how much the group teaches, at least 0, such as the mean of |A|.
+        more: what a task's own rollouts say beside actions, logprobs and is_valid: field -> tensor [G, ...].
     """
 
     row: int
@@ -44,6 +45,7 @@ class StoredGroup:
     step: int
     temperature: float
     signal: float
+    more: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class ReplayState:
     """The content of a buffer for a checkpoint.
 
     Attributes:
-        tensors: "<position>.<field>" -> tensor, on the CPU.
+        tensors: "<position>.<field>" -> tensor, on the CPU; "<position>.more.<field>" for a task's own fields.
         scalars: JSON values: the two bounds, and row, step, temperature and signal of each group.
     """
 
@@ -141,6 +143,7 @@ class ReplayBuffer:
         """Copy the content; a buffer that loads it draws and evicts bit-identically."""
         groups = dict(enumerate(self._groups))
         tensors = {f"{i}.{name}": getattr(group, name).clone() for i, group in groups.items() for name in TENSORS}
+        tensors |= {f"{i}.more.{name}": part.clone() for i, group in groups.items() for name, part in group.more.items()}
         scalars = [{name: getattr(group, name) for name in SCALARS} for group in groups.values()]
         return ReplayState(tensors, {"capacity": self.capacity, "max_age_steps": self.max_age_steps, "groups": scalars})
 
@@ -179,9 +182,19 @@ def split_groups(rollouts: Rollouts, rows: Sequence[int], *, signal: Tensor, ste
             f"rows and signal must have one entry for each of {prompts} prompts, got {len(rows)} and {list(signal.shape)}"
         )
     parts = zip(rows, rollouts.actions, rollouts.logprobs, rollouts.is_valid, signal.tolist(), strict=True)
+    more = _own_fields(rollouts)
     return [
-        StoredGroup(int(row), actions, logprobs, is_valid, step=step, temperature=temperature, signal=taught)
-        for row, actions, logprobs, is_valid, taught in parts
+        StoredGroup(
+            int(row),
+            actions,
+            logprobs,
+            is_valid,
+            step=step,
+            temperature=temperature,
+            signal=taught,
+            more={name: part[p] for name, part in more.items()},
+        )
+        for p, (row, actions, logprobs, is_valid, taught) in enumerate(parts)
     ]
 
 
@@ -196,10 +209,10 @@ def merge_groups(fresh: Rollouts, stored: Sequence[StoredGroup], positions: Sequ
         positions: for each stored group the prompt 0..P-1 whose place it takes, without repeats.
 
     Returns:
-        Rollouts whose ``logprobs`` are those of the policy that drew each group.
+        Rollouts whose ``logprobs`` are those of the policy that drew each group; a task's own fields are merged likewise.
 
     Raises:
-        ValueError: if the shapes do not fit or the positions are not distinct prompts of the batch.
+        ValueError: if the shapes or the task's own fields do not fit, or the positions are not distinct prompts of the batch.
     """
     prompts, *shape = fresh.actions.shape
     if len(stored) != len(positions) or len(set(positions)) != len(positions) or not set(positions) <= set(range(prompts)):
@@ -212,6 +225,13 @@ def merge_groups(fresh: Rollouts, stored: Sequence[StoredGroup], positions: Sequ
                 f"stored groups must have the shape [G, L] = {shape} of the batch, got {list(group.actions.shape)} for row "
                 f"{group.row}; keep group size and number of decisions fixed"
             )
+    more = _own_fields(fresh)
+    for group in stored:
+        if group.more.keys() != more.keys():
+            raise ValueError(
+                f"stored groups must hold the fields {sorted(more)} of the fresh ones, got {sorted(group.more)} for row "
+                f"{group.row}; draw all of them in one way"
+            )
     if not stored:
         return fresh
     index = torch.tensor(list(positions), device=fresh.actions.device)
@@ -220,6 +240,7 @@ def merge_groups(fresh: Rollouts, stored: Sequence[StoredGroup], positions: Sequ
         actions=_put(fresh.actions, index, [group.actions for group in stored]),
         logprobs=_put(fresh.logprobs, index, [group.behaviour_logprobs for group in stored]),
         is_valid=_put(fresh.is_valid, index, [group.is_valid for group in stored]),
+        **{name: _put(part, index, [group.more[name] for group in stored]) for name, part in more.items()},
     )
 
 
@@ -276,19 +297,34 @@ def _check_group(group: StoredGroup) -> None:
             f"the signal of a group must be finite and >= 0, got {group.signal} for row {group.row}; use the mean of |A|"
         )
     shapes = [list(getattr(group, name).shape) for name in TENSORS]
-    if len(shapes[0]) != 2 or shapes != [shapes[0]] * len(TENSORS):
+    shapes += [[*part.shape[:1], *shapes[0][1:]] for part in group.more.values()]
+    if len(shapes[0]) != 2 or shapes != [shapes[0]] * len(shapes):
         raise ValueError(
             f"the tensors of a group must share one shape [G, L], got {shapes} for row {group.row}; store whole groups"
         )
 
 
+def _own_fields(rollouts: Rollouts) -> dict[str, Tensor]:
+    """Return the tensors of a task's own rollouts beside those that all rollouts have; one that is None is absent."""
+    shared = {f.name for f in fields(Rollouts)}
+    found = {f.name: getattr(rollouts, f.name) for f in fields(rollouts) if f.name not in shared}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
 def _own(group: StoredGroup) -> StoredGroup:
-    return replace(group, **{name: getattr(group, name).detach().to("cpu", copy=True) for name in TENSORS})
+    kept = {name: _copied(getattr(group, name)) for name in TENSORS}
+    return replace(group, **kept, more={name: _copied(part) for name, part in group.more.items()})
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
 
 
 def _from_state(tensors: Mapping[str, Tensor], position: int, scalars: Mapping[str, Any]) -> StoredGroup:
-    fields: dict[str, Any] = {name: tensors[f"{position}.{name}"].clone() for name in TENSORS}
-    return StoredGroup(**fields, **{name: scalars[name] for name in SCALARS})
+    kept: dict[str, Any] = {name: tensors[f"{position}.{name}"].clone() for name in TENSORS}
+    prefix = f"{position}.more."
+    more = {name.removeprefix(prefix): part.clone() for name, part in tensors.items() if name.startswith(prefix)}
+    return StoredGroup(**kept, **{name: scalars[name] for name in SCALARS}, more=more)
 
 
 def _put(target: Tensor, index: Tensor, parts: Sequence[Tensor]) -> Tensor:

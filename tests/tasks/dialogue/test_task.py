@@ -198,11 +198,6 @@ def test_every_architecture_learns_in_a_step(architecture: str) -> None:
         ("supervised", {"proposal": "oracle"}, "proposal must be policy or none for the dialogue task, got oracle"),
         ("grpo", {"value_weight": 0.1}, "value_weight must be 0 and advantage.baseline group for the dialogue task"),
         ("grpo", {"kl_estimator": "exact"}, "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact"),
-        (
-            "grpo",
-            {"replay": {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}},
-            "replay must be null with dialogue.replies.top_k or top_p, got a value",
-        ),
     ],
 )
 def test_what_a_reader_cannot_do_is_refused_before_anything_is_built(arm: str, change: dict[str, Any], sentence: str) -> None:
@@ -211,11 +206,6 @@ def test_what_a_reader_cannot_do_is_refused_before_anything_is_built(arm: str, c
         check_arms(task, [tiny.algorithm_params(), tiny.algorithm_params(arm, **change)])
     with pytest.raises(ValueError, match=sentence):
         build_state(tiny.algorithm_params(arm, **change), tiny.training_params(), 0, task, tiny.make_data())
-
-
-def test_replay_works_where_no_token_is_cut_off() -> None:
-    replay = {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}
-    check_arms(tiny.make_task(), [tiny.algorithm_params(replay=replay)])
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def remember(state: TrainState, experience: Experience, rows: np.ndarray, replay
         return
     fresh = [p for p in range(len(rows)) if p not in replayed.positions]
     rollouts = experience.rollouts
-    drawn = replace(rollouts, **{field.name: getattr(rollouts, field.name)[fresh] for field in fields(rollouts)})
+    parts = {field.name: getattr(rollouts, field.name) for field in fields(rollouts)}
+    drawn = replace(rollouts, **{name: part[fresh] for name, part in parts.items() if part is not None})
     signal = experience.advantages.values.abs().mean(1)[fresh]
     groups = split_groups(drawn, rows[fresh].tolist(), signal=signal, step=state.step, temperature=experience.temperature)
     state.replay.add(groups)

@@ -2,17 +2,15 @@
 
 from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.params import AlgorithmParams, is_on
-from grpo_pipeline.tasks.dialogue.reader_params import ReplyParams
 
 WHOLE = {"compile": "none", "memory_format": "contiguous", "activation_checkpointing": "none"}
 
 
-def check_algorithm(algorithm: AlgorithmParams, replies: ReplyParams) -> None:
+def check_algorithm(algorithm: AlgorithmParams) -> None:
     """Refuse what readers cannot do.
 
     Raises:
-        ValueError: for another proposal than policy or none, a value baseline or head, the exact KL, or replay of replies whose
-            distribution was truncated.
+        ValueError: for another proposal than policy or none, a value baseline or head, or the exact KL.
     """
     if algorithm.proposal not in ("policy", "none"):
         raise ValueError(
@@ -28,11 +26,6 @@ def check_algorithm(algorithm: AlgorithmParams, replies: ReplyParams) -> None:
         raise ValueError(
             "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact; the distributions of all tokens of all "
             "replies are never held at once"
-        )
-    if algorithm.replay is not None and (replies.top_k is not None or replies.top_p is not None):
-        raise ValueError(
-            "replay must be null with dialogue.replies.top_k or top_p, got a value; stored groups do not hold the tokens that "
-            "were left to choose from: set both to null, or leave replay out"
         )
 
 

@@ -78,8 +78,8 @@ class DialogueTask:
         return self.replies.temperature
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Refuse a value baseline, random replies, the exact KL, and replay of truncated distributions."""
-        check_algorithm(algorithm, self.replies)
+        """Refuse a value baseline, random replies, and the exact KL."""
+        check_algorithm(algorithm)
 
     def build_policy(self, seed: int) -> Reader:
         """Return a reader with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""
