@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -26,3 +28,19 @@ def test_refuses_missing_and_damaged(tmp_path):
     (tmp_path / "m" / "model.safetensors").write_bytes(b"x")
     with pytest.raises(CorruptFolderError, match=r"model\.safetensors must have check sum"):
         load_weights(tmp_path / "m")
+
+
+def test_files_travel_with_the_weights(tmp_path):
+    plain = weights_of(nn.Linear(2, 2), {})
+    save_weights(tmp_path / "m", replace(plain, files={"words.txt": b"a\x00\xff", "empty.json": b""}))
+    assert load_weights(tmp_path / "m").files == {"words.txt": b"a\x00\xff", "empty.json": b""}
+    (tmp_path / "m" / "words.txt").write_bytes(b"b")
+    with pytest.raises(CorruptFolderError, match=r"words\.txt must be the file with the check sum"):
+        load_weights(tmp_path / "m")
+    (tmp_path / "m" / "words.txt").unlink()
+    with pytest.raises(CorruptFolderError, match=r"words\.txt must be the file"):
+        load_weights(tmp_path / "m")
+    for name in ("../words.txt", "a/b", "model.json", "model.safetensors"):
+        with pytest.raises(ValueError, match=r"must have a plain name other than model.json and model.safetensors, got '.*'"):
+            save_weights(tmp_path / "n", replace(plain, files={name: b""}))
+    assert not (tmp_path / "n").exists()

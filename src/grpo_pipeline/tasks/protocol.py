@@ -164,6 +164,16 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class HasFiles(Task, Protocol):
+    """A task whose exported models need more than weights and sizes, such as a tokenizer."""
+
+    @property
+    def model_files(self) -> Mapping[str, bytes]:
+        """File name -> content, written beside the weights; empty where nothing is needed."""
+        ...
+
+
+@runtime_checkable
 class ShowsRewards(Task, Protocol):
     """A task whose held-out samples are stored, for a few examples, with the rewards and advantages that they would have."""
 

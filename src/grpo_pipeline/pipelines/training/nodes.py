@@ -26,7 +26,7 @@ from grpo_pipeline.pipelines.training.loader import BatchLoader, LoadedBatch, ma
 from grpo_pipeline.pipelines.training.replaying import refuse_changing_prompts, remember, replay_metrics
 from grpo_pipeline.pipelines.training.shown_samples import add_rewards, shown_samples
 from grpo_pipeline.progress import progress
-from grpo_pipeline.tasks.protocol import ShowsRewards, Task
+from grpo_pipeline.tasks.protocol import HasFiles, ShowsRewards, Task
 
 PREDICTION_STREAM, SHOWCASE_CORES = 11, 12
 Row = dict[str, Any]
@@ -179,7 +179,8 @@ def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint, calibration:
     trained = _trained(checkpoint)
     config = task.describe(task.build_policy(0)) | {"training": dict(trained.progress)}
     fitted = {} if calibration is None else {"calibration": dict(calibration)}
-    return ModelWeights(tensors=trained.policy, config=config | fitted)
+    files = dict(task.model_files) if isinstance(task, HasFiles) else {}
+    return ModelWeights(tensors=trained.policy, config=config | fitted, files=files)
 
 
 def _trained(checkpoint: Checkpoint | NoCheckpoint) -> Checkpoint:

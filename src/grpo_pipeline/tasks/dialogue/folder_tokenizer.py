@@ -1,10 +1,15 @@
 """The tokenizer of a Hugging Face folder on this machine; nothing is downloaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.json")
+# What a tokenizer is read from: one of those, and what stands beside it. config.json names its class where nothing else does.
+BESIDE = (
+    *("added_tokens.json", "chat_template.jinja", "config.json", "merges.txt", "special_tokens_map.json", "tokenizer.model"),
+    "vocab.txt",
+)
 
 
 class FolderTokenizer:
@@ -14,15 +19,16 @@ class FolderTokenizer:
 
     Args:
         tokenizer: as ``AutoTokenizer`` returns it.
+        files: file name -> content, of what it was read from.
 
     Raises:
         ValueError: if it has no end.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, files: Mapping[str, bytes]) -> None:
         if tokenizer.eos_token_id is None:
             raise ValueError(f"{tokenizer.name_or_path} must have an eos_token, got none; name one in tokenizer_config.json")
-        self._tokenizer = tokenizer
+        self._tokenizer, self.files = tokenizer, files
         self.size = len(tokenizer)
         self.eos_id = int(tokenizer.eos_token_id)
         self.pad_id = self.eos_id if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
@@ -58,4 +64,5 @@ def read_tokenizer(folder: str) -> FolderTokenizer:
         raise ValueError(
             f"{path} must hold a tokenizer that can be read, got {type(error).__name__}: {error}; copy it again"
         ) from error
-    return FolderTokenizer(tokenizer)
+    kept = {name: (path / name).read_bytes() for name in (*FILES, *BESIDE) if (path / name).is_file()}
+    return FolderTokenizer(tokenizer, kept)

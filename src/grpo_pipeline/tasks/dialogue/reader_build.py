@@ -1,6 +1,7 @@
 """Build a reader and its tokenizer: with fresh weights, or from a Hugging Face folder on this machine."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from grpo_pipeline.tasks.dialogue.causal_reader import CausalReader
 from grpo_pipeline.tasks.dialogue.folder_tokenizer import read_tokenizer
 from grpo_pipeline.tasks.dialogue.reader import Reader
 from grpo_pipeline.tasks.dialogue.reader_lora import add_lora
-from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams
+from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, LoraParams, NewReaderParams
 from grpo_pipeline.tasks.dialogue.seq2seq_reader import Seq2SeqReader
 from grpo_pipeline.tasks.dialogue.tokens import Tokenizer
 
@@ -49,6 +50,27 @@ def build_reader(params: NewReaderParams | FolderReaderParams, *, seed: int) -> 
         if params.lora is not None:
             add_lora(reader, params.lora)
     return reader, tokenizer
+
+
+def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> Reader:
+    """Return a reader of an exported model's architecture, float32 on the CPU, to be filled with its weights.
+
+    Args:
+        config: ``reader_config`` of the model: what ``model.config.to_dict`` returned.
+        lora: of its low-rank updates.
+
+    Raises:
+        ValueError: for another kind of model.
+    """
+    kind = config.get("model_type")
+    if kind not in SEQ2SEQ + CAUSAL:
+        raise ValueError(f"reader_config must be of a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; export it again")
+    with torch.random.fork_rng(devices=[]):
+        loader = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
+        reader = _wrap(loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32))
+        if lora is not None:
+            add_lora(reader, lora)
+    return reader
 
 
 def check_tokenizer(reader: Reader, tokenizer: Tokenizer) -> None:

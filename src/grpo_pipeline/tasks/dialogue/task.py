@@ -22,6 +22,7 @@ from grpo_pipeline.tasks.dialogue.components import parameter_groups
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation import evaluate
 from grpo_pipeline.tasks.dialogue.fingerprint import fingerprint
+from grpo_pipeline.tasks.dialogue.folder_tokenizer import FolderTokenizer
 from grpo_pipeline.tasks.dialogue.measured import gather_rewards, nothing_written
 from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader, detached
 from grpo_pipeline.tasks.dialogue.reader_build import build_reader
@@ -231,6 +232,11 @@ class DialogueTask:
         sections = {"reader": self.reader, "prompt": self.prompt, "replies": self.replies}
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
         return {"task": self.name, **dumped, "reader_config": policy.model.config.to_dict()}
+
+    @property
+    def model_files(self) -> Mapping[str, bytes]:
+        """The files of a folder's tokenizer, so that an exported model needs that folder no longer; none for bytes."""
+        return self.tokenizer.files if isinstance(self.tokenizer, FolderTokenizer) else {}
 
     def fingerprint(self, data: DialogueData) -> dict[str, Any]:
         """Return model, objective, start and data, without where they lie and where rewards are measured."""
