@@ -312,7 +312,7 @@ def _own_fields(rollouts: Rollouts) -> dict[str, Tensor]:
 
 
 def _own(group: StoredGroup) -> StoredGroup:
-    kept = {name: _copied(getattr(group, name)) for name in TENSORS}
+    kept: dict[str, Any] = {name: _copied(getattr(group, name)) for name in TENSORS}
     return replace(group, **kept, more={name: _copied(part) for name, part in group.more.items()})
 
 

@@ -21,7 +21,10 @@ Proposal = Literal["policy", "uniform", "none", "oracle"]
 class Task(Protocol):
     """One task: its model, its samples, its rewards. Methods without "no grad" keep the graph."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Prefix of the task's catalogue names and parameters."""
+        ...
 
     @property
     def repeats_prompts(self) -> bool:

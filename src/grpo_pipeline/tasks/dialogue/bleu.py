@@ -89,4 +89,4 @@ def _bleu(counts: NDArray[np.int64], *, smoothing: Smoothing, effective: bool) -
         rest[:ORDERS], rest[ORDERS:], reply_words, answer_words, smooth_method=smoothing, effective_order=effective
     )
     # exp(log(...)) may pass 1 by one rounding.
-    return min(1.0, score.score / 100)
+    return min(1.0, float(score.score) / 100)

@@ -66,7 +66,7 @@ def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> Rea
     if kind not in SEQ2SEQ + CAUSAL:
         raise ValueError(f"reader_config must be of a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; export it again")
     with torch.random.fork_rng(devices=[]):
-        loader = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
+        loader: Any = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
         reader = _wrap(loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32))
         if lora is not None:
             add_lora(reader, lora)
