@@ -74,6 +74,7 @@ TALK_MODELS: dict[str, type[BaseModel]] = {
     "supervised_loss": DialogueSupervisedParams,
     "gradient_flow": GradientFlowParams,
     "reward_audit": RewardAuditParams,
+    "compare": CompareParams,
     "training": TrainingParams,
     "warm_start.training": TrainingParams,
     "evaluation": EvaluationParams,
