@@ -1,32 +1,46 @@
-"""The dataset of raw data that is one text file in a folder."""
+"""The dataset of raw data that is one text file in a folder, and what every dataset of raw text files shares."""
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kedro.io import AbstractDataset, DatasetError
 
 from grpo_pipeline.core.atomic import replacing_folder
 from grpo_pipeline.tasks.text_lines import TextFile
 
+Loaded = TypeVar("Loaded")
 
-class RawFileDataset(AbstractDataset[dict[str, bytes], TextFile]):
-    """Load the bytes of one file of a folder; save files by name, all of them or none.
+
+class RawFolderDataset(AbstractDataset[dict[str, bytes], Loaded]):
+    """A folder of text files that is saved as a whole; what is loaded of it is the subclass's.
 
     Args:
         filepath: the data root; Kedro makes a relative path in the catalogue relative to the project.
-        file: name of the file below the root.
         task: whose data it is, for messages.
         metadata: for Kedro-Viz.
     """
 
-    def __init__(self, *, filepath: str, file: str, task: str, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(self, *, filepath: str, task: str, metadata: dict[str, Any] | None = None) -> None:
         self._root = Path(os.path.abspath(filepath))
-        self._file, self._task = file, task
+        self._task = task
         self.metadata = metadata
 
-    def load(self) -> TextFile:
-        """Read the file as it is.
+    def save(self, data: dict[str, bytes]) -> None:
+        """Put a folder with these files in place of the old one; without files nothing is written."""
+        if not data:
+            return
+        with replacing_folder(self._root) as partial:
+            for name, content in data.items():
+                (partial / name).write_bytes(content)
+
+    def _read(self, file: str, *, holds: str, setting: str) -> TextFile:
+        """Read a file below the root as it is.
+
+        Args:
+            file: its name.
+            holds: what must be in it, for the message.
+            setting: the key of globals.yml that names it.
 
         Raises:
             DatasetError: if the root or the file is missing.
@@ -36,19 +50,30 @@ class RawFileDataset(AbstractDataset[dict[str, bytes], TextFile]):
                 f"the data root must be an existing folder, got nothing at {self._root}; "
                 f"set {self._task}_root in globals.yml or run with --params {self._task}.data.root=<folder>"
             )
-        path = self._root / self._file
+        path = self._root / file
         if not path.is_file():
             found = sorted(p.name for p in self._root.iterdir() if p.is_file()) or "no file"
-            raise DatasetError(f"{path} must hold the data, got {found} in that folder; set {self._task}_file in globals.yml")
+            raise DatasetError(f"{path} must hold {holds}, got {found} in that folder; set {setting} in globals.yml")
         return TextFile(str(path), path.read_bytes())
 
-    def save(self, data: dict[str, bytes]) -> None:
-        """Put a folder with these files in place of the old one; without files nothing is written."""
-        if not data:
-            return
-        with replacing_folder(self._root) as partial:
-            for name, content in data.items():
-                (partial / name).write_bytes(content)
+
+class RawFileDataset(RawFolderDataset[TextFile]):
+    """Load the bytes of one file of a folder; save files by name, all of them or none.
+
+    Args:
+        filepath: the data root.
+        file: name of the file below the root.
+        task: whose data it is, for messages.
+        metadata: for Kedro-Viz.
+    """
+
+    def __init__(self, *, filepath: str, file: str, task: str, metadata: dict[str, Any] | None = None) -> None:
+        super().__init__(filepath=filepath, task=task, metadata=metadata)
+        self._file = file
+
+    def load(self) -> TextFile:
+        """Read the file as it is; raises ``DatasetError`` if the root or the file is missing."""
+        return self._read(self._file, holds="the data", setting=f"{self._task}_file")
 
     def _exists(self) -> bool:
         return (self._root / self._file).is_file()
