@@ -7,10 +7,14 @@ import pandas as pd
 import yaml
 from rdkit import Chem
 from tiny_attention import CONF, constant, merge
+from torch import Tensor
 
+from grpo_pipeline.core.micro_batches import take_prompts
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
 from grpo_pipeline.tasks.molecules.build import build_task
 from grpo_pipeline.tasks.molecules.build_examples import build_examples
+from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.diffusion import Diffusion
 from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
 from grpo_pipeline.tasks.molecules.examples import MoleculeExamples
@@ -19,6 +23,7 @@ from grpo_pipeline.tasks.molecules.properties import tabulate_properties
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.molecules.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.vocabulary import BONDS
 
 SPLITS = {"train": ["CC", "CO", "CN", "C=C", "CCO", "C#C", "CCN", "CC=O"], "val": ["C=O", "C#N"], "test": ["CCC", "C=N", "CCCO"]}
@@ -94,3 +99,13 @@ def make_task(
         SamplingParams.model_validate(section("sampling", **(sampling or {}))),
         make_data(**(prompt or {})),
     )
+
+
+def components(rollouts: Trajectories, p: int, g: int, s: int) -> Components[Tensor]:
+    """Return z_s of one trajectory, a batch of one graph."""
+    return Components(*(getattr(rollouts, name)[p, g, s][None].long() for name in ("atoms", "charges", "bonds")))
+
+
+def take(batch: MoleculeBatch, p: int) -> MoleculeBatch:
+    """Return one prompt of a batch."""
+    return take_prompts(batch, p, p + 1)
