@@ -5,7 +5,7 @@ import torch
 from tiny_graphs import CLASSES, prompts, random_entries
 
 from grpo_pipeline.tasks.molecules.entries import dense_pairs
-from grpo_pipeline.tasks.molecules.graph_features import bond_counts, cycle_counts, graph_features, node_features
+from grpo_pipeline.tasks.molecules.graph_features import bond_counts, cycle_counts, structure_features
 
 
 def naive_cycles(bonded: torch.Tensor, length: int) -> list[int]:
@@ -40,9 +40,8 @@ def test_bonds_are_counted_at_both_ends() -> None:
 
 def test_features_are_logarithms_of_counts() -> None:
     square = torch.tensor([[1, 0, 2, 1, 0, 1]])  # (0, 1), (0, 3), (1, 2), (2, 3)
-    nodes = node_features(square, 4, CLASSES.bonds, torch.float64).expm1()
+    nodes, whole = (part.expm1() for part in structure_features(square, 4, CLASSES.bonds, torch.float64))
     assert torch.allclose(nodes[0, 0], torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 0.0], dtype=torch.float64))
-    whole = graph_features(square, 4, torch.float64).expm1()
     assert torch.allclose(whole, torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64))
 
 

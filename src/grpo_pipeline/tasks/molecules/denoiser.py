@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts
-from grpo_pipeline.tasks.molecules.graph_features import CYCLES, graph_features, node_features
-from grpo_pipeline.tasks.molecules.graph_layer import FeedForward, GraphLayer, GraphState, layout_of
+from grpo_pipeline.tasks.molecules.graph_features import CYCLES, structure_features
+from grpo_pipeline.tasks.molecules.graph_layer import FeedForward, GraphLayer
+from grpo_pipeline.tasks.molecules.graph_layout import GraphState, layout_of
 
 TIME_AND_SIZE = 2
 
@@ -58,7 +59,7 @@ class Denoiser(nn.Module):
         Returns:
             [B, n, K], [B, n, K], [B, M, K]; those of padding mean nothing.
         """
-        layout = layout_of(prompts)
+        layout = layout_of(prompts, self.atom_embedding.weight.dtype)
         state = self._embed(noisy, prompts, time)
         for layer in self.layers:
             state = cast(GraphLayer, layer)(state, layout)
@@ -71,8 +72,9 @@ class Denoiser(nn.Module):
         nodes = self.atom_embedding(noisy.atoms.long()) + self.charge_embedding(noisy.charges.long())
         told = [time[:, None], prompts.sizes[:, None].to(dtype).log(), prompts.conditions]
         if self.with_cycles:
-            nodes = nodes + self.node_features(node_features(noisy.bonds, prompts.nodes, self.classes.bonds, dtype))
-            told.append(graph_features(noisy.bonds, prompts.nodes, dtype))
+            at_nodes, of_graph = structure_features(noisy.bonds, prompts.nodes, self.classes.bonds, dtype)
+            nodes = nodes + self.node_features(at_nodes)
+            told.append(of_graph)
         whole = self.whole(torch.cat([part.to(dtype) for part in told], dim=-1))
         return GraphState(nodes, self.pair_embedding(noisy.bonds.long()), whole)
 
@@ -87,5 +89,5 @@ class Head(nn.Module):
 
     def forward(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Return [B, N, K] of rows [B, N, D]."""
-        logits: Tensor = self.logits(rows + self.forward_part(rows, whole))
+        logits: Tensor = self.logits(self.forward_part(rows, whole))
         return logits

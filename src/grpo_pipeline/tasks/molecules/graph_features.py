@@ -14,8 +14,8 @@ from grpo_pipeline.tasks.molecules.entries import dense_pairs, pair_index
 CYCLES = (3, 4, 5)
 
 
-def node_features(bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype) -> Tensor:
-    """Return log(1 + count) of the bonds of each class at every node, and of the cycles of 3, 4 and 5 nodes through it.
+def structure_features(bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return what every node and every graph is told of the bonds, as log(1 + count).
 
     Args:
         bonds: classes of the pairs, integers [B, M], 0 = none and for padding.
@@ -24,24 +24,22 @@ def node_features(bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype) -
         dtype: floating type of the result.
 
     Returns:
-        [B, n, K - 1 + 3]; 0 for padding.
+        Bonds of each class at every node, and cycles of 3, 4 and 5 nodes through it: [B, n, K - 1 + 3], 0 for padding. Cycles of
+        3, 4 and 5 nodes in each graph: [B, 3].
     """
-    counts = torch.cat([bond_counts(bonds, nodes, classes, dtype), cycle_counts(bonds, nodes, dtype)], dim=-1)
-    return counts.log1p()
-
-
-def graph_features(bonds: Tensor, nodes: int, dtype: torch.dtype) -> Tensor:
-    """Return log(1 + count) of the cycles of 3, 4 and 5 nodes in each graph, [B, 3]."""
+    cycles = cycle_counts(bonds, nodes, dtype)
+    at_nodes = torch.cat([bond_counts(bonds, nodes, classes, dtype), cycles], dim=-1)
     length = torch.tensor(CYCLES, dtype=dtype, device=bonds.device)
-    return (cycle_counts(bonds, nodes, dtype).sum(dim=1) / length).log1p()
+    return at_nodes.log1p_(), (cycles.sum(dim=1) / length).log1p_()
 
 
 def bond_counts(bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype) -> Tensor:
     """Count the bonds of each class but "none" at every node, [B, n, K - 1]."""
-    first, second = pair_index(nodes, bonds.device)
-    each = functional.one_hot(bonds.long(), classes)[..., 1:].to(dtype)
-    empty = each.new_zeros(len(bonds), nodes, classes - 1)
-    return empty.index_add(1, first, each).index_add(1, second, each)
+    known = torch.arange(1, classes, dtype=bonds.dtype, device=bonds.device)
+    each = (bonds.unsqueeze(1) == known.unsqueeze(-1)).to(dtype)  # [B, K - 1, M]
+    ends = functional.one_hot(pair_index(nodes, bonds.device), nodes).sum(dim=0).to(dtype)
+    with exact_region(bonds):
+        return (each @ ends).transpose(1, 2)
 
 
 def cycle_counts(bonds: Tensor, nodes: int, dtype: torch.dtype) -> Tensor:
