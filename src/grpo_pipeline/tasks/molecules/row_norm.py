@@ -32,13 +32,13 @@ def normalised(rows: Tensor) -> Tensor:
     """Return (x - mean) / sqrt(var + eps) of every row of [..., D], population variance, eps 1e-5; differentiable once."""
     if rows.device.type != "cpu" or rows.dtype not in (torch.float32, torch.float64):
         return functional.layer_norm(rows, rows.shape[-1:], eps=EPS)
-    out: Tensor = _Normalised.apply(rows)
+    out: Tensor = _Normalised.apply(rows)  # type: ignore[no-untyped-call]
     return out
 
 
 def added(to: Tensor, linear: nn.Linear, rows: Tensor) -> Tensor:
     """Return to + linear(rows), [B, N, D] of [B, N, D] and [B, N, C]."""
-    flat = linear(rows.flatten(0, 1))
+    flat: Tensor = linear(rows.flatten(0, 1))
     base = to.flatten(0, 1)
     total = flat.add_(base) if flat.dtype == base.dtype else flat + base
     return total.view(to.shape)
