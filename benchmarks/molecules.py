@@ -2,6 +2,7 @@
 
     python benchmarks/molecules.py                             (T = 50, 200, 500 and n = 9, 20, 38; much of an hour on one core)
     python benchmarks/molecules.py --steps 50 --nodes 9 20     (some cells; minutes)
+    python benchmarks/molecules.py --network width=128 pair_width=64 layers=4 heads=8    (another network than that of conf/base)
     python benchmarks/molecules.py --quick                     (a tiny network; seconds; its figures mean nothing)
 
 `sampling` draws trajectories of T steps, every graph and log-probability kept. `update` scores all T steps of stored trajectories
@@ -41,13 +42,21 @@ from molecule_contenders.memory import added_mb
 from molecule_contenders.products import median_share
 from molecule_contenders.report import format_report
 from molecule_contenders.turns import SAMPLE, UPDATE, UPDATE_BY_CHUNKS, UPDATE_PLAIN, make_steps, take_turns
-from molecule_contenders.workload import NETWORK, Workload
+from molecule_contenders.workload import Workload, configured_network
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS, NODES = (50, 200, 500), (9, 20, 38)
 # Graphs of ours by n: about as many pairs of nodes at a time in every cell.
 GRAPHS = {9: 64, 20: 16, 38: 4}
-TINY = NETWORK | {"layers": 1, "width": 8, "pair_width": 4, "global_width": 4, "heads": 2}
+TINY = {
+    "layers": 1,
+    "width": 8,
+    "pair_width": 4,
+    "global_width": 4,
+    "heads": 2,
+    "expansion": 2,
+    "features": "cycles",
+}
 MEMORY = Workload(nodes=9, steps=50, graphs=16)
 SHARES = Workload(nodes=9, steps=10, graphs=144)
 AGREEMENT = Workload(nodes=6, steps=8, graphs=3, steps_per_chunk=3)
@@ -128,7 +137,9 @@ def machine(threads: int, seed: int) -> dict[str, Any]:
 def make_report(args: argparse.Namespace) -> dict[str, Any]:
     """Measure everything; JSON-able."""
     about = machine(args.threads, args.seed)
-    network = TINY if args.quick else NETWORK
+    network = configured_network() | dict(args.network or ())
+    if args.quick:
+        network = TINY
     given = {"network": network, "seed": args.seed}
     found = agreement.distances(replace(AGREEMENT, **given))
     agreement.check(found)
@@ -155,11 +166,18 @@ def cells_of(args: argparse.Namespace) -> list[Workload]:
     return [Workload(nodes=n, steps=t, graphs=graphs[n]) for n in args.nodes for t in args.steps]
 
 
+def _size(text: str) -> tuple[str, int]:
+    """Read layers=4, say."""
+    name, _, size = text.partition("=")
+    return name, int(size)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, nargs="+", help="T (default 50 200 500)")
     parser.add_argument("--nodes", type=int, nargs="+", help="n (default 9 20 38)")
+    parser.add_argument("--network", type=_size, nargs="+", metavar="NAME=SIZE", help="other sizes than those of conf/base")
     parser.add_argument("--graphs", type=int, help="graphs of ours at a time (default by n: 64, 16, 4)")
     parser.add_argument("--repeats", type=int, help="rounds (default 3)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1: more only on idle cores)")

@@ -1,11 +1,12 @@
 """What all contenders are given: a policy, the sizes of the graphs, and trajectories that are scored."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.components import Components
@@ -18,15 +19,13 @@ from grpo_pipeline.tasks.molecules.transition import marginal_limit
 # C, N, O, F; charges 0, -1, +1; no bond, single, double, triple: how often, roughly, in small molecules.
 COUNTS = Components((70, 14, 14, 2), (96, 2, 2), (75, 20, 4, 1))
 EXPONENTS = {"atoms": 1.0, "charges": 1.0, "bonds": 1.5}
-NETWORK = {
-    "layers": 4,
-    "width": 128,
-    "pair_width": 64,
-    "global_width": 64,
-    "heads": 8,
-    "expansion": 2,
-    "features": "cycles",
-}
+PARAMETERS = Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "molecules_training.yml"
+
+
+def configured_network() -> dict[str, Any]:
+    """Return the network of ``conf/base``, the values of ``DenoiserParams``."""
+    network: dict[str, Any] = yaml.safe_load(PARAMETERS.read_text(encoding="utf-8"))["molecules"]["denoiser"]
+    return network
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Workload:
         graphs: drawn and scored at a time by ours.
         plain_graphs: the same for the loop, fewer: it takes one graph after the other, so that its time per graph is no other.
         steps_per_chunk: decisions of an update whose graph of computation exists at a time.
-        network: the values of ``DenoiserParams``.
+        network: the values of ``DenoiserParams``; None: those of ``conf/base``.
         seed: of weights and draws.
     """
 
@@ -48,7 +47,7 @@ class Workload:
     graphs: int
     plain_graphs: int = 1
     steps_per_chunk: int = 5
-    network: Mapping[str, Any] | None = None
+    network: dict[str, Any] | None = None
     seed: int = 0
 
     @cached_property
@@ -56,7 +55,7 @@ class Workload:
         """The policy of all contenders."""
         noise = NoiseParams.model_validate({"steps": self.steps, "limit": "marginal", "exponents": EXPONENTS, "smoothing": 0.0})
         limits = COUNTS.each(lambda counts: marginal_limit(torch.tensor(counts), 0.0))
-        network = DenoiserParams.model_validate(dict(self.network or NETWORK))
+        network = DenoiserParams.model_validate(self.network or configured_network())
         return build_policy(limits, noise, network, seed=self.seed)
 
     @cached_property

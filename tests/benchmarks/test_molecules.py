@@ -30,7 +30,7 @@ bench = load()
 from molecule_contenders import agreement, growth, memory, plain_loop, products, report, turns  # noqa: E402
 from molecule_contenders.plain_loop import PlainLoop  # noqa: E402
 from molecule_contenders.with_task import TaskLoop  # noqa: E402
-from molecule_contenders.workload import Workload  # noqa: E402
+from molecule_contenders.workload import Workload, configured_network  # noqa: E402
 
 TINY = Workload(nodes=4, steps=5, graphs=2, steps_per_chunk=2, network=bench.TINY)
 
@@ -140,6 +140,17 @@ def test_sizes_are_every_n_with_every_t(monkeypatch: pytest.MonkeyPatch) -> None
     seen.clear()
     bench.main(["--no-memory", "--nodes", "9", "--steps", "50", "--graphs", "3", "--threads", "1"])
     assert seen == [(9, 50, 3)]
+
+
+def test_the_network_is_that_of_the_default_but_for_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, object]] = []
+    monkeypatch.setattr(bench, "measure_cell", lambda work, rounds: seen.append(work.network))
+    monkeypatch.setattr(bench, "measure_shares", lambda work, rounds: {})
+    monkeypatch.setattr(bench, "format_report", lambda found: "")
+    bench.main(["--no-memory", "--nodes", "9", "--steps", "50", "--threads", "1"])
+    assert seen == [configured_network()]
+    bench.main(["--no-memory", "--nodes", "9", "--steps", "50", "--threads", "1", "--network", "layers=1", "width=16"])
+    assert seen[1] == configured_network() | {"layers": 1, "width": 16}
 
 
 def test_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
