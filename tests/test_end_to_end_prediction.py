@@ -18,12 +18,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from tiny_predictor import make_weights
 
 from grpo_pipeline.core.weights import save_weights
-
-sys.path.append(str(Path(__file__).resolve().parent / "support"))
-
-from tiny_predictor import make_weights
 
 FOLDER = "attention_smoke"
 SIZES = {"plain": (40, 56), "sp/ace": (64, 32), "nifti": (20, 30)}

@@ -1,11 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 
 from grpo_pipeline.pipelines.evaluation import EvaluationParams
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "support"))
 
 
 @pytest.fixture(scope="session")
