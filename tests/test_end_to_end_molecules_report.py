@@ -1,12 +1,9 @@
 """`kedro run --pipelines molecules_evaluate` on what the arms of a run have left."""
 
 import json
-import sys
 from pathlib import Path
 
 from mlflow.tracking import MlflowClient
-
-sys.path.append(str(Path(__file__).resolve().parent / "support"))
 from stored_molecules import ARMS, leave_results
 
 REPORTS = Path("data/08_reporting/molecules_smoke")

@@ -1,7 +1,6 @@
 """Every environment's parameters pass the models that read them, and describe a model that can be built."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 import yaml
 from kedro.config import OmegaConfigLoader
 from pydantic import BaseModel, ValidationError
+from tiny_chemist import make_data
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
@@ -42,9 +42,6 @@ from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests" / "support"))
-
-from tiny_chemist import make_data  # noqa: E402
 
 ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir())
 MODELS: dict[str, type[BaseModel]] = {
