@@ -286,6 +286,9 @@ class TrainingParams(ExecutionParams):
     """The loop, shared by all arms of a task (``<task>.training``)."""
 
     epochs: int = Field(ge=1)
+    # Of the whole run at most, for batches that cost much more than reading the data; None goes through all epochs. Left out of
+    # dumps, and so of digests, where it is None.
+    max_steps: int | None = Field(default=None, ge=1, exclude_if=lambda steps: steps is None)
     batch_size: int = Field(ge=1)
     group_size: int = Field(ge=1)
     encoder_refresh: Literal["once", "every_epoch"]

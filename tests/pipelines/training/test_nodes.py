@@ -89,6 +89,14 @@ def test_rows_and_checkpoints_come_at_their_steps():
     assert [r["step"] for r in rows if r["split"] == "val"] == [1, 3, 5]
 
 
+def test_max_steps_ends_a_run_early_and_an_older_checkpoint_goes_on():
+    yielded = list(run(training=short(max_steps=3, checkpoint_every_steps=2)))
+    assert [checkpoint.progress["step"] for _, checkpoint in yielded if checkpoint is not False] == [2, 3]
+    assert [r["step"] for r in rows_of(yielded) if r["split"] == "val"] == [1, 2]  # the end of an epoch, and of the run
+    assert "max_steps" not in short().model_dump()  # else no checkpoint from before the option could be gone on with
+    assert short(max_steps=3).model_dump()["max_steps"] == 3
+
+
 def test_every_metric_of_a_run_is_there():
     rows = [row for row in rows_of(list(run())) if row["split"] == "train"]
     assert [sorted(EVERY_STEP - row.keys()) for row in rows] == [[]] * 6

@@ -52,7 +52,8 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
     optimizer = build_optimizer(
         {name: (parameters, rates[name]) for name, parameters in groups.items()}, weight_decay=training.optimizer.weight_decay
     )
-    total = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
+    whole = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
+    total = min(whole, training.max_steps or whole)
     replay = None if algorithm.replay is None else ReplayBuffer(algorithm.replay.capacity, algorithm.replay.max_age_steps)
     return TrainState(
         policy,
