@@ -32,6 +32,8 @@ def normalised(rows: Tensor) -> Tensor:
     """Return (x - mean) / sqrt(var + eps) of every row of [..., D], population variance, eps 1e-5; differentiable once."""
     if rows.device.type != "cpu" or rows.dtype not in (torch.float32, torch.float64):
         return functional.layer_norm(rows, rows.shape[-1:], eps=EPS)
+    if not (torch.is_grad_enabled() and rows.requires_grad):
+        return _statistics(rows)[0]
     out: Tensor = _Normalised.apply(rows)  # type: ignore[no-untyped-call]
     return out
 
@@ -44,15 +46,21 @@ def added(to: Tensor, linear: nn.Linear, rows: Tensor) -> Tensor:
     return total.view(to.shape)
 
 
+def _statistics(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the normalised rows [..., D], their means and 1 / sqrt(var + eps), [..., 1] each."""
+    mean = rows.mean(dim=-1, keepdim=True)
+    out = rows - mean
+    length = torch.linalg.vector_norm(out, dim=-1, keepdim=True)
+    scale = length.square_().div_(rows.shape[-1]).add_(EPS).rsqrt_()
+    return out.mul_(scale), mean, scale
+
+
 class _Normalised(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        mean = rows.mean(dim=-1, keepdim=True)
-        out = rows - mean
-        length = torch.linalg.vector_norm(out, dim=-1, keepdim=True)
-        scale = length.square_().div_(rows.shape[-1]).add_(EPS).rsqrt_()
+        out, mean, scale = _statistics(rows)
         ctx.save_for_backward(rows, mean, scale)
-        return out.mul_(scale)
+        return out
 
     @staticmethod
     @once_differentiable
