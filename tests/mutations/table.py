@@ -351,6 +351,7 @@ MUTATIONS = (
         "step - group.step <= self.max_age_steps",
         "step - group.step < self.max_age_steps",
     ),
+    _fault("replay-own-fields-of-another-row", "off_by_one", "{name: part[p] for name", "{name: part[p - 1] for name"),
     _fault("replay-weights-of-padding", "mask", "difference.masked_fill(~is_valid, 0.0).sum(dim=-1)", "difference.sum(dim=-1)"),
     _fault("replay-weights-inverted", "sign", "log_weights.exp() if cap is None", "(-log_weights).exp() if cap is None"),
     _fault("replay-shares-memory", "detach", 'detach().to("cpu", copy=True)', "detach()"),
