@@ -15,9 +15,9 @@ from grpo_pipeline.pipelines.reporting.molecules_nodes import draw_molecules, me
 from grpo_pipeline.pipelines.reporting.reward_figure import reward_figure
 
 
-def leave_results(project: Path) -> dict[str, Any]:
+def leave_results(project: Path, *, catalog: DataCatalog | None = None) -> dict[str, Any]:
     """Save predictions, metrics, audit and data report as a run does; returns the comparison that belongs to them."""
-    catalog = open_catalog(project)
+    catalog = open_catalog(project) if catalog is None else catalog
     for arm, rows in all_arms().items():
         catalog.save(f"molecules.{arm}.predictions", rows)
         steps = [{"step": i, "epoch": 0, "split": "train", "reward/mean": 0.1 * i, "supervised/loss": 1.0} for i in range(5)]
@@ -31,7 +31,8 @@ def leave_results(project: Path) -> dict[str, Any]:
 
 def leave_reports(project: Path) -> dict[str, Any]:
     """Save what the evaluation makes of these results, too; returns the comparison."""
-    comparison, catalog = leave_results(project), open_catalog(project)
+    catalog = open_catalog(project)
+    comparison = leave_results(project, catalog=catalog)
     catalog.save("molecules.comparison", comparison)
     catalog.save("molecules.logp_window", measure_window(evaluation_params(), reward_params(), **all_arms()))
     drawings = draw_molecules(evaluation_params(), **all_arms())
