@@ -183,7 +183,7 @@ def test_molecules_larger_than_the_room_are_refused() -> None:
         ({"proposal": "uniform", "name": "supervised"}, {}, "proposal must be policy or none"),
         ({"replay": {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}}, {}, "replay must be null"),
         ({"advantage": {"baseline": "value"}, "value_weight": 1.0}, {}, "value_weight must be 0"),
-        ({"kl_estimator": "k3"}, {}, "kl_estimator must be exact with entry_reduction = mean"),
+        ({"kl_estimator": "k3"}, {"entry_reduction": "mean"}, "kl_estimator must be exact with entry_reduction = mean"),
         ({"kl_estimator": "k3"}, {"entry_reduction": "sum", "estimator": "eager"}, "kl_estimator must be exact"),
         (
             {"kl_estimator": "k1", "kl_placement": "reward"},
