@@ -9,6 +9,9 @@ from grpo_pipeline.tasks.molecules.entries import GraphPrompts, pair_index
 from grpo_pipeline.tasks.molecules.reward_params import MEASURED, MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.trajectories import Trajectories
 
+# From so many valid molecules on, a reward that scores none of them is broken and not unlucky.
+ENOUGH = 8
+
 
 def nothing_drawn(prompts: GraphPrompts, group_size: int) -> Trajectories:
     """Return G trajectories without a step for each prompt: the samples of an arm that learns from molecules alone."""
@@ -34,8 +37,8 @@ def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: t
     Where nothing was drawn there is nothing to measure: every part is NaN (not scored).
 
     Raises:
-        RewardFailedError: if a part failed under the rule ``stop``, or a weighted part could not be measured for any of the
-            valid molecules: a reward that always fails would train nothing without a word.
+        RewardFailedError: if a part failed under the rule ``stop``, or a weighted part could not be measured for any of at
+            least 8 valid molecules: a reward that always fails would train nothing without a word.
     """
     if not outcomes.rewards:
         return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.part_weights}
@@ -47,9 +50,9 @@ def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: t
 
 
 def _refuse_without_any(params: MoleculeRewardParams, shares: list[tuple[GroupRewards, int]], is_valid: Tensor) -> None:
-    """Raise where a weighted part failed for every valid molecule, bool [P, G]; without any of them nothing was asked."""
+    """Raise where a weighted part failed for every valid molecule, bool [P, G]; a few of them say nothing yet."""
     for name in (*MEASURED, *(params.own or {})):
-        if not params.part_weights.get(name) or not bool(is_valid.any()):
+        if not params.part_weights.get(name) or int(is_valid.sum()) < ENOUGH:
             continue
         failed = torch.stack([result.is_failed[name][place] for result, place in shares])
         if bool(failed[is_valid].all()):
