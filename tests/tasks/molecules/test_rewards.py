@@ -102,6 +102,16 @@ def test_uniqueness_is_what_the_group_loses_with_the_sample():
     np.testing.assert_array_equal(unique_in_group(groups).numpy(), naive)
 
 
+def test_uniqueness_in_the_batch_looks_at_all_groups_that_are_scored_together():
+    """CCO is in both groups: unique in the second, and not in the batch."""
+    weights = {"validity": 1.0, "uniqueness": 0.0, "batch_uniqueness": 1.0}
+    together = measure(make(weights=weights)).parts
+    assert together["uniqueness"][1].tolist() == [1, 1, 0, 1]
+    assert together["batch_uniqueness"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]
+    alone = [measure(make(weights=weights), [group]).parts for group in ROWS]
+    assert [part["batch_uniqueness"][0].tolist() for part in alone] == [part["uniqueness"][0].tolist() for part in alone]
+
+
 @pytest.mark.parametrize(
     ("molecules", "references", "message"),
     [

@@ -10,9 +10,9 @@ from grpo_pipeline.tasks.reward_measure import Measure
 from grpo_pipeline.tasks.reward_params import FailureParams, OwnRewardParams, check_own_names, check_weights
 from grpo_pipeline.tasks.reward_pool import PoolParams
 
-Part = Literal["validity", "qed", "logp", "accessibility", "size", "wanted", "forbidden", "novelty", "uniqueness"]
-# Known without a measurement: of the graph, of the training set, of the group.
-AT_ONCE = ("validity", "novelty", "uniqueness")
+Part = Literal["validity", "qed", "logp", "accessibility", "size", "wanted", "forbidden", "novelty", "uniqueness", "batch_uniqueness"]
+# Known without a measurement: of the graph, of the training set, of the group, of the batch.
+AT_ONCE = ("validity", "novelty", "uniqueness", "batch_uniqueness")
 FUNCTIONS = "grpo_pipeline.tasks.molecules.reward_functions"
 MEASURED = {name: f"{FUNCTIONS}:{name}" for name in ("qed", "logp", "accessibility", "size", "wanted", "forbidden")}
 SECTIONS = ("logp", "size", "wanted", "forbidden")

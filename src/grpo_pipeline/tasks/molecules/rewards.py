@@ -1,7 +1,8 @@
 """Rewards of groups of generated molecules: named parts [P, G].
 
 What differs from public versions: a molecule that is not valid is in every statistic, under a rule that is stated; uniqueness is
-a property of each sample beside the others of its group, so that it does not cancel in the comparison inside the group.
+a property of each sample beside the others, so that it does not cancel in the comparison inside the group. Beside the others of
+its group (``uniqueness``) or of all groups that are scored together (``batch_uniqueness``): groups of one size repeat each other.
 """
 
 from collections.abc import Collection, Sequence
@@ -86,7 +87,12 @@ def submit_rewards(
     pending = PendingRewards(
         params.part_weights, params.failure, futures=futures, subjects=Subjects(smiles, noun="molecule", places=places)
     )
-    at_once = {"validity": is_valid.double(), "novelty": novelty(smiles, known), "uniqueness": unique_in_group(smiles)}
+    at_once = {
+        "validity": is_valid.double(),
+        "novelty": novelty(smiles, known),
+        "uniqueness": unique_in_group(smiles),
+        "batch_uniqueness": unique_in_group([flat]).reshape(is_valid.shape),
+    }
     return PendingMoleculeRewards(params, pending, at_once, is_valid)
 
 
@@ -102,9 +108,9 @@ def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
 
     A bonus for the whole group would be the same for all its samples and cancel in their comparison.
     """
-    _, codes = np.unique(np.asarray(smiles, dtype=np.str_), return_inverse=True)
-    group = torch.from_numpy(codes.reshape(len(smiles), len(smiles[0])))
-    return (group[:, :, None] == group[:, None, :]).sum(dim=-1).eq(1).double()
+    kinds, codes = np.unique(np.asarray(smiles, dtype=np.str_), return_inverse=True)
+    places = codes.reshape(len(smiles), -1) + len(kinds) * np.arange(len(smiles))[:, None]
+    return torch.from_numpy((np.bincount(places.ravel())[places] == 1).astype(np.float64))
 
 
 def apply_invalid_rule(part: Tensor, is_valid: Tensor, invalid: InvalidParams) -> Tensor:
