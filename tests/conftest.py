@@ -122,7 +122,7 @@ def copy_project(target: Path) -> Path:
     return target
 
 
-def run_kedro(project: Path, *args: str, env: str = "smoke", timeout: float = 240) -> subprocess.CompletedProcess[str]:
+def run_kedro(project: Path, *args: str, env: str = "smoke", timeout: float = 600) -> subprocess.CompletedProcess[str]:
     """Run ``kedro run --env <env> <args>`` in ``project`` and return the finished process."""
     command = [sys.executable, "-m", "kedro", "run", "--env", env, *args]
     return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=timeout, check=False)
