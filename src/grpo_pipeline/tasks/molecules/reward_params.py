@@ -10,7 +10,9 @@ from grpo_pipeline.tasks.reward_measure import Measure
 from grpo_pipeline.tasks.reward_params import FailureParams, OwnRewardParams, check_own_names, check_weights
 from grpo_pipeline.tasks.reward_pool import PoolParams
 
-Part = Literal["validity", "qed", "logp", "accessibility", "size", "wanted", "forbidden", "novelty", "uniqueness", "batch_uniqueness"]
+Part = Literal[
+    "validity", "qed", "logp", "accessibility", "size", "wanted", "forbidden", "novelty", "uniqueness", "batch_uniqueness"
+]
 # Known without a measurement: of the graph, of the training set, of the group, of the batch.
 AT_ONCE = ("validity", "novelty", "uniqueness", "batch_uniqueness")
 FUNCTIONS = "grpo_pipeline.tasks.molecules.reward_functions"
