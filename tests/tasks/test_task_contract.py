@@ -141,7 +141,7 @@ TASKS["molecules"] = Case(
     rounding=1e-4,
     proposes_uniform=False,
     shared_groups=("embeddings", "layers", "heads"),
-    most_entropy=lambda policy: np.log(max(policy.noise.classes)),
+    most_entropy=lambda policy: 14 * np.log(max(policy.noise.classes)),  # four atoms, their charges, six pairs
 )
 TASKS |= {
     "molecules_conditions": replace(
@@ -149,12 +149,12 @@ TASKS |= {
         task=lambda: molecules.make_task(rewards=WIDE, prompt={"conditions": ["logp", "qed"]}),
         data=lambda: molecules.make_data(conditions=["logp", "qed"]),
     ),
-    "molecules_sum": replace(
+    "molecules_mean": replace(
         TASKS["molecules"],
         task=lambda: molecules.make_task(
-            rewards=WIDE, trajectory={"entry_reduction": "sum", "steps_per_update": None, "steps_per_chunk": 3}
+            rewards=WIDE, trajectory={"entry_reduction": "mean", "steps_per_update": None, "steps_per_chunk": 3}
         ),
-        most_entropy=lambda policy: 14 * np.log(max(policy.noise.classes)),
+        most_entropy=lambda policy: np.log(max(policy.noise.classes)),
     ),
 }
 
