@@ -215,7 +215,9 @@ def test_what_a_reader_cannot_do_is_refused_before_anything_is_built(arm: str, c
 def test_options_of_image_encoders_are_refused(name: str, value: str) -> None:
     task = tiny.make_task()
     parts = (task.reader, task.prompt, task.replies, task.rewards, task.supervised)
-    with pytest.raises(ValueError, match=f"dialogue.training.{name} must be .*, got {value}; readers know no other"):
+    with pytest.raises(
+        ValueError, match=f"dialogue.training.{name} must be .*, got {value}; the models of this task know no other"
+    ):
         build_task(*parts, execution=tiny.training_params(**{name: value}))
 
 

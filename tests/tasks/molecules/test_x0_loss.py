@@ -6,7 +6,7 @@ from tiny_graphs import CLASSES, generator, policy, prompts, random_entries
 
 from grpo_pipeline.tasks.molecules.diffusion_params import X0LossParams
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts
-from grpo_pipeline.tasks.molecules.x0_loss import draw_times, noised_x0_loss, x0_counts, x0_loss
+from grpo_pipeline.tasks.molecules.x0_loss import draw_times, x0_counts, x0_loss
 
 WEIGHTS = X0LossParams(atoms=1.0, charges=0.5, bonds=5.0)
 
@@ -71,7 +71,9 @@ def test_training_lowers_the_loss_of_one_kind_of_graph() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     source, losses = generator(), []
     for _ in range(25):
-        loss = noised_x0_loss(model, clean, wanted, WEIGHTS, generator=source)
+        times = draw_times(16, 4, generator=source)
+        noisy = model.noise.corrupt(clean, times, wanted.masks, generator=source)
+        loss = x0_loss(model.x0_logits(noisy, wanted, times), clean, wanted.masks, WEIGHTS)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -1,9 +1,6 @@
 """What an arm of the dialogue task cannot ask for; refused when its parameters are read."""
 
-from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.params import AlgorithmParams, is_on
-
-WHOLE = {"compile": "none", "memory_format": "contiguous", "activation_checkpointing": "none"}
 
 
 def check_algorithm(algorithm: AlgorithmParams) -> None:
@@ -27,14 +24,3 @@ def check_algorithm(algorithm: AlgorithmParams) -> None:
             "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact; the distributions of all tokens of all "
             "replies are never held at once"
         )
-
-
-def check_execution(execution: ExecutionParams) -> None:
-    """Refuse options of the step that only image encoders have.
-
-    Raises:
-        ValueError: naming the option.
-    """
-    for name, only in WHOLE.items():
-        if (value := getattr(execution, name)) != only:
-            raise ValueError(f"dialogue.training.{name} must be {only}, got {value}; readers know no other")

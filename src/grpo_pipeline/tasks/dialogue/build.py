@@ -7,7 +7,6 @@ from typing import Any
 from grpo_pipeline.core.execution import ExecutionParams, choose_device, set_float32_products
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.weights import ModelWeights
-from grpo_pipeline.tasks.dialogue.arm_checks import check_execution
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.reader import Reader
@@ -17,6 +16,7 @@ from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
 from grpo_pipeline.tasks.extras import require
+from grpo_pipeline.tasks.plain_execution import check_plain
 from grpo_pipeline.tasks.reward_pool import RewardPool
 
 LIBRARIES = ("transformers", "rouge_score", "sacrebleu")  # peft is asked for by the reader that has LoRA
@@ -41,7 +41,7 @@ def build_task(
     """
     require(*LIBRARIES, extra="dialogue")
     if execution is not None:
-        check_execution(execution)
+        check_plain(execution, task="dialogue")
         set_float32_products(execution.float32_products)
     built, tokenizer = build_reader(reader, seed=0)
     _check_room(built, prompt, replies)

@@ -1,10 +1,7 @@
 """What an arm of the molecule task cannot ask for; refused when its parameters are read."""
 
-from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.params import AlgorithmParams, is_on
 from grpo_pipeline.tasks.molecules.diffusion_params import TrajectoryParams
-
-WHOLE = {"compile": "none", "memory_format": "contiguous", "activation_checkpointing": "none"}
 
 
 def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
@@ -56,14 +53,3 @@ def _check_eager(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> No
             f"update_epochs must be 1 with estimator = eager, got {algorithm.update_epochs}; log p(x0 | z_t) is not what drew "
             "the sample, so that its ratio corrects nothing: use estimator = step"
         )
-
-
-def check_execution(execution: ExecutionParams) -> None:
-    """Refuse options of the step that only image encoders have.
-
-    Raises:
-        ValueError: naming the option.
-    """
-    for name, only in WHOLE.items():
-        if (value := getattr(execution, name)) != only:
-            raise ValueError(f"molecules.training.{name} must be {only}, got {value}; the denoiser knows no other")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from grpo_pipeline.core.execution import ExecutionParams, choose_device, set_float32_products
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.weights import ModelWeights
-from grpo_pipeline.tasks.molecules.arm_checks import check_algorithm, check_execution
+from grpo_pipeline.tasks.molecules.arm_checks import check_algorithm
 from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.diffusion import Diffusion
 from grpo_pipeline.tasks.molecules.diffusion_params import TrajectoryParams, check_steps
@@ -15,6 +15,7 @@ from grpo_pipeline.tasks.molecules.noise import GraphNoise, limits_of
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.plain_execution import check_plain
 from grpo_pipeline.tasks.reward_pool import RewardPool
 
 
@@ -34,7 +35,7 @@ def build_task(
             smoothing, or the step asks for what the denoiser does not have.
     """
     if execution is not None:
-        check_execution(execution)
+        check_plain(execution, task="molecules")
         set_float32_products(execution.float32_products)
     check_steps(diffusion.noise, diffusion.trajectory)
     vocabulary, examples = data.examples.vocabulary, data.examples

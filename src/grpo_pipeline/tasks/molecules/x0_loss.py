@@ -6,7 +6,6 @@ from torch import Tensor
 from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.diffusion_params import X0LossParams
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts, entry_logprobs
-from grpo_pipeline.tasks.molecules.policy import GraphPolicy
 
 
 def draw_times(rows: int, steps: int, *, generator: torch.Generator) -> Tensor:
@@ -49,27 +48,3 @@ def x0_loss(
     own = torch.stack([mask.sum() for mask in masks]) if counts is None else counts
     scale = torch.tensor([weights.atoms, weights.charges, weights.bonds], dtype=sums.dtype, device=sums.device)
     return (scale * sums / own.to(sums).clamp(min=1)).sum()
-
-
-def noised_x0_loss(
-    policy: GraphPolicy,
-    clean: Components[Tensor],
-    prompts: GraphPrompts,
-    weights: X0LossParams,
-    *,
-    generator: torch.Generator,
-    counts: Tensor | None = None,
-) -> Tensor:
-    """Noise every graph to a time of its own and return the loss of what is predicted from it.
-
-    Args:
-        policy: network and noise.
-        clean: x0, int64: atoms [B, n], charges [B, n], bonds [B, M].
-        prompts: sizes and conditions, B rows.
-        weights: of the components.
-        generator: draws times and noise; on the device of the entries.
-        counts: see ``x0_loss``.
-    """
-    t = draw_times(len(prompts.sizes), policy.noise.steps, generator=generator)
-    noisy = policy.noise.corrupt(clean, t, prompts.masks, generator=generator)
-    return x0_loss(policy.x0_logits(noisy, prompts, t), clean, prompts.masks, weights, counts=counts)
