@@ -46,7 +46,7 @@ def reward_params(*, logp: bool = True) -> MoleculeRewardParams:
 @cache
 def molecules() -> tuple[str, ...]:
     """Return a few hundred molecules of 2 to 6 atoms; the training split is every other one."""
-    section = {"seed": 0, "atoms": {"C": 5.0, "N": 1.0, "O": 1.0, "F": 1.0}, "max_atoms": 6, "per_size": 60}
+    section = {"seed": 0, "atoms": {"C": 5.0, "N": 1.0, "O": 1.0, "F": 1.0}, "min_atoms": 2, "max_atoms": 6, "per_size": 60}
     params = GeneratorParams.model_validate(section | {"links": {1: 3.0, 2: 1.0}, "forbidden": [], "charged": 0.0})
     return tuple(enumerate_molecules(params))
 

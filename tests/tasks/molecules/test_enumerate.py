@@ -1,21 +1,25 @@
 from itertools import combinations, product
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
+import yaml
 from rdkit import Chem
 
+from grpo_pipeline.tasks.molecules import properties
 from grpo_pipeline.tasks.molecules.charged_forms import charge_some, charged_form
 from grpo_pipeline.tasks.molecules.data_params import GeneratorParams
 from grpo_pipeline.tasks.molecules.enumerate import draw_order, enumerate_molecules
 
+ROOT = Path(__file__).parents[3]
 ALL_LINKS = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}
 VALENCES = {"C": 4, "N": 3, "O": 2, "F": 1}
 
 
 def make(**changes):
     section = {
-        "seed": 0, "atoms": {"C": 1.0, "N": 1.0, "O": 1.0, "F": 1.0}, "max_atoms": 3, "per_size": 100_000,
+        "seed": 0, "atoms": {"C": 1.0, "N": 1.0, "O": 1.0, "F": 1.0}, "min_atoms": 2, "max_atoms": 3, "per_size": 100_000,
         "links": ALL_LINKS, "forbidden": [], "charged": 0.0,
     }  # fmt: skip
     return GeneratorParams.model_validate(section | changes)
@@ -71,6 +75,23 @@ def test_what_is_kept_follows_from_the_seed():
     ]  # two atoms: C with C 3, N 3, O 2, F 1; N with N 3, O 2, F 1; O with O 2, F 1; FF
 
 
+def test_small_ones_are_grown_and_not_kept():
+    """The larger ones are the same as where all are kept: min_atoms changes nothing on the way."""
+    all_ = enumerate_molecules(make(max_atoms=5, per_size=30))
+    kept = enumerate_molecules(make(max_atoms=5, per_size=30, min_atoms=4))
+    assert len(kept) == 60
+    assert kept == [smiles for smiles in all_ if Chem.MolFromSmiles(smiles).GetNumAtoms() >= 4]
+
+
+def test_few_small_molecules_have_the_wanted_logp():
+    """Why the default begins with six atoms (docs/molecules_data.md)."""
+    default = yaml.safe_load((ROOT / "conf/base/parameters/molecules_data.yml").read_text())["molecules"]["generator"]
+    small = {"min_atoms": 2, "max_atoms": 5, "per_size": 100_000, "charged": 0.0}
+    found = enumerate_molecules(GeneratorParams.model_validate(default | small))
+    assert len(found) == 510
+    assert sum(2 <= properties.logp(Chem.MolFromSmiles(smiles)) <= 3 for smiles in found) == 3
+
+
 def test_forbidden_patterns_are_nowhere():
     found = enumerate_molecules(make(max_atoms=4, per_size=200, forbidden=["[N,O,F]~[N,O,F]"]))
     pattern = Chem.MolFromSmarts("[N,O,F]~[N,O,F]")
@@ -120,6 +141,7 @@ def test_a_share_is_charged():
         ({"atoms": {"C": 0.0}}, "atoms.C"),
         ({"links": {5: 1.0}}, "links.5"),
         ({"max_atoms": 1}, "max_atoms"),
+        ({"min_atoms": 4}, "max_atoms must be at least min_atoms, 4, got 3"),
     ],
 )
 def test_refuses(changes, message):

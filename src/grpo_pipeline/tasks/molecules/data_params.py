@@ -18,7 +18,8 @@ class GeneratorParams(BaseModel):
     Attributes:
         seed: which molecules are kept where there are more than ``per_size``.
         atoms: element -> how often a new atom is of it, relative to the others; each has its usual valence.
-        max_atoms: heavy atoms of the largest molecules.
+        min_atoms: heavy atoms of the smallest molecules that are kept; smaller ones are grown on the way.
+        max_atoms: heavy atoms of the largest ones.
         per_size: molecules of each size at most.
         links: number of atoms that a new one is bonded to -> how often, relative to the others: 1 grows trees, 2 closes rings,
             3 and 4 cages. Both shares matter only where not all molecules are kept.
@@ -30,11 +31,18 @@ class GeneratorParams(BaseModel):
 
     seed: Annotated[int, Field(ge=0)]
     atoms: Annotated[dict[Text, Weight], Field(min_length=1)]
+    min_atoms: Annotated[int, Field(ge=2)]
     max_atoms: Annotated[int, Field(ge=2)]
     per_size: Annotated[int, Field(ge=1)]
     links: Annotated[dict[Annotated[int, Field(ge=1, le=4)], Weight], Field(min_length=1)]
     forbidden: tuple[Text, ...]
     charged: Annotated[float, Field(ge=0, le=1)]
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if self.max_atoms < self.min_atoms:
+            raise ValueError(f"max_atoms must be at least min_atoms, {self.min_atoms}, got {self.max_atoms}; widen the range")
+        return self
 
 
 class ColumnParams(BaseModel):

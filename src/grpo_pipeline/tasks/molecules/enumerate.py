@@ -30,7 +30,7 @@ class Move:
 
 
 def enumerate_molecules(params: GeneratorParams) -> list[str]:
-    """Return canonical SMILES of 2 to ``max_atoms`` heavy atoms, all different, by size and then by text.
+    """Return canonical SMILES of ``min_atoms`` to ``max_atoms`` heavy atoms, all different, by size and then by text.
 
     A level that would hold more than ``per_size`` molecules holds as many drawn ones, and the next level grows from those.
 
@@ -43,7 +43,8 @@ def enumerate_molecules(params: GeneratorParams) -> list[str]:
         levels: list[str] = []
         for size in range(2, params.max_atoms + 1):
             level = grow_level(level, params, forbidden, generator=np.random.default_rng([params.seed, size]))
-            levels += charge_some(level, params.charged, generator=np.random.default_rng([params.seed, size, 1]))
+            if size >= params.min_atoms:
+                levels += charge_some(level, params.charged, generator=np.random.default_rng([params.seed, size, 1]))
     return levels
 
 
