@@ -37,6 +37,21 @@ def test_a_position_bias_and_the_order_of_time_are_added() -> None:
     torch.testing.assert_close(out, naive(query, key, value, lower, 0.5), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("learns_bias", [False, True])
+@pytest.mark.parametrize("scaling", [None, 1.0, 0.3])
+@pytest.mark.parametrize("width", [7, 110])
+def test_both_ways_to_attend_agree(width: int, scaling: float | None, learns_bias: bool) -> None:
+    """Short and long texts, with and without a gradient of the bias: values and gradients of torch's own kernel."""
+    query, key, value = (normal(2, 2, width, 4).requires_grad_() for _ in range(3))
+    bias = normal(1, 2, width, width).requires_grad_(learns_bias)
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling).transpose(1, 2)
+    found, _ = shared_attention(torch.nn.Identity(), query, key, value, None, scaling=scaling, position_bias=bias)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    upstream, learnt = normal(*wanted.shape), [query, key, value, *([bias] if learns_bias else [])]
+    gradients = [torch.autograd.grad(out, learnt, upstream) for out in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
 def test_padding_never_makes_nan() -> None:
     query = normal(2, 1, 3, 4).float().requires_grad_()
     mask = additive_mask(torch.zeros(2, 3, dtype=torch.bool), torch.float32)[:, None, None]

@@ -6,12 +6,12 @@ of the first reply of a rule, as if it were the only one; rewards are means over
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Generator
 
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 BATCH_PROMPTS, EVALUATION_STREAM = 64, 53
-SAMPLED = ("policy", "start")
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,17 @@ class Model:
     Attributes:
         reader: the policy, or the start.
         context: its reading.
-        known: how well it predicts the references.
+        batch: the prompts.
     """
 
     reader: Reader
     context: Encoded
-    known: Columns
+    batch: DialogueBatch
+
+    @cached_property
+    def known(self) -> Columns:
+        """How well it predicts the references."""
+        return reference_columns(self.reader, self.context, self.batch)
 
 
 @torch.no_grad()
@@ -71,7 +75,7 @@ def evaluate(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.
     Rules: ``policy`` and ``start`` (sampled as in training), ``greedy``, and those of ``trivial``.
 
     Args:
-        task: the task; its ``start`` is the start.
+        task: the task; its ``start`` is the start, which replies once for all arms.
         policy: the arm's reader.
         data: the data set.
         rows: row numbers to evaluate, int64 [n].
@@ -85,28 +89,21 @@ def evaluate(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.
     for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
         examples = table.iloc[batch.rows.cpu().numpy()]
-        models = [_read(task, reader, batch) for reader in (policy, start)]
-        generators = [step_generator(seed, number, stream=EVALUATION_STREAM, device=task.device) for _ in models]
-        said = {rule: _sample(task, models, batch, who=i, sets=sets, generator=generators[i]) for i, rule in enumerate(SAMPLED)}
-        said |= {"greedy": _greedy(task, models[0], batch)} | _trivial(task, batch, examples, training)
+        trained, begun = (Model(reader, task.encode(reader, batch), batch) for reader in (policy, start))
+        sample = partial(_sample, task, start=begun, sets=sets, seed=seed, number=number)
+        said = {"policy": sample(trained), "greedy": _greedy(task, trained)} | _trivial(task, batch, examples, training)
+        said["start"] = task.kept.take(data, (number, seed, sets, rows.tobytes()), partial(sample, begun))
         frames += [prediction_rows(examples, batch, rule, one) for rule, one in said.items()]
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "example_id"], ignore_index=True)
 
 
-def _read(task: "DialogueTask", reader: Reader, batch: DialogueBatch) -> Model:
-    context = task.encode(reader, batch)
-    return Model(reader, context, reference_columns(reader, context, batch))
-
-
-def _sample(
-    task: "DialogueTask", models: Sequence[Model], batch: DialogueBatch, *, who: int, sets: int, generator: Generator
-) -> Said:
-    """Return what one of (policy, start) draws, with its KL from the start, which is the last one."""
-    model, temperature = models[who], task.replies.temperature
+def _sample(task: "DialogueTask", model: Model, *, start: Model, sets: int, seed: int, number: int) -> Said:
+    """Return what a model draws, with its KL from the start; the same seed and number of a batch give the same noise."""
+    generator, temperature = step_generator(seed, number, stream=EVALUATION_STREAM, device=task.device), task.replies.temperature
     drawn = task.sample(model.reader, model.context, sets, temperature=temperature, proposal="policy", generator=generator)
-    said = _submit(task, batch, task.texts(drawn), model.known | reply_columns(task, drawn))
+    said = _submit(task, model.batch, task.texts(drawn), model.known | reply_columns(task, drawn))
     alike = self_bleu(said.replies, smoothing=task.rewards.bleu_smoothing)
-    return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, models[-1], drawn)})
+    return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, drawn)})
 
 
 def _kl(task: "DialogueTask", model: Model, start: Model, drawn: Rollouts) -> np.ndarray:
@@ -117,11 +114,11 @@ def _kl(task: "DialogueTask", model: Model, start: Model, drawn: Rollouts) -> np
     return np.asarray(kl_per_reply(own.logprobs, others.logprobs, drawn.is_valid).cpu().numpy())
 
 
-def _greedy(task: "DialogueTask", model: Model, batch: DialogueBatch) -> Said:
+def _greedy(task: "DialogueTask", model: Model) -> Said:
     """Return the likeliest replies: no samples, and so without a KL and alone in their groups."""
     written = greedy_replies(model.reader, model.context, max_tokens=task.replies.max_tokens, ends=task.ends)
     nothing = without_model(len(model.context.start))
-    return _submit(task, batch, task.texts(written), nothing | model.known | reply_columns(task, written))
+    return _submit(task, model.batch, task.texts(written), nothing | model.known | reply_columns(task, written))
 
 
 def _submit(task: "DialogueTask", batch: DialogueBatch, replies: Sequence[Sequence[str]], columns: Columns) -> Said:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 NAME = "grpo_pipeline_shared"
+SHORT = 10_000  # queries x keys: measured about where the two meet, with four heads of 16
 
 
 def register() -> None:
@@ -53,7 +54,7 @@ def shared_attention(
     bias = attention_mask if is_shared or position_bias is None else _add(position_bias, attention_mask)
     bias = None if bias is None else bias.to(query.dtype)
     rows = _fold(query, len(key)) if is_shared else query
-    out = functional.scaled_dot_product_attention(rows, key, value, attn_mask=bias, scale=scaling)
+    out = _attend(rows, key, value, bias, scaling)
     return (_unfold(out, query) if is_shared else out).transpose(1, 2).contiguous(), None
 
 
@@ -70,6 +71,20 @@ def causal_mask(width: int, like: Tensor) -> Tensor:
     """Return the additive mask [1, 1, T, T] in which a token sees itself and what is before it."""
     is_seen = torch.ones(width, width, dtype=torch.bool, device=like.device).tril()
     return additive_mask(is_seen, like.dtype)[None, None]
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float | None) -> Tensor:
+    """Return softmax(scaling q k' + bias) v, written out where torch's kernel for the CPU is slower.
+
+    That kernel is made for long texts, and has no gradient of the bias: torch then falls back to a softmax with checks for rows
+    that see nothing. There are none here (``additive_mask``).
+    """
+    is_short = query.shape[-2] * key.shape[-2] <= SHORT
+    if query.device.type != "cpu" or bias is None or not (is_short or bias.requires_grad):
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = (query if scale == 1.0 else query * scale) @ key.transpose(-1, -2)
+    return (scores + bias).softmax(dim=-1) @ value
 
 
 def _add(bias: Tensor, mask: Tensor | None) -> Tensor:

@@ -38,6 +38,7 @@ from grpo_pipeline.tasks.dialogue.showcase import showcase
 from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.tokens import Tokenizer, decode_rows
 from grpo_pipeline.tasks.dialogue.validation import validate
+from grpo_pipeline.tasks.kept import Kept
 from grpo_pipeline.tasks.protocol import Proposal
 from grpo_pipeline.tasks.reward_pool import RewardPool
 
@@ -49,6 +50,7 @@ class DialogueTask:
     Attributes:
         start: weights that every policy begins with; None for fresh ones, or those of the reader's folder.
         pool: measures the rewards; its processes end with the last holder of the task.
+        kept: the start's replies to held-out prompts.
     """
 
     reader: NewReaderParams | FolderReaderParams
@@ -61,6 +63,7 @@ class DialogueTask:
     kind: ReaderKind
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
+    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
     name: str = "dialogue"
 
     @property

@@ -33,7 +33,7 @@ def evaluate(
     training; ``training``, the molecules of the training split, without a prompt and a reward.
 
     Args:
-        task: the task; its start is the policy that it builds.
+        task: the task; its start is the policy that it builds, and draws once for all arms.
         policy: the trained policy.
         data: the data set.
         rows: row numbers of the held-out molecules whose sizes are the prompts, int64 [n].
@@ -41,13 +41,18 @@ def evaluate(
         sets: G.
     """
     chosen = choose_prompts(rows, task.sampling.prompts, seed=seed)
-    models = {"policy": policy, "start": task.build_policy(seed)}
-    frames = []
-    for number, batch in enumerate(prompt_batches(task, data, chosen, sets)):
-        for rule, model in models.items():
-            drawn = draw_graphs(task, model, batch, sets, seed=seed, number=number, stream=EVALUATION_STREAM)
-            frames.append(sample_rows(task, batch, drawn).assign(rule=rule))
-    frames.append(training_rows(data))
+    batches = list(prompt_batches(task, data, chosen, sets))
+
+    def drawn_by(model: GraphPolicy, rule: str) -> pd.DataFrame:
+        drawn = [
+            draw_graphs(task, model, batch, sets, seed=seed, number=number, stream=EVALUATION_STREAM)
+            for number, batch in enumerate(batches)
+        ]
+        frames = [sample_rows(task, batch, graphs) for batch, graphs in zip(batches, drawn, strict=True)]
+        return pd.concat(frames, ignore_index=True).assign(rule=rule)
+
+    start = task.kept.take(data, (seed, sets, chosen.tobytes()), lambda: drawn_by(task.build_policy(seed), "start"))
+    frames = [drawn_by(policy, "policy"), start, training_rows(data)]
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "sample_id"], ignore_index=True)
 
 

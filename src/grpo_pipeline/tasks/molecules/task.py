@@ -15,6 +15,7 @@ from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.tasks.audit_plan import AuditPlan
+from grpo_pipeline.tasks.kept import Kept
 from grpo_pipeline.tasks.molecules import audit
 from grpo_pipeline.tasks.molecules.arm_checks import check_algorithm
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, Outcomes, RewardShare, make_batch
@@ -55,6 +56,7 @@ class MoleculeTask:
         diffusion: the noise as a module, on the CPU.
         pool: measures the rewards; its processes end with the last holder of the task.
         start: weights that every policy begins with; None for fresh ones.
+        kept: the start's graphs for held-out prompts.
     """
 
     prompt: GraphPromptParams
@@ -72,6 +74,7 @@ class MoleculeTask:
     diffusion: GraphNoise = field(repr=False)
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
+    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
     name: str = "molecules"
 
     @property
