@@ -55,9 +55,14 @@ def test_parts_are_built_in_and_own():
         ({"logp": {"low": 1, "high": float("inf"), "width": 1}}, "logp.high"),
         (
             {"invalid": {"rule": "penalty", "penalty": None}},
-            "must be a number for rule 'penalty' and null for 'exclude', got None",
+            "must be a number for rule 'penalty' and null for the others, got None",
         ),
-        ({"invalid": {"rule": "exclude", "penalty": 0.0}}, "null for 'exclude', got 0.0 for 'exclude'"),
+        ({"invalid": {"rule": "exclude", "penalty": 0.0}}, "null for the others, got 0.0 for 'exclude'"),
+        ({"invalid": {"rule": "group_mean", "penalty": 0.0}}, "null for the others, got 0.0 for 'group_mean'"),
+        (
+            {"invalid": {"rule": "group_mean", "penalty": None}, "weights": SECTION["weights"] | {"validity": 0.0}},
+            "must have validity with invalid.rule: group_mean",
+        ),
         ({"invalid": {"rule": "exclude", "penalty": None}}, "must not have validity with invalid.rule: exclude"),
         ({"own": {"qed": SECTION["own"]["long"]}}, "the name of an own reward must be a new word, got 'qed'"),
         ({"weights": {"beauty": 1.0}}, "weights.beauty"),

@@ -70,6 +70,33 @@ def test_the_stated_penalty_and_the_stated_exclusion():
     assert compute_advantages(total, method="group").values[0, 1] == 0.0
 
 
+def test_the_mean_of_the_group_says_nothing_about_an_invalid_molecule():
+    """Its advantage comes from validity alone, and the valid ones are compared as if it were not there."""
+    invalid = {"rule": "group_mean", "penalty": None}
+    weights = {"validity": 1.0, "qed": 1.0, "novelty": 1.0}
+    rewards = measure(make(weights=weights, invalid=invalid))
+    assert rewards.parts["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
+    assert rewards.parts["novelty"][0].tolist() == [0, pytest.approx(1 / 3), 0, 1]
+    qed = rewards.parts["qed"][0]
+    assert qed[1] == pytest.approx(float(qed[[0, 2, 3]].mean()))
+    centred = compute_advantages(combine_rewards(rewards.parts, rewards.weights).total, method="mean_only").values[0]
+    others = qed[[0, 2, 3]] + rewards.parts["novelty"][0, [0, 2, 3]]
+    torch.testing.assert_close(centred[1], torch.tensor(-0.75).double())
+    torch.testing.assert_close(centred[[0, 2, 3]], 0.25 + others - others.mean())
+
+
+def test_the_mean_of_the_group_leaves_out_what_was_not_scored():
+    own = {"odd": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 1.0}}
+    section = make(own=own, weights={"validity": 1.0}, invalid={"rule": "group_mean", "penalty": None})
+    found = measure(section).parts["odd"]
+    assert found[0, :3].tolist() == [3, 3, 3]
+    assert found[0].isnan().tolist() == [False, False, False, True]
+    # No molecule of the group is valid; and one is, but could not be scored.
+    nothing = measure(section, [[BROKEN] * 2, [ROWS[0][3], BROKEN]]).parts["odd"]
+    assert nothing[0].tolist() == [0, 0]
+    assert nothing[1].isnan().all()
+
+
 def test_a_users_reward_that_fails_is_not_an_invalid_molecule():
     own = {"odd": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 1.0}}
     rewards = measure(make(own=own, rule="penalty", penalty=-3.0))

@@ -42,20 +42,21 @@ class InvalidParams(BaseModel):
 
     Attributes:
         rule: ``penalty``: each part is that number; ``exclude``: each part is "not scored", so that the sample leaves the
-            statistics of its group and its advantage is exactly 0.
-        penalty: in units of a part, before its weight; null with ``exclude``.
+            statistics of its group and its advantage is exactly 0; ``group_mean``: each part is the mean of its group's valid
+            molecules, and so says nothing about it.
+        penalty: in units of a part, before its weight; null with the other two.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rule: Literal["exclude", "penalty"]
+    rule: Literal["exclude", "penalty", "group_mean"]
     penalty: Annotated[float, Field(allow_inf_nan=False)] | None
 
     @model_validator(mode="after")
     def _check_penalty(self) -> Self:
         if (self.penalty is None) == (self.rule == "penalty"):
             raise ValueError(
-                f"penalty must be a number for rule 'penalty' and null for 'exclude', got {self.penalty} for {self.rule!r}; "
+                f"penalty must be a number for rule 'penalty' and null for the others, got {self.penalty} for {self.rule!r}; "
                 "say what an invalid molecule is worth"
             )
         return self
@@ -103,6 +104,11 @@ class MoleculeRewardParams(BaseModel):
             raise ValueError(
                 "molecules.rewards.weights must not have validity with invalid.rule: exclude, got both: what is left out "
                 "is compared with nothing; use rule: penalty"
+            )
+        if self.invalid.rule == "group_mean" and not self.weights.get("validity"):
+            raise ValueError(
+                "molecules.rewards.weights must have validity with invalid.rule: group_mean, got none: a molecule that is not "
+                "valid would be worth as much as the others; give validity a weight"
             )
         self._check_patterns()
         return self

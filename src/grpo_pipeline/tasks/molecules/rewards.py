@@ -114,5 +114,13 @@ def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
 
 
 def apply_invalid_rule(part: Tensor, is_valid: Tensor, invalid: InvalidParams) -> Tensor:
-    """Give every molecule that is not valid the outcome that the rule states; [P, G] and bool [P, G] -> float64 [P, G]."""
+    """Give every molecule that is not valid the outcome that the rule states; [P, G] and bool [P, G] -> float64 [P, G].
+
+    ``group_mean`` gives it the mean of its group's valid molecules that were scored, and 0 in a group without a valid one: a
+    part then compares valid molecules with valid molecules, and being valid is judged by the part of that name alone.
+    """
+    if invalid.rule == "group_mean":
+        valid = part.double().masked_fill(~is_valid, torch.nan)
+        mean = valid.nanmean(dim=1, keepdim=True).masked_fill(~is_valid.any(dim=1, keepdim=True), 0.0)
+        return torch.where(is_valid, valid, mean)
     return apply_failure_rule(part, ~is_valid, rule=invalid.rule, penalty=invalid.penalty or 0.0)
