@@ -6,7 +6,6 @@ The checks themselves are tested where they are made (tests/tasks/attention, tes
 import errno
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pandas as pd
 import pytest
 from kedro.io import DatasetError
 from kedro.validation.exceptions import ParameterValidationError
+from kedro_processes import clean_environ
 from mlflow.tracking import MlflowClient
 from PIL import Image
 
@@ -58,7 +58,7 @@ update.mix_losses = poisoned
 
 
 def kedro(project: Path, *args: str, code: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | environ
+    env = clean_environ(**environ)
     program = ["-c", code] if code else ["-m", "kedro", "run", "--env", "smoke"]
     command = [sys.executable, *program, *args]
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)

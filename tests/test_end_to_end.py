@@ -1,7 +1,6 @@
 """One `kedro run` as a user meets it: what it writes, what it tells MLflow, what it prints, and that it can be repeated."""
 
 import json
-import os
 import re
 import shutil
 import socket
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from kedro_processes import clean_environ
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
@@ -35,8 +35,7 @@ GRPO_METRICS = {
 
 def kedro(project: Path, *args: str, cwd: str = ".", uri: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``kedro run --env smoke`` from a folder of the project."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
-    env |= {"MLFLOW_TRACKING_URI": uri} if uri else {}
+    env = clean_environ(**({"MLFLOW_TRACKING_URI": uri} if uri else {}))
     command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", *args]
     return subprocess.run(command, cwd=project / cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
 

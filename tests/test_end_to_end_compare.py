@@ -1,7 +1,6 @@
 """`kedro run --pipelines compare`: killed after the first cell, started again, and compared with a run that was not stopped."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -10,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kedro_processes import clean_environ, newest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
@@ -17,13 +17,14 @@ from grpo_pipeline.tracking.new_database import create_database
 
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
 COMMAND = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "compare"]
-FOLDER = "attention_smoke/compare"
+REPORTS = Path("data/08_reporting/attention_smoke/compare")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def environ() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_", "GRPO_PROGRESS"))}
-    return kept | {"COLUMNS": "120"}
+    kept = clean_environ(COLUMNS="120")
+    kept.pop("GRPO_PROGRESS", None)
+    return kept
 
 
 def start(project: Path) -> "subprocess.Popen[str]":
@@ -31,16 +32,12 @@ def start(project: Path) -> "subprocess.Popen[str]":
 
 
 def cells(project: Path) -> Path:
-    return project / "data/07_model_output" / FOLDER / "cells"
-
-
-def newest(project: Path, name: str) -> Path:
-    return sorted((project / "data/08_reporting" / FOLDER).glob(f"{name}/*/{name}"))[-1]
+    return project / "data/07_model_output/attention_smoke/compare/cells"
 
 
 def result(project: Path) -> dict:
     """The document without what a clock decides."""
-    document = json.loads(newest(project, "result.json").read_text())
+    document = json.loads(newest(project / REPORTS / "result.json").read_text())
     for cell in document["cells"].values():
         assert cell.pop("seconds") > 0
     return document
@@ -87,13 +84,13 @@ def test_a_stopped_grid_keeps_its_cells_and_goes_on(stopped) -> None:
 
 def test_the_table_and_the_page_are_printed_and_written(stopped) -> None:
     project, _, again = stopped
-    assert newest(project, "result.json").parents[1].name == "result.json"
-    assert f"Page    data/08_reporting/{FOLDER}/compare.html" in again.stdout
-    summary = (project / "data/08_reporting" / FOLDER / "summary.md").read_text()
+    assert newest(project / REPORTS / "result.json").parents[1].name == "result.json"
+    assert f"Page    {REPORTS}/compare.html" in again.stdout
+    summary = (project / REPORTS / "summary.md").read_text()
     assert summary.strip() in again.stdout
     assert max(map(len, again.stdout.splitlines())) <= 160
-    assert len(list((project / "data/08_reporting" / FOLDER / "forests").glob("*/forests/*.png"))) == 3
-    assert newest(project, "table.csv").read_text().startswith("arm,rule,metric,value,")
+    assert len(list((project / REPORTS / "forests").glob("*/forests/*.png"))) == 3
+    assert newest(project / REPORTS / "table.csv").read_text().startswith("arm,rule,metric,value,")
 
 
 def test_each_cell_has_one_child_run(stopped) -> None:

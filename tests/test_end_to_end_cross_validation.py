@@ -1,13 +1,13 @@
 """`kedro run --pipelines cross_validate` as a user meets it: what it writes, prints and tells MLflow."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from kedro_processes import clean_environ
 from mlflow.tracking import MlflowClient
 
 KEYS = {f"{arm}.seed0.fold{fold}" for arm in ("supervised", "grpo") for fold in (0, 1)}
@@ -16,9 +16,8 @@ KEYS = {f"{arm}.seed0.fold{fold}" for arm in ("supervised", "grpo") for fold in 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Path, subprocess.CompletedProcess[str]]:
     project = make_project(tmp_path_factory.mktemp("folds") / "project")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
     command = [sys.executable, "-m", "kedro", "run", "--pipelines", "cross_validate", "--env", "smoke"]
-    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return project, done
 

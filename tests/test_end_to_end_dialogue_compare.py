@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from kedro_processes import newest
 from mlflow.tracking import MlflowClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -24,7 +25,7 @@ def cells(project: Path) -> dict[str, dict]:
 
 
 def result(project: Path) -> dict:
-    return json.loads(sorted((project / "data/08_reporting" / FOLDER).glob("result.json/*/result.json"))[-1].read_text())
+    return json.loads(newest(project / "data/08_reporting" / FOLDER / "result.json").read_text())
 
 
 def test_the_arms_are_compared_and_a_finished_grid_is_not_trained_again(compared: Path, kedro_run) -> None:

@@ -1,7 +1,6 @@
 """Real images by configuration only: BUSI, a part of it elsewhere, and a data set configured from docs/data.md alone."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from kedro_processes import clean_environ
 from PIL import Image
 
 SMALL = (
@@ -22,9 +22,8 @@ SMALL = (
 
 
 def kedro(project: Path, env: str, params: str) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
     command = [sys.executable, "-m", "kedro", "run", "--env", env, "--params", params]
-    return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=600, check=False)
 
 
 def comparison(project: Path, folder: str) -> dict:

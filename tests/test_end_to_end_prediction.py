@@ -17,6 +17,7 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+from kedro_processes import clean_environ
 from PIL import Image
 from tiny_predictor import make_weights
 
@@ -39,7 +40,7 @@ json.dump({"answers": answers.to_dict("records"), "code": grpo_pipeline.__file__
 def environ(**changes: str) -> dict[str, str]:
     """Return the environment of a shell in which this Python's environment is activated: MLflow starts its server by name."""
     own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    return {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | own | changes
+    return clean_environ(**own | changes)
 
 
 def predict(project: Path, *params: str) -> subprocess.CompletedProcess[str]:

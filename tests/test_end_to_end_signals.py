@@ -1,39 +1,21 @@
 """A training that is stopped by Ctrl-C, then by SIGTERM, and gone on with each time."""
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from kedro_processes import start, trained_steps
 from mlflow.tracking import MlflowClient
 
 PARAMS = "attention.training.epochs=16"
 HINT = "`kedro run --params resume=auto` goes on from the last checkpoint."
 
 
-def start(project: Path, params: str) -> "subprocess.Popen[str]":
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
-    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--params", params]
-    return subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def trained_steps(project: Path) -> int:
-    """Read how far the grpo arm's checkpoint is."""
-    try:
-        header = project / "data/06_models/attention_smoke/grpo/checkpoint/checkpoint.json"
-        return int(json.loads(header.read_text())["progress"]["step"])
-    except (OSError, ValueError):  # not there yet, or being replaced
-        return 0
-
-
 def stop_at(project: Path, params: str, *, step: int, number: signal.Signals) -> tuple[int, str]:
     """Run until the checkpoint has reached a step, send the signal, and return the exit code and what was said."""
-    process, deadline = start(project, params), time.monotonic() + 240
-    while trained_steps(project) < step and process.poll() is None and time.monotonic() < deadline:
+    process, deadline = start(project, "--params", params), time.monotonic() + 240
+    while trained_steps(project, "attention", "grpo") < step and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(number)
     said = process.communicate(timeout=600)[1]
@@ -46,8 +28,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project):
     project = make_project(tmp_path_factory.mktemp("signals") / "project")
     ends = [stop_at(project, PARAMS, step=4, number=signal.SIGINT)]
     ends.append(stop_at(project, f"{PARAMS},resume=auto", step=12, number=signal.SIGTERM))
-    at_the_end = trained_steps(project)
-    process = start(project, f"{PARAMS},resume=auto")
+    at_the_end = trained_steps(project, "attention", "grpo")
+    process = start(project, "--params", f"{PARAMS},resume=auto")
     said = process.communicate(timeout=600)[1]
     return project, [*ends, (process.returncode, said)], at_the_end
 
@@ -58,7 +40,7 @@ def test_each_end_has_its_code_and_one_line(stopped) -> None:
 
 def test_the_checkpoint_is_kept_and_nothing_half_written(stopped) -> None:
     project, _, steps = stopped
-    assert 12 <= steps < trained_steps(project)
+    assert 12 <= steps < trained_steps(project, "attention", "grpo")
     assert not list((project / "data").rglob("*partial*"))
 
 
@@ -71,13 +53,13 @@ def test_mlflow_shows_two_killed_commands_and_one_arm_that_went_on(stopped) -> N
     grpo = [run for run in runs if run.info.run_name == "attention.grpo"]
     assert [run.info.status for run in grpo] == ["FINISHED"]
     steps = [metric.step for metric in client.get_metric_history(grpo[0].info.run_id, "reward/mean")]
-    assert steps == list(range(trained_steps(stopped[0])))
+    assert steps == list(range(trained_steps(stopped[0], "attention", "grpo")))
 
 
 @pytest.mark.slow
 def test_the_weights_are_those_of_a_training_that_was_not_stopped(stopped) -> None:
     project = stopped[0]
-    assert start(project, f"{PARAMS},resume=never").wait(240) == 0
+    assert start(project, "--params", f"{PARAMS},resume=never").wait(240) == 0
     for arm in ("supervised", "grpo"):
         weights = sorted((project / f"data/06_models/attention_smoke/{arm}").rglob("model.safetensors"))
         assert len(weights) == 2

@@ -1,6 +1,5 @@
 """The smallest Kedro project with this package's hooks, and its MLflow store."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kedro_processes import clean_environ
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
@@ -28,8 +28,7 @@ class Tiny:
         return [sys.executable, "-m", "kedro", "run", *chosen, *(["--params", ",".join(params)] if params else [])]
 
     def run(self, *params: str, pipelines: str = "", uri: str | None = None, cwd: str = ".") -> subprocess.CompletedProcess[str]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))}
-        env |= {"MLFLOW_TRACKING_URI": uri} if uri else {}
+        env = clean_environ(**({"MLFLOW_TRACKING_URI": uri} if uri else {}))
         command = self.command(*params, pipelines=pipelines)
         return subprocess.run(command, cwd=self.path / cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
 
