@@ -23,10 +23,9 @@ import io
 import json
 import logging
 import os
-import platform
 import resource
 import statistics
-import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,12 +36,14 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
 import pandas as pd
 import torch
 import yaml
 from kedro.io import DataCatalog
+from provenance import machine
 from transformers import SamConfig, SamModel
 
 from grpo_pipeline.core import losses
@@ -427,7 +428,7 @@ def measure(setting: Setting, *, rounds: int, surroundings: bool = True) -> dict
         seconds = take_turns(steps, rounds=rounds)
     figures = compare_steps(seconds) | (measure_surroundings(setting, seconds, rounds=rounds) if surroundings else {})
     return {
-        "machine": machine(setting),
+        "machine": describe(setting),
         "milliseconds": {name: 1000 * statistics.median(values) for name, values in seconds.items()},
         "encoder_passes": passes,
         "peak_memory_mb": memory,
@@ -468,16 +469,9 @@ def measure_surroundings(setting: Setting, seconds: Mapping[str, Sequence[float]
     }
 
 
-def machine(setting: Setting) -> dict[str, Any]:
+def describe(setting: Setting) -> dict[str, Any]:
     """Return what the figures depend on."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return {
-        "device": _device_name(setting.task.device),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "commit": commit.stdout.strip() or "unknown",
-        "seed": setting.seed,
+    sizes = {
         "batch_size": setting.training.batch_size,
         "group_size": setting.training.group_size,
         "update_epochs": setting.grpo.update_epochs,
@@ -486,10 +480,8 @@ def machine(setting: Setting) -> dict[str, Any]:
         "compile": setting.training.compile,
         "micro_batch_size": setting.training.micro_batch_size,
     }
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    about = machine.hardware(setting.task.device) | machine.library(torch.get_num_threads())
+    return about | machine.code(setting.seed) | sizes
 
 
 def format_report(found: Mapping[str, Any], targets: Mapping[str, tuple[str, float]] = WANTED) -> str:

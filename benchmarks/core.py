@@ -22,10 +22,7 @@ import ctypes
 import gc
 import importlib.util
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +30,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 import torch
 import torch.nn.functional as F
+from provenance import machine
 from torch import Tensor
 
 from grpo_pipeline.core.chunked import chunked_logprobs
@@ -307,7 +307,8 @@ def measure_memory(section: Section, *, rounds: int) -> dict[str, list[float]]:
 
 def measure(sizes: Sizes, *, rounds: int, seed: int) -> dict[str, Any]:
     """Measure everything; JSON-able."""
-    found: dict[str, Any] = {"machine": machine(seed), "milliseconds": {}, "memory_mb": {}, "figures": [], "skipped": {}}
+    about = machine.hardware() | machine.library(torch.get_num_threads()) | machine.code(seed)
+    found: dict[str, Any] = {"machine": about, "milliseconds": {}, "memory_mb": {}, "figures": [], "skipped": {}}
     for make in SECTIONS:
         section = make(sizes, seed)
         seconds = take_turns(section.steps, rounds=rounds)
@@ -328,19 +329,6 @@ def add_memory(found: dict[str, Any], section: Section, *, rounds: int) -> None:
         return
     found["memory_mb"] |= {name: statistics.median(values) for name, values in peaks.items()}
     found["figures"] += [vars(figure) | vars(ratio(figure, peaks)) for figure in section.memory]
-
-
-def machine(seed: int) -> dict[str, Any]:
-    """Return what the figures depend on."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return {
-        "device": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "commit": commit.stdout.strip() or "unknown",
-        "seed": seed,
-    }
 
 
 def format_report(found: Mapping[str, Any]) -> str:

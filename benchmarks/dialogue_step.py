@@ -25,7 +25,6 @@ measured in a process of its own for each contender: what its steps add to what 
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -44,10 +43,10 @@ from dialogue_contenders import agreement, with_trl
 from dialogue_contenders.report import format_report
 from dialogue_contenders.turns import HYBRID, OURS, PLAIN, TRL, memory_of, take_turns
 from dialogue_contenders.workload import Workload, write_start
+from provenance import machine
 
 from grpo_pipeline.pipelines.training.fold import quiet_nodes
 
-ROOT = Path(__file__).resolve().parents[1]
 CONTENDERS = (TRL, PLAIN, OURS, HYBRID)
 QUICK = Workload(prompts=2, prompt_tokens=24, group_size=2, new_tokens=6, width=16, layers=2, heads=2)
 GROUPS, LENGTHS = (4, 8, 16), (32, 64, 128)
@@ -114,20 +113,6 @@ def check_tokens(found: Mapping[str, Any]) -> None:
             raise RuntimeError(f"{name} must write {wanted[0]} tokens in every step, got {counts}; the end must not be drawn")
 
 
-def machine(threads: int, seed: int) -> dict[str, Any]:
-    """Return what the figures depend on."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return {
-        "commit": commit.stdout.strip() or "unknown",
-        "seed": seed,
-        "device": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "load before": round(os.getloadavg()[0], 1),
-        "threads": threads,
-        **{name: _version(name) for name in ("torch", "transformers", "trl")},
-    }
-
-
 def _version(name: str) -> str:
     try:
         return version(name)
@@ -137,7 +122,8 @@ def _version(name: str) -> str:
 
 def make_report(workloads: Sequence[Workload], *, rounds: int, threads: int, memory: bool) -> dict[str, Any]:
     """Measure everything; JSON-able."""
-    about = machine(threads, workloads[0].seed)
+    libraries = {name: _version(name) for name in ("torch", "transformers", "trl")}
+    about = machine.code(workloads[0].seed) | machine.hardware() | machine.load() | {"threads": threads} | libraries
     distances = _ask({"task": "agreement"}, workloads[0], threads)
     found = []
     for workload in workloads:

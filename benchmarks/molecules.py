@@ -24,8 +24,6 @@ profiler, the products of one call computed again by themselves.
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -43,8 +41,8 @@ from molecule_contenders.products import median_share
 from molecule_contenders.report import format_report
 from molecule_contenders.turns import SAMPLE, UPDATE, UPDATE_BY_CHUNKS, UPDATE_PLAIN, make_steps, take_turns
 from molecule_contenders.workload import Workload, configured_network
+from provenance import machine
 
-ROOT = Path(__file__).resolve().parents[1]
 STEPS, NODES = (50, 200, 500), (9, 20, 38)
 # Graphs of ours by n: about as many pairs of nodes at a time in every cell.
 GRAPHS = {9: 64, 20: 16, 38: 4}
@@ -120,23 +118,9 @@ def _answer_parent(text: str) -> None:
     Path(child["answer"]).write_text(json.dumps(answer(child)), encoding="utf-8")
 
 
-def machine(threads: int, seed: int) -> dict[str, Any]:
-    """Return what the figures depend on."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return {
-        "commit": commit.stdout.strip() or "unknown",
-        "seed": seed,
-        "device": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "load before": round(os.getloadavg()[0], 1),
-        "threads": threads,
-        "torch": torch.__version__,
-    }
-
-
 def make_report(args: argparse.Namespace) -> dict[str, Any]:
     """Measure everything; JSON-able."""
-    about = machine(args.threads, args.seed)
+    about = machine.code(args.seed) | machine.hardware() | machine.load() | machine.library(args.threads)
     network = configured_network() | dict(args.network or ())
     if args.quick:
         network = TINY

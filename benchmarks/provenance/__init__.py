@@ -1,0 +1,1 @@
+"""What stands at the head of every benchmark's report: where its figures come from."""
