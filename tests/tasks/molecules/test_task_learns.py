@@ -19,6 +19,7 @@ SEED = 0
 REWARD = {
     "weights": {"validity": 1.0, "logp": 1.0, "uniqueness": 0.0, "novelty": 0.0},
     "logp": {"low": -2.0, "high": -0.3, "width": 0.2},
+    "invalid": {"rule": "penalty", "penalty": 0.0},
 }
 SUM = {"entry_reduction": "sum", "steps_per_update": 4}
 
