@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import tiny_chemist
 import tiny_talk
 
+from grpo_pipeline.core.weights import weights_of
 from grpo_pipeline.tasks.kept import Kept
 
 
@@ -45,3 +48,17 @@ def test_the_start_is_asked_once_and_rows_stay_what_they_are(kit, monkeypatch):
         task.evaluate(arms[0], data, rows, **({"seed": 3, "sets": 2} | changed))
     task.evaluate(arms[0], data, rows[:2], seed=3, sets=2)
     assert len(drawn) == before + 6
+
+
+@pytest.mark.parametrize("kit", [tiny_talk, tiny_chemist])
+def test_a_task_with_another_start_keeps_nothing_of_the_first(kit):
+    """As in a grid of seeds: data, rows and the seed of the evaluation are the same, the start is not."""
+    task = kit.make_task()
+    data = kit.make_data(task) if kit is tiny_talk else kit.make_data()
+    arm, rows = task.build_policy(5), np.array([0, 1, 2])
+    first = task.evaluate(arm, data, rows, seed=3, sets=2)
+    other = replace(task, start=weights_of(arm, {}))
+    second = other.evaluate(arm, data, rows, seed=3, sets=2)
+    policy, start = (second[second["rule"] == rule].drop(columns="rule").reset_index(drop=True) for rule in ("policy", "start"))
+    pd.testing.assert_frame_equal(policy, start)
+    assert not second[second["rule"] == "start"].equals(first[first["rule"] == "start"])

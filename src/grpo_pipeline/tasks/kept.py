@@ -10,6 +10,7 @@ class Kept:
     """Values by what they were computed from.
 
     A task holds one for what the start does with held-out prompts: each arm is measured beside it, with the same noise.
+    A copy of a task with something replaced, such as its start, has an empty one of its own (the field has ``init=False``).
     """
 
     def __init__(self) -> None:

@@ -74,7 +74,7 @@ class MoleculeTask:
     diffusion: GraphNoise = field(repr=False)
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
+    kept: Kept = field(init=False, default_factory=Kept, repr=False, compare=False)  # own to each copy: see Kept
     name: str = "molecules"
 
     @property
