@@ -3,6 +3,7 @@
 Policy and start draw with the same noise, so that what training changed is compared draw by draw.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,11 +45,8 @@ def evaluate(
     batches = list(prompt_batches(task, data, chosen, sets))
 
     def drawn_by(model: GraphPolicy, rule: str) -> pd.DataFrame:
-        drawn = [
-            draw_graphs(task, model, batch, sets, seed=seed, number=number, stream=EVALUATION_STREAM)
-            for number, batch in enumerate(batches)
-        ]
-        frames = [sample_rows(task, batch, graphs) for batch, graphs in zip(batches, drawn, strict=True)]
+        draw = partial(draw_graphs, task, model, group_size=sets, seed=seed, stream=EVALUATION_STREAM)
+        frames = [sample_rows(task, batch, draw(batch, number=number)) for number, batch in enumerate(batches)]
         return pd.concat(frames, ignore_index=True).assign(rule=rule)
 
     start = task.kept.take(data, (seed, sets, chosen.tobytes()), lambda: drawn_by(task.build_policy(seed), "start"))
