@@ -122,7 +122,7 @@ def make_task(workload: Workload, folder: str, training: TrainingParams, kind: t
         SupervisedParams(mean="per_token"),
         execution=training,
     )
-    return kind(**{field.name: getattr(built, field.name) for field in fields(built)})
+    return kind(**{field.name: getattr(built, field.name) for field in fields(built) if field.init})
 
 
 def make_batch(workload: Workload, task: DialogueTask) -> DialogueBatch:
