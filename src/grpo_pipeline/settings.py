@@ -9,11 +9,13 @@ from typing import Any
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
+from grpo_pipeline.core.heap import keep_freed_memory
 from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, WatchHooks
 from grpo_pipeline.session import TrackedSession
 from grpo_pipeline.tracking.process import set_mlflow_defaults
 
 set_mlflow_defaults(os.environ)
+keep_freed_memory()
 
 
 def _quiet_logging() -> None:

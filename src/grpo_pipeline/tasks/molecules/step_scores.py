@@ -6,15 +6,16 @@ levels; the ratio of an update is taken to the policy that drew, and the referen
 chunks that the backward pass computes again, so that any loss over all steps needs the memory of one chunk.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from grpo_pipeline.core.algorithms import choose
 from grpo_pipeline.core.kl import categorical_kl
+from grpo_pipeline.core.recomputed import recomputed
 from grpo_pipeline.core.sampling import entropy_of
 from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.diffusion_params import EntryReduction, TrajectoryParams
@@ -73,13 +74,11 @@ def score_steps(
 
     def score(decisions: slice) -> Tensor:
         scores = _score_chunk(policy, rollouts, decisions, params, temperature, reference)
-        # In one tensor: what a loss leaves out is walked through too, and freed; by itself it would keep its chunk alive
-        # (test_the_memory_of_an_update_does_not_grow_with_the_number_of_steps).
         return torch.stack([part for part in (scores.logprobs, scores.entropy, scores.kl) if part is not None])
 
     chunks = list(chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk))
-    again = len(chunks) > 1 and torch.is_grad_enabled()
-    parts = [_computed_again(score, chunk) if again else score(chunk) for chunk in chunks]
+    weights = list(policy.parameters())
+    parts = [recomputed(partial(score, chunk), weights) if len(chunks) > 1 else score(chunk) for chunk in chunks]
     return StepScores(*torch.cat(parts, dim=-1).unbind(0))
 
 
@@ -145,12 +144,6 @@ def _score_chunk(
             other = view(reference, before, prompts, t, temperature)
         kl = reduced(log_probs.each(lambda p, q: categorical_kl(p, q, torch.ones_like(q, dtype=torch.bool)), other))
     return StepScores(reduced(entry_logprobs(log_probs, target, masks)), reduced(log_probs.each(entropy_of)), kl)
-
-
-def _computed_again(score: Callable[[slice], Tensor], chunk: slice) -> Tensor:
-    """Compute a chunk without keeping what its backward pass needs; nothing in it is random."""
-    part: Tensor = checkpoint(score, chunk, use_reentrant=False, preserve_rng_state=False)
-    return part
 
 
 def _step_view(
