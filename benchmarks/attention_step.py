@@ -43,7 +43,8 @@ import pandas as pd
 import torch
 import yaml
 from kedro.io import DataCatalog
-from provenance import machine
+from measuring import machine
+from measuring.spread import Spread, ratio
 from transformers import SamConfig, SamModel
 
 from grpo_pipeline.core import losses
@@ -96,15 +97,6 @@ class Setting:
         """Return a fresh state of an arm; past the warm-up, so that every term counts."""
         state = build_state(algorithm, self.training, self.seed, self.task, self.data)
         return replace(state, step=self.grpo.policy_weight.warmup_steps, total_steps=100_000)
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Median, smallest and largest of a ratio over rounds."""
-
-    median: float
-    low: float
-    high: float
 
 
 def read_parameters(*environments: str) -> dict[str, Any]:
@@ -339,15 +331,9 @@ def timed(step: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def ratio(above: Sequence[float], below: Sequence[float]) -> Ratio:
-    """Compare within rounds."""
-    ratios = [a / b for a, b in zip(above, below, strict=True)]
-    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
-
-
-def percent(r: Ratio, share: float = 1.0) -> Ratio:
+def percent(r: Spread, share: float = 1.0) -> Spread:
     """Return a ratio as what it adds, in per cent; ``share`` of the steps pay it."""
-    return Ratio(*(100 * share * (value - 1) for value in (r.median, r.low, r.high)))
+    return Spread(*(100 * share * (value - 1) for value in (r.median, r.low, r.high)))
 
 
 @contextmanager
@@ -436,7 +422,7 @@ def measure(setting: Setting, *, rounds: int, surroundings: bool = True) -> dict
     }
 
 
-def compare_steps(seconds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
+def compare_steps(seconds: Mapping[str, Sequence[float]]) -> dict[str, Spread]:
     """Return the ratios of the steps."""
     ours = seconds["grpo once"]
     return {
@@ -450,7 +436,7 @@ def compare_steps(seconds: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
     }
 
 
-def measure_surroundings(setting: Setting, seconds: Mapping[str, Sequence[float]], *, rounds: int) -> dict[str, Ratio]:
+def measure_surroundings(setting: Setting, seconds: Mapping[str, Sequence[float]], *, rounds: int) -> dict[str, Spread]:
     """Return what Kedro, metrics, MLflow, the gradient report and checkpoints add to a step, in per cent."""
     training, ours = setting.training, seconds["grpo once"]
     with tempfile.TemporaryDirectory() as name, open_runs(folder := Path(name)) as runs, quiet_nodes():

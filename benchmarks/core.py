@@ -17,9 +17,6 @@ Rows that need torchrl or TRL say so where these are not installed.
 """
 
 import argparse
-import contextlib
-import ctypes
-import gc
 import importlib.util
 import json
 import statistics
@@ -34,7 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 import torch.nn.functional as F
-from provenance import machine
+from measuring import machine
+from measuring.memory import added_mb
+from measuring.spread import Spread, ratio
 from torch import Tensor
 
 from grpo_pipeline.core.chunked import chunked_logprobs
@@ -46,6 +45,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GAMMA, GAE_LAMBDA, CLIP_LOW, CLIP_HIGH = 0.99, 0.95, 0.2, 0.28
 # A turn takes at least this long: shorter ones measure the clock and the machine's interruptions.
 TURN_SECONDS = 0.02
+PAGE_MB = 4 / 2**10
 Step = Callable[[], Any]
 
 
@@ -83,15 +83,6 @@ class Section:
     figures: Sequence[Figure]
     skipped: Mapping[str, str] = field(default_factory=dict)
     memory: Sequence[Figure] = ()
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Median, smallest and largest of a ratio over rounds."""
-
-    median: float
-    low: float
-    high: float
 
 
 def is_installed(library: str) -> bool:
@@ -274,26 +265,9 @@ def timed(step: Step, calls: int = 1) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def ratio(figure: Figure, seconds: Mapping[str, Sequence[float]]) -> Ratio:
-    """Compare within rounds."""
-    ratios = [a / b / figure.scale for a, b in zip(seconds[figure.above], seconds[figure.below], strict=True)]
-    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
-
-
-def added_memory_mb(step: Step) -> float:
-    """Return what a step adds at its peak to what the process holds before, MiB; at least a page.
-
-    Raises:
-        OSError: where the system cannot reset its mark of the peak.
-    """
-    gc.collect()
-    with contextlib.suppress(AttributeError, OSError):
-        # Freed memory that the allocator keeps would hide what the step needs.
-        ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status_mb("VmRSS")
-    step()
-    return max(_status_mb("VmHWM") - before, 4 / 2**10)
+def compare(figure: Figure, values: Mapping[str, Sequence[float]]) -> Spread:
+    """Compare two steps within rounds."""
+    return ratio(values[figure.above], values[figure.below], scale=figure.scale)
 
 
 def measure_memory(section: Section, *, rounds: int) -> dict[str, list[float]]:
@@ -301,7 +275,7 @@ def measure_memory(section: Section, *, rounds: int) -> dict[str, list[float]]:
     memory: dict[str, list[float]] = {name: [] for name in section.steps}
     for _ in range(rounds):
         for name, step in section.steps.items():
-            memory[name].append(added_memory_mb(step))
+            memory[name].append(max(added_mb(step), PAGE_MB))  # a ratio needs more than nothing
     return memory
 
 
@@ -313,7 +287,7 @@ def measure(sizes: Sizes, *, rounds: int, seed: int) -> dict[str, Any]:
         section = make(sizes, seed)
         seconds = take_turns(section.steps, rounds=rounds)
         found["milliseconds"] |= {name: 1000 * statistics.median(values) for name, values in seconds.items()}
-        found["figures"] += [vars(figure) | vars(ratio(figure, seconds)) for figure in section.figures]
+        found["figures"] += [vars(figure) | vars(compare(figure, seconds)) for figure in section.figures]
         found["skipped"] |= section.skipped
         if section.memory:
             add_memory(found, section, rounds=rounds)
@@ -328,7 +302,7 @@ def add_memory(found: dict[str, Any], section: Section, *, rounds: int) -> None:
         found["skipped"] |= {figure.name: "this system cannot reset the mark of its peak memory" for figure in section.memory}
         return
     found["memory_mb"] |= {name: statistics.median(values) for name, values in peaks.items()}
-    found["figures"] += [vars(figure) | vars(ratio(figure, peaks)) for figure in section.memory]
+    found["figures"] += [vars(figure) | vars(compare(figure, peaks)) for figure in section.memory]
 
 
 def format_report(found: Mapping[str, Any]) -> str:
@@ -358,12 +332,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     found = measure(SMOKE if args.smoke else FULL, rounds=args.repeats, seed=args.seed)
     print(json.dumps(found, indent=2) if args.json else format_report(found))
-
-
-def _status_mb(field_name: str) -> float:
-    """Return a field of /proc/self/status, MiB."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(f"{field_name}:"))) / 2**10
 
 
 if __name__ == "__main__":

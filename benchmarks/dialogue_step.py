@@ -43,7 +43,7 @@ from dialogue_contenders import agreement, with_trl
 from dialogue_contenders.report import format_report
 from dialogue_contenders.turns import HYBRID, OURS, PLAIN, TRL, memory_of, take_turns
 from dialogue_contenders.workload import Workload, write_start
-from provenance import machine
+from measuring import machine
 
 from grpo_pipeline.pipelines.training.fold import quiet_nodes
 

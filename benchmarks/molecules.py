@@ -35,13 +35,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
+from measuring import machine
+from measuring.memory import added_mb
 from molecule_contenders import agreement
-from molecule_contenders.memory import added_mb
 from molecule_contenders.products import median_share
 from molecule_contenders.report import format_report
 from molecule_contenders.turns import SAMPLE, UPDATE, UPDATE_BY_CHUNKS, UPDATE_PLAIN, make_steps, take_turns
 from molecule_contenders.workload import Workload, configured_network
-from provenance import machine
 
 STEPS, NODES = (50, 200, 500), (9, 20, 38)
 # Graphs of ours by n: about as many pairs of nodes at a time in every cell.

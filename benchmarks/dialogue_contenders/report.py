@@ -4,18 +4,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from measuring.spread import Spread, ratio
+
 from dialogue_contenders.turns import OURS, TRL
 from dialogue_contenders.with_trl import INSTALL
 from dialogue_contenders.workload import Workload
 
 # TRL's seconds over ours.
 WANTED = 2.5
-
-
-def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> dict[str, float]:
-    """Return median, smallest and largest of a ratio within rounds."""
-    values = [a / b for a, b in zip(numerator, denominator, strict=True)]
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
 def format_report(report: Mapping[str, Any]) -> str:
@@ -55,8 +51,8 @@ def _ms(seconds: Sequence[float]) -> str:
     return f"{1000 * statistics.median(seconds):.0f}"
 
 
-def _ratio_cell(value: Mapping[str, float]) -> str:
-    return f"{value['median']:.2f} ({value['low']:.2f} to {value['high']:.2f})"
+def _ratio_cell(value: Spread) -> str:
+    return f"{value.median:.2f} ({value.low:.2f} to {value.high:.2f})"
 
 
 def _format_growth(found: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from measuring.memory import status_mb
+
 from dialogue_contenders.plain_loop import PlainLoop
 from dialogue_contenders.with_pipeline import Hybrid, PipelineStep
 from dialogue_contenders.with_trl import TrlRun
@@ -107,18 +109,13 @@ def _reset_peak() -> float:
     """Return the memory held now in MB, from which on the highest counts."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
-        return _status_mb("VmRSS")
+        return status_mb("VmRSS")
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def _peak_mb() -> float:
     try:
-        return _status_mb("VmHWM")
+        return status_mb("VmHWM")
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-
-
-def _status_mb(name: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(name))) / 2**10

@@ -5,13 +5,13 @@ small by that. The products alone are those of one call, on matrices of the same
 hold: their CPU seconds over those of the call without a profiler.
 """
 
-import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from measuring.spread import spread
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,8 +41,8 @@ def shares_alone(call: Callable[[], Any], rounds: int) -> list[float]:
 def median_share(call: Callable[[], Any], rounds: int) -> dict[str, Any]:
     """Return both shares with their spread."""
     return {
-        "profiler": _spread([profiled_share(call) for _ in range(rounds)]),
-        "alone": _spread(shares_alone(call, rounds)),
+        "profiler": asdict(spread([profiled_share(call) for _ in range(rounds)])),
+        "alone": asdict(spread(shares_alone(call, rounds))),
     }
 
 
@@ -102,7 +102,3 @@ def _cpu_seconds(call: Callable[[], Any]) -> float:
     start = time.process_time()
     call()
     return time.process_time() - start
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}

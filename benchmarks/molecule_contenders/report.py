@@ -2,7 +2,10 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
+
+from measuring.spread import ratio
 
 from molecule_contenders.growth import exponent
 from molecule_contenders.turns import PAIRS, SAMPLE, SAMPLE_PLAIN, UPDATE, UPDATE_BY_CHUNKS, UPDATE_PLAIN
@@ -19,12 +22,6 @@ def format_report(report: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *_speed(report["cells"]), *_growth(report["cells"]), *_memory(report), *_shares(report)])
 
 
-def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
-    """Return median, smallest and largest of a ratio within rounds."""
-    values = [a / b for a, b in zip(above, below, strict=True)]
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
-
-
 def _speed(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
         "**Molecules per second** (wall clock), and the plain loop's CPU seconds per molecule over ours: median (smallest to "
@@ -35,7 +32,7 @@ def _speed(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     for cell in cells:
         per_second = {name: f"{1 / statistics.median(values):.3g}" for name, values in cell["wall"].items()}
-        ratios = {name: _spread(ratio(cell["cpu"][plain], cell["cpu"][ours])) for name, (plain, ours) in PAIRS.items()}
+        ratios = {name: _spread(asdict(ratio(cell["cpu"][plain], cell["cpu"][ours]))) for name, (plain, ours) in PAIRS.items()}
         row = [cell["nodes"], cell["steps"], f"{cell['graphs']} / {cell['plain_graphs']}"]
         row += [per_second[SAMPLE], per_second[SAMPLE_PLAIN], ratios["sampling"]]
         row += [per_second[UPDATE], per_second[UPDATE_BY_CHUNKS], per_second[UPDATE_PLAIN]]

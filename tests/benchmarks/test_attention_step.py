@@ -92,8 +92,8 @@ def test_passes_through_the_encoder(setting) -> None:
 
 def test_ratios_are_taken_within_rounds() -> None:
     """2/1, 9/3, 4/4 -> 2, 3, 1."""
-    assert bench.ratio([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == bench.Ratio(2.0, 1.0, 3.0)
-    assert bench.percent(bench.Ratio(1.5, 1.0, 2.0), 0.5) == bench.Ratio(25.0, 0.0, 50.0)
+    assert bench.ratio([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == bench.Spread(2.0, 1.0, 3.0)
+    assert bench.percent(bench.Spread(1.5, 1.0, 2.0), 0.5) == bench.Spread(25.0, 0.0, 50.0)
 
 
 def test_every_step_has_its_turn_and_the_order_turns() -> None:

@@ -25,7 +25,7 @@ def load() -> ModuleType:
 
 bench = load()
 
-from dialogue_contenders import agreement, report, turns, with_trl, workload  # noqa: E402
+from dialogue_contenders import agreement, turns, with_trl, workload  # noqa: E402
 from dialogue_contenders.plain_loop import PlainLoop  # noqa: E402
 from dialogue_contenders.with_pipeline import PipelineStep  # noqa: E402
 
@@ -120,11 +120,6 @@ def test_turns(start: str) -> None:
     bench.check_tokens({"workload": asdict(TINY), **found})
     with pytest.raises(RuntimeError, match=r"^ours must write 24 tokens in every step, got \[24, 25\]; the end must not"):
         bench.check_tokens({"workload": asdict(TINY), "tokens": {"ours": [24, 25]}})
-
-
-def test_ratios_are_taken_within_rounds() -> None:
-    """2/1, 9/3, 4/4 -> 2, 3, 1."""
-    assert report.ratio([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == {"median": 2.0, "low": 1.0, "high": 3.0}
 
 
 def test_other_sizes_change_one_thing_at_a_time() -> None:

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from graph_nodes import nodes_behind
 from torch import Tensor, nn
 
 from grpo_pipeline.core.recomputed import recomputed
@@ -10,17 +11,6 @@ X = torch.linspace(-1, 1, 12).view(4, 3)
 def network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2), nn.LogSoftmax(dim=-1))
-
-
-def nodes_behind(out: Tensor) -> int:
-    """Count the nodes of the graph that hangs on a tensor, leaves included."""
-    seen, ahead = set(), [out.grad_fn]
-    while ahead:
-        node = ahead.pop()
-        if node not in seen:
-            seen.add(node)
-            ahead += [after for after, _ in node.next_functions if after is not None]
-    return len(seen)
 
 
 def loss_of(out: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from graph_nodes import nodes_behind
 from live_bytes import peak_of
 from tiny_graphs import generator, policy, prompts, sample, trajectory_params
 from torch import Tensor
@@ -73,6 +74,17 @@ def test_the_memory_of_an_update_does_not_grow_with_the_number_of_steps() -> Non
     assert peaks["again"][1] < 1.02 * peaks["again"][0]
     assert peaks["by_chunks"][1] < 1.02 * peaks["by_chunks"][0]
     assert peaks["again"][1] < peaks["plain"][1] / 5
+
+
+def test_between_forward_and_backward_a_chunk_leaves_one_node() -> None:
+    """Counted bytes do not see the nodes of a graph, the memory of a process does: it grew with the number of steps by them."""
+    found = []
+    for steps in (2, 8):
+        model = policy(steps, layers=1)
+        rollouts = sample(model, prompts([6, 5], 6), 2)
+        scores = score_steps(model, rollouts, params=trajectory_params(steps_per_chunk=1), temperature=1.0)
+        found.append(nodes_behind(scores.logprobs))
+    assert found[1] - found[0] == 6
 
 
 @pytest.mark.parametrize("estimator", ["step", "eager"])

@@ -1,4 +1,4 @@
-"""What an update adds to the memory of its process at its peak."""
+"""What a call adds to the memory of its process at its peak."""
 
 import contextlib
 import ctypes
@@ -20,11 +20,16 @@ def added_mb(call: Callable[[], Any]) -> float:
         # Freed memory that the allocator keeps would hide what the call needs.
         ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    held = _status_mb("VmRSS")
+    held = status_mb("VmRSS")
     call()
-    return _status_mb("VmHWM") - held
+    return status_mb("VmHWM") - held
 
 
-def _status_mb(name: str) -> float:
+def status_mb(name: str) -> float:
+    """Return a field of /proc/self/status, MiB.
+
+    Raises:
+        OSError: where there is no such file.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(name))) / 2**10

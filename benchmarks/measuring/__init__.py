@@ -1,0 +1,1 @@
+"""What every benchmark needs: where its figures come from, ratios within rounds, memory at the peak."""

@@ -1,1 +1,0 @@
-"""What stands at the head of every benchmark's report: where its figures come from."""
