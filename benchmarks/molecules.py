@@ -15,6 +15,8 @@ is measured on fewer graphs than ours, which changes nothing for it: its time pe
 Before anything is timed, both compute log-probabilities and gradient of the same trajectories; a distance above 1e-4 ends the
 benchmark.
 
+Freed memory is kept as in a run, for both; not where memory is measured.
+
 Contenders take turns in one process, and the order turns from round to round. A ratio is of CPU seconds per molecule within a
 round, its median with the smallest and the largest: on a machine that does other work they are steadier than the clock. Growth
 is the exponent of a power law through the medians. Memory is measured in a process of its own for each contender and T: what a
@@ -42,6 +44,8 @@ from molecule_contenders.products import median_share
 from molecule_contenders.report import format_report
 from molecule_contenders.turns import SAMPLE, UPDATE, UPDATE_BY_CHUNKS, UPDATE_PLAIN, make_steps, take_turns
 from molecule_contenders.workload import Workload, configured_network
+
+from grpo_pipeline.core.heap import keep_freed_memory
 
 STEPS, NODES = (50, 200, 500), (9, 20, 38)
 # Graphs of ours by n: about as many pairs of nodes at a time in every cell.
@@ -120,6 +124,7 @@ def _answer_parent(text: str) -> None:
 
 def make_report(args: argparse.Namespace) -> dict[str, Any]:
     """Measure everything; JSON-able."""
+    keep_freed_memory()
     about = machine.code(args.seed) | machine.hardware() | machine.load() | machine.library(args.threads)
     network = configured_network() | dict(args.network or ())
     if args.quick:
