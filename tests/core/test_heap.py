@@ -12,7 +12,7 @@ import resource
 import torch
 torch.set_num_threads(1)
 def work():
-    for megabytes in (1, 3, 8, 20, 2) * 20:
+    for megabytes in (1, 3, 8, 50, 20, 2) * 20:
         parts = [torch.zeros(megabytes * 2**18) for _ in range(2)]
 work()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -10,17 +10,17 @@ import ctypes
 import os
 from collections.abc import Mapping
 
-# Of malloc.h, and the largest threshold that every version of glibc takes.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGEST_MMAP_THRESHOLD = 32 * 2**20
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 KEPT = 2**30
+# The largest block that is kept; older versions of glibc refuse more than 32 MiB.
+BLOCKS = (2**29, 2**25)
 
 # With these a user has decided already: about glibc, or for another allocator.
 DECIDED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
-    """Let this process keep up to 1 GiB of free memory at the end of its heap; blocks above 32 MiB go back to the system as ever.
+    """Let this process keep up to 1 GiB of free memory at the end of its heap; single blocks above 512 MiB are given back.
 
     For the whole process, and for good. Nothing changes where the environment has set how memory is allocated (an empty
     ``GLIBC_TUNABLES=`` is enough), nor on a system without glibc.
@@ -37,4 +37,4 @@ def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library; no handle on the process itself
         return False
-    return bool(mallopt(M_MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD)) and bool(mallopt(M_TRIM_THRESHOLD, KEPT))
+    return any(mallopt(M_MMAP_THRESHOLD, size) for size in BLOCKS) and bool(mallopt(M_TRIM_THRESHOLD, KEPT))
