@@ -134,6 +134,9 @@ def test_undefined_is_never_a_number():
     for name in ("uniqueness", "novelty", "qed", "logp", "sa", "w1_atoms", "w1_logp"):
         assert np.isnan(found[name]), name
     assert table["training"].isna().all()
+    reasons = {name: metric.reason for name, metric in METRICS.items()}
+    assert reasons["w1_logp"] == "needs at least one valid molecule, and rows of the rule training to compare with"
+    assert reasons["w1_atoms"] == "needs rows of the rule training to compare with"
 
 
 def document(**arms):

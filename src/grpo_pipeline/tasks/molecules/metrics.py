@@ -27,7 +27,7 @@ COUNTS = ("atoms_", "bonds_", "valency_")
 REWARD = "reward_"
 NO_ROWS = "needs at least one molecule"
 NO_VALID = "needs at least one valid molecule"
-NO_REFERENCE = f"needs rows of the rule {TRAINING}, the molecules that are compared with"
+TO_COMPARE = f"rows of the rule {TRAINING} to compare with"
 
 
 class MetricOptions(BaseModel):
@@ -189,7 +189,7 @@ def _distance_metrics() -> dict[str, Metric]:
         "w1_size" if name == "n_atoms" else f"w1_{name}": Metric(
             title=f"W1 distance to the training set, {title}",
             better="lower",
-            reason=NO_REFERENCE,
+            reason=f"{NO_VALID}, and {TO_COMPARE}" if name in ("qed", "logp", "sa") else f"needs {TO_COMPARE}",
             usable=partial(has_training, columns=name),
             compute=partial(distance, columns=name),
         )
