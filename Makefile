@@ -89,7 +89,7 @@ screenshot: viz-build  ## take docs/images/pipeline.png from the static site, wi
 mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
 	@$(PY) -m grpo_pipeline.tracking
 
-mutations: $(STAMP)  ## show that the tests catch each one-line fault of core/
+mutations: $(STAMP)  ## show that the tests catch each one-line fault of core and of the molecule task
 	@$(PY) tests/mutations/run.py $(ARGS)
 
 conformance: $(STAMP)  ## write docs/conformance.md anew; installs the other libraries (extra `oracles`)

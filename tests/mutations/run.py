@@ -37,7 +37,7 @@ class RunError(RuntimeError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of verdicts and return the exit status."""
-    parser = argparse.ArgumentParser(description="Show that the tests catch each one-line fault of core.")
+    parser = argparse.ArgumentParser(description="Show that the tests catch each one-line fault of the table.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults to run; default: all")
     parser.add_argument("--table", type=Path, help="a Python file with MUTATIONS of its own")
     options = parser.parse_args(arguments)

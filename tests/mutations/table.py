@@ -1,4 +1,4 @@
-"""One-line faults of ``core`` and the tests that must find them; ``run.py`` shows that they do.
+"""One-line faults of ``core`` and of the molecules' likelihoods, and the tests that find them; ``run.py`` shows that they do.
 
 Kinds: a flipped sign, a mask that is dropped or turned round, a gradient or memory that is no longer cut off (detach), a
 rounding term left out (epsilon), the wrong axis, an index or bound off by one, and the wrong denominator.
@@ -46,6 +46,13 @@ def _fault(name: str, kind: str, old: str, new: str, *tests: str) -> Mutation:
     """Return a fault of the file of ``core`` that the name begins with, to be found by the tests given, or by that file's own."""
     stem = name.split("-")[0]
     return Mutation(name, kind, f"core/{stem}.py", old, new, tests or (f"core/test_{stem}.py",))
+
+
+def _molecule_fault(name: str, kind: str, file: str, old: str, new: str, *tests: str) -> Mutation:
+    """Return a fault of ``tasks/molecules``, to be found by the tests given, or by that file's own."""
+    folder = "tasks/molecules"
+    found_by = tests or (f"test_{file}.py",)
+    return Mutation(f"molecules-{name}", kind, f"{folder}/{file}.py", old, new, tuple(f"{folder}/{test}" for test in found_by))
 
 
 def _property(test: str) -> str:
@@ -440,4 +447,86 @@ MUTATIONS = (
         "values, returns",
     ),
     _fault("responses-next-token", "off_by_one", "[:, prompts.shape[1] - 1 : -1]", "[:, prompts.shape[1] :]"),
+    _fault(
+        "recomputed-in-another-precision", "epsilon", "with torch.enable_grad(), ctx.precision():", "with torch.enable_grad():"
+    ),
+    _molecule_fault(
+        "kl-reversed",
+        "sign",
+        "step_scores",
+        "categorical_kl(p, q, torch.ones_like(q, dtype=torch.bool))",
+        "categorical_kl(q, p, torch.ones_like(q, dtype=torch.bool))",
+        "test_enumeration.py::test_entropy_and_kl_are_sums_over_all_graphs",
+    ),
+    _molecule_fault("eager-of-the-noise", "off_by_one", "step_scores", "part[:, :, :1].expand", "part[:, :, -1:].expand"),
+    _molecule_fault(
+        "mean-of-what-has-no-choice",
+        "denominator",
+        "step_scores",
+        ".sum(dim=-1) * int(is_counted), is_open)",
+        ".sum(dim=-1), is_open)",
+    ),
+    _molecule_fault("padding-scored", "mask", "step_scores", "return values.masked_fill(~mask, 0.0)", "return values"),
+    _molecule_fault(
+        "padded-logprobs", "mask", "entries", ".squeeze(-1).masked_fill(~mask, 0.0)", ".squeeze(-1)", "test_step_scores.py"
+    ),
+    _molecule_fault(
+        "loss-of-a-micro-batch",
+        "denominator",
+        "x0_loss",
+        "own = torch.stack([mask.sum() for mask in masks]) if counts is None else counts",
+        "own = torch.stack([mask.sum() for mask in masks])",
+        "test_task.py",
+    ),
+    _molecule_fault(
+        "noise-at-time-zero", "off_by_one", "x0_loss", "torch.randint(1, steps + 1", "torch.randint(0, steps", "test_task.py"
+    ),
+    _molecule_fault(
+        "every-chunk-scores-all",
+        "denominator",
+        "step_chunks",
+        "scores = score_steps(policy, part",
+        "scores = score_steps(policy, rollouts",
+    ),
+    _molecule_fault(
+        "posterior-of-another-time",
+        "off_by_one",
+        "transition",
+        "keep, change = (table[t - 1]",
+        "keep, change = (table[t]",
+        "test_enumeration.py::test_the_probabilities_of_all_trajectories_sum_to_one",
+    ),
+    _molecule_fault(
+        "posterior-multiplied",
+        "sign",
+        "transition",
+        "weights = log_x0 - self._towards",
+        "weights = log_x0 + self._towards",
+        "test_enumeration.py::test_the_probabilities_of_all_trajectories_sum_to_one",
+    ),
+    _molecule_fault(
+        "trajectory-turned-round",
+        "axis",
+        "trajectory_sampling",
+        "parts[::-1]",
+        "parts",
+        "test_enumeration.py::test_a_sampled_trajectory_has_its_enumerated_probability_and_frequency",
+    ),
+    _molecule_fault(
+        "group-of-other-noise",
+        "axis",
+        "trajectory_sampling",
+        "part.repeat_interleave(group_size, dim=0)",
+        "part.repeat(group_size, 1)",
+    ),
+    _molecule_fault("mean-over-prompts", "axis", "rewards", "valid.nanmean(dim=1", "valid.nanmean(dim=0"),
+    _molecule_fault(
+        "padding-read",
+        "mask",
+        "pair_attention",
+        "~layout.is_node[:, None, None, :]",
+        "torch.zeros_like(layout.is_node)[:, None, None, :]",
+        "test_denoiser.py",
+    ),
+    _molecule_fault("norm-scaled-to-nothing", "off_by_one", "row_norm", "1 + scale)", "scale)"),
 )
