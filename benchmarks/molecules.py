@@ -43,22 +43,13 @@ from molecule_contenders import agreement
 from molecule_contenders.products import median_share
 from molecule_contenders.report import format_report
 from molecule_contenders.turns import SAMPLE, UPDATE, UPDATE_BY_CHUNKS, UPDATE_PLAIN, make_steps, take_turns
-from molecule_contenders.workload import Workload, configured_network
+from molecule_contenders.workload import TINY, Workload, configured_network, read_size
 
 from grpo_pipeline.core.heap import keep_freed_memory
 
 STEPS, NODES = (50, 200, 500), (9, 20, 38)
 # Graphs of ours by n: about as many pairs of nodes at a time in every cell.
 GRAPHS = {9: 64, 20: 16, 38: 4}
-TINY = {
-    "layers": 1,
-    "width": 8,
-    "pair_width": 4,
-    "global_width": 4,
-    "heads": 2,
-    "expansion": 2,
-    "features": "cycles",
-}
 MEMORY = Workload(nodes=9, steps=50, graphs=16)
 SHARES = Workload(nodes=9, steps=10, graphs=144)
 AGREEMENT = Workload(nodes=6, steps=8, graphs=3, steps_per_chunk=3)
@@ -155,18 +146,12 @@ def cells_of(args: argparse.Namespace) -> list[Workload]:
     return [Workload(nodes=n, steps=t, graphs=graphs[n]) for n in args.nodes for t in args.steps]
 
 
-def _size(text: str) -> tuple[str, int]:
-    """Read layers=4, say."""
-    name, _, size = text.partition("=")
-    return name, int(size)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, nargs="+", help="T (default 50 200 500)")
     parser.add_argument("--nodes", type=int, nargs="+", help="n (default 9 20 38)")
-    parser.add_argument("--network", type=_size, nargs="+", metavar="NAME=SIZE", help="other sizes than those of conf/base")
+    parser.add_argument("--network", type=read_size, nargs="+", metavar="NAME=SIZE", help="other sizes than those of conf/base")
     parser.add_argument("--graphs", type=int, help="graphs of ours at a time (default by n: 64, 16, 4)")
     parser.add_argument("--repeats", type=int, help="rounds (default 3)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1: more only on idle cores)")

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,8 +32,13 @@ KedroRun = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fix the number of threads: sums split over threads differ in their last bits."""
+    """Fix the number of threads: sums split over threads differ in their last bits; and let Ctrl-C be heard.
+
+    A shell starts what runs in the background with SIGINT ignored, and so would be what the tests start and interrupt.
+    """
     torch.set_num_threads(1)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,6 +19,16 @@ from grpo_pipeline.tasks.molecules.transition import marginal_limit
 # C, N, O, F; charges 0, -1, +1; no bond, single, double, triple: how often, roughly, in small molecules.
 COUNTS = Components((70, 14, 14, 2), (96, 2, 2), (75, 20, 4, 1))
 EXPONENTS = {"atoms": 1.0, "charges": 1.0, "bonds": 1.5}
+# A network for seconds, of no use.
+TINY = {
+    "layers": 1,
+    "width": 8,
+    "pair_width": 4,
+    "global_width": 4,
+    "heads": 2,
+    "expansion": 2,
+    "features": "cycles",
+}
 PARAMETERS = Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "molecules_training.yml"
 
 
@@ -26,6 +36,12 @@ def configured_network() -> dict[str, Any]:
     """Return the network of ``conf/base``, the values of ``DenoiserParams``."""
     network: dict[str, Any] = yaml.safe_load(PARAMETERS.read_text(encoding="utf-8"))["molecules"]["denoiser"]
     return network
+
+
+def read_size(text: str) -> tuple[str, int]:
+    """Read an option such as layers=4."""
+    name, _, size = text.partition("=")
+    return name, int(size)
 
 
 @dataclass(frozen=True)

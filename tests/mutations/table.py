@@ -474,8 +474,8 @@ MUTATIONS = (
         "loss-of-a-micro-batch",
         "denominator",
         "x0_loss",
-        "own = torch.stack([mask.sum() for mask in masks]) if counts is None else counts",
-        "own = torch.stack([mask.sum() for mask in masks])",
+        "counts.to(sums)",
+        "torch.stack([mask.sum() for mask in masks]).to(sums)",
         "test_task.py",
     ),
     _molecule_fault(
@@ -487,6 +487,27 @@ MUTATIONS = (
         "step_chunks",
         "scores = score_steps(policy, part",
         "scores = score_steps(policy, rollouts",
+    ),
+    _molecule_fault(
+        "graphs-wider-than-their-group",
+        "off_by_one",
+        "size_groups",
+        "(prompts.sizes > low) & (prompts.sizes <= high)",
+        "(prompts.sizes >= low) & (prompts.sizes < high)",
+    ),
+    _molecule_fault(
+        "groups-in-another-order",
+        "axis",
+        "size_groups",
+        "torch.cat([group.rows for group in groups]).argsort()",
+        "torch.cat([group.rows for group in groups])",
+    ),
+    _molecule_fault(
+        "pairs-of-another-width",
+        "axis",
+        "size_groups",
+        "pair_lookup(wide, device)[first, second]",
+        "pair_index(wide)[0][: len(first)]",
     ),
     _molecule_fault(
         "posterior-of-another-time",
@@ -527,6 +548,14 @@ MUTATIONS = (
         "~layout.is_node[:, None, None, :]",
         "torch.zeros_like(layout.is_node)[:, None, None, :]",
         "test_denoiser.py",
+    ),
+    _molecule_fault(
+        "unique-in-a-part",
+        "axis",
+        "measured",
+        "len(results) > 1",
+        "len(results) > 99",
+        "test_task.py::test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does",
     ),
     _molecule_fault("norm-scaled-to-nothing", "off_by_one", "row_norm", "1 + scale)", "scale)"),
 )

@@ -11,7 +11,8 @@ import os
 from collections.abc import Mapping
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-KEPT = 2**30
+# For the end of the heap: nothing is given back. A number of bytes must fit into a C int, 2 GiB, and a step may free more.
+NEVER = -1
 # The largest block that is kept; older versions of glibc refuse more than 32 MiB.
 BLOCKS = (2**29, 2**25)
 
@@ -20,7 +21,7 @@ DECIDED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PA
 
 
 def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
-    """Let this process keep up to 1 GiB of free memory at the end of its heap; single blocks above 512 MiB are given back.
+    """Let this process keep the free memory of its heap; single blocks above 512 MiB are given back.
 
     For the whole process, and for good. Nothing changes where the environment has set how memory is allocated (an empty
     ``GLIBC_TUNABLES=`` is enough), nor on a system without glibc.
@@ -37,4 +38,4 @@ def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library; no handle on the process itself
         return False
-    return any(mallopt(M_MMAP_THRESHOLD, size) for size in BLOCKS) and bool(mallopt(M_TRIM_THRESHOLD, KEPT))
+    return any(mallopt(M_MMAP_THRESHOLD, size) for size in BLOCKS) and bool(mallopt(M_TRIM_THRESHOLD, NEVER))

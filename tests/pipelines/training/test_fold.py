@@ -61,12 +61,13 @@ def test_to_floats_keeps_nan_for_not_measured():
     assert np.isnan(numbers["b"])
 
 
-def test_costs_of_a_step():
-    _, metrics = Fold(make_task(), algorithm_params(), training_params())(
+@pytest.mark.parametrize(("arm", "proposal", "samples"), [("grpo", "policy", 16), ("supervised", "none", 4)])
+def test_costs_of_a_step(arm: str, proposal: str, samples: int):
+    """4 cores, 4 samples of each where there are samples."""
+    _, metrics = Fold(make_task(), algorithm_params(arm, proposal=proposal), training_params())(
         make_state(make_task(), make_data()), make_batch(make_task())
     )
-    # 4 cores, 4 samples each
-    assert metrics["samples_per_second"] * metrics["step_seconds"] == pytest.approx(16)
+    assert metrics["samples_per_second"] * metrics["step_seconds"] == pytest.approx(samples)
     assert 50 < metrics["peak_memory_mb"] < 100_000
 
 

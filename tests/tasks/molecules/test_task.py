@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.checkpoint import restore, snapshot
+from grpo_pipeline.core.micro_batches import join_prompts
 from grpo_pipeline.core.types import TrainState
 from grpo_pipeline.core.weights import weights_of
 from grpo_pipeline.pipelines.step import collect, update
@@ -19,6 +20,7 @@ from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.group_rewards import RewardFailedError
+from grpo_pipeline.tasks.molecules import size_groups
 from grpo_pipeline.tasks.molecules.build import check_arms, start_from, with_trajectory
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts
 from grpo_pipeline.tasks.molecules.policy import GraphPolicy
@@ -121,6 +123,20 @@ def test_the_supervised_loss_is_a_mean_over_entries_of_the_whole_batch() -> None
     torch.testing.assert_close(torch.stack(losses).sum(), together, rtol=1e-5, atol=0)
     alone = torch.stack([task.supervised_loss(policy, part.prompts, part, None) for part in parts]).mean()
     assert abs(float(alone - together)) > 1e-3
+
+
+def test_the_supervised_loss_of_groups_of_similar_size_is_that_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = tiny.make_task()
+    policy = task.build_policy(0)
+    batch = task.make_batch(tiny.make_data(), np.arange(13))
+    assert len(set(batch.prompts.sizes.tolist())) > 1
+    losses = {}
+    for cut_cost in (0, 10**9):
+        monkeypatch.setitem(size_groups.CUT_COSTS, "cpu", cut_cost)
+        loss = task.supervised_loss(policy, batch.prompts, batch, None)
+        losses[cut_cost] = (loss.detach(), *torch.autograd.grad(loss, list(policy.parameters())))
+    for cut, whole in zip(losses[0], losses[10**9], strict=True):
+        torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6)
 
 
 def test_the_eager_arm_scores_the_molecule_that_came_out() -> None:
@@ -229,6 +245,20 @@ def test_a_reward_that_always_fails_stops_the_run(rule: str) -> None:
     assert any(molecule.is_valid for group in outcomes.molecules for molecule in group)
     with pytest.raises(RewardFailedError, match="reward 'broken' must score"):
         task.reward(batch, drawn, outcomes)
+
+
+def test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does() -> None:
+    """Every prompt's samples are there a second time, in another micro-batch."""
+    task = tiny.make_task()
+    policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS[:2])
+    drawn = task.draw(policy, batch.prompts, 16, temperature=1.0, generator=torch.Generator().manual_seed(0))
+    twice, batches = join_prompts([drawn, drawn]), join_prompts([batch, batch])
+    whole = task.decode(policy, batches.prompts, twice, batches)
+    apart = join_prompts([task.decode(policy, batch.prompts, drawn, batch) for _ in range(2)])
+    assert any(molecule.is_valid for group in whole.molecules for molecule in group)
+    found, wanted = (task.reward(batches, twice, outcomes)[0]["batch_uniqueness"] for outcomes in (apart, whole))
+    assert torch.equal(found, wanted)
+    assert not wanted.any()
 
 
 def test_an_arm_without_samples_has_no_reward() -> None:

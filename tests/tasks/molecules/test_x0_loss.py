@@ -14,7 +14,7 @@ WEIGHTS = X0LossParams(atoms=1.0, charges=0.5, bonds=5.0)
 def test_uniform_logits_cost_the_entropy_of_every_component() -> None:
     wanted = prompts([4, 2, 1], 4)
     logits = wanted.masks.each(lambda mask, k: torch.zeros(*mask.shape, k, dtype=torch.float64), CLASSES)
-    loss = x0_loss(logits, random_entries(wanted), wanted.masks, WEIGHTS)
+    loss = x0_loss(logits, random_entries(wanted), wanted.masks, WEIGHTS, counts=x0_counts(wanted))
     assert float(loss) == pytest.approx(math.log(3) + 0.5 * math.log(2) + 5 * math.log(4), rel=1e-14)
 
 
@@ -31,14 +31,14 @@ def test_is_the_naive_sum_over_nodes_and_pairs() -> None:
                     exps = [math.exp(value) for value in z[row, entry].tolist()]
                     terms.append(-math.log(exps[int(entries[row, entry])] / sum(exps)))
         total += weight * sum(terms) / len(terms)
-    assert float(x0_loss(logits, clean, wanted.masks, WEIGHTS)) == pytest.approx(total, rel=1e-13)
+    assert float(x0_loss(logits, clean, wanted.masks, WEIGHTS, counts=x0_counts(wanted))) == pytest.approx(total, rel=1e-13)
 
 
 def test_padding_gets_no_gradient_even_where_its_logits_are_infinite() -> None:
     wanted = prompts([2, 1], 3)
     logits = wanted.masks.each(lambda m, k: torch.zeros(*m.shape, k, dtype=torch.float64), CLASSES)
     logits = logits.each(lambda z, m: z.masked_fill(~m.unsqueeze(-1), 1e300).requires_grad_(), wanted.masks)
-    x0_loss(logits, random_entries(wanted), wanted.masks, WEIGHTS).backward()
+    x0_loss(logits, random_entries(wanted), wanted.masks, WEIGHTS, counts=x0_counts(wanted)).backward()
     for z, mask in zip(logits, wanted.masks, strict=True):
         assert not bool(z.grad[~mask].any())
         assert bool(z.grad[mask].any(-1).all())
@@ -50,14 +50,13 @@ def test_micro_batches_add_up_to_the_batch() -> None:
     counts = x0_counts(wanted)
     assert counts.tolist() == [10.0, 10.0, 10.0]  # 4 + 2 + 1 + 3 nodes; 6 + 1 + 0 + 3 pairs
 
-    def loss(rows: slice, denominators: torch.Tensor | None) -> torch.Tensor:
+    def loss(rows: slice) -> torch.Tensor:
         part = GraphPrompts(wanted.sizes[rows], wanted.conditions[rows], 4)
         noisy = random_entries(wanted, seed=1).each(lambda entries: entries[rows])
         target = clean.each(lambda entries: entries[rows])
-        return x0_loss(model.x0_logits(noisy, part, t[rows]), target, part.masks, WEIGHTS, counts=denominators)
+        return x0_loss(model.x0_logits(noisy, part, t[rows]), target, part.masks, WEIGHTS, counts=counts)
 
-    whole = loss(slice(None), None)
-    assert torch.allclose(loss(slice(0, 1), counts) + loss(slice(1, 4), counts), whole, rtol=1e-13)
+    assert torch.allclose(loss(slice(0, 1)) + loss(slice(1, 4)), loss(slice(None)), rtol=1e-13)
 
 
 def test_times_cover_every_step() -> None:
@@ -73,7 +72,7 @@ def test_training_lowers_the_loss_of_one_kind_of_graph() -> None:
     for _ in range(25):
         times = draw_times(16, 4, generator=source)
         noisy = model.noise.corrupt(clean, times, wanted.masks, generator=source)
-        loss = x0_loss(model.x0_logits(noisy, wanted, times), clean, wanted.masks, WEIGHTS)
+        loss = x0_loss(model.x0_logits(noisy, wanted, times), clean, wanted.masks, WEIGHTS, counts=x0_counts(wanted))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -57,6 +57,7 @@ class Fold:
         self._cut, self._part, self._apply = (pipeline.nodes for pipeline in create_accumulating_pipelines())
         self._size = training.micro_batch_size
         self._epochs = algorithm.update_epochs
+        self._draws = algorithm.proposal != "none"
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
@@ -74,7 +75,9 @@ class Fold:
             self._improve(values)
             values["state"] = values["next_state"]
             measured.append(values["step_metrics"])
-        metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, values["rollouts"].actions)
+        prompts, group_size = values["rollouts"].actions.shape[:2]
+        samples = prompts * (group_size if self._draws else 1)  # an arm that draws nothing reads each prompt once
+        metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, samples, values["rollouts"].actions.device)
         return FoldedStep(advance(values["state"]), metrics, values["experience"])
 
     def _gather(self, values: dict[str, Any]) -> None:
@@ -154,9 +157,8 @@ def _run(nodes: Sequence[Node], values: dict[str, Any]) -> None:
         values |= node.run({name: values[name] for name in node.inputs})
 
 
-def _costs(seconds: float, actions: Tensor) -> Metrics:
-    samples = actions.shape[0] * actions.shape[1]
-    return {"step_seconds": seconds, "samples_per_second": samples / seconds, "peak_memory_mb": _peak_memory_mb(actions.device)}
+def _costs(seconds: float, samples: int, device: torch.device) -> Metrics:
+    return {"step_seconds": seconds, "samples_per_second": samples / seconds, "peak_memory_mb": _peak_memory_mb(device)}
 
 
 def _peak_memory_mb(device: torch.device) -> float:

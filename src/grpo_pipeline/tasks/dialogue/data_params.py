@@ -18,7 +18,7 @@ class ConversationParams(BaseModel):
         speakers: what the lines of the first and of the second speaker begin with.
         replies: whose turns are replies to be learnt.
         first_turn: number of the first turn that is a reply, counted from 0; earlier turns are context alone.
-        every: of the turns from there on, every so many-th is a reply.
+        every: of the turns from there on, every so many-th is a reply; with ``both``, an even number takes one speaker's alone.
         context_turns: at most so many turns before the reply are its context.
         partners: how the two speakers of a conversation are divided: ``together`` puts personas that meet, directly or through
             others, into one split; ``apart`` draws personas alone and leaves out the conversations that would be in two splits.

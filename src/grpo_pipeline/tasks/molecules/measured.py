@@ -7,6 +7,7 @@ from grpo_pipeline.tasks.group_rewards import GroupRewards, RewardFailedError
 from grpo_pipeline.tasks.molecules.batch import Outcomes
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts, pair_index
 from grpo_pipeline.tasks.molecules.reward_params import MEASURED, MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards import apply_invalid_rule, unique_in_batch
 from grpo_pipeline.tasks.molecules.trajectories import Trajectories
 
 # From so many valid molecules on, a reward that scores none of them is broken and not unlucky.
@@ -46,7 +47,11 @@ def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: t
     shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
     valid = torch.tensor([[molecule.is_valid for molecule in group] for group in outcomes.molecules])
     _refuse_without_any(params, shares, valid)
-    return {name: torch.stack([result.parts[name][place] for result, place in shares]) for name in params.part_weights}
+    parts = {name: torch.stack([result.parts[name][place] for result, place in shares]) for name in params.part_weights}
+    if "batch_uniqueness" in parts and len(results) > 1:  # micro-batches were measured apart, each beside itself alone
+        smiles = [[molecule.smiles for molecule in group] for group in outcomes.molecules]
+        parts["batch_uniqueness"] = apply_invalid_rule(unique_in_batch(smiles), valid, params.invalid)
+    return parts
 
 
 def _refuse_without_any(params: MoleculeRewardParams, shares: list[tuple[GroupRewards, int]], is_valid: Tensor) -> None:

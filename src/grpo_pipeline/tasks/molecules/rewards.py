@@ -91,7 +91,7 @@ def submit_rewards(
         "validity": is_valid.double(),
         "novelty": novelty(smiles, known),
         "uniqueness": unique_in_group(smiles),
-        "batch_uniqueness": unique_in_group([flat]).reshape(is_valid.shape),
+        "batch_uniqueness": unique_in_batch(smiles),
     }
     return PendingMoleculeRewards(params, pending, at_once, is_valid)
 
@@ -111,6 +111,11 @@ def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
     kinds, codes = np.unique(np.asarray(smiles, dtype=np.str_), return_inverse=True)
     places = codes.reshape(len(smiles), -1) + len(kinds) * np.arange(len(smiles))[:, None]
     return torch.from_numpy((np.bincount(places.ravel())[places] == 1).astype(np.float64))
+
+
+def unique_in_batch(smiles: Sequence[Sequence[str]]) -> Tensor:
+    """Return 1 for a molecule that no other sample of any group is, else 0; float64 [P, G]."""
+    return unique_in_group([[text for group in smiles for text in group]]).reshape(len(smiles), -1)
 
 
 def apply_invalid_rule(part: Tensor, is_valid: Tensor, invalid: InvalidParams) -> Tensor:

@@ -21,6 +21,7 @@ from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.diffusion_params import EntryReduction, TrajectoryParams
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts, entry_logprobs
 from grpo_pipeline.tasks.molecules.policy import GraphPolicy
+from grpo_pipeline.tasks.molecules.size_groups import cut_trajectories, join_rows, size_groups
 from grpo_pipeline.tasks.molecules.trajectories import Trajectories, transitions_of
 
 
@@ -71,15 +72,29 @@ def score_steps(
         ValueError: if the policy's noise has another number of steps than the trajectories.
     """
     _check_steps(policy, rollouts)
+    kept = rollouts.actions.shape[-1]
+    groups = size_groups(rollouts.prompts, rollouts.actions.shape[1] * min(kept, params.steps_per_chunk or kept))
+    parts = [_score(policy, cut_trajectories(rollouts, group), params, temperature, reference) for group in groups]
+    return StepScores(*join_rows(parts, groups).unbind(dim=-1))
+
+
+def _score(
+    policy: GraphPolicy,
+    rollouts: Trajectories,
+    params: TrajectoryParams,
+    temperature: float,
+    reference: GraphPolicy | None,
+) -> Tensor:
+    """Score all decisions of trajectories of similar size, chunk by chunk: [R, G, L, 2], or 3 with a reference."""
 
     def score(decisions: slice) -> Tensor:
         scores = _score_chunk(policy, rollouts, decisions, params, temperature, reference)
-        return torch.stack([part for part in (scores.logprobs, scores.entropy, scores.kl) if part is not None])
+        return torch.stack([part for part in (scores.logprobs, scores.entropy, scores.kl) if part is not None], dim=-1)
 
     chunks = list(chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk))
     weights = list(policy.parameters())
     parts = [recomputed(partial(score, chunk), weights) if len(chunks) > 1 else score(chunk) for chunk in chunks]
-    return StepScores(*torch.cat(parts, dim=-1).unbind(0))
+    return torch.cat(parts, dim=2)
 
 
 def rescored(policy: GraphPolicy, rollouts: Trajectories, *, params: TrajectoryParams, temperature: float) -> Trajectories:
@@ -163,8 +178,7 @@ _ESTIMATORS = {"step": _step_view, "eager": _eager_view}
 
 def _final(rollouts: Trajectories, shape: torch.Size) -> Components[Tensor]:
     """Return the molecules, one row for each decision of ``shape`` [P, G, S]."""
-    parts = Components(rollouts.atoms, rollouts.charges, rollouts.bonds)
-    return parts.each(lambda part: part[:, :, :1].expand(*shape, part.shape[-1]).flatten(0, 2))
+    return rollouts.entries.each(lambda part: part[:, :, :1].expand(*shape, part.shape[-1]).flatten(0, 2))
 
 
 def _masked(values: Tensor, mask: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ from grpo_pipeline.tasks.molecules.policy_groups import parameter_groups
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards
 from grpo_pipeline.tasks.molecules.showcase import showcase
+from grpo_pipeline.tasks.molecules.size_groups import SizeGroup, cut_entries, cut_prompts, size_groups
 from grpo_pipeline.tasks.molecules.step_scores import rescored, score_steps
 from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
 from grpo_pipeline.tasks.molecules.trajectories import Trajectories, choose_decisions, graphs_at
@@ -235,9 +236,16 @@ class MoleculeTask:
         shares: Tensor | None = None,
     ) -> Tensor:
         """Return the cross-entropy of x0, at temperature 1, from the noise of the batch."""
-        logits = policy.x0_logits(batch.noisy, batch.prompts, batch.times)
-        counts = None if shares is None else _step_counts(x0_counts(batch.prompts), shares)
-        return x0_loss(logits, batch.clean, batch.prompts.masks, self.supervised, counts=counts)
+        own = x0_counts(batch.prompts)
+        counts = own if shares is None else _step_counts(own, shares)
+        parts = [self._x0_loss(policy, batch, group, counts) for group in size_groups(batch.prompts)]
+        return torch.stack(parts).sum()
+
+    def _x0_loss(self, policy: GraphPolicy, batch: MoleculeBatch, group: SizeGroup, counts: Tensor) -> Tensor:
+        """Return the share of prompts of similar size in the cross-entropy."""
+        prompts, clean = cut_prompts(batch.prompts, group), cut_entries(batch.clean, group)
+        logits = policy.x0_logits(cut_entries(batch.noisy, group), prompts, batch.times[group.rows])
+        return x0_loss(logits, clean, prompts.masks, self.supervised, counts=counts)
 
     def tabulate(self, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts) -> pd.DataFrame:
         """Return one row per graph: prompt, size, SMILES, why it is not valid."""

@@ -38,6 +38,11 @@ class Trajectories(Rollouts):
         return GraphPrompts(self.sizes, self.conditions, self.atoms.shape[-1])
 
     @property
+    def entries(self) -> Components[Tensor]:
+        """The graphs of all steps, [P, G, T + 1, N] each."""
+        return Components(self.atoms, self.charges, self.bonds)
+
+    @property
     def steps(self) -> int:
         """T, the number of steps."""
         return self.atoms.shape[2] - 1
@@ -46,15 +51,14 @@ class Trajectories(Rollouts):
 def graphs_at(rollouts: Trajectories, s: int) -> MoleculeGraphs:
     """Return z_s of every trajectory, N = P * G graphs, row n = p * G + g; s = 0 are the molecules."""
     group_size = rollouts.atoms.shape[1]
-    entries = Components(*(part[:, :, s].flatten(0, 1) for part in (rollouts.atoms, rollouts.charges, rollouts.bonds)))
+    entries = rollouts.entries.each(lambda part: part[:, :, s].flatten(0, 1))
     return graphs_of(entries, rollouts.sizes.repeat_interleave(group_size))
 
 
 def transitions_of(rollouts: Trajectories, decisions: slice) -> tuple[Components[Tensor], Components[Tensor], Tensor]:
     """Return z_t, z_{t-1} and t of these decisions, one row for each: R = P * G * S rows, uint8 entries, t int64 [R]."""
     t = rollouts.actions[:, :, decisions]
-    parts = Components(rollouts.atoms, rollouts.charges, rollouts.bonds)
-    before, after = (parts.each(lambda part, s=s: _at(part, s)) for s in (t, t - 1))
+    before, after = (rollouts.entries.each(lambda part, s=s: _at(part, s)) for s in (t, t - 1))
     return before, after, t.flatten()
 
 

@@ -2,7 +2,7 @@
 
 How this differs from public versions: the log-probabilities are kept from the draw, so that an update can take its ratio to the
 policy that drew; every graph between is kept in one byte per entry; every row has its own noise at every step, and groups may
-start from one graph.
+start from one graph; graphs are as wide as those of their own size and not as the largest (``size_groups``).
 """
 
 import torch
@@ -13,6 +13,7 @@ from grpo_pipeline.tasks.molecules.diffusion_params import TrajectoryParams
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts, entry_logprobs
 from grpo_pipeline.tasks.molecules.noise import draw_entries
 from grpo_pipeline.tasks.molecules.policy import GraphPolicy
+from grpo_pipeline.tasks.molecules.size_groups import cut_prompts, join_trajectories, size_groups
 from grpo_pipeline.tasks.molecules.step_scores import reduce_entries
 from grpo_pipeline.tasks.molecules.trajectories import Trajectories
 
@@ -48,6 +49,20 @@ def sample_trajectories(
         ValueError: if the temperature or the group size is not positive, or a vocabulary does not fit into a byte.
     """
     _check(policy, group_size)
+    groups = size_groups(prompts, group_size)
+    parts = [_sample(policy, cut_prompts(prompts, group), group_size, params, temperature, generator) for group in groups]
+    return join_trajectories(parts, groups, prompts.nodes)
+
+
+def _sample(
+    policy: GraphPolicy,
+    prompts: GraphPrompts,
+    group_size: int,
+    params: TrajectoryParams,
+    temperature: float,
+    generator: torch.Generator,
+) -> Trajectories:
+    """Draw trajectories of prompts of similar size."""
     rows = prompts.repeated(group_size)
     masks = rows.masks
     entries = _start(policy, prompts, group_size, params, generator)

@@ -24,7 +24,7 @@ def x0_loss(
     masks: Components[Tensor],
     weights: X0LossParams,
     *,
-    counts: Tensor | None = None,
+    counts: Tensor,
 ) -> Tensor:
     """Return the weighted cross-entropy of x0, in nats.
 
@@ -38,13 +38,12 @@ def x0_loss(
         clean: x0, integers [B, N] each.
         masks: which entries belong to the graph, bool [B, N] each.
         weights: of the components.
-        counts: denominators [3] of the whole optimiser step (``x0_counts``); None = of this call. A part without entries is 0.
+        counts: denominators [3], ``x0_counts`` of all that the loss is a mean over. A part without entries is 0.
 
     Returns:
         A scalar with gradient.
     """
     log_probs = entry_logprobs(logits.each(lambda z: z.log_softmax(dim=-1)), clean, masks)
     sums = torch.stack([-part.sum() for part in log_probs])
-    own = torch.stack([mask.sum() for mask in masks]) if counts is None else counts
     scale = torch.tensor([weights.atoms, weights.charges, weights.bonds], dtype=sums.dtype, device=sums.device)
-    return (scale * sums / own.to(sums).clamp(min=1)).sum()
+    return (scale * sums / counts.to(sums).clamp(min=1)).sum()

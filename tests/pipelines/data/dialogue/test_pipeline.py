@@ -135,4 +135,4 @@ def test_synthetic_persona_chat(data_project: Path, shared_data: Callable[[str],
     assert not [ids for ids, own, other in rows if {own, other} & {owner[story] for story in ids}]
     conversations = table.assign(talk=table["example_id"].str.rsplit("-", n=1).str[0]).groupby("talk")["split"].nunique()
     assert (conversations == 1).all()
-    assert table["question"].str.encode("utf-8").str.len().max() <= 512
+    assert table["question"].str.encode("utf-8").str.len().max() <= 384

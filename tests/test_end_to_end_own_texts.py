@@ -1,0 +1,64 @@
+"""Real dialogues and molecules by configuration only: the committed environments, shortened, from their files to the report."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kedro_processes import clean_environ
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+TALK = (
+    "dialogue.data.conversations.every=60,dialogue.warm_start.training.max_steps=2,dialogue.training.max_steps=1,"
+    "dialogue.training.batch_size=4,dialogue.training.group_size=2,dialogue.replies.max_tokens=16,dialogue.reader.new.width=16,"
+    "dialogue.reward_audit.rows=4,dialogue.reward_audit.sets=2,dialogue.evaluation.resamples=50"
+)
+# An arm with a loop of its own is shortened by its own name.
+GRAPHS = (
+    "molecules.noise.steps=5,molecules.denoiser.layers=1,molecules.warm_start.training.max_steps=3,"
+    "molecules.trajectory.steps_per_update=2,molecules.eager.trajectory.steps_per_update=2,"
+    "molecules.training.max_steps=1,molecules.eager.training.max_steps=1,molecules.training.batch_size=4,"
+    "molecules.eager.training.batch_size=4,molecules.training.group_size=3,molecules.eager.training.group_size=3,"
+    "molecules.sampling.prompts=4,molecules.sampling.graphs_at_once=12,molecules.reward_audit.rows=2,molecules.reward_audit.sets=3,"
+    "molecules.evaluation.resamples=50"
+)
+
+
+def run(project: Path, env: str, pipeline: str, params: str) -> str:
+    command = [sys.executable, "-m", "kedro", "run", "--env", env, "--pipelines", pipeline, "--params", params]
+    done = subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=840, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def comparison(project: Path, folder: str) -> dict[str, Any]:
+    [path] = (project / "data/08_reporting" / folder / "comparison.json").glob("*/comparison.json")
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def test_conversations_of_synthetic_persona_chat(project: Path, shared_data: Callable[[str], Path]) -> None:
+    root = shared_data("persona_chat")
+    (project.parent / "shared" / "data").mkdir(parents=True)
+    (project.parent / "shared" / "data" / "persona_chat").symlink_to(root)
+    said = run(project, "persona_chat", "dialogue", TALK)
+    document = comparison(project, "dialogue_persona_chat")
+    assert set(document["arms"]) == {"supervised", "reinforce", "grpo"}
+    # Two steps teach nothing: whoever repeats what was said before is paid more, and the reader is told.
+    assert "the trivial rule copy_last_turn earns" in said.replace("\n", " ")
+    retrieval = json.loads((project / "data/08_reporting/dialogue_persona_chat/retrieval_report.json").read_text())
+    assert retrieval["by_split"]["test"]["reason"] == "no reply is known to need a story"
+
+
+def test_drug_like_molecules(project: Path, tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
+    lines = (shared_data("molecules") / "zinc_valid.txt").read_text().split()[::100]
+    (tmp_path / "zinc_valid.txt").write_text("\n".join([*lines, lines[0]]))
+    run(project, "zinc", "molecules", f"{GRAPHS},molecules.data.root={tmp_path}")
+    report = json.loads((project / "data/02_intermediate/molecules_zinc/data_report.json").read_text())
+    assert (report["molecules"], report["duplicates"], report["refused"]) == (len(lines), 1, 0)
+    document = comparison(project, "molecules_zinc")
+    assert set(document["arms"]) == {"supervised", "grpo", "eager"}
+    assert document["arms"]["grpo"]["metrics"]["size"]["value"] > 15
