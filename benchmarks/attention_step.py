@@ -44,6 +44,7 @@ import torch
 import yaml
 from kedro.io import DataCatalog
 from measuring import machine
+from measuring.memory import peak_since_mark_mb, set_mark
 from measuring.spread import Spread, ratio
 from transformers import SamConfig, SamModel
 
@@ -396,13 +397,12 @@ def peak_memory_mb(step: Callable[[], Any], device: torch.device) -> float:
         step()
         return (torch.cuda.max_memory_allocated(device) - held) / 2**20
     try:
-        Path("/proc/self/clear_refs").write_text("5")
-        step()
-        status = Path("/proc/self/status").read_text()
-        return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 2**10
-    except (OSError, StopIteration):
+        held = set_mark()
+    except OSError:
         step()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    step()
+    return peak_since_mark_mb(held)
 
 
 def measure(setting: Setting, *, rounds: int, surroundings: bool = True) -> dict[str, Any]:

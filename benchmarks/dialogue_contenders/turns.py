@@ -3,10 +3,9 @@
 import resource
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from measuring.memory import status_mb
+from measuring.memory import peak_since_mark_mb, set_mark
 
 from dialogue_contenders.plain_loop import PlainLoop
 from dialogue_contenders.with_pipeline import Hybrid, PipelineStep
@@ -74,7 +73,7 @@ def memory_of(name: str, workload: Workload, folder: str) -> dict[str, float]:
         held = _reset_peak()
         for _ in range(WARM_UP + 1):
             step()
-    return {"held": held, "peak": _peak_mb()}
+    return {"held": held, "peak": _peak_mb(held)}
 
 
 class _Clock:
@@ -108,14 +107,13 @@ def _last(seconds: Mapping[str, list[float]], rounds: int) -> Seconds:
 def _reset_peak() -> float:
     """Return the memory held now in MB, from which on the highest counts."""
     try:
-        Path("/proc/self/clear_refs").write_text("5")
-        return status_mb("VmRSS")
+        return set_mark()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def _peak_mb() -> float:
+def _peak_mb(held: float) -> float:
     try:
-        return status_mb("VmHWM")
+        return peak_since_mark_mb(held)
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
