@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+import torch
 
 from grpo_pipeline.lookahead import THREAD_NAME, map_ahead, usable_cores
 
@@ -81,3 +82,19 @@ def test_several_workers_run_at_once():
 def test_cores_are_at_least_one_and_bounded():
     assert usable_cores(1) == 1
     assert 1 <= usable_cores() <= 8
+
+
+def test_threads_that_work_ahead_compute_alone_and_the_caller_as_before():
+    """A second team of OpenMP threads would make every operation of the first wait for its threads to wake."""
+
+    def of_this_thread(number):
+        torch.ones(2**20).exp_()  # shared out, if the thread may
+        return torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert list(map_ahead(of_this_thread, range(4), workers=2, ahead=4)) == [1, 1, 1, 1]
+        assert of_this_thread(0) == 3
+    finally:
+        torch.set_num_threads(before)

@@ -1,7 +1,9 @@
 """Run a function in threads ahead of whoever reads its results: the order is kept, and few results wait at a time.
 
 Threads, not processes: what is run ahead decodes files, copies arrays and hashes, all of which release the interpreter's lock,
-and nothing has to be copied between processes.
+and nothing has to be copied between processes. Each computes by itself: of two threads that both share their work out with OpenMP,
+on as many cores as one of them would take, GNU's library lets all sleep between operations, and every operation waits for them to
+wake (docs/decisions/0039).
 """
 
 import os
@@ -10,6 +12,9 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
+
+import torch
+from threadpoolctl import threadpool_limits
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,7 +46,7 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], *, workers: int, a
         yield from map(function, items)
         return
     remaining = iter(items)
-    with ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME) as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME, initializer=_compute_alone) as pool:
         waiting: deque[Future[R]] = deque(pool.submit(function, item) for item in islice(remaining, ahead))
         try:
             while waiting:
@@ -51,3 +56,9 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], *, workers: int, a
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _compute_alone() -> None:
+    """Share no operation of this thread out to others; the number of threads is known to OpenMP for each thread by itself."""
+    torch.get_num_threads()  # at its first use in a thread, torch would set the number again
+    threadpool_limits(1, user_api="openmp")
