@@ -2,7 +2,7 @@
 
     python benchmarks/molecules.py                             (T = 50, 200, 500 and n = 9, 20, 38; ten minutes or so on one core)
     python benchmarks/molecules.py --steps 50 --nodes 9 20     (some cells; minutes)
-    python benchmarks/molecules.py --network width=128 pair_width=64 layers=4 heads=8    (another network than that of conf/base)
+    python benchmarks/molecules.py --network width=64 pair_width=32    (another network than that of conf/base)
     python benchmarks/molecules.py --quick                     (a tiny network; seconds; its figures mean nothing)
 
 `sampling` draws trajectories of T steps, every graph and log-probability kept. `update` scores all T steps of stored trajectories

@@ -58,10 +58,10 @@ def test_every_prompt_is_in_one_group_that_has_room_for_it(cut_cost: int, monkey
 
 
 def test_molecules_that_are_nearly_alike_are_not_cut():
-    """12 prompts of 12 graphs, 10 steps of each, and batches of 128 molecules, with 7 to 9 atoms of 9: cutting costs more."""
+    """12 prompts of 12 graphs, 10 steps of each, and batches of 128 molecules, with 8 to 10 atoms of 10: cutting costs more."""
     for copies, batch in ((12, 12), (120, 12), (1, 128)):
-        sizes = torch.randint(7, 10, (batch,), generator=tiny.generator()).tolist()
-        whole = [group.is_whole for group in size_groups(tiny.prompts(sizes, 9), copies)]
+        sizes = torch.randint(8, 11, (batch,), generator=tiny.generator()).tolist()
+        whole = [group.is_whole for group in size_groups(tiny.prompts(sizes, 10), copies)]
         assert whole == [True], (copies, batch)
 
 
