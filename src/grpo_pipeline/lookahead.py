@@ -1,9 +1,9 @@
 """Run a function in threads ahead of whoever reads its results: the order is kept, and few results wait at a time.
 
 Threads, not processes: what is run ahead decodes files, copies arrays and hashes, all of which release the interpreter's lock,
-and nothing has to be copied between processes. Each computes by itself: of two threads that both share their work out with OpenMP,
-on as many cores as one of them would take, GNU's library lets all sleep between operations, and every operation waits for them to
-wake (docs/decisions/0039).
+and nothing has to be copied between processes. Each computes by itself: where two threads both share their operations out with
+OpenMP, and together want more cores than there are, GNU's library lets all that wait sleep, and every operation begins with waking
+them (docs/decisions/0039).
 """
 
 import os
