@@ -2,7 +2,7 @@
 
 Threads, not processes: what is run ahead decodes files, copies arrays and hashes, all of which release the interpreter's lock,
 and nothing has to be copied between processes. Each computes by itself: where two threads both share their operations out with
-OpenMP, and together want more cores than there are, GNU's library lets all that wait sleep, and every operation begins with waking
+OpenMP, and together want more cores than there are, GNU's library lets all that wait sleep, and every operation begins by waking
 them (docs/decisions/0039).
 """
 
