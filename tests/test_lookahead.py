@@ -84,17 +84,33 @@ def test_cores_are_at_least_one_and_bounded():
     assert 1 <= usable_cores() <= 8
 
 
-def test_threads_that_work_ahead_compute_alone_and_the_caller_as_before():
-    """A second team of OpenMP threads would make every operation of the first wait for its threads to wake."""
-
-    def of_this_thread(number):
-        torch.ones(2**20).exp_()  # shared out, if the thread may
-        return torch.get_num_threads()
-
+@pytest.fixture
+def three_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    try:
-        assert list(map_ahead(of_this_thread, range(4), workers=2, ahead=4)) == [1, 1, 1, 1]
-        assert of_this_thread(0) == 3
-    finally:
-        torch.set_num_threads(before)
+    yield
+    torch.set_num_threads(before)
+
+
+def number_of_threads(number):
+    torch.ones(2**20).exp_()  # shared out, if the thread may
+    return torch.get_num_threads()
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize(("workers", "ahead"), [(1, 0), (1, 1), (2, 4)])
+def test_what_is_made_ahead_is_computed_on_one_core_and_all_else_as_before(workers, ahead):
+    """A second team of OpenMP threads would make every operation of the first begin by waking them."""
+    found = map_ahead(number_of_threads, range(6), workers=workers, ahead=ahead)
+    assert [(next(found), number_of_threads(0)) for _ in range(6)] == [(1, 3)] * 6
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_who_makes_a_result_does_not_round_it_otherwise():
+    numbers = torch.rand(2**20, generator=torch.Generator().manual_seed(0))
+
+    def total(factor):
+        return float((numbers * factor).sum())
+
+    at_once, before = (list(map_ahead(total, [0.1, 0.3, 0.7], workers=1, ahead=ahead)) for ahead in (0, 2))
+    assert at_once == before

@@ -10,11 +10,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from itertools import islice
 from typing import TypeVar
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,7 +44,7 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], *, workers: int, a
             in the caller's thread.
     """
     if ahead < 1:
-        yield from map(function, items)
+        yield from (alone(function, item) for item in items)
         return
     remaining = iter(items)
     with ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME, initializer=_compute_alone) as pool:
@@ -58,7 +59,23 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], *, workers: int, a
                 future.cancel()
 
 
+def alone(function: Callable[[T], R], item: T) -> R:
+    """Return ``function(item)``, computed on one core as in the threads of ``map_ahead``.
+
+    How a sum is shared out decides how it is rounded: so a result does not depend on who makes it.
+    """
+    torch.get_num_threads()  # at its first use in a thread, torch would set the number again
+    with _controller().limit(limits=1, user_api="openmp"):
+        return function(item)
+
+
 def _compute_alone() -> None:
     """Share no operation of this thread out to others; the number of threads is known to OpenMP for each thread by itself."""
-    torch.get_num_threads()  # at its first use in a thread, torch would set the number again
-    threadpool_limits(1, user_api="openmp")
+    torch.get_num_threads()
+    _controller().limit(limits=1, user_api="openmp")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """Find the libraries once: torch's is among them, which is loaded with this module."""
+    return ThreadpoolController()

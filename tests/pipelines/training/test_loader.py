@@ -12,7 +12,7 @@ from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.params import LoaderParams
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.lookahead import THREAD_NAME
-from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training import loader, nodes
 from grpo_pipeline.pipelines.training.loader import BATCH_STREAM, BatchLoader, make_training_batch
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -166,3 +166,24 @@ def test_workers_without_work_are_refused():
 
 def test_the_loader_is_in_no_dump_that_a_digest_reads():
     assert settings(0).model_dump(mode="json") == settings(5, 4).model_dump(mode="json")
+
+
+@pytest.mark.parametrize(("prefetch", "replay"), [(0, None), (2, None), (2, REPLAY)])
+def test_a_batch_is_computed_on_one_core_whoever_makes_it(
+    prefetch: int, replay: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+):
+    found = []
+
+    def make(*_: Any, **__: Any) -> None:
+        found.append(torch.get_num_threads())
+
+    monkeypatch.setattr(loader, "make_training_batch", make)
+    training, algorithm, before = settings(prefetch), algorithm_params(replay=replay), torch.get_num_threads()
+    state = make_state(TASK, DATA, algorithm, training)
+    torch.set_num_threads(3)
+    try:
+        with BatchLoader(TASK, DATA, algorithm, training, state) as batches:
+            batches.take(state)
+        assert (found[0], torch.get_num_threads()) == (1, 3)
+    finally:
+        torch.set_num_threads(before)

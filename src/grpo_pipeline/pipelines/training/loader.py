@@ -6,6 +6,7 @@ so that neither the settings here nor a resumed run change a bit of the result.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.types import TrainState
-from grpo_pipeline.lookahead import map_ahead
+from grpo_pipeline.lookahead import alone, map_ahead
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
 from grpo_pipeline.pipelines.step.experience import Replayed
 from grpo_pipeline.pipelines.training.fold import rows_of_step
@@ -53,7 +54,8 @@ class BatchLoader:
         if self._ahead is not None:
             return next(self._ahead)
         rows, replayed = plan_batch(self._algorithm, state, self._rows_of(state.step))
-        return LoadedBatch(rows, replayed, make_training_batch(self._task, self._data, rows, seed=self._seed, step=state.step))
+        make = partial(make_training_batch, self._task, self._data, seed=self._seed, step=state.step)
+        return LoadedBatch(rows, replayed, alone(make, rows))
 
     def __enter__(self) -> Self:
         return self
