@@ -1,6 +1,6 @@
 """What does it cost to draw molecules by diffusion and to score their trajectories, beside a plain loop?
 
-    python benchmarks/molecules.py                             (T = 50, 200, 500 and n = 9, 20, 38; half an hour or so on one core)
+    python benchmarks/molecules.py                             (T = 50, 200, 500 and n = 9, 20, 38; half an hour on one core)
     python benchmarks/molecules.py --steps 50 --nodes 9 20     (some cells; minutes)
     python benchmarks/molecules.py --network width=64 pair_width=32    (another network than that of conf/base)
     python benchmarks/molecules.py --quick                     (a tiny network; seconds; its figures mean nothing)
