@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -47,7 +47,7 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], *, workers: int, a
         yield from (alone(function, item) for item in items)
         return
     remaining = iter(items)
-    with ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME, initializer=_compute_alone) as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME, initializer=_one_thread) as pool:
         waiting: deque[Future[R]] = deque(pool.submit(function, item) for item in islice(remaining, ahead))
         try:
             while waiting:
@@ -64,15 +64,14 @@ def alone(function: Callable[[T], R], item: T) -> R:
 
     How a sum is shared out decides how it is rounded: so a result does not depend on who makes it.
     """
-    torch.get_num_threads()  # at its first use in a thread, torch would set the number again
-    with _controller().limit(limits=1, user_api="openmp"):
+    with _one_thread():
         return function(item)
 
 
-def _compute_alone() -> None:
-    """Share no operation of this thread out to others; the number of threads is known to OpenMP for each thread by itself."""
-    torch.get_num_threads()
-    _controller().limit(limits=1, user_api="openmp")
+def _one_thread() -> Any:
+    """Share no operation of this thread out to others: at once, and until a ``with`` ends; OpenMP has a number for each."""
+    torch.get_num_threads()  # at its first use in a thread, torch would set the number again
+    return _controller().limit(limits=1, user_api="openmp")
 
 
 @cache
