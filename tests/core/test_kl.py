@@ -4,7 +4,7 @@ from itertools import product
 import pytest
 import torch
 
-from grpo_pipeline.core.kl import categorical_kl, k1, k2, k3, kl_in_reward, kl_loss, rollout_kl_loss
+from grpo_pipeline.core.kl import categorical_kl, k1, k2, k3, kl_in_reward, kl_loss, rollout_kl_loss, unbounded_k3
 from grpo_pipeline.core.units import importance_ratio
 
 F64 = torch.float64
@@ -122,9 +122,9 @@ def naive_kl_loss(estimator, new, old, ref, is_valid, reduction, level):
         whole = {"joint": sum(distances), "sequence": sum(distances) / max(1, len(picked))}
         row = []
         for x, y, z in picked:
-            r = math.exp(whole.get(level, x - y))
-            plain = math.exp(z - x) - (z - x) - 1
-            rollout = math.exp(x - y) - (x - y) - 1
+            r = math.exp(min(20.0, whole.get(level, x - y)))
+            plain = min(10.0, math.exp(z - x) - (z - x) - 1)
+            rollout = min(10.0, math.exp(x - y) - (x - y) - 1)
             row.append({"k2": (x - z) ** 2 / 2, "k3": plain, "ratio_k3": r * plain, "rollout": rollout}[estimator])
         rows.append(row)
     if reduction == "per_sequence":
@@ -271,3 +271,35 @@ def test_kl_in_reward_refuses():
         kl_in_reward(new, ref, is_valid, estimator="ratio_k3")
     with pytest.raises(ValueError, match="must share one shape"):
         kl_in_reward(new, ref[:1], is_valid, estimator="k1")
+
+
+@pytest.mark.parametrize("estimator", TERMS)
+@pytest.mark.parametrize("level", ["decision", "joint", "sequence"])
+@pytest.mark.parametrize("x", [11.5, -11.5, 89.0, -89.0, 100.0, -100.0, 1000.0, -1000.0])
+def test_a_kl_that_would_overflow_is_bounded_with_its_gradient(estimator, level, x):
+    """The reference and the rollout policy are x nats away, float32: value and gradient are finite, and at most 10 for k3."""
+    new, is_valid = torch.zeros(1, 2, 3, requires_grad=True), torch.ones(1, 2, 3, dtype=torch.bool)
+    other = torch.full((1, 2, 3), x)
+    loss = loss_of(estimator, new, other, other, is_valid, "per_decision", level)
+    (gradient,) = torch.autograd.grad(loss, new)
+    assert bool(loss.isfinite())
+    assert bool(gradient.isfinite().all())
+    if estimator in ("k3", "rollout"):
+        # At -+11.5 both exp(11.5) - 12.5 and 10.5 are above 10.
+        assert float(loss.detach()) == 10.0
+        assert torch.count_nonzero(gradient) == 0
+    if estimator == "k2":
+        assert float(loss.detach()) == x * x / 2
+
+
+def test_inside_of_its_bounds_k3_is_the_unbounded_formula_to_the_bit():
+    difference = torch.linspace(-10.9, 2.6, 1001, dtype=F64)
+    assert torch.equal(k3(torch.zeros_like(difference), difference), difference.expm1() - difference)
+    assert float(unbounded_k3(torch.tensor(-1000.0))) == 999.0
+    assert bool(unbounded_k3(torch.tensor(1000.0)).isfinite())
+
+
+@pytest.mark.parametrize("x", [100.0, -100.0])
+def test_a_k3_in_the_reward_is_at_most_10_nats_per_decision(x):
+    got = kl_in_reward(torch.zeros(1, 1, 2), torch.full((1, 1, 2), x), torch.ones(1, 1, 2, dtype=torch.bool), estimator="k3")
+    assert got.tolist() == [[[10.0, 10.0]]]

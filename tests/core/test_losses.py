@@ -13,6 +13,7 @@ from grpo_pipeline.core.losses import (
     policy_loss,
     value_loss,
 )
+from grpo_pipeline.core.units import bounded_ratio, importance_ratio
 
 F64 = torch.float64
 FREE = ("reinforce", "ppo", "grpo", "cispo", "sapo")
@@ -66,9 +67,9 @@ def naive_policy_loss(new, old, advantages, is_valid, *, algorithm, level, reduc
         picked = [i for i in range(new.shape[2]) if is_valid[p, g, i]]
         now, old_row = ([float(x[p, g, i]) for i in picked] for x in (new, old))
         at = now if weight_at is None else [float(weight_at[p, g, i]) for i in picked]
-        units = list(zip(now, [math.exp(x - y) for x, y in zip(at, old_row, strict=True)], strict=True))
+        units = list(zip(now, [math.exp(min(20.0, x - y)) for x, y in zip(at, old_row, strict=True)], strict=True))
         if level == "joint" and picked:
-            units = [(sum(now), math.exp(sum(at) - sum(old_row)))]
+            units = [(sum(now), math.exp(min(20.0, sum(at) - sum(old_row))))]
         if level == "sequence" and picked:
             units = [(0.0, math.exp((sum(at) - sum(old_row)) / len(picked)))] * len(picked)
         rows.append([naive_unit(algorithm, x, r, float(advantages[p, g]), options) for x, r in units])
@@ -325,3 +326,64 @@ def test_value_loss_refuses():
         value_loss(torch.ones(2), torch.ones(2), torch.ones(2, 1), clip=0.1)
     with pytest.raises(ValueError, match="clip must be positive, got 0"):
         value_loss(torch.ones(2), torch.ones(2), torch.ones(2), clip=0.0)
+
+
+FAR = (25.0, 89.0, 100.0, 1000.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, F64])
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), RATIO_BASED)
+def test_a_ratio_that_would_overflow_has_a_finite_gradient_and_none_where_the_clip_holds(algorithm, level, reduction, dtype):
+    """Rows [2, 4]: A = 1 above -1, the log-ratio of each unit at 25, ..., 1000 above and below 0."""
+    far = torch.tensor(FAR, dtype=dtype)
+    for sign in (1.0, -1.0):
+        old = torch.zeros(2, len(FAR), 3, dtype=dtype)
+        new = (old + sign * far[:, None]).requires_grad_()
+        advantages, is_valid = torch.tensor([[1.0] * 4, [-1.0] * 4]), torch.ones_like(old, dtype=torch.bool)
+        loss = policy_loss(
+            new,
+            old,
+            advantages,
+            is_valid,
+            algorithm=algorithm,
+            ratio_level=level,
+            reduction=reduction,
+            clip_low=0.2,
+            clip_high=0.3,
+        )
+        (gradient,) = torch.autograd.grad(loss, new)
+        assert bool(loss.isfinite())
+        assert bool(gradient.isfinite().all())
+        if algorithm == "cispo":
+            # The weight is min(r, 5), the same at every distance above; nothing falls silent, as it should not.
+            assert bool((gradient[0] == -gradient[1]).all())
+            assert sign < 0 or bool(((gradient[0] < 0) & (gradient[0] == gradient[0, 0])).all())
+        elif sign > 0:
+            assert torch.count_nonzero(gradient) == 0  # A > 0: the clip; A < 0: the bound of the log-ratio
+        elif algorithm != "sapo":
+            assert torch.count_nonzero(gradient[1]) == 0  # A < 0 and r < 1 - clip_low
+
+
+@pytest.mark.parametrize("level", ["decision", "joint", "sequence"])
+def test_summed_entries_are_bounded_after_the_sum(level):
+    """10 decisions of +-9: each is inside of the bound, their sum 90 is not; +60 and -60 cancel before anything is bounded."""
+    is_valid = torch.ones(1, 2, 10, dtype=torch.bool)
+    old = torch.zeros(1, 2, 10)
+    new = torch.stack([torch.full((10,), 9.0), torch.tensor([60.0, -60.0] * 5)])[None].requires_grad_()
+    ratio = importance_ratio(new, old, is_valid, level=level)
+    want = {
+        "decision": [[9.0] * 10, [20.0, -60.0] * 5],
+        "joint": [[20.0], [0.0]],
+        "sequence": [[9.0], [0.0]],
+    }[level]
+    torch.testing.assert_close(ratio, torch.tensor([want]).exp())
+    (gradient,) = torch.autograd.grad(ratio.sum(), new)
+    is_inside = {"decision": [[True] * 10, [False, True] * 5], "joint": [[False] * 10, [True] * 10]}.get(level, [[True] * 10] * 2)
+    assert torch.equal(gradient != 0, torch.tensor([is_inside]))
+
+
+def test_inside_of_the_bound_the_ratio_is_the_unbounded_one_to_the_bit():
+    for dtype in (torch.float32, F64):
+        x = torch.linspace(-100.0, 20.0, 1001, dtype=dtype)
+        assert torch.equal(bounded_ratio(x), x.exp())
+    assert bool(bounded_ratio(torch.tensor(math.nan)).isnan())

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.losses import policy_loss, value_loss
+from grpo_pipeline.core.units import bounded_ratio
 
 
 def valid_decisions(log_probs: Tensor, is_valid: Tensor | None) -> Tensor:
@@ -100,8 +101,8 @@ def optional(kl_div: Tensor | None, entropy: Tensor | None, is_valid: Tensor) ->
 
 @torch.no_grad()
 def ratio_moments(log_probs: Tensor, old_log_probs: Tensor, is_valid: Tensor) -> dict[str, Tensor]:
-    """Return ``ratio_mean`` and ``ratio_std`` (population) of exp(l - o) over valid decisions."""
-    ratio = (log_probs - old_log_probs).masked_fill(~is_valid, 0.0).exp()
+    """Return ``ratio_mean`` and ``ratio_std`` (population) of exp(l - o), l - o at most 20, over valid decisions."""
+    ratio = bounded_ratio((log_probs - old_log_probs).masked_fill(~is_valid, 0.0))
     mean = masked_mean(ratio, is_valid)
     return {"ratio_mean": mean, "ratio_std": masked_mean((ratio - mean).square(), is_valid).sqrt()}
 

@@ -16,7 +16,7 @@ from grpo_pipeline.core.algorithms import (
     choose,
     with_clip,
 )
-from grpo_pipeline.core.kl import k3
+from grpo_pipeline.core.kl import unbounded_k3
 from grpo_pipeline.core.units import UNITS, Units, decision_units
 
 Gradient = Mapping[str, list[Tensor]]
@@ -51,7 +51,7 @@ def ratio_statistics(
         options: as in ``policy_loss``.
 
     Returns:
-        ``policy/ratio_mean`` and ``policy/ratio_max`` over valid units (1 at the first update);
+        ``policy/ratio_mean`` and ``policy/ratio_max`` over valid units (1 at the first update), at most exp(20);
         ``policy/clip_low``, ``policy/clip_high``: share of valid units whose gradient the clip removes; for cispo, whose
         cap removes none, ``policy/clip_high`` is the share of capped ratios; exactly 0 where the algorithm has no such bound
         (reinforce and sapo both, cispo the lower one);
@@ -103,8 +103,7 @@ def _effective_share(log_ratio: Tensor) -> Tensor:
 
 
 def _kl_rollout(units: Units) -> Tensor:
-    log_ratio = units.log_ratio[units.is_valid]
-    return k3(torch.zeros_like(log_ratio), log_ratio).mean()
+    return unbounded_k3(units.log_ratio[units.is_valid]).mean()
 
 
 def gradient_report(

@@ -15,6 +15,10 @@ from torch import Tensor
 
 from grpo_pipeline.core.algorithms import Reduction, choose
 from grpo_pipeline.core.reductions import reduce_units
+from grpo_pipeline.core.units import LOG_RATIO_BOUND
+
+# Largest k3 of one decision, in nats; verl's number.
+K3_BOUND = 10.0
 
 LossEstimator = Literal["k2", "k3", "ratio_k3"]
 RewardEstimator = Literal["k1", "k2", "k3"]
@@ -31,10 +35,20 @@ def k2(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 
 
 def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """Return exp(q - l) - (q - l) - 1: unbiased and never negative."""
-    difference = ref_logprobs - logprobs
+    """Return exp(q - l) - (q - l) - 1: unbiased and never negative; q - l is at most 20, and the value at most 10 nats.
+
+    Outside of the bounds (q - l above 2.6 or below -11) there is no gradient; inside, nothing is changed. Without them k3 of one
+    decision overflows in float32 where q - l is above 88, and one improbable action outweighs a whole batch long before.
+    Source of the bounds: verl, ``kl_penalty_forward``, low_var_kl.
+    """
+    return unbounded_k3(ref_logprobs - logprobs).clamp(max=K3_BOUND)
+
+
+def unbounded_k3(difference: Tensor) -> Tensor:
+    """Return exp(x) - x - 1 for x = q - l of at most 20: for measuring, where the value counts and no gradient is taken."""
+    x = difference.clamp(max=LOG_RATIO_BOUND)
     # expm1 keeps the digits that exp(x) - 1 loses near 0 (test_k3_keeps_digits_near_zero).
-    return difference.expm1() - difference
+    return x.expm1() - x
 
 
 ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
@@ -53,7 +67,7 @@ def kl_loss(
     """Return the reduced KL(present policy || reference), ``kl/reference``, as a term of the loss.
 
         k2         (l - q)^2 / 2                           expected gradient on-policy: that of KL(p || q)
-        k3         exp(q - l) - (q - l) - 1                expected gradient on-policy: that of KL(q || p)
+        k3         exp(q - l) - (q - l) - 1                expected gradient on-policy: that of KL(q || p); bounded, see ``k3``
         ratio_k3   r * k3, r = exp(l - o) with gradient    expected gradient on- and off-policy: that of KL(p || q)
 
     ``ratio_k3`` is TRL's default since 1.16 (``use_bias_correction_kl``; DeepSeek-V3.2, arXiv 2512.02556): the factor is
@@ -95,7 +109,7 @@ def rollout_kl_loss(
 ) -> Tensor:
     """Return the reduced KL(rollout policy || present policy), ``kl/rollout``, as a term of the loss: a soft trust region.
 
-        r - 1 - log r, r = exp(l - o): k3 with the rollout policy first, because it drew the actions
+        r - 1 - log r, r = exp(l - o): k3 with the rollout policy first, because it drew the actions; bounded as ``k3`` is
 
     Unbiased in value and in gradient, off-policy too; value and gradient are 0 at the first update.
     Source: the KL penalty of PPO, arXiv 1707.06347, equation 8.

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.core.units import LOG_RATIO_BOUND
 
 TENSORS = ("actions", "behaviour_logprobs", "is_valid")
 SCALARS = ("row", "step", "temperature", "signal")
@@ -247,7 +248,7 @@ def merge_groups(fresh: Rollouts, stored: Sequence[StoredGroup], positions: Sequ
 def importance_weights(proximal_logprobs: Tensor, behaviour_logprobs: Tensor, is_valid: Tensor, *, cap: float | None) -> Tensor:
     """Return the factor on each sample's advantage that corrects for the policy that drew it.
 
-        w[p, g] = min(cap, exp( sum over valid L of (proximal - behaviour) ))
+        w[p, g] = min(cap, exp(min(20, sum over valid L of (proximal - behaviour))))
 
     Without a cap the gradient at the proximal policy has the on-policy gradient as its expectation, for advantages whose
     baseline does not depend on the sample itself (leave-one-out; not the z-score of a group). A cap bounds the variance
@@ -264,7 +265,7 @@ def importance_weights(proximal_logprobs: Tensor, behaviour_logprobs: Tensor, is
         float64 [P, G], detached; exactly 1 where both log-probabilities are the same numbers, as for fresh groups.
 
     Raises:
-        ValueError: if shapes differ, the cap is below 1, or a weight is not finite (names the prompt and the sample).
+        ValueError: if shapes differ, the cap is below 1, or a log-weight is NaN or +infinite (names the prompt and the sample).
     """
     shapes = [list(x.shape) for x in (proximal_logprobs, behaviour_logprobs, is_valid)]
     if len(shapes[0]) != 3 or shapes != [shapes[0]] * 3:
@@ -276,18 +277,19 @@ def importance_weights(proximal_logprobs: Tensor, behaviour_logprobs: Tensor, is
         raise ValueError(f"the cap of importance weights must be at least 1, got {cap}; a fresh sample weighs 1")
     difference = proximal_logprobs.detach().double() - behaviour_logprobs.detach().double()
     log_weights = difference.masked_fill(~is_valid, 0.0).sum(dim=-1)
-    _check_log_weights(log_weights, limit=math.inf if cap is not None else math.log(torch.finfo(torch.float64).max))
-    return log_weights.exp() if cap is None else log_weights.exp().clamp(max=cap)
+    _check_log_weights(log_weights)
+    weights = log_weights.clamp(max=LOG_RATIO_BOUND).exp()
+    return weights if cap is None else weights.clamp(max=cap)
 
 
-def _check_log_weights(log_weights: Tensor, *, limit: float) -> None:
+def _check_log_weights(log_weights: Tensor) -> None:
     # A comparison that is False for NaN as well; -inf (an action that is no longer allowed) is the weight 0.
-    is_bad = ~(log_weights < limit)
+    is_bad = ~(log_weights < math.inf)
     if bool(is_bad.any()):
         prompt, sample = is_bad.nonzero()[0].tolist()
         raise ValueError(
             f"importance weights must be finite, got the log {float(log_weights[prompt, sample])} for prompt {prompt}, sample "
-            f"{sample}; look at the stored log-probabilities, or give a cap"
+            f"{sample}; look at the stored log-probabilities"
         )
 
 

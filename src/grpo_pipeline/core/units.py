@@ -10,6 +10,9 @@ from torch import Tensor
 
 from grpo_pipeline.core.algorithms import RatioLevel, choose
 
+# Largest log-ratio that is exponentiated: exp(20) = 4.9e8 is far outside of any clip, and finite, squared too. verl's number.
+LOG_RATIO_BOUND = 20.0
+
 
 class Units(NamedTuple):
     """Log-probabilities per unit [P, G, U] (U = L or 1), their distance l - o to the rollout policy, and which are valid."""
@@ -20,8 +23,19 @@ class Units(NamedTuple):
 
     @property
     def ratio(self) -> Tensor:
-        """Return r = exp(l - o), [P, G, U]; exactly 1 where invalid."""
-        return self.log_ratio.exp()
+        """Return r = exp(l - o), [P, G, U], bounded as ``bounded_ratio`` says; exactly 1 where invalid."""
+        return bounded_ratio(self.log_ratio)
+
+
+def bounded_ratio(log_ratio: Tensor) -> Tensor:
+    """Return exp(min(x, 20)): finite, and without gradient above the bound.
+
+    In float32 exp(89) is infinite, and its product with the gradient 0 of a clip is NaN. A joint or summed log-ratio is bounded
+    after it was summed. NaN stays NaN, so that ``losses.check_finite`` finds it.
+    Source: verl, ``compute_policy_loss_vanilla``. It bounds at -20, too, where the ratio is 2e-9; here it goes on to 0, which
+    overflows nowhere and is what libraries without a bound compute.
+    """
+    return log_ratio.clamp(max=LOG_RATIO_BOUND).exp()
 
 
 def decision_units(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor) -> Units:
