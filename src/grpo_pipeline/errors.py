@@ -19,6 +19,7 @@ from grpo_pipeline.core.optim import NonFiniteGradientError
 from grpo_pipeline.core.self_check import SelfCheckError
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.compare.cells import CompareError
+from grpo_pipeline.runs.lock import HeldError
 
 # Raised for what a user gave, wherever they are raised.
 EXPECTED = (
@@ -27,6 +28,7 @@ EXPECTED = (
     CompareError,
     DatasetError,
     GradientFlowError,
+    HeldError,
     MissingConfigException,
     NonFiniteGradientError,
     NonFiniteLossError,

@@ -11,6 +11,8 @@ from kedro.framework.project import LOGGING, configure_logging
 
 from grpo_pipeline.core.heap import keep_freed_memory
 from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, WatchHooks
+from grpo_pipeline.runs.config import RunConfigLoader
+from grpo_pipeline.runs.hook import RunHooks
 from grpo_pipeline.session import TrackedSession
 from grpo_pipeline.tracking.process import set_mlflow_defaults
 
@@ -31,7 +33,8 @@ def _quiet_logging() -> None:
 _quiet_logging()
 
 SESSION_CLASS = TrackedSession
-HOOKS = (_mlflow := MlflowHooks(), WatchHooks(), SummaryHooks(_mlflow))
+CONFIG_LOADER_CLASS = RunConfigLoader
+HOOKS = (RunHooks(), _mlflow := MlflowHooks(), WatchHooks(), SummaryHooks(_mlflow))
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 CONFIG_LOADER_ARGS: dict[str, Any] = {
     "base_env": "base",

@@ -1,0 +1,1 @@
+"""What a run owns: one writer per folder of results, where every artefact comes from, and when it is put in place."""

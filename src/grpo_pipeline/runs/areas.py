@@ -1,0 +1,64 @@
+"""Which folders of results a pipeline writes: the unit that one run owns at a time."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kedro.io import DataCatalog
+from kedro.pipeline import Pipeline
+
+from grpo_pipeline.tracking.artifacts import dataset_path
+
+RUNS = ".runs"  # below the data folder: what runs note about their results
+OWNER = "owner"  # key of an entry's metadata, see ``area_of``
+
+
+@dataclass(frozen=True)
+class Area:
+    """One folder of results, in all layers.
+
+    Attributes:
+        name: as in messages and file names.
+        folder: of its notes.
+    """
+
+    name: str
+    folder: Path
+
+    @property
+    def lock(self) -> Path:
+        """The file that a run locks while it writes here."""
+        return self.folder / f"{self.name}.lock"
+
+
+def written_areas(pipeline: Pipeline, catalog: DataCatalog, data: Path) -> list[Area]:
+    """Return the areas in which a pipeline saves anything, sorted by name, so that two runs ask for them in one order."""
+    found = {area.name: area for name in pipeline.all_outputs() if (area := area_of(catalog.get(name), data)) is not None}
+    return [found[name] for name in sorted(found)]
+
+
+def area_of(dataset: Any, data: Path) -> Area | None:
+    """Return where a dataset belongs: the folder below the layers, ``<data>/<layer>/<folder>/…``; None if it is not stored.
+
+    An entry whose metadata name an ``owner`` has an area of its own, ``<folder>.<owner>``: what may be written while another
+    run works in the rest of the folder.
+    """
+    path = dataset_path(dataset)
+    if path is None:
+        return None
+    path = path.absolute()
+    if not path.is_relative_to(data) or len(path.relative_to(data).parts) < 3:
+        return Area(f"outside-{hashlib.sha256(str(path.parent).encode()).hexdigest()[:12]}", data / RUNS)
+    folder, owner = path.relative_to(data).parts[1], (getattr(dataset, "metadata", None) or {}).get(OWNER)
+    return Area(f"{folder}.{owner}" if owner else folder, data / RUNS)
+
+
+def remedies(area: Area, globals_: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the command-line parameters that give a run another folder than this one."""
+    folder = area.name.partition(".")[0]
+    keys = [key for key, value in globals_.items() if value == folder]
+    yield from (f"--params {key}={folder}_2" for key in keys)
+    if not keys:
+        yield "--params data=<another folder>"

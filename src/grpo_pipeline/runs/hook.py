@@ -1,0 +1,69 @@
+"""The hook that makes a run the owner of what it writes."""
+
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kedro.config import MissingConfigException
+from kedro.framework.context import KedroContext
+from kedro.framework.hooks import hook_impl
+from kedro.io import DataCatalog
+from kedro.pipeline import Pipeline
+
+from grpo_pipeline.runs.areas import remedies, written_areas
+from grpo_pipeline.runs.lock import RunLock
+from grpo_pipeline.tracking.process import command_line
+
+
+class RunHooks:
+    """Let a run own the folders that it writes, from before its first write to its end.
+
+    Attributes:
+        run: identity of the current run; not made from the time.
+    """
+
+    def __init__(self) -> None:
+        self.run = ""
+        self._data, self._globals = Path("data"), dict[str, Any]()
+        self._locks: list[RunLock] = []
+        self._pid = 0
+
+    @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        """Learn where the data lie."""
+        try:
+            self._globals = dict(context.config_loader["globals"])
+        except (KeyError, MissingConfigException):
+            self._globals = {}
+        self._data = (Path(context.project_path) / str(self._globals.get("data", "data"))).absolute()
+
+    @hook_impl(tryfirst=True)
+    def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:
+        """Take the locks of all folders that the run will write; nothing has been written yet."""
+        self.run, self._pid = uuid.uuid4().hex[:12], os.getpid()
+        since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        try:
+            for area in written_areas(pipeline, catalog, self._data):
+                lock = RunLock(area.lock, shown=area.name, remedy=" or ".join(remedies(area, self._globals)))
+                lock.take(run=self.run, command=command_line(sys.argv), since=since)
+                self._locks.append(lock)
+        except BaseException:
+            self._release()
+            raise
+
+    @hook_impl(trylast=True)
+    def after_pipeline_run(self) -> None:
+        """Give the folders back."""
+        self._release()
+
+    def on_run_ended(self, error: BaseException | None) -> None:
+        """Give the folders back, however the run ended."""
+        self._release()
+
+    def _release(self) -> None:
+        while self._locks and os.getpid() == self._pid:
+            self._locks.pop().release()

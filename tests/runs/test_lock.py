@@ -1,0 +1,109 @@
+"""One process holds a folder's lock; it ends with the process, however that ends, and a note left behind does not hold it."""
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from grpo_pipeline.runs.lock import HeldError, RunLock
+from grpo_pipeline.tracking.process import process_tags
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from grpo_pipeline.runs.lock import HeldError, RunLock
+try:
+    lock = RunLock(Path(sys.argv[1]), shown="attention", remedy="--params attention_folder=b")
+    lock.take(run=sys.argv[2], command="kedro run", since="noon")
+except HeldError as error:
+    sys.exit(str(error))
+if sys.argv[3] == "fork" and os.fork() == 0:
+    time.sleep(60)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def hold(path: Path, run: str = "a1", how: str = "alone") -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", HOLD, str(path), run, how]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def take(path: Path, run: str = "mine") -> RunLock:
+    lock = RunLock(path, shown="attention", remedy="--params attention_folder=b")
+    lock.take(run=run, command="kedro run", since="now")
+    return lock
+
+
+def test_the_sentence_names_the_other_and_the_remedy(tmp_path: Path) -> None:
+    other = hold(tmp_path / "x.lock")
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(HeldError) as refused:
+            take(tmp_path / "x.lock")
+        said = str(refused.value)
+        for part in (f"run a1 (process {other.pid} on ", "since noon: kedro run)", f"kill {other.pid}"):
+            assert part in said
+        assert said.endswith("a folder of its own: --params attention_folder=b")
+    finally:
+        other.kill()
+        other.communicate()
+
+
+@pytest.mark.parametrize("how", ["alone", "fork"])
+def test_a_killed_owner_is_followed_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(logging.getLogger("grpo_pipeline"), "propagate", True)
+    other = hold(tmp_path / "x.lock", how=how)
+    try:
+        assert other.stdout.readline() == "held\n"
+        other.kill()  # a process that it has forked lives on and must not hold the lock
+        other.wait()
+        with caplog.at_level(logging.WARNING, logger="grpo_pipeline.runs.lock"):
+            take(tmp_path / "x.lock").release()
+        assert f"The run a1 (process {other.pid}, since noon) ended without a word" in caplog.text
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(other.pid, 9)
+        other.communicate()
+
+
+def test_of_many_that_start_at_once_one_gets_it(tmp_path: Path) -> None:
+    others = [hold(tmp_path / "x.lock", run=str(number)) for number in range(6)]
+    try:
+        with ThreadPoolExecutor() as pool:
+            lines = [*pool.map(lambda other: other.stdout.readline(), others)]
+        assert sorted(lines) == [""] * 5 + ["held\n"]
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+
+
+def test_a_process_number_used_again_is_not_taken_for_the_owner(tmp_path: Path) -> None:
+    parent = os.getppid()
+    note = {**process_tags(), "process.pid": str(parent), "process.start": "1", "run": "old"}
+    (tmp_path / "x.lock").write_text(json.dumps(note))
+    take(tmp_path / "x.lock").release()
+
+
+def test_one_process_does_not_get_it_twice_and_a_release_frees_it(tmp_path: Path) -> None:
+    lock = take(tmp_path / "x.lock", run="first")
+    with pytest.raises(HeldError, match="by run first"):
+        take(tmp_path / "x.lock")
+    lock.release()
+    lock.release()
+    assert (tmp_path / "x.lock").read_bytes() == b""
+    take(tmp_path / "x.lock").release()
+
+
+def test_a_damaged_note_does_not_hold_it(tmp_path: Path) -> None:
+    (tmp_path / "x.lock").write_bytes(b"{\x00 half")
+    take(tmp_path / "x.lock").release()
