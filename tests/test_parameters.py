@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from kedro.config import OmegaConfigLoader
 from pydantic import BaseModel, ValidationError
 from tiny_chemist import make_data
 
+from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
 from grpo_pipeline.pipelines.audit.reward_audit_params import RewardAuditParams
@@ -106,7 +106,7 @@ GRAPH_MODELS: dict[str, type[BaseModel]] = {
 
 def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
     """Return a task's sections as Kedro resolves them, those of its arms as ``<arm>.algorithm``."""
-    parameters = OmegaConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"][task]
+    parameters = ReplacingConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"][task]
     flat = {name: section for name, section in parameters.items() if "algorithm" not in (section or {})}
     arms = {name: section for name, section in parameters.items() if "algorithm" in (section or {})}
     return flat | {f"{arm}.{name}": part for arm, section in arms.items() for name, part in section.items()}
@@ -211,7 +211,7 @@ def test_the_readmes_defaults_are_those_of_base() -> None:
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_every_arm_of_a_comparison_passes_the_models(env: str) -> None:
-    parameters = OmegaConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]
+    parameters = ReplacingConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]
     task = parameters["attention"]
     plan = arrange_cells(CompareParams(**task["compare"]), EvaluationParams(**task["evaluation"]), parameters)
     seeds = task["compare"]["seeds"]

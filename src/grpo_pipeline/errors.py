@@ -20,6 +20,8 @@ from grpo_pipeline.core.self_check import SelfCheckError
 from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.compare.cells import CompareError
 from grpo_pipeline.runs.lock import HeldError
+from grpo_pipeline.tasks.group_rewards import RewardFailedError
+from grpo_pipeline.tasks.reward_measure import RewardPoolError
 
 # Raised for what a user gave, wherever they are raised.
 EXPECTED = (
@@ -35,6 +37,8 @@ EXPECTED = (
     OSError,
     OmegaConfBaseException,
     ParameterValidationError,
+    RewardFailedError,
+    RewardPoolError,
     SelfCheckError,
     YAMLError,
 )

@@ -1,6 +1,8 @@
 """Rewards that behave as the text tells them to."""
 
+import math
 import os
+import random
 import subprocess
 import sys
 import time
@@ -45,6 +47,33 @@ def distinct(replies, answers):
 def slow(replies, answers, *, seconds):
     """Take some time for each call."""
     time.sleep(seconds)
+    return [1.0] * len(replies)
+
+
+def changing(replies, answers, *, kind, seen=[]):  # noqa: B006 - a state between calls is what is wrong with it
+    """Give a reply another value the next time, for one of the reasons that there are."""
+    seen.append(len(replies))
+    match kind:
+        case "clock":
+            return [float(time.time_ns() % 10**9) for _ in replies]
+        case "draw":
+            return [random.random() for _ in replies]
+        case "company":
+            return [place / len(replies) for place in range(len(replies))]
+        case "count":
+            return [float(sum(seen) + os.getpid()) for _ in replies]
+        case "nan":
+            return [math.nan if place else 1.0 for place in range(len(replies))]
+        case "hash":
+            return [float(hash(reply)) for reply in replies]
+        case "late":
+            return [float(max(len(seen) - 20, 0)) for _ in replies]
+
+
+def loud(replies, answers, *, lines):
+    """Print much."""
+    for _ in range(lines):
+        print("reward prints", end=" ")
     return [1.0] * len(replies)
 
 

@@ -16,7 +16,7 @@ VALUES = np.array([1.0, np.nan, 3.0, 4.0])
 def pending(rule="exclude", penalty=None, *, is_done=True):
     future = Future()
     if is_done:
-        future.set_result(Measured(VALUES, (None, "it raised", None, None)))
+        future.set_result(Measured(VALUES, (None, "it raised", None, None), "mine:part"))
     params = FailureParams(rule=rule, penalty=penalty)
     return PendingRewards({"part": 2.0}, params, futures={"part": future}, subjects=Subjects(GROUPS, "text", PLACES))
 
@@ -27,7 +27,7 @@ def test_values_go_back_to_their_places():
     assert rewards.is_failed["part"].tolist() == [[False, False, True], [False, False, False]]
     assert (rewards.failures, rewards.causes, dict(rewards.weights)) == (
         {"part": 1},
-        ("reward 'part': it raised",),
+        {"part": "mine:part on the text 'c': it raised"},
         {"part": 2.0},
     )
 
@@ -36,9 +36,9 @@ def test_a_penalty_is_paid_by_what_failed_and_by_nobody_else():
     assert pending("penalty", -1.5).result().parts["part"].nan_to_num(-9).tolist() == [[1, -9, -1.5], [3, 4, -9]]
 
 
-def test_the_sample_that_stops_the_run_is_named_by_its_place():
+def test_the_sample_that_stops_the_run_is_named():
     with pytest.raises(
-        RewardFailedError, match=r"every text under rule 'stop', got none for sample 2 of prompt 0 \('c'\): it raised"
+        RewardFailedError, match="every text under rule 'stop', got no value from mine:part on the text 'c': it raised"
     ):
         pending("stop").result()
 

@@ -1,20 +1,24 @@
 import gc
+import importlib.util
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 from processes import are_gone, end_soon
 
-from grpo_pipeline.tasks.reward_crew import RewardPoolError
-from grpo_pipeline.tasks.reward_measure import Measure
+from grpo_pipeline.tasks.reward_measure import Measure, RewardPoolError
 from grpo_pipeline.tasks.reward_pool import PoolParams, RewardPool
+from grpo_pipeline.tasks.reward_prints import LIMIT_BYTES
+from grpo_pipeline.tasks.reward_process import WorkerHungError, WorkerProcess
 
 SCRIPTED = Measure("tiny_rewards:scripted")
 
@@ -101,13 +105,11 @@ def test_a_hung_process_is_killed_and_replaced():
         pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
         (first,) = pool.pids
         got = pool.submit(SCRIPTED, ["a", "hang", "bb", "ccc"]).result(timeout=600)
-        np.testing.assert_array_equal(got.values, [math.nan, math.nan, 2.0, 3.0])
-        assert got.causes == ("its chunk of 2 took longer than 2 s",) * 2 + (None, None)
+        np.testing.assert_array_equal(got.values, [1.0, math.nan, 2.0, 3.0])  # "a" was not to blame and is tried again, alone
+        assert got.causes == (None, "it took longer than 2 s, in its chunk and alone", None, None)
         assert pool.pids != [first]
         assert are_gone([first])
-        assert pool.counts.replaced == 1
-        # "a" was not to blame and is tried again, alone
-        assert pool.submit(SCRIPTED, ["a"]).result(timeout=600).values.tolist() == [1.0]
+        assert pool.counts.replaced == 2
 
 
 def test_who_ends_the_process_has_no_value_and_its_neighbours_have():
@@ -124,6 +126,89 @@ def test_a_process_killed_from_outside_costs_no_sample():
         os.kill(pool.pids[0], signal.SIGKILL)
         assert pool.submit(SCRIPTED, ["a"]).result(timeout=600).values.tolist() == [1.0]
         assert pool.counts.replaced == 1
+
+
+def test_a_paused_process_costs_no_sample():
+    with RewardPool(params(timeout_seconds=2.0)) as pool:
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
+        os.kill(pool.pids[0], signal.SIGSTOP)
+        assert pool.submit(SCRIPTED, ["a", "bb"]).result(timeout=600).values.tolist() == [1.0, 2.0]
+        assert pool.counts.replaced == 1
+
+
+BUILT_IN = ["grpo_pipeline.tasks.dialogue." + name for name in ("f1:f1", "rouge:rouge_l", "bleu:bleu")]
+
+
+@pytest.mark.parametrize("library", ["rouge_score", "sacrebleu"])
+def test_a_slow_import_costs_no_time_of_a_chunk(library, tmp_path, monkeypatch):
+    """Parts of the project's own have their values however long a library of theirs takes to import."""
+    there = Path(importlib.util.find_spec(library).origin).parent
+    package = tmp_path / library
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        f"import time\ntime.sleep(2.0)\n__path__ = [{str(there)!r}]\nexec(open({str(there / '__init__.py')!r}).read())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    texts, answers = ["so it is", "it was not so", "so"], [["so it was"], ["it was so", "no"], ["so"]]
+    with RewardPool(params(workers=0)) as here, RewardPool(params(timeout_seconds=1.0)) as there:
+        for function in BUILT_IN:
+            own = here.submit(Measure(function), texts, answers).result()
+            got = there.submit(Measure(function), texts, answers).result(timeout=600)
+            np.testing.assert_array_equal(got.values, own.values)
+            assert not np.isnan(got.values).any()
+        assert there.counts.replaced == 0
+
+
+def test_a_part_of_the_projects_own_has_a_value_although_every_process_hangs(monkeypatch):
+    """A machine that is too busy for any chunk changes no value: what hangs twice is measured here, without a limit."""
+
+    def hang(worker, request, *, seconds):
+        raise WorkerHungError
+
+    with RewardPool(params()) as pool:
+        f1 = Measure(BUILT_IN[0])
+        pool.submit(f1, ["warm"], [["warm"]]).result(timeout=600)
+        monkeypatch.setattr(WorkerProcess, "ask", hang)
+        monkeypatch.setattr(WorkerProcess, "load", lambda worker, function, *, seconds: None)
+        assert pool.submit(f1, ["so it is"], [["so it is"]]).result(timeout=600).values.tolist() == [1.0]
+        assert math.isnan(pool.submit(SCRIPTED, ["a"]).result(timeout=600).values[0])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", ["clock", "draw", "company", "count", "nan"])
+def test_a_reward_that_changes_its_mind_is_refused_by_name(workers, kind):
+    with RewardPool(params(workers=workers)) as pool:
+        future = pool.submit(Measure("tiny_rewards:changing", {"kind": kind}), ["ab", "c", "def"])
+        with pytest.raises(RewardPoolError, match="'tiny_rewards:changing' must give one value for one input, got .* and .* for"):
+            future.result(timeout=600)
+
+
+def test_a_hash_that_differs_between_processes_is_no_reward():
+    with RewardPool(params()) as pool, pytest.raises(RewardPoolError, match="one value for one input"):
+        pool.submit(Measure("tiny_rewards:changing", {"kind": "hash"}), ["ab", "c", "def"]).result(timeout=600)
+
+
+def test_a_reward_that_changes_later_is_refused_then():
+    with RewardPool(params(workers=0, cache_size=0, chunk_size=1)) as pool:
+        late = Measure("tiny_rewards:changing", {"kind": "late"})
+        with pytest.raises(RewardPoolError, match="one value for one input"):
+            pool.submit(late, [str(number) for number in range(41)]).result(timeout=600)
+
+
+def test_what_is_always_nan_is_one_value():
+    with RewardPool(params(workers=0)) as pool:
+        assert math.isnan(pool.submit(SCRIPTED, ["nan"]).result().values[0])
+
+
+def test_prints_are_passed_on_up_to_a_limit(capsys):
+    with RewardPool(params()) as pool:
+        loud = Measure("tiny_rewards:loud", {"lines": 100_000})
+        assert pool.submit(loud, ["a", "b"]).result(timeout=600).values.tolist() == [1.0, 1.0]
+    said = capsys.readouterr().err
+    assert said.startswith("reward prints reward prints")
+    assert len(said) < LIMIT_BYTES + 400
+    cut = int(re.search(r"\[(\d+) bytes that reward processes printed were not shown", said)[1])
+    assert cut + LIMIT_BYTES == len("reward prints ") * 100_000 * 2  # two calls
 
 
 @pytest.mark.parametrize("workers", [0, 1])

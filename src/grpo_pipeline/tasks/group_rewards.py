@@ -3,7 +3,7 @@
 A reward that fails is never a 0: it is left out, pays a stated penalty or stops the run, and is counted with its cause.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grpo_pipeline.core.rewards import FailureRule, apply_failure_rule
+from grpo_pipeline.tasks.reward_measure import Measure, shorten
 from grpo_pipeline.tasks.reward_params import FailureParams
-from grpo_pipeline.tasks.reward_pool import Measured
+from grpo_pipeline.tasks.reward_pool import Measured, RewardPool
+
+# Texts of the training data that rewards of the user's are called on before anything is trained.
+TRIED = 8
 
 
 class RewardFailedError(RuntimeError):
@@ -30,13 +34,13 @@ class GroupRewards:
             the sample was not measured.
         weights: name -> weight, the same names.
         is_failed: name -> bool [P, G], True where the part could not be measured.
-        causes: different sentences that say why, in the order of their first sample.
+        causes: name -> why, of the first sample that it could not be measured of: function, sample, what happened.
     """
 
     parts: Mapping[str, Tensor]
     weights: Mapping[str, float]
     is_failed: Mapping[str, Tensor]
-    causes: tuple[str, ...]
+    causes: Mapping[str, str]
 
     @property
     def failures(self) -> dict[str, int]:
@@ -95,14 +99,11 @@ class PendingRewards:
             self._stop_at_failure(measured)
         is_failed = {name: self._spread(np.isnan(found.values), False) for name, found in measured.items()}
         parts = {name: self._spread(found.values, np.nan) for name, found in measured.items()}
-        sentences = [
-            f"reward {name!r}: {cause}" for name, found in measured.items() for cause in found.causes if cause is not None
-        ]
         return GroupRewards(
             parts={name: _apply_rule(part, is_failed[name], failure=self._failure) for name, part in parts.items()},
             weights=self._weights,
             is_failed=is_failed,
-            causes=tuple(dict.fromkeys(sentences)),
+            causes=dict(self._first_causes(measured)),
         )
 
     def _spread(self, values: NDArray[np.generic], absent: float | bool) -> Tensor:
@@ -112,17 +113,40 @@ class PendingRewards:
         spread[self._subjects.measured] = values
         return torch.from_numpy(spread).reshape(rows, columns)
 
-    def _stop_at_failure(self, measured: Mapping[str, Measured]) -> None:
-        group_size, noun = self._subjects.shape[1], self._subjects.noun
+    def _first_causes(self, measured: Mapping[str, Measured]) -> Iterator[tuple[str, str]]:
+        """Yield (part, why) of each part that failed, in the words of its first sample."""
+        texts = [text for group in self._subjects.groups for text in group]
         for name, found in measured.items():
-            for place, cause in zip(self._subjects.measured.tolist(), found.causes, strict=True):
-                if cause is not None:
-                    prompt, sample = divmod(place, group_size)
-                    text = self._subjects.groups[prompt][sample]
-                    raise RewardFailedError(
-                        f"reward {name!r} must score every {noun} under rule 'stop', got none for sample {sample} of prompt "
-                        f"{prompt} ({text!r}): {cause}; correct the reward, or use rule 'exclude'"
-                    )
+            pairs = zip(self._subjects.measured.tolist(), found.causes, strict=True)
+            first = next(((place, cause) for place, cause in pairs if cause is not None), None)
+            if first is not None:
+                yield name, f"{found.function} on the {self._subjects.noun} {shorten(texts[first[0]])}: {first[1]}"
+
+    def _stop_at_failure(self, measured: Mapping[str, Measured]) -> None:
+        for name, cause in self._first_causes(measured):
+            raise RewardFailedError(
+                f"reward {name!r} must score every {self._subjects.noun} under rule 'stop', got no value from {cause}; correct "
+                "the function, or use rule 'exclude'"
+            )
+
+
+def try_rewards(
+    own: Mapping[str, Measure], pool: RewardPool, *, subjects: Sequence[str], references: Sequence[Sequence[str]], task: str
+) -> None:
+    """Call the rewards of the user's on a few texts of the training data, before anything is trained.
+
+    Raises:
+        RewardFailedError: for a reward that scores none of them.
+        RewardPoolError: for one that gives another value for the same text, or cannot be imported.
+    """
+    for name, measure in own.items():
+        found = pool.submit(measure, subjects, references).result()
+        if len(subjects) and all(cause is not None for cause in found.causes):
+            raise RewardFailedError(
+                f"reward {name!r} must score texts of the training data, got no value for any of {len(subjects)} from "
+                f"{measure.function}, the first one {shorten(subjects[0])}: {found.causes[0]}; correct the function, or take "
+                f"it out of {task}.rewards.own"
+            )
 
 
 def check_groups(groups: Sequence[Sequence[object]], *, name: str) -> None:

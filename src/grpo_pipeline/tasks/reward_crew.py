@@ -2,19 +2,16 @@
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_pipeline.tasks.reward_measure import Measure, Outcome
+from grpo_pipeline.tasks.reward_measure import Measure, Outcome, RewardPoolError, Samples, load_function, measure_chunk
+from grpo_pipeline.tasks.reward_prints import RewardPrints
 from grpo_pipeline.tasks.reward_process import WorkerDiedError, WorkerHungError, WorkerProcess
+from grpo_pipeline.tasks.reward_repeats import SecondCalls, refuse_change
 
-# (text, reference texts) of each sample.
-Samples = Sequence[tuple[str, Sequence[str]]]
-
-
-class RewardPoolError(RuntimeError):
-    """Rewards cannot be measured at all, whatever the sample."""
+Broken = (WorkerHungError, WorkerDiedError)
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,7 @@ class Crew:
         self._workers: set[WorkerProcess] = set()
         self._threads: list[threading.Thread] = []
         self._count, self._is_closed = workers, False
+        self._prints, self._second_calls = RewardPrints(), SecondCalls()
 
     @property
     def pids(self) -> list[int]:
@@ -48,7 +46,7 @@ class Crew:
             return sorted(worker.pid for worker in self._workers)
 
     def add(self, chunk: Chunk) -> None:
-        """Queue a chunk.
+        """Queue a chunk; without any process it is measured here and now.
 
         Raises:
             RewardPoolError: after ``close``.
@@ -58,7 +56,10 @@ class Crew:
             while len(self._threads) < self._count:
                 self._threads.append(threading.Thread(target=self._keep, name="reward worker", daemon=True))
                 self._threads[-1].start()
-            self._chunks.put(chunk)
+            if self._count:
+                self._chunks.put(chunk)
+        if not self._count:
+            self._answer(chunk, _Slot())
 
     def close(self) -> None:
         """Kill every process, fail what is not measured yet, and wait until processes and threads are gone."""
@@ -71,6 +72,7 @@ class Crew:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
+        self._prints.close()
 
     def refuse_if_closed(self) -> None:
         """Raise after ``close``.
@@ -85,45 +87,107 @@ class Crew:
     def _keep(self) -> None:
         slot = _Slot()
         while (chunk := self._chunks.get()) is not None:
-            try:
-                chunk.done(self._measure(slot, chunk.samples, measure=chunk.measure))
-            except Exception as error:  # noqa: BLE001 - whoever waits for the chunk must hear of it
-                chunk.fail(error)
+            self._answer(chunk, slot)
             del chunk  # it knows the pool, which could not be collected while this thread waits for the next one
         self._dismiss(slot)
 
-    def _measure(self, slot: "_Slot", samples: Samples, *, measure: Measure, is_retry: bool = False) -> list[Outcome]:
-        """Measure samples; where the process dies, once more one by one: only who ends a process alone is to blame."""
+    def _answer(self, chunk: Chunk, slot: "_Slot") -> None:
+        """Measure a chunk, a few samples of it twice, and tell who waits for it."""
+        try:
+            outcomes = self._measure(slot, chunk.samples, measure=chunk.measure)
+            self._measure_again(slot, chunk, outcomes)
+            chunk.done(outcomes)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the chunk must hear of it
+            chunk.fail(error)
+
+    def _measure(self, slot: "_Slot", samples: Samples, *, measure: Measure) -> list[Outcome]:
+        """Measure samples; what hangs or ends its process is tried once more, so that a busy machine changes no value.
+
+        A user's reward goes on one by one: who hangs or ends a process alone is to blame, and its neighbours are not. The
+        project's own rewards are pure and short: what hangs there is the machine, and no sample goes without a value.
+        """
+        if not self._count:
+            return _measure_here(measure, samples)
+        try:
+            return self._ask(slot, samples, measure)
+        except Broken as error:
+            self._replace(slot)
+            if not measure.is_built_in:
+                return [self._measure_alone(slot, sample, measure=measure) for sample in samples]
+            first = error
+        try:
+            return self._ask(slot, samples, measure)
+        except WorkerDiedError as error:
+            self._replace(slot)
+            raise RewardPoolError(
+                f"a process that measures {measure.function!r} must live, got {error}, after {first or 'no answer in time'}; "
+                "free memory, or see what kills it"
+            ) from error
+        except WorkerHungError:
+            self._replace(slot)
+            return _measure_here(measure, samples)
+
+    def _measure_alone(self, slot: "_Slot", sample: tuple[str, Any], *, measure: Measure) -> Outcome:
+        try:
+            return self._ask(slot, [sample], measure)[0]
+        except WorkerHungError:
+            self._replace(slot)
+            return f"it took longer than {self.timeout_seconds:g} s, in its chunk and alone"
+        except WorkerDiedError as error:
+            self._replace(slot)
+            return f"its process ended with {error}"
+
+    def _measure_again(self, slot: "_Slot", chunk: Chunk, outcomes: list[Outcome]) -> None:
+        """Call a user's reward on a few samples a second time, at first in another process.
+
+        Raises:
+            RewardPoolError: if a value has changed.
+        """
+        places, is_first = self._second_calls.choose(chunk.measure, outcomes)
+        if not places:
+            return
+        samples = [chunk.samples[place] for place in places]
+        other = _Slot() if is_first and self._count else slot
+        try:
+            again = self._ask(other, samples, chunk.measure) if self._count else _measure_here(chunk.measure, samples)
+        except Broken:
+            self._replace(other)
+            return
+        finally:
+            if other is not slot:
+                self._dismiss(other)
+        refuse_change(chunk.measure, samples, [outcomes[place] for place in places], again)
+
+    def _ask(self, slot: "_Slot", samples: Samples, measure: Measure) -> list[Outcome]:
         worker = self._ready(slot, measure)
         request: dict[str, Any] = {"function": measure.function, "options": dict(measure.options)}
         request |= {"subjects": [subject for subject, _ in samples], "references": [list(texts) for _, texts in samples]}
-        try:
-            return list(worker.ask(request, seconds=self.timeout_seconds)["outcomes"])
-        except WorkerHungError:
-            self._replace(slot)
-            cause = f"its chunk of {len(samples)} took longer than {self.timeout_seconds:g} s"
-            return [cause for _ in samples]
-        except WorkerDiedError as error:
-            self._replace(slot)
-            if is_retry:
-                return [f"its process ended with {error}"]
-        return [self._measure(slot, [sample], measure=measure, is_retry=True)[0] for sample in samples]
+        return list(worker.ask(request, seconds=self.timeout_seconds)["outcomes"])
 
     def _ready(self, slot: "_Slot", measure: Measure) -> WorkerProcess:
-        with self._lock:
-            self.refuse_if_closed()
-            if slot.worker is None:
-                slot.worker = WorkerProcess()
-                self._workers.add(slot.worker)
-        try:
-            refusal = slot.worker.load(measure.function, seconds=self.start_seconds)
-        except (WorkerHungError, WorkerDiedError) as error:
-            self._dismiss(slot)
-            self.refuse_if_closed()
-            how = str(error) or f"no answer after {self.start_seconds:g} s"
-            raise RewardPoolError(f"a reward process must import {measure.function!r}, got {how}; import it by hand") from error
-        if refusal is not None:
-            raise RewardPoolError(refusal)
+        """Return a process that has imported the reward; one that does not start in time is tried again once."""
+        for is_last in (False, True):
+            with self._lock:
+                self.refuse_if_closed()
+                if slot.worker is None:
+                    slot.worker = WorkerProcess(self._prints)
+                    self._workers.add(slot.worker)
+            try:
+                refusal = slot.worker.load(measure.function, seconds=self.start_seconds)
+            except Broken as error:
+                self._dismiss(slot)
+                self.refuse_if_closed()
+                how = str(error) or f"no answer after {self.start_seconds:g} s"
+                if is_last:
+                    raise RewardPoolError(
+                        f"a reward process must import {measure.function!r}, got {how}, twice; import it by hand, or give it "
+                        "more time (rewards.pool.start_seconds)"
+                    ) from error
+                continue
+            if refusal is not None:
+                raise RewardPoolError(refusal)
+            break
+        assert slot.worker is not None
         return slot.worker
 
     def _replace(self, slot: "_Slot") -> None:
@@ -138,6 +202,24 @@ class Crew:
             worker.end()
             with self._lock:
                 self._workers.discard(worker)
+
+
+def _measure_here(measure: Measure, samples: Samples) -> list[Outcome]:
+    """Measure samples in this process, which nothing can stop.
+
+    Raises:
+        RewardPoolError: if the function cannot be imported.
+    """
+    try:
+        function = load_function(measure.function)
+    except ValueError as error:
+        raise RewardPoolError(str(error)) from error
+    with _HERE:
+        return measure_chunk(function, measure.options, [subject for subject, _ in samples], [texts for _, texts in samples])
+
+
+# Nobody promised that a reward may be called by several threads at a time.
+_HERE = threading.Lock()
 
 
 @dataclass

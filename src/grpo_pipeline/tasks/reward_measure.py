@@ -15,12 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 RewardFunction = Callable[..., Sequence[float]]
+Function = TypeVar("Function", bound=Callable[..., Any])
+# (text, reference texts) of each sample.
+Samples = Sequence[tuple[str, Sequence[str]]]
 # The value of a sample, or the sentence that says why it has none.
 Outcome = float | str
 MAX_CAUSE = 300
+OURS = "grpo_pipeline."
+
+
+class RewardPoolError(RuntimeError):
+    """Rewards cannot be measured at all, whatever the sample."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,11 @@ class Measure:
 
     function: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the project brings the function: a pure one, which never hangs by itself."""
+        return self.function.startswith(OURS)
 
     @cached_property
     def digest(self) -> str:
@@ -64,6 +77,36 @@ def load_function(path: str) -> RewardFunction:
         raise ValueError(f"the reward function {path!r} must be callable, got a {type(found).__name__}; name a function")
     function: RewardFunction = found
     return function
+
+
+def prepared_by(prepare: Callable[[], object]) -> Callable[[Function], Function]:
+    """Mark a reward function with what imports and reads all that it needs, called when a process loads it (``prepare``).
+
+    A function that imports a library at its first call spends the time limit of a chunk on it, and on a busy machine fails.
+    """
+
+    def mark(function: Function) -> Function:
+        function.__dict__["prepare"] = prepare
+        return function
+
+    return mark
+
+
+def prepare(path: str) -> None:
+    """Import a function and have it import and read what it needs, ahead of its first chunk.
+
+    Raises:
+        ValueError: as ``load_function``, or because that raises.
+    """
+    function = load_function(path)
+    try:
+        getattr(function, "prepare", _nothing)()
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"the reward function {path!r} must be able to prepare, got {_name(error)}; correct it") from error
+
+
+def _nothing() -> None:
+    """Stand for a function that needs nothing."""
 
 
 def check_measure(measure: Measure) -> None:
@@ -118,3 +161,8 @@ def _outcome(value: Any) -> Outcome:
 
 def _name(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:MAX_CAUSE]
+
+
+def shorten(text: str, *, limit: int = 80) -> str:
+    """Return a text in quotes for a sentence, a long one cut."""
+    return repr(text) if len(text) <= limit else f"{text[:limit]!r}… ({len(text)} characters)"

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.tasks.reward_cache import RewardCache
-from grpo_pipeline.tasks.reward_crew import Chunk, Crew, RewardPoolError
-from grpo_pipeline.tasks.reward_measure import Measure, Outcome, load_function, measure_chunk
+from grpo_pipeline.tasks.reward_crew import Chunk, Crew
+from grpo_pipeline.tasks.reward_measure import Measure, Outcome
 
 Key = tuple[str, str, tuple[str, ...]]
 
@@ -43,10 +43,11 @@ class PoolParams(BaseModel):
 
 @dataclass(frozen=True)
 class Measured:
-    """Values [N], NaN for a sample that has none, and per sample the sentence why, or None."""
+    """Values [N], NaN for a sample that has none, per sample the sentence why, or None, and the function by its path."""
 
     values: NDArray[np.float64]
     causes: tuple[str | None, ...]
+    function: str
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class RewardPool:
             raise ValueError(f"references must have one row per sample, got {len(texts)} for {len(subjects)}; repeat them")
         self._crew.refuse_if_closed()
         keys = [(measure.digest, subject, row) for subject, row in zip(subjects, texts, strict=True)]
-        request = _Request(self, keys)
+        request = _Request(self, keys, measure.function)
         with self._lock:
             request.outcomes.update((key, value) for key in keys if (value := self._cache.get(key)) is not None)
             missing = [key for key in dict.fromkeys(keys) if key not in request.outcomes]
@@ -129,17 +130,6 @@ class RewardPool:
         size = self._params.chunk_size
         request.begin(measure, [missing[start : start + size] for start in range(0, len(missing), size)])
         return request.future
-
-    def _measure(self, chunk: Chunk) -> None:
-        if self._params.workers:
-            self._crew.add(chunk)
-            return
-        try:
-            function = load_function(chunk.measure.function)
-        except ValueError as error:
-            chunk.fail(RewardPoolError(str(error)))
-        else:
-            chunk.done(measure_chunk(function, chunk.measure.options, *map(list, zip(*chunk.samples, strict=True))))
 
     def _keep(self, keys: Iterable[Key], outcomes: dict[Key, Outcome]) -> None:
         with self._lock:
@@ -154,11 +144,11 @@ class RewardPool:
 class _Request:
     """The samples of one ``submit``: their outcomes so far, and the future that waits for the last of them."""
 
-    def __init__(self, pool: RewardPool, keys: list[Key]) -> None:
+    def __init__(self, pool: RewardPool, keys: list[Key], function: str) -> None:
         self.future: Future[Measured] = Future()
         self.future.set_running_or_notify_cancel()  # what was begun cannot be cancelled
         self.outcomes: dict[Key, Outcome] = {}
-        self._pool, self._keys = pool, keys
+        self._pool, self._keys, self._function = pool, keys, function
         self._lock = threading.Lock()
         self._open = 0
 
@@ -166,7 +156,7 @@ class _Request:
         """Have every chunk measured; without any, the future is done."""
         self._open = len(chunks)
         for keys in chunks:
-            self._pool._measure(
+            self._pool._crew.add(
                 Chunk(
                     measure=measure,
                     samples=[(subject, texts) for _, subject, texts in keys],
@@ -195,4 +185,4 @@ class _Request:
         found = [self.outcomes[key] for key in self._keys]
         values = np.asarray([math.nan if isinstance(outcome, str) else outcome for outcome in found], dtype=np.float64)
         causes = tuple(outcome if isinstance(outcome, str) else None for outcome in found)
-        self.future.set_result(Measured(values, causes))
+        self.future.set_result(Measured(values, causes, self._function))

@@ -15,8 +15,11 @@ import threading
 import time
 from typing import IO, Any
 
+from grpo_pipeline.tasks.reward_prints import RewardPrints
+
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 CHUNK_BYTES = 65536
+LISTEN_SECONDS = 5.0
 
 
 class WorkerHungError(Exception):
@@ -30,22 +33,31 @@ class WorkerDiedError(Exception):
 class WorkerProcess:
     """One process. A single thread asks it; any thread may ``kill`` it, and the asking thread then gets WorkerDiedError."""
 
-    def __init__(self) -> None:
-        """Start the process, with the parent's import path and one thread, in a process group of its own."""
+    def __init__(self, prints: RewardPrints | None = None) -> None:
+        """Start the process, with the parent's import path and one thread, in a process group of its own.
+
+        Args:
+            prints: passes on what it prints; one of its own if not given.
+        """
         self._lock = threading.Lock()
         self._loaded: set[str] = set()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "grpo_pipeline.tasks.reward_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             bufsize=0,
             env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             start_new_session=True,
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        assert self._process.stderr is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
         os.set_blocking(self._requests.fileno(), False)
+        printed = (self._process.stderr, prints or RewardPrints())
+        self._listener = threading.Thread(target=_listen, args=printed, name="reward prints", daemon=True)
+        self._listener.start()
 
     @property
     def pid(self) -> int:
@@ -94,6 +106,8 @@ class WorkerProcess:
             self._process.wait()
         self._requests.close()
         self._answers.close()
+        # What it has started outside of its group may keep the pipe open for ever.
+        self._listener.join(timeout=LISTEN_SECONDS)
 
     def _send(self, message: bytes, deadline: float) -> None:
         rest = memoryview(message)
@@ -115,6 +129,13 @@ class WorkerProcess:
         self.kill()
         code = self._process.wait()
         return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def _listen(printed: IO[bytes], prints: RewardPrints) -> None:
+    """Read what a process prints until nobody can print there any more."""
+    with printed:
+        while part := os.read(printed.fileno(), CHUNK_BYTES):
+            prints.pass_on(part)
 
 
 def _wait(file: IO[bytes], event: int, deadline: float) -> None:

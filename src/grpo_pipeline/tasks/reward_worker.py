@@ -10,7 +10,7 @@ import os
 import sys
 from typing import IO, Any
 
-from grpo_pipeline.tasks.reward_measure import load_function, measure_chunk
+from grpo_pipeline.tasks.reward_measure import load_function, measure_chunk, prepare
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """Keep both pipes for the protocol: what a reward prints goes to the standard error, and it reads nothing."""
+    """Keep both pipes for the protocol: what a reward prints goes to the standard error, which the parent reads."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -38,9 +38,9 @@ def take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def load(request: dict[str, Any]) -> dict[str, str]:
-    """Import a function ahead of its first chunk, whose time limit is not meant for imports."""
+    """Import a function, and what it needs, ahead of its first chunk, whose time limit is not meant for imports."""
     try:
-        load_function(request["load"])
+        prepare(request["load"])
     except ValueError as error:
         return {"error": str(error)}
     return {}

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kedro.config import OmegaConfigLoader
 from kedro.utils import find_kedro_project
 
+from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tracking.config import MlflowConfig, parse_config
 from grpo_pipeline.tracking.export import export_arm, trained_arms
@@ -21,7 +21,7 @@ from grpo_pipeline.tracking.store import is_server, redact, tracking_uri
 
 def read_config(project: Path, *, env: str | None) -> MlflowConfig:
     """Read mlflow.yml of a project's environment."""
-    return parse_config(OmegaConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["mlflow"])
+    return parse_config(ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["mlflow"])
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -4,8 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kedro.config import OmegaConfigLoader
-
+from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.trained import TrainedArms
 from grpo_pipeline.tracking.served import save_served
@@ -15,7 +14,7 @@ MODELS = "attention.predict.models"
 
 def trained_arms(project: Path, *, env: str | None) -> TrainedArms:
     """Return the models of a project's environment, where its catalogue says they are."""
-    catalog = OmegaConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["catalog"]
+    catalog = ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["catalog"]
     return TrainedArms(project / catalog[MODELS]["filepath"])
 
 

@@ -34,6 +34,13 @@ def test_parts_are_built_in_and_own():
         check_measure(measure)
 
 
+def test_a_part_without_a_weight_is_not_even_imported():
+    unknown = {"function": "no_such_module:f", "weight": 0.0}
+    params = RewardParams.model_validate(SECTION | {"weights": {"f1": 1.0, "bleu": 0.0}, "own": {"off": unknown}})
+    assert dict(params.part_weights) == {"f1": 1.0}
+    assert list(params.measures) == ["f1"]
+
+
 def own(**changes):
     return {"own": {"long": SECTION["own"]["long"] | changes}}
 

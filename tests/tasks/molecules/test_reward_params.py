@@ -3,13 +3,17 @@ from pathlib import Path
 import pytest
 import yaml
 from pydantic import ValidationError
+from tiny_molecules import sketch
 
+from grpo_pipeline.tasks.molecules import rewards
+from grpo_pipeline.tasks.molecules.decoding import decode_sketch
 from grpo_pipeline.tasks.molecules.reward_params import AT_ONCE, MEASURED, MoleculeRewardParams
 from grpo_pipeline.tasks.reward_measure import check_measure
+from grpo_pipeline.tasks.reward_pool import RewardPool
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "molecules_rewards.md"
 SECTION = {
-    "weights": {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.0},
+    "weights": {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125},
     "logp": {"low": 1, "high": 2, "width": 0.5},
     "size": None,
     "wanted": ["c1ccccc1"],
@@ -30,7 +34,7 @@ def test_the_documented_section_is_read():
 
 def test_parts_are_built_in_and_own():
     params = MoleculeRewardParams.model_validate(SECTION)
-    assert params.part_weights == {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.0, "long": 0.25}
+    assert params.part_weights == {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125, "long": 0.25}
     assert {name: dict(measure.options) for name, measure in params.measures.items()} == {
         "qed": {},
         "logp": {"low": 1.0, "high": 2.0, "width": 0.5},
@@ -41,13 +45,29 @@ def test_parts_are_built_in_and_own():
         check_measure(measure)
 
 
+def test_a_part_without_a_weight_is_not_computed(monkeypatch):
+    """Neither measured nor counted, whether its weight is 0 or absent; a window that nobody reads is no contradiction."""
+    weights = {"validity": 1.0, "novelty": 0.0, "qed": 0.0}
+    params = MoleculeRewardParams.model_validate(SECTION | {"weights": weights, "own": None})
+    assert params.part_weights == {"validity": 1.0}
+    assert not params.measures
+    for function in ("novelty", "unique_in_group", "unique_in_batch"):
+        monkeypatch.setattr(rewards, function, lambda *args: pytest.fail("it was computed"))
+    with RewardPool(params.pool) as pool:
+        found = rewards.submit_rewards(params, pool, molecules=[[decode_sketch(sketch("CCO"))] * 2], known={"CCO"}).result()
+        assert pool.counts.measured == 0
+    assert {name: part.tolist() for name, part in found.parts.items()} == {"validity": [[1.0, 1.0]]}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"weights": {"validity": -1.0}, "logp": None, "wanted": None}, "reward weights must be finite and >= 0, got"),
         ({"weights": {"validity": 0.0}, "logp": None, "wanted": None, "own": None}, "some reward weight must be positive"),
-        ({"logp": None}, r"molecules.rewards.logp must be given while weights have .*'logp'.* got None"),
-        ({"size": {"low": 1, "high": 2, "width": 1}}, "molecules.rewards.size must be null while weights have"),
+        (
+            {"logp": None},
+            "molecules.rewards.logp must be given while logp has the weight 1, got null; give it, or take the part out",
+        ),
         ({"wanted": []}, "wanted"),
         ({"wanted": ["[X"]}, r"must be SMARTS that RDKit reads, got '\[X'"),
         ({"logp": {"low": 2, "high": 1, "width": 1}}, "low must be at most high, got 2.0 and 1.0; exchange them"),

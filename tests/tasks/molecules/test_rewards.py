@@ -27,7 +27,7 @@ NAN = float("nan")
 
 def make(*, workers=0, weights=None, own=None, invalid=None, **failure):
     section = {
-        "weights": weights or {"validity": 1.0, "qed": 0.5, "novelty": 1.0, "uniqueness": 0.25, "forbidden": 0.0},
+        "weights": weights or {"validity": 1.0, "qed": 0.5, "novelty": 1.0, "uniqueness": 0.25, "forbidden": 0.125},
         "logp": None, "size": None, "wanted": None, "forbidden": None if weights else ["C#N"], "own": own,
         "invalid": invalid or {"rule": "penalty", "penalty": 0.0}, "failure": {"rule": "exclude"} | failure,
         "pool": {"workers": workers, "timeout_seconds": 30, "start_seconds": 120, "chunk_size": 2, "cache_size": 100},
@@ -102,7 +102,7 @@ def test_a_users_reward_that_fails_is_not_an_invalid_molecule():
     rewards = measure(make(own=own, rule="penalty", penalty=-3.0))
     assert rewards.parts["odd"].tolist() == [[3, 0, 3, -3], [6, 3, 0, 2]]
     assert rewards.failures["odd"] == 1
-    assert "it raised KeyError: 'CC#N'" in rewards.causes[0]
+    assert "it raised KeyError: 'CC#N'" in rewards.causes["odd"]
 
 
 def test_references_belong_to_the_group():
@@ -131,7 +131,7 @@ def test_uniqueness_is_what_the_group_loses_with_the_sample():
 
 def test_uniqueness_in_the_batch_looks_at_all_groups_that_are_scored_together():
     """CCO is in both groups: unique in the second, and not in the batch."""
-    weights = {"validity": 1.0, "uniqueness": 0.0, "batch_uniqueness": 1.0}
+    weights = {"validity": 1.0, "uniqueness": 0.5, "batch_uniqueness": 1.0}
     together = measure(make(weights=weights)).parts
     assert together["uniqueness"][1].tolist() == [1, 1, 0, 1]
     assert together["batch_uniqueness"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]

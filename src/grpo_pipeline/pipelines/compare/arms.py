@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.compare.params import ArmParams, GridParams
+from grpo_pipeline.tasks.replaced import without_replaced
 
 Sections = Mapping[str, type[BaseModel]]
 ALGORITHM, TRAINING = "algorithm", "training"
@@ -50,11 +51,16 @@ class ResolvedArm:
         return {name: section.model_dump(mode="json") for name, section in self.sections.items() if name not in FIXED}
 
 
-def merge(base: Any, change: Any) -> Any:
-    """Merge nested mappings; whatever is not a mapping on both sides is replaced, by ``None`` too."""
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested mappings; whatever is not a mapping on both sides is replaced, by ``None`` too, and so is ``REPLACED``."""
+    merged: dict[str, Any] = _merge(without_replaced(base, change, depth=0), change)
+    return merged
+
+
+def _merge(base: Any, change: Any) -> Any:
     if not (isinstance(base, Mapping) and isinstance(change, Mapping)):
         return change
-    return {**base, **{name: merge(base.get(name), value) for name, value in change.items()}}
+    return {**base, **{name: _merge(base.get(name), value) for name, value in change.items()}}
 
 
 def resolve_arms(
@@ -90,7 +96,7 @@ def resolve_arm(arm: ArmParams, parameters: Mapping[str, Any], *, name: str, mod
         remedy = meant(unknown[0], settable)
         raise ValueError(f"{path}.set must name sections among {', '.join(settable)}, got {unknown[0]!r}; {remedy}")
     raw = {section: parameters.get(section) for section in models} | {ALGORITHM: parameters[arm.base][ALGORITHM]}
-    merged = {section: merge(raw[section], arm.set[section]) if section in arm.set else raw[section] for section in models}
+    merged = merge(raw, arm.set)
     sections = {
         section: validate(models[section], merged[section], path=f"{path}.set.{section}")
         for section in models

@@ -37,9 +37,11 @@ def check_arms(
     reinforce: AlgorithmParams,
     grpo: AlgorithmParams,
     task: DialogueTask,
+    examples: DialogueExamples,
 ) -> DialogueTask:
-    """Hand the task on once every arm asks for what it has: before the first stage is trained, not after it."""
+    """Hand the task on once every arm asks for what it has and the user's rewards answer: before the first stage is trained."""
     build.check_arms(task, (warm_start, supervised, reinforce, grpo))
+    build.try_own_rewards(task, examples)
     return task
 
 
@@ -59,7 +61,12 @@ def create_pipeline() -> Pipeline:
     prepare = Pipeline(
         [
             Node(build_task, [f"params:dialogue.{name}" for name in SECTIONS], "dialogue.untrained_task", name="build_task"),
-            Node(check_arms, [*algorithms, "dialogue.untrained_task"], f"dialogue.{STAGE}.task", name="check_arms"),
+            Node(
+                check_arms,
+                [*algorithms, "dialogue.untrained_task", "dialogue.examples"],
+                f"dialogue.{STAGE}.task",
+                name="check_arms",
+            ),
             Node(
                 tokenise_examples,
                 ["dialogue.untrained_task", "dialogue.examples"],

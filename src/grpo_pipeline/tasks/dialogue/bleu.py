@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from grpo_pipeline.tasks.dialogue.normalise import normalise
 from grpo_pipeline.tasks.dialogue.pairs import Answers, Replies, check_pairs
 from grpo_pipeline.tasks.extras import library
+from grpo_pipeline.tasks.reward_measure import prepared_by
 
 Smoothing = Literal["exp", "floor", "add-k", "none"]
 ORDERS = 4
@@ -73,14 +74,15 @@ def corpus_bleu(counts: NDArray[np.int64]) -> float:
     return _bleu(counts.sum(axis=0), smoothing="exp", effective=False) if len(counts) else float("nan")
 
 
-def bleu(replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp") -> NDArray[np.float64]:
-    """Return the BLEU of each reply, [N] in [0, 1]: the reward part of that name (``sentence_bleu``)."""
-    return sentence_bleu(bleu_counts(replies, answers), smoothing=smoothing)
-
-
 @cache
 def _sacrebleu() -> Any:
     return library("sacrebleu.metrics.bleu", extra="dialogue")
+
+
+@prepared_by(_sacrebleu)
+def bleu(replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp") -> NDArray[np.float64]:
+    """Return the BLEU of each reply, [N] in [0, 1]: the reward part of that name (``sentence_bleu``)."""
+    return sentence_bleu(bleu_counts(replies, answers), smoothing=smoothing)
 
 
 def _bleu(counts: NDArray[np.int64], *, smoothing: Smoothing, effective: bool) -> float:

@@ -16,6 +16,7 @@ from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
 from grpo_pipeline.tasks.extras import require
+from grpo_pipeline.tasks.group_rewards import TRIED, try_rewards
 from grpo_pipeline.tasks.plain_execution import check_plain
 from grpo_pipeline.tasks.reward_pool import RewardPool
 
@@ -62,6 +63,13 @@ def check_arms(task: DialogueTask, algorithms: Iterable[AlgorithmParams]) -> Non
     """Refuse arms that the task cannot train, before the first of them begins; raises as ``DialogueTask.check_algorithm``."""
     for algorithm in algorithms:
         task.check_algorithm(algorithm)
+
+
+def try_own_rewards(task: DialogueTask, examples: DialogueExamples) -> None:
+    """Call the rewards of the user's on a few reference replies; raises as ``try_rewards``."""
+    answers = [list(texts) for texts in examples.table.loc[examples.table["split"] == "train", "answers"][:TRIED]]
+    replies = [texts[-1] for texts in answers]
+    try_rewards(task.rewards.own_measures, task.pool, subjects=replies, references=answers, task=task.name)
 
 
 def tokenise(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueData, dict[str, Any]]:

@@ -41,8 +41,8 @@ def gather_rewards(params: RewardParams, outcomes: Outcomes, *, shape: tuple[int
 def _refuse_without_any(results: list[ReplyRewards]) -> None:
     for name, weight in results[0].weights.items():
         if weight and all(bool(result.is_failed[name].all()) for result in results):
-            cause = next((text for result in results for text in result.causes if repr(name) in text), "it gave no value")
+            cause = next(result.causes[name] for result in results if name in result.causes)
             raise RewardFailedError(
-                f"reward {name!r} must score at least one reply of a batch, got none: {cause}; correct the reward, or set its "
-                "weight to 0"
+                f"reward {name!r} must score at least one reply of a batch, got no value from {cause}; correct the function, or "
+                "set its weight to 0"
             )

@@ -23,7 +23,7 @@ class RewardParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # A part of weight 0 is measured for the record; one that is absent is not measured.
+    # A part that is absent, or has weight 0, is not computed.
     weights: dict[Literal["f1", "rouge_l", "bleu"], float]
     bleu_smoothing: Smoothing
     own: dict[str, OwnRewardParams] | None
@@ -33,18 +33,24 @@ class RewardParams(BaseModel):
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         check_own_names(self.own or {}, BUILT_IN)
-        check_weights(self.part_weights)
+        check_weights(dict(self.weights) | {name: own.weight for name, own in (self.own or {}).items()})
         return self
 
     @property
     def part_weights(self) -> dict[str, float]:
-        """The weight of every part, built in and own."""
-        weights: dict[str, float] = dict(self.weights.items())
-        return weights | {name: own.weight for name, own in (self.own or {}).items()}
+        """The weight of every part that is computed, built in and own."""
+        weights = dict(self.weights) | {name: own.weight for name, own in (self.own or {}).items()}
+        return {str(name): weight for name, weight in weights.items() if weight}
+
+    @property
+    def own_measures(self) -> Mapping[str, Measure]:
+        """The parts of the user's that are computed."""
+        return {name: measure for name, measure in self.measures.items() if name in (self.own or {})}
 
     @cached_property
     def measures(self) -> Mapping[str, Measure]:
-        """The function and options of every part; made once, since a digest reads the function's file."""
+        """The function and options of every part that is computed; made once, since a digest reads the function's file."""
         options = {"bleu": {"smoothing": self.bleu_smoothing}}
-        own = {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
-        return {name: Measure(BUILT_IN[name], options.get(name, {})) for name in self.weights} | own
+        functions = {name: Measure(path, options.get(name, {})) for name, path in BUILT_IN.items()}
+        functions |= {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
+        return {name: functions[name] for name in self.part_weights}

@@ -1,6 +1,8 @@
 """ROUGE-1, ROUGE-2 and ROUGE-L of replies, by the package rouge-score on normalised words."""
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 from grpo_pipeline.tasks.dialogue.normalise import words
 from grpo_pipeline.tasks.dialogue.pairs import Answers, Replies, check_pairs
 from grpo_pipeline.tasks.extras import library
+from grpo_pipeline.tasks.reward_measure import prepared_by
 
 ROUGE_NAMES = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL"}
 
@@ -43,12 +46,17 @@ def rouge(replies: Replies, answers: Answers, *, names: Sequence[str] = tuple(RO
     unknown = sorted(set(names) - set(ROUGE_NAMES))
     if unknown:
         raise ValueError(f"kinds of ROUGE must be among {sorted(ROUGE_NAMES)}, got {unknown}; correct the names")
-    make_scorer = library("rouge_score.rouge_scorer", extra="dialogue").RougeScorer
-    scorer = make_scorer([ROUGE_NAMES[name] for name in names], tokenizer=NormalisedWords())
+    scorer = _rouge_score().RougeScorer([ROUGE_NAMES[name] for name in names], tokenizer=NormalisedWords())
     rows = [scorer.score_multi(list(texts), reply) for reply, texts in zip(replies, answers, strict=True)]
     return {name: np.asarray([row[ROUGE_NAMES[name]].fmeasure for row in rows], dtype=np.float64) for name in names}
 
 
+@cache
+def _rouge_score() -> Any:
+    return library("rouge_score.rouge_scorer", extra="dialogue")
+
+
+@prepared_by(_rouge_score)
 def rouge_l(replies: Replies, answers: Answers) -> NDArray[np.float64]:
     """Return ROUGE-L alone, [N] in [0, 1]: the reward part of that name."""
     return rouge(replies, answers, names=("rouge_l",))["rouge_l"]

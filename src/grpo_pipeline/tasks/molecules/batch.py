@@ -90,5 +90,10 @@ def make_batch(
         clean=clean.each(lambda part: part.to(device)),
         noisy=noisy.each(lambda part: part.to(device)),
         times=times.to(device),
-        targets=PerPrompt(tuple(f"{value:.6g}" for value in values) for values in data.targets[rows]),
+        targets=target_texts(data, rows),
     )
+
+
+def target_texts(data: MoleculeData, rows: np.ndarray) -> PerPrompt:
+    """Return of each row the properties that its prompt names, as texts."""
+    return PerPrompt(tuple(f"{value:.6g}" for value in values) for values in data.targets[rows])

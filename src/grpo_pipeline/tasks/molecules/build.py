@@ -6,7 +6,9 @@ from dataclasses import replace
 from grpo_pipeline.core.execution import ExecutionParams, choose_device, set_float32_products
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks.group_rewards import TRIED, try_rewards
 from grpo_pipeline.tasks.molecules.arm_checks import check_algorithm
+from grpo_pipeline.tasks.molecules.batch import target_texts
 from grpo_pipeline.tasks.molecules.components import Components
 from grpo_pipeline.tasks.molecules.diffusion import Diffusion
 from grpo_pipeline.tasks.molecules.diffusion_params import TrajectoryParams, check_steps
@@ -28,11 +30,14 @@ def build_task(
     *,
     execution: ExecutionParams | None = None,
 ) -> MoleculeTask:
-    """Return the task without a start; without ``execution`` on the GPU when there is one. No process is started yet.
+    """Return the task without a start; without ``execution`` on the GPU when there is one.
+
+    Processes are started where there are rewards of the user's: these are tried.
 
     Raises:
         ValueError: if an update scores more steps than there are, a class never occurs in the training molecules and there is no
             smoothing, or the step asks for what the denoiser does not have.
+        RewardFailedError, RewardPoolError: as ``try_own_rewards``.
     """
     if execution is not None:
         check_plain(execution, task="molecules")
@@ -41,7 +46,7 @@ def build_task(
     vocabulary, examples = data.examples.vocabulary, data.examples
     classes = Components(len(vocabulary.atoms), len(vocabulary.charges), len(vocabulary.bonds))
     limits = limits_of(diffusion.noise, examples.graphs(examples.rows("train")), classes)
-    return MoleculeTask(
+    task = MoleculeTask(
         prompt=prompt,
         noise=diffusion.noise,
         denoiser=diffusion.denoiser,
@@ -57,6 +62,15 @@ def build_task(
         diffusion=GraphNoise(limits, diffusion.noise),
         pool=RewardPool(rewards.pool),
     )
+    try_own_rewards(task, data)
+    return task
+
+
+def try_own_rewards(task: MoleculeTask, data: MoleculeData) -> None:
+    """Call the rewards of the user's on a few training molecules; raises as ``try_rewards``."""
+    rows = data.examples.rows("train")[:TRIED]
+    smiles = list(data.examples.table["smiles"].iloc[rows])
+    try_rewards(task.rewards.own_measures, task.pool, subjects=smiles, references=target_texts(data, rows), task=task.name)
 
 
 def check_arms(task: MoleculeTask, arms: Iterable[tuple[AlgorithmParams, TrajectoryParams]]) -> MoleculeTask:

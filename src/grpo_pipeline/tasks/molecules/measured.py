@@ -61,8 +61,8 @@ def _refuse_without_any(params: MoleculeRewardParams, shares: list[tuple[GroupRe
             continue
         failed = torch.stack([result.is_failed[name][place] for result, place in shares])
         if bool(failed[is_valid].all()):
-            causes = (text for result, _ in shares for text in result.causes if repr(name) in text)
+            cause = next(result.causes[name] for result, _ in shares if name in result.causes)
             raise RewardFailedError(
-                f"reward {name!r} must score at least one valid molecule of a batch, got none: "
-                f"{next(causes, 'it gave no value')}; correct the reward, or set its weight to 0"
+                f"reward {name!r} must score at least one valid molecule of a batch, got no value from {cause}; correct the "
+                "function, or set its weight to 0"
             )

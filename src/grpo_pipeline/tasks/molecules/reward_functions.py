@@ -9,7 +9,8 @@ from functools import lru_cache
 from rdkit import Chem, rdBase
 
 from grpo_pipeline.tasks.molecules import properties
-from grpo_pipeline.tasks.molecules.synthesis import EASIEST, HARDEST, accessibility_score
+from grpo_pipeline.tasks.molecules.synthesis import EASIEST, HARDEST, accessibility_score, read_fragments
+from grpo_pipeline.tasks.reward_measure import prepared_by
 
 Texts = Sequence[str]
 References = Sequence[Sequence[str]]
@@ -30,6 +31,7 @@ def size(smiles: Texts, references: References, *, low: float, high: float, widt
     return [in_window(read_molecule(text).GetNumAtoms(), low=low, high=high, width=width) for text in smiles]
 
 
+@prepared_by(read_fragments)
 def accessibility(smiles: Texts, references: References) -> list[float]:
     """Return (10 - score) / 9: 1 for the easiest molecules to make, 0 for the hardest; see ``accessibility_score``."""
     return [(HARDEST - accessibility_score(read_molecule(text))) / (HARDEST - EASIEST) for text in smiles]

@@ -66,8 +66,8 @@ class MoleculeRewardParams(BaseModel):
     """The named parts of the reward, their weights, what is not valid and what fails counts as, where they are measured.
 
     Attributes:
-        weights: part -> weight; a part of weight 0 is measured for the record; one that is absent is not measured.
-        logp: the window of logP; null unless that part is there; so are the next three.
+        weights: part -> weight; a part that is absent, or has weight 0, is not computed.
+        logp: the window of logP; read where that part has a weight, null or not elsewhere; so are the next three.
         size: the window of the number of heavy atoms.
         wanted: SMARTS; the part is the share of them that occur.
         forbidden: SMARTS; the part is 1 where none of them occurs.
@@ -92,13 +92,12 @@ class MoleculeRewardParams(BaseModel):
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         check_own_names(self.own or {}, (*AT_ONCE, *MEASURED))
-        check_weights(self.part_weights)
-        for name in SECTIONS:
-            if (getattr(self, name) is not None) != (name in self.weights):
-                rule = "given" if name in self.weights else "null"
+        check_weights(dict(self.weights) | {name: own.weight for name, own in (self.own or {}).items()})
+        for name, weight in self.part_weights.items():
+            if name in SECTIONS and getattr(self, name) is None:
                 raise ValueError(
-                    f"molecules.rewards.{name} must be {rule} while weights have {sorted(self.weights)}, "
-                    f"got {getattr(self, name)}; correct one of them"
+                    f"molecules.rewards.{name} must be given while {name} has the weight {weight:g}, got null; give "
+                    "it, or take the part out of molecules.rewards.weights"
                 )
         if self.invalid.rule == "exclude" and self.weights.get("validity"):
             raise ValueError(
@@ -124,9 +123,14 @@ class MoleculeRewardParams(BaseModel):
 
     @property
     def part_weights(self) -> dict[str, float]:
-        """The weight of every part, built in and own."""
-        weights: dict[str, float] = dict(self.weights.items())
-        return weights | {name: own.weight for name, own in (self.own or {}).items()}
+        """The weight of every part that is computed, built in and own."""
+        weights = dict(self.weights) | {name: own.weight for name, own in (self.own or {}).items()}
+        return {str(name): weight for name, weight in weights.items() if weight}
+
+    @property
+    def own_measures(self) -> Mapping[str, Measure]:
+        """The parts of the user's that are computed."""
+        return {name: measure for name, measure in self.measures.items() if name in (self.own or {})}
 
     @cached_property
     def measures(self) -> Mapping[str, Measure]:
@@ -135,5 +139,6 @@ class MoleculeRewardParams(BaseModel):
             name: section.model_dump() for name in ("logp", "size") if (section := getattr(self, name)) is not None
         }
         options |= {name: {"patterns": list(getattr(self, name) or ())} for name in ("wanted", "forbidden")}
-        own = {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
-        return {name: Measure(MEASURED[name], options.get(name, {})) for name in self.weights if name in MEASURED} | own
+        functions = {name: Measure(path, options.get(name, {})) for name, path in MEASURED.items()}
+        functions |= {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
+        return {name: functions[name] for name in self.part_weights if name in functions}

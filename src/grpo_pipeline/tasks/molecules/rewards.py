@@ -5,7 +5,8 @@ a property of each sample beside the others, so that it does not cancel in the c
 its group (``uniqueness``) or of all groups that are scored together (``batch_uniqueness``): groups of one size repeat each other.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -87,12 +88,13 @@ def submit_rewards(
     pending = PendingRewards(
         params.part_weights, params.failure, futures=futures, subjects=Subjects(smiles, noun="molecule", places=places)
     )
-    at_once = {
-        "validity": is_valid.double(),
-        "novelty": novelty(smiles, known),
-        "uniqueness": unique_in_group(smiles),
-        "batch_uniqueness": unique_in_batch(smiles),
+    known_now: dict[str, Callable[[], Tensor]] = {
+        "validity": is_valid.double,
+        "novelty": partial(novelty, smiles, known),
+        "uniqueness": partial(unique_in_group, smiles),
+        "batch_uniqueness": partial(unique_in_batch, smiles),
     }
+    at_once = {name: compute() for name, compute in known_now.items() if name in params.part_weights}
     return PendingMoleculeRewards(params, pending, at_once, is_valid)
 
 

@@ -26,6 +26,11 @@ def accessibility_score(molecule: Chem.Mol) -> float:
     return float(score)
 
 
+def read_fragments() -> None:
+    """Read the scorer's table of fragments, which takes a while; every process reads it once."""
+    accessibility_score(Chem.MolFromSmiles("C"))
+
+
 @cache
 def _scorer() -> ModuleType:
     path = Path(RDConfig.RDContribDir) / "SA_Score" / "sascorer.py"

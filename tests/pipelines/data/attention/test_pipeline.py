@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from kedro.config import OmegaConfigLoader
 from kedro.framework.context.context import _convert_paths_to_absolute_posix
 from kedro.io import DataCatalog
 from kedro.runner import SequentialRunner
 from kedro.validation.parameter_validator import ParameterValidator
 from PIL import Image
 
+from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.pipelines.data.attention import create_pipeline
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -40,7 +40,7 @@ def data_project(tmp_path: Path) -> Path:
 def prepare(project: Path, env: str, runtime: dict | None = None) -> DataCatalog:
     """Return the catalogue with its parameters, as ``kedro run --env <env> --params ...`` builds it."""
     merge = {"parameters": "soft"}
-    loader = OmegaConfigLoader(
+    loader = ReplacingConfigLoader(
         str(project / "conf"),
         env=env,
         base_env="base",

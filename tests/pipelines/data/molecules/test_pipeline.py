@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kedro.config import OmegaConfigLoader
 from kedro.framework.context.context import _convert_paths_to_absolute_posix
 from kedro.io import DataCatalog, DatasetError
 from kedro.runner import SequentialRunner
@@ -17,6 +16,7 @@ from kedro.validation.parameter_validator import ParameterValidator
 from pydantic import BaseModel
 from rdkit import Chem
 
+from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.pipelines.data.molecules import create_pipeline
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
@@ -36,7 +36,7 @@ def data_project(tmp_path: Path) -> Path:
 
 def prepare(project: Path, env: str, runtime: dict | None = None) -> DataCatalog:
     """Return the catalogue with its parameters, as ``kedro run --env <env> --params ...`` builds it."""
-    loader = OmegaConfigLoader(str(project / "conf"), env=env, runtime_params=runtime or {}, **CONFIG_LOADER_ARGS)
+    loader = ReplacingConfigLoader(str(project / "conf"), env=env, runtime_params=runtime or {}, **CONFIG_LOADER_ARGS)
     entries = {name: entry for name, entry in loader["catalog"].items() if name.startswith("molecules.")}
     catalog = DataCatalog.from_config(_convert_paths_to_absolute_posix(project, entries))
     parameters = ParameterValidator({"data": create_pipeline()}).validate_raw_params(loader["parameters"])
@@ -52,7 +52,7 @@ def run(catalog: DataCatalog) -> DataCatalog:
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_every_environment_passes_the_models(env: str) -> None:
-    sections = OmegaConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]["molecules"]
+    sections = ReplacingConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]["molecules"]
     assert STAGES.keys() <= sections.keys()
     for name, model in STAGES.items():
         model(**sections[name])
