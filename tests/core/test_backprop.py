@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from grpo_pipeline.core.backprop import BackpropConfig, BackpropModule, compute_entropy, compute_returns
+from grpo_pipeline.core.responses import response_logprobs
 
 F64 = torch.float64
 ROOT = Path(__file__).resolve().parents[2]
@@ -317,9 +318,14 @@ def test_loss_agrees_with_a_naive_loop():
     is_valid = torch.arange(4) < torch.tensor([[4], [1], [3]])
     rows = list(zip(*(x.flatten().tolist() for x in (lp, a, kl, h, is_valid)), strict=True))
     per_decision = [-a * lp + 0.3 * kl - 0.2 * h for lp, a, kl, h, m in rows if m]
-    assert float(module.compute_loss(lp, a, kl, h, is_valid=is_valid)) == pytest.approx(sum(per_decision) / 8, abs=1e-12)
+    assert float(module.compute_loss(lp, a, kl, h, is_valid=is_valid)["total_loss"]) == pytest.approx(
+        sum(per_decision) / 8, abs=1e-12
+    )
     weighted = [-a * lp + 0.7 * kl for lp, a, kl, _, m in rows if m]
-    assert float(module.compute_loss(lp, a, kl, kl_weight=0.7, is_valid=is_valid)) == pytest.approx(sum(weighted) / 8, abs=1e-12)
+    losses = module.compute_loss(lp, a, kl, kl_weight=0.7, is_valid=is_valid.long())
+    assert list(losses) == ["total_loss", "policy_loss", "entropy_loss", "kl_loss"]
+    assert float(losses["entropy_loss"]) == 0.0
+    assert float(losses["total_loss"]) == pytest.approx(sum(weighted) / 8, abs=1e-12)
     with pytest.raises(ValueError, match=r"kl_div must be given with kl_weight, got None with 0.7"):
         module.compute_loss(lp, a, kl_weight=0.7)
 
@@ -328,7 +334,7 @@ def test_the_gradient_of_the_loss_is_that_of_reinforce():
     module, prompts = build(entropy_coef=0.0), torch.tensor([0, 1, 1])
     actions, advantages = torch.tensor([2, 3, 4]), torch.tensor([1.0, -2.0, 0.5], dtype=F64)
     log_probs = module.model.table.log_softmax(dim=-1)[prompts, actions]
-    module.compute_loss(log_probs, advantages).backward()
+    module.compute_loss(log_probs, advantages)["total_loss"].backward()
     p, expected = module.model.table.softmax(dim=-1).detach(), torch.zeros(5, 5, dtype=F64)
     for s, action, advantage in zip(prompts.tolist(), actions.tolist(), advantages.tolist(), strict=True):
         onehot = torch.eye(5, dtype=F64)[action]
@@ -617,3 +623,171 @@ def test_every_documented_pattern_is_run_and_the_interface_is_the_documented_one
         assert re.search(rf"[(\s]{name}={re.escape(repr(value)).replace(chr(39), chr(34))}[,)]", text), name
     methods = [name for name in vars(BackpropModule) if not name.startswith("_")]
     assert not [name for name in methods if f"    {name}(" not in text]
+
+
+def printed_example(length=4, seed=3):
+    """Return what a usage pattern starts from: prompts [8, 1], replies [8, T], rewards [8, T] and values [8, T + 1]."""
+    generator = torch.Generator().manual_seed(seed)
+    prompts, responses = (torch.randint(5, (8, n), generator=generator) for n in (1, length))
+    rewards = torch.rand(8, length, dtype=F64, generator=generator)
+    values = torch.rand(8, length + 1, dtype=F64, generator=generator)
+    return prompts, responses, rewards, values
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32, F64])
+def test_dones_and_masks_are_flags_of_any_type(dtype):
+    module, (_, _, rewards, values) = build(), printed_example()
+    dones = torch.tensor([[0, 1, 0, 1]] * 8).bool()
+    is_valid = torch.tensor([[1, 1, 1, 0]] * 8).bool()
+    flagged = {"dones": dones.to(dtype), "is_valid": is_valid.to(dtype)}
+    want = module.compute_advantages(rewards, values, dones, is_valid=is_valid)
+    assert torch.equal(module.compute_advantages(rewards, values, **flagged), want)
+    want = compute_returns(rewards, values, dones, 0.9, is_valid=is_valid)
+    assert torch.equal(compute_returns(rewards, values, gamma=0.9, **flagged), want)
+    assert torch.equal(module.compute_advantages(rewards, None, dones.to(dtype)), module.compute_advantages(rewards, dones=dones))
+
+
+@pytest.mark.parametrize("bad", [0.5, 2.0, -1.0, math.nan])
+def test_a_flag_that_is_neither_0_nor_1_is_refused(bad):
+    module, (_, _, rewards, values) = build(), printed_example()
+    dones = torch.zeros_like(rewards)
+    dones[2, 1] = bad
+    with pytest.raises(ValueError, match=f"dones must be bool, or 0 and 1, got {bad}; give flags, not probabilities"):
+        module.compute_advantages(rewards, values, dones)
+    with pytest.raises(ValueError, match="is_valid must be bool, or 0 and 1"):
+        module.compute_loss(rewards, rewards, is_valid=dones)
+
+
+def test_the_config_may_stand_third_or_fourth():
+    model, value_model = TableModel(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *value_model.parameters()], lr=0.1)
+    config = BackpropConfig(gamma=0.5)
+    for arguments in ((config, value_model), (value_model, config)):
+        module = BackpropModule(model, optimizer, *arguments)
+        assert (module.config, module.value_model) == (config, value_model)
+    for arguments in ((config,), (None, config), (config, None)):
+        module = BackpropModule(model, optimizer, *arguments)
+        assert (module.config, module.value_model) == (config, None)
+    module = BackpropModule(model, optimizer, value_model=value_model, config=config)
+    assert (module.config, module.value_model) == (config, value_model)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            (),
+            "config must be a BackpropConfig, got NoneType; write BackpropModule(model, optimizer, BackpropConfig(), ",
+        ),
+        (({"gamma": 0.9},), "config must be a BackpropConfig, got dict"),
+        ((TableModel(),), "config must be a BackpropConfig, got TableModel"),
+        ((BackpropConfig(), BackpropConfig()), "value_model must be a torch module or None, got BackpropConfig"),
+    ],
+)
+def test_an_argument_in_another_place_is_named(arguments, sentence):
+    model = TableModel()
+    with pytest.raises(TypeError, match=re.escape(sentence)):
+        BackpropModule(model, torch.optim.SGD(model.parameters(), lr=0.1), *arguments)
+    with pytest.raises(TypeError, match="optimizer must be a torch optimiser, got TableModel"):
+        BackpropModule(model, model, BackpropConfig())
+
+
+def test_update_and_accumulate_take_the_mapping_its_total_or_a_scalar():
+    moved = []
+    for form in (lambda losses: losses, lambda losses: losses["total_loss"], lambda losses: 1.0 * losses["total_loss"]):
+        for step in ("update", "accumulate"):
+            module, (prompts, responses, rewards, _) = build(kl_coef=0.1), printed_example()
+            log_probs = response_logprobs(module.model, prompts, responses)
+            loss = form(module.compute_loss(log_probs, rewards, kl_div=module.compute_kl(prompts, responses)))
+            getattr(module, step)(loss)
+            if step == "accumulate":
+                module.step()
+            moved.append(module.model.table.detach())
+    assert all(torch.equal(table, moved[0]) for table in moved)
+    assert not torch.equal(moved[0], TableModel().table)
+    for wrong, got in (({"loss": torch.zeros(())}, "got the keys ['loss']"), (1.5, "got float")):
+        with pytest.raises(TypeError, match=re.escape(f"the loss must be a scalar or a mapping with total_loss, {got}")):
+            build().update(wrong)
+
+
+class Values(nn.Module):
+    """The value of a state is that of its last token."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(5, dtype=F64))
+
+    def forward(self, ids):
+        return self.table[ids]
+
+
+def spec_ppo(prompts, responses, rewards, values):
+    """PPO with K epochs, in the older order of the arguments and with float dones."""
+    model, value_model = TableModel(), Values()
+    optimizer = torch.optim.Adam([*model.parameters(), *value_model.parameters()], lr=0.05)
+    config = BackpropConfig(ppo_epochs=4)
+    module = BackpropModule(model, optimizer, value_model, config)
+    dones = torch.zeros_like(rewards)
+    dones[:, -1] = 1.0
+    ids = torch.cat([prompts, responses], dim=1)
+    old_values = value_model(ids).detach()
+    old_log_probs = response_logprobs(model, prompts, responses).detach()
+    advantages = module.compute_advantages(rewards, old_values, dones)
+    returns = compute_returns(rewards, old_values, dones, config.gamma)
+    for _ in range(config.ppo_epochs):
+        losses = module.compute_ppo_loss(
+            response_logprobs(model, prompts, responses), old_log_probs, advantages, value_model(ids)[:, :-1], old_values[:, :-1],
+            returns, compute_entropy(model(ids)[:, :-1]), module.compute_kl(prompts, responses),
+        )  # fmt: skip
+        report = module.update(losses["total_loss"])
+    return module, report
+
+
+def spec_grpo(prompts, responses, rewards, values):
+    """GRPO with KL: group-relative advantages of one reward per sample."""
+    module = build(kl_coef=0.1)
+    advantages = module.compute_relative_advantages(rewards.sum(dim=1), group_size=4)
+    for _ in range(2):
+        log_probs = response_logprobs(module.model, prompts, responses)
+        losses = module.compute_loss(log_probs, advantages, kl_div=module.compute_kl(prompts, responses))
+        report = module.update(losses["total_loss"])
+    module.update_ref_model()
+    module.update_ref_model(method="ema", alpha=0.9)
+    return module, report
+
+
+def spec_reinforce(prompts, responses, rewards, values):
+    """REINFORCE on discounted returns."""
+    module = build()
+    advantages = module.compute_advantages(rewards, dones=torch.zeros_like(rewards), gamma=0.9)
+    return module, module.update(
+        module.compute_loss(response_logprobs(module.model, prompts, responses), advantages)["total_loss"]
+    )
+
+
+def spec_schedule(prompts, responses, rewards, values):
+    """A weight of the KL per call."""
+    module = build()
+    for step in range(4):
+        kl_div = module.compute_kl(prompts, responses)
+        log_probs = response_logprobs(module.model, prompts, responses)
+        losses = module.compute_loss(log_probs, rewards, kl_div=kl_div, kl_weight=0.1 * (1 - step / 3))
+        report = module.update(losses["total_loss"], retain_graph=False)
+    return module, report
+
+
+def spec_accumulation(prompts, responses, rewards, values):
+    """Micro-batches that are one batch."""
+    module = build()
+    for rows in torch.arange(8).split(3):
+        log_probs = response_logprobs(module.model, prompts[rows], responses[rows])
+        module.accumulate(module.compute_loss(log_probs, rewards[rows]), denominator=responses[rows].numel())
+    return module, module.step()
+
+
+@pytest.mark.parametrize("pattern", [spec_ppo, spec_grpo, spec_reinforce, spec_schedule, spec_accumulation])
+def test_the_usage_patterns_of_the_specification_run_as_printed(pattern):
+    module, report = pattern(*printed_example())
+    assert not torch.equal(module.model.table, TableModel().table)
+    assert report.keys() == {"grad_norm", "loss"}
+    assert all(math.isfinite(value) for value in report.values())

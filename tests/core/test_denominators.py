@@ -101,6 +101,10 @@ def test_golden_counts():
     assert values(joint) == {"policy": 1.0, "kl": 2.0, "entropy": 1.0, "value": 1.0, "supervised": 9.0}
     constant = count(is_valid, ratio_level="sequence", reduction="constant", kl_reduction="per_sequence", max_decisions=10)
     assert (float(constant.policy), float(constant.kl)) == (20.0, 2.0)
+    for level, wanted in (("decision", 20.0), ("sequence", 20.0), ("joint", 2.0)):
+        longest = None if level == "joint" else 10
+        both = count(is_valid, ratio_level=level, reduction="constant", kl_reduction="constant", max_decisions=longest)
+        assert (float(both.policy), float(both.kl)) == (wanted, wanted)
 
 
 def test_a_wholly_masked_micro_batch_adds_nothing_and_a_wholly_masked_step_divides_by_one():

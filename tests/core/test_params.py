@@ -129,6 +129,8 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AdvantageParams, ADVANTAGE, {"method": "z"}, ONE_OF),
     (AdvantageParams, ADVANTAGE, {"std": "n"}, ONE_OF),
     (AdvantageParams, ADVANTAGE, {"top_k_ratio": 0.0}, "top_k_ratio\n.*greater than 0"),
+    (AdvantageParams, ADVANTAGE, {"eps": -1e-9}, "eps\n.*greater than or equal to 0"),
+    (AdvantageParams, ADVANTAGE, {"tie_tolerance": float("inf")}, "tie_tolerance\n.*finite"),
     (AdvantageParams, ADVANTAGE, {"method": "leave_one_out", "baseline": "value"},
      "method must be group, mean_only or batch with baseline = value, got leave_one_out"),
     (PolicyLossParams, POLICY_LOSS, {"clip_low": 0.0}, "clip_low\n.*greater than 0"),

@@ -24,7 +24,7 @@ from grpo_pipeline.core.returns import generalized_advantages
 from grpo_pipeline.core.rewards import apply_failure_rule, subtract_kl
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
-from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.core.types import Rewards, TrainState
 from grpo_pipeline.core.units import importance_ratio
 
 F64 = torch.float64
@@ -206,7 +206,7 @@ def test_rewards_and_advantages_carry_no_gradient(seed):
         "advantages": advantages.values,
         "weighted": apply_prompt_weights(advantages, values).values,
         "failed": apply_failure_rule(total, is_valid[..., 0], rule="penalty", penalty=-1.0),
-        "charged": subtract_kl(total, new - old, is_valid, weight=0.1),
+        "charged": subtract_kl(Rewards({}, total), new - old, is_valid, weight=0.1).total,
         "importance": importance_weights(new, old, is_valid, cap=None),
     }
     assert [name for name, tensor in made.items() if tensor.requires_grad] == []

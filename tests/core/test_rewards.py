@@ -5,6 +5,7 @@ import torch
 
 from grpo_pipeline.core.advantages import compute_advantages
 from grpo_pipeline.core.rewards import apply_failure_rule, combine_rewards, subtract_kl
+from grpo_pipeline.core.types import Rewards
 
 F64 = torch.float64
 
@@ -99,10 +100,13 @@ def test_kl_is_summed_over_valid_decisions_and_charged():
     kl = torch.tensor([[[0.5, 0.25, math.nan], [1.0, 1.0, 1.0], [math.inf, math.nan, math.nan]]], requires_grad=True)
     is_valid = torch.tensor([[[True, True, False], [True, True, True], [False, False, False]]])
     # 1 - 2 * (0.5 + 0.25) = -0.5;  not scored stays so;  no decision, no charge
-    got = subtract_kl(total, kl, is_valid, weight=2.0)
-    torch.testing.assert_close(got, torch.tensor([[-0.5, math.nan, 2.0]], dtype=F64), atol=0, rtol=0, equal_nan=True)
-    assert not got.requires_grad
-    torch.testing.assert_close(subtract_kl(total, kl, is_valid, weight=0.0), total.double(), atol=0, rtol=0, equal_nan=True)
+    got = subtract_kl(Rewards({}, total), kl, is_valid, weight=2.0)
+    torch.testing.assert_close(got.total, torch.tensor([[-0.5, math.nan, 2.0]], dtype=F64), atol=0, rtol=0, equal_nan=True)
+    assert got.kl_penalty is not None
+    assert got.kl_penalty.tolist() == [[1.5, 6.0, 0.0]]
+    assert [tensor.requires_grad for tensor in (got.total, got.kl_penalty)] == [False, False]
+    free = subtract_kl(Rewards({}, total), kl, is_valid, weight=0.0)
+    torch.testing.assert_close(free.total, total.double(), atol=0, rtol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -126,4 +130,4 @@ def test_kl_is_summed_over_valid_decisions_and_charged():
 )
 def test_kl_charge_refuses(total, kl, is_valid, weight, message):
     with pytest.raises(ValueError, match=message):
-        subtract_kl(total, kl, is_valid, weight=weight)
+        subtract_kl(Rewards({}, total), kl, is_valid, weight=weight)

@@ -153,6 +153,35 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
     return replace(advantages, values=advantages.values.masked_fill(~is_top, 0.0))
 
 
+def subtract_penalty(advantages: Advantages, penalty: Tensor, is_scored: Tensor) -> Advantages:
+    """Charge each sample for what it costs beyond the mean of its group, after normalisation.
+
+        A'[p, g] = A[p, g] - (c[p, g] - mean_g c),   mean_g over scored samples,   exactly 0 where not scored
+
+    For advantages that no penalty on the total could reach, because they are made of the parts (``per_reward_advantages``). The
+    penalty is not divided by a deviation, so that it stays proportional to what it measures, and is felt in tied groups, too.
+
+    Args:
+        advantages: values [P, G].
+        penalty: [P, G], finite where scored, in units of the advantage.
+        is_scored: bool [P, G].
+
+    Returns:
+        The same with other values; ``is_tied`` is unchanged, as it speaks of the rewards.
+
+    Raises:
+        ValueError: for a wrong shape.
+    """
+    shape = list(advantages.values.shape)
+    if list(penalty.shape) != shape or list(is_scored.shape) != shape:
+        raise ValueError(
+            f"penalty and is_scored must have shape {shape}, got {list(penalty.shape)} and {list(is_scored.shape)}; give one each"
+        )
+    c = penalty.detach().double().masked_fill(~is_scored, 0.0)
+    excess = c - c.sum(dim=1, keepdim=True) / is_scored.sum(dim=1, keepdim=True).clamp(min=1)
+    return replace(advantages, values=advantages.values - excess.masked_fill(~is_scored, 0.0))
+
+
 def whiten(values: Tensor, is_valid: Tensor, *, scope: Scope, eps: float, std: Std = "sample") -> Tensor:
     """Subtract the mean and divide by the standard deviation, over valid entries of one scope.
 

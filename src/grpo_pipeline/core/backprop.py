@@ -9,7 +9,7 @@ Letters: B rows, T decisions (tokens, time steps) per row, V choices.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from grpo_pipeline.core.returns import generalized_advantages
 from grpo_pipeline.core.sampling import entropy_of
 
 RefUpdateMethod = Literal["copy", "ema"]
+Loss = Tensor | Mapping[str, Tensor]
 SHARES = ("gamma", "gae_lambda")
 POSITIVE = ("ppo_clip_range", "ppo_epochs", "max_grad_norm")
 # A row [T] of this module is what core.advantages calls a group.
@@ -95,11 +96,21 @@ class BackpropModule:
 
     Raises:
         ValueError: if a trainable parameter of the model or the value model is not in the optimiser.
+        TypeError: if an argument is not what its place asks for.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, config: BackpropConfig, value_model: nn.Module | None = None
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        config: BackpropConfig | nn.Module | None = None,
+        value_model: nn.Module | BackpropConfig | None = None,
     ) -> None:
+        """Take ``(model, optimizer, config, value_model=None)``, or the last two the other way round, as in older texts."""
+        if isinstance(value_model, BackpropConfig):
+            config, value_model = value_model, config
+        _check_types(model, optimizer, config, value_model)
+        config, value_model = cast(BackpropConfig, config), cast(nn.Module | None, value_model)
         _check_optimised(optimizer, "model", model)
         if value_model is not None:
             _check_optimised(optimizer, "value_model", value_model)
@@ -131,12 +142,12 @@ class BackpropModule:
             rewards: [B, T].
             values: [B, T + 1], detached here. ``values[:, T]`` is the bootstrap: the value of the state after the last step,
                 for a row that was cut off there; where the episode ended there, the done (or a 0) takes it out.
-            dones: bool [B, T], True where the episode ended WITH step t: neither V_{t+1} nor A_{t+1} is looked at. A time
-                limit is no done; None = none.
+            dones: bool, or 0/1 of any type, [B, T], True where the episode ended WITH step t: neither V_{t+1} nor A_{t+1} is
+                looked at. A time limit is no done; None = none.
             gamma: None = the config's.
             lam: None = the config's ``gae_lambda``; not used without values.
-            is_valid: bool [B, T], False for padding: skipped, its rewards and values may be NaN, its advantage is 0, and a row
-                that is padded after its last step has ended there (no bootstrap).
+            is_valid: bool or 0/1 [B, T], False for padding: skipped, its rewards and values may be NaN, its advantage is 0, and
+                a row that is padded after its last step has ended there (no bootstrap).
             scope: "batch" whitens over all valid steps, "row" over those of each row: mean 0, deviation (n - 1) 1; steps that
                 all agree are exactly 0.
 
@@ -147,6 +158,7 @@ class BackpropModule:
             ValueError: for wrong shapes or ranges, or a valid entry that is not finite.
         """
         gamma, lam = self.config.gamma if gamma is None else gamma, self.config.gae_lambda if lam is None else lam
+        dones, is_valid = terms_of.flags("dones", dones), terms_of.flags("is_valid", is_valid)
         if values is None:
             values, lam = _no_values(rewards), 1.0
         found, _ = generalized_advantages(rewards.detach(), values, gamma=gamma, gae_lambda=lam, dones=dones, is_valid=is_valid)
@@ -234,10 +246,10 @@ class BackpropModule:
         kl_weight: float | None = None,
         *,
         is_valid: Tensor | None = None,
-    ) -> Tensor:
-        """Return the policy-gradient loss: one update per batch, no ratio.
+    ) -> dict[str, Tensor]:
+        """Return the policy-gradient loss with its terms: one update per batch, no ratio.
 
-            L = mean(-A * l) + kl_weight * mean(kl_div) - entropy_coef * mean(entropy)
+            total_loss = mean(-A * l) + kl_weight * mean(kl_div) - entropy_coef * mean(entropy)
 
         Source: REINFORCE, Williams 1992.
 
@@ -247,7 +259,11 @@ class BackpropModule:
             kl_div: a scalar, or of the shape of log_probs; None = no term.
             entropy: likewise.
             kl_weight: None = ``config.kl_coef``.
-            is_valid: bool of the shape of log_probs; every mean is over True. None = all.
+            is_valid: bool or 0/1 of the shape of log_probs; every mean is over True. None = all.
+
+        Returns:
+            ``total_loss`` with gradient; detached and without their coefficients ``policy_loss``, ``entropy_loss`` (minus the
+            mean entropy) and ``kl_loss`` (0 for an absent term).
 
         Raises:
             ValueError: for shapes that do not fit, or a kl_weight without kl_div.
@@ -255,7 +271,7 @@ class BackpropModule:
         is_valid = terms_of.valid_decisions(log_probs, is_valid)
         terms = {"policy": terms_of.policy(log_probs, log_probs, advantages, is_valid, algorithm="reinforce")}
         terms |= terms_of.optional(kl_div, entropy, is_valid)
-        return hybrid_loss(terms, self._weights(terms, kl_weight))
+        return self._total(terms, kl_weight, ("policy", "entropy", "kl"))
 
     def compute_ppo_loss(
         self,
@@ -289,7 +305,7 @@ class BackpropModule:
             entropy: a scalar, or of the shape of the log-probs; None = no term.
             kl_div: likewise.
             kl_weight: None = ``config.kl_coef``.
-            is_valid: bool of the shape of the log-probs; every mean is over True, one value per row over rows with any.
+            is_valid: bool or 0/1 of the shape of the log-probs; every mean is over True, one value per row over rows with any.
 
         Returns:
             ``total_loss`` with gradient; detached and without their coefficients ``policy_loss``, ``value_loss``,
@@ -305,16 +321,14 @@ class BackpropModule:
         if values is not None or returns is not None:
             value_clip = clip if self.config.clip_value_loss else None
             terms["value"] = terms_of.value(values, old_values, returns, is_valid, clip=value_clip)
-        total = hybrid_loss(terms, self._weights(terms, kl_weight))
-        absent = torch.zeros_like(total.detach())
-        report = {f"{name}_loss": terms.get(name, absent).detach() for name in ("policy", "value", "entropy", "kl")}
-        return {"total_loss": total} | report | terms_of.ratio_moments(current_log_probs, old_log_probs, is_valid)
+        found = self._total(terms, kl_weight, ("policy", "value", "entropy", "kl"))
+        return found | terms_of.ratio_moments(current_log_probs, old_log_probs, is_valid)
 
-    def update(self, loss: Tensor, retain_graph: bool = False) -> dict[str, float]:
-        """Take one optimiser step on a scalar loss: clear old gradients, back-propagate, clip, step.
+    def update(self, loss: Loss, retain_graph: bool = False) -> dict[str, float]:
+        """Take one optimiser step on a loss: clear old gradients, back-propagate, clip, step.
 
         Args:
-            loss: scalar with graph.
+            loss: scalar with graph, or what ``compute_loss`` and ``compute_ppo_loss`` return, of which it takes ``total_loss``.
             retain_graph: whether the graph can be walked again afterwards. Its saved weights have then been changed by the
                 step: autograd refuses where the walk would need them.
 
@@ -327,10 +341,10 @@ class BackpropModule:
         """
         if self._accumulator.is_pending:
             raise ValueError("accumulated gradients must be used before an update, got some pending; call step() first")
-        self._accumulator.add(loss, retain_graph=retain_graph)
+        self._accumulator.add(_total_of(loss), retain_graph=retain_graph)
         return self._accumulator.step()
 
-    def accumulate(self, loss: Tensor, denominator: float = 1.0, *, retain_graph: bool = False) -> None:
+    def accumulate(self, loss: Loss, denominator: float = 1.0, *, retain_graph: bool = False) -> None:
         """Back-propagate the loss of one micro-batch; no weight changes before ``step``.
 
             gradient at step = sum_i denominator_i * grad(loss_i) / sum_i denominator_i
@@ -340,7 +354,7 @@ class BackpropModule:
         (Values of one entry per row are a mean over rows: with them, use as many decisions in each row.)
 
         Args:
-            loss: scalar with graph.
+            loss: as in ``update``.
             denominator: how many units the loss is a mean over, positive.
             retain_graph: as in ``update``.
 
@@ -348,7 +362,7 @@ class BackpropModule:
             NonFiniteLossError: the weights are as before, and what was accumulated is dropped.
             ValueError: if the loss is no scalar with a graph, or the denominator is not positive.
         """
-        self._accumulator.add(loss, denominator, retain_graph=retain_graph)
+        self._accumulator.add(_total_of(loss), denominator, retain_graph=retain_graph)
 
     def step(self) -> dict[str, float]:
         """Step on what was accumulated, clipped to ``max_grad_norm``, and begin anew.
@@ -380,6 +394,11 @@ class BackpropModule:
         rule = ReferenceRule(chosen, decay=self.config.ema_alpha if alpha is None else alpha)
         update_reference(self.ref_model, self.model, rule, step=1)
 
+    def _total(self, terms: dict[str, Tensor], kl_weight: float | None, reported: tuple[str, ...]) -> dict[str, Tensor]:
+        total = hybrid_loss(terms, self._weights(terms, kl_weight))
+        absent = torch.zeros_like(total.detach())
+        return {"total_loss": total} | {f"{name}_loss": terms.get(name, absent).detach() for name in reported}
+
     def _weights(self, terms: dict[str, Tensor], kl_weight: float | None) -> dict[str, float]:
         if kl_weight is not None and "kl" not in terms:
             raise ValueError(f"kl_div must be given with kl_weight, got None with {kl_weight}; pass what compute_kl returns")
@@ -408,10 +427,10 @@ def compute_returns(
     Args:
         rewards: [B, T].
         values: [B, T + 1], detached; the last entry is the bootstrap, see ``BackpropModule.compute_advantages``. None = 0.
-        dones: bool [B, T], True where the episode ended with step t, or None.
+        dones: bool or 0/1 [B, T], True where the episode ended with step t, or None.
         gamma: discount per step, in [0, 1].
         lam: in [0, 1].
-        is_valid: bool [B, T], False for padding, whose return is 0; see ``BackpropModule.compute_advantages``.
+        is_valid: bool or 0/1 [B, T], False for padding, whose return is 0; see ``BackpropModule.compute_advantages``.
 
     Returns:
         [B, T], detached.
@@ -420,6 +439,7 @@ def compute_returns(
         ValueError: for wrong shapes or ranges, or a valid entry that is not finite.
     """
     values = _no_values(rewards) if values is None else values
+    dones, is_valid = terms_of.flags("dones", dones), terms_of.flags("is_valid", is_valid)
     _, targets = generalized_advantages(rewards.detach(), values, gamma=gamma, gae_lambda=lam, dones=dones, is_valid=is_valid)
     return targets
 
@@ -453,6 +473,31 @@ def _no_values(rewards: Tensor) -> Tensor:
 def _require(is_met: bool, what: str, rule: str, got: object) -> None:
     if not is_met:
         raise ValueError(f"{what} must be {rule}, got {got}; correct the setting")
+
+
+def _total_of(loss: Loss) -> Tensor:
+    if isinstance(loss, Tensor):
+        return loss
+    if not isinstance(loss, Mapping) or "total_loss" not in loss:
+        got = f"the keys {sorted(loss)}" if isinstance(loss, Mapping) else type(loss).__name__
+        raise TypeError(f"the loss must be a scalar or a mapping with total_loss, got {got}; pass what compute_loss returns")
+    return loss["total_loss"]
+
+
+def _check_types(model: object, optimizer: object, config: object, value_model: object) -> None:
+    """Name the argument that stands in another's place."""
+    is_optional = value_model is None or isinstance(value_model, nn.Module)
+    for what, rule, value, is_met in (
+        ("model", "a torch module", model, isinstance(model, nn.Module)),
+        ("optimizer", "a torch optimiser", optimizer, isinstance(optimizer, Optimizer)),
+        ("config", "a BackpropConfig", config, isinstance(config, BackpropConfig)),
+        ("value_model", "a torch module or None", value_model, is_optional),
+    ):
+        if not is_met:
+            raise TypeError(
+                f"{what} must be {rule}, got {type(value).__name__}; write BackpropModule(model, optimizer, BackpropConfig(), "
+                "value_model)"
+            )
 
 
 def _check_optimised(optimizer: Optimizer, name: str, module: nn.Module) -> None:

@@ -20,7 +20,21 @@ def valid_decisions(log_probs: Tensor, is_valid: Tensor | None) -> Tensor:
         return torch.ones_like(log_probs, dtype=torch.bool)
     if is_valid.shape != log_probs.shape:
         raise ValueError(f"is_valid must have shape {list(log_probs.shape)}, got {list(is_valid.shape)}; one entry per decision")
-    return is_valid.bool()
+    return is_valid if (found := flags("is_valid", is_valid)) is None else found
+
+
+def flags(name: str, mask: Tensor | None) -> Tensor | None:
+    """Return 0/1 entries of any type as bool; None stays None.
+
+    Raises:
+        ValueError: for an entry that is neither 0 nor 1.
+    """
+    if mask is None or mask.dtype == torch.bool:
+        return mask
+    is_odd = (mask != 0) & (mask != 1)
+    if bool(is_odd.any()):
+        raise ValueError(f"{name} must be bool, or 0 and 1, got {float(mask[is_odd][0])}; give flags, not probabilities")
+    return mask != 0
 
 
 def policy(

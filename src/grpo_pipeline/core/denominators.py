@@ -70,11 +70,23 @@ def count(
     prompts = _scalar(is_valid.shape[0], is_valid)
     return StepDenominators(
         policy=count_units(counted_units(is_valid, ratio_level), reduction, max_decisions),
-        kl=prompts if kl_reduction is None else count_units(is_valid, kl_reduction, max_decisions),
+        kl=prompts
+        if kl_reduction is None
+        else count_kl(is_valid, ratio_level=ratio_level, reduction=kl_reduction, max_decisions=max_decisions),
         entropy=prompts,
         value=prompts if returns is None else (~returns.isnan()).sum().double(),
         supervised=prompts if examples is None else _scalar(examples, is_valid),
     )
+
+
+def count_kl(is_valid: Tensor, *, ratio_level: RatioLevel, reduction: Reduction, max_decisions: int | None = None) -> Tensor:
+    """Count what one micro-batch adds to the denominator of a KL over decisions, ``kl_loss`` or ``rollout_kl_loss``.
+
+    Under ``constant`` it is the policy loss's own number, rows * L_max or, for joint samples, rows: a KL weight then means the
+    same beside the policy loss at every length, as in Dr. GRPO. Under the others it is that of the decisions.
+    """
+    counted = counted_units(is_valid, ratio_level) if reduction == "constant" else is_valid
+    return count_units(counted, reduction, max_decisions)
 
 
 def add(*counts: StepDenominators) -> StepDenominators:

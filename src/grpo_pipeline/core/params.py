@@ -30,7 +30,16 @@ Coefficient = Annotated[Schedule, BeforeValidator(_constant)]
 
 
 class AdvantageParams(BaseModel):
-    """How rewards become advantages (``<task>.<arm>.algorithm.advantage``)."""
+    """How rewards become advantages (``<task>.<arm>.algorithm.advantage``).
+
+    Attributes:
+        method: the baseline and the scale, see ``core.advantages``.
+        std: ``sample`` divides by n - 1, ``population`` by n; read where the method divides by a deviation.
+        baseline: the mean of the group, or the predicted value of the prompt.
+        top_k_ratio: share of the best samples of a group that teach.
+        eps: added to every deviation, in units of the reward; read where ``std`` is.
+        tie_tolerance: absolute and relative spread of the rewards below which a group ties, for advantages and dynamic sampling.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,6 +47,8 @@ class AdvantageParams(BaseModel):
     std: Literal["sample", "population"]
     baseline: Literal["group", "value"] = "group"
     top_k_ratio: float = Field(default=1.0, gt=0, le=1)
+    eps: float = Field(default=1e-4, ge=0, allow_inf_nan=False)
+    tie_tolerance: float = Field(default=1e-8, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _check_baseline(self) -> Self:
@@ -131,7 +142,8 @@ class AlgorithmParams(BaseModel):
 
     The loss is ``supervised_weight * supervised + policy_weight * policy + kl_weight * KL(policy || reference)
     + rollout_kl_weight * KL(rollout policy || policy) + value_weight * value - entropy_weight * entropy``; every weight is a
-    schedule, or a number for a constant. With ``kl_placement: reward`` the KL lowers the reward of a sample instead.
+    schedule, or a number for a constant. With ``kl_placement: reward`` the KL lowers the reward of a sample instead; under
+    ``advantage.method: per_reward`` it lowers the advantage, after normalisation.
 
     ``proposal`` says where the samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
     """

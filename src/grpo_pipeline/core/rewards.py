@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -67,28 +68,29 @@ def apply_failure_rule(total: Tensor, is_failed: Tensor, *, rule: FailureRule, p
     return ruled
 
 
-def subtract_kl(total: Tensor, kl_per_decision: Tensor, is_valid: Tensor, *, weight: float) -> Tensor:
+def subtract_kl(rewards: Rewards, kl_per_decision: Tensor, is_valid: Tensor, *, weight: float) -> Rewards:
     """Charge each sample for its distance from the reference policy.
 
-        r'[p, g] = r[p, g] - weight * sum over valid l of kl[p, g, l]
+        r'[p, g] = r[p, g] - c[p, g],   c[p, g] = weight * sum over valid l of kl[p, g, l]
 
     Source: Ziegler et al., arXiv 1909.08593, section 2, with the per-sample estimate summed over the decisions. The
     estimate is detached: here the policy feels the penalty through the advantage only. A sample that was not scored (NaN)
-    stays so.
+    stays so. Advantages that are made of the parts and not of the total read the penalty c by itself.
 
     Args:
-        total: [P, G].
+        rewards: total [P, G].
         kl_per_decision: [P, G, L], for instance ``kl.k1``, nats; entries that are not valid are not read.
         is_valid: bool [P, G, L], True where a decision was really taken.
         weight: finite, at least 0, in units of the reward per nat.
 
     Returns:
-        float64 [P, G], detached.
+        The same parts and weights; ``total`` and ``kl_penalty`` are float64 [P, G], detached.
 
     Raises:
         ValueError: for a wrong shape, a negative or infinite weight, an infinite reward, or a valid estimate that is not
             finite.
     """
+    total = rewards.total
     _check_total(total)
     _refuse_infinite("total", total)
     if is_valid.dtype != torch.bool or kl_per_decision.shape != is_valid.shape or is_valid.shape[:-1] != total.shape:
@@ -102,7 +104,8 @@ def subtract_kl(total: Tensor, kl_per_decision: Tensor, is_valid: Tensor, *, wei
     if bool(is_bad.any()):
         row = is_bad.nonzero()[0].tolist()
         raise ValueError(f"kl_per_decision must be finite where valid, got {float(kl[tuple(row)])} at {row}; check the reference")
-    return total.detach().double() - weight * kl.sum(dim=-1)
+    penalty = weight * kl.sum(dim=-1)
+    return replace(rewards, total=total.detach().double() - penalty, kl_penalty=penalty)
 
 
 def check_parts(parts: Mapping[str, Tensor], weights: Mapping[str, float]) -> None:

@@ -69,11 +69,13 @@ class Rewards:
         parts: name -> [P, G], detached; NaN where a sample was not scored.
         total: float64 [P, G]; NaN where no part was scored.
         weights: name -> what each part counts in the total.
+        kl_penalty: float64 [P, G], what the KL to the reference took off the total; None where it is not paid in the reward.
     """
 
     parts: Mapping[str, Tensor]
     total: Tensor
     weights: Mapping[str, float] = field(default_factory=dict)
+    kl_penalty: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,14 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "policy_loss": {"reduction": "constant", "max_decisions": 8},
         "kl_estimator": "k3",
         "kl_weight": 0.5,
+        "rollout_kl_weight": 0.3,
+    },
+    "constant_joint": {
+        "name": "dr_grpo",
+        "policy_loss": {"reduction": "constant", "ratio_level": "joint"},
+        "kl_estimator": "k3",
+        "kl_weight": 0.5,
+        "rollout_kl_weight": 0.3,
     },
     "ppo": {"name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2, "value_weight": 0.5},
     "exact_kl": {"kl_weight": 0.5, "rollout_kl_weight": 0.3, "policy_loss": {"ratio_level": "joint"}},
@@ -35,6 +43,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "batch_std": {"advantage": {"method": "batch"}},
     "per_reward": {"advantage": {"method": "per_reward"}},
     "kl_in_reward": {"kl_placement": "reward", "kl_estimator": "k1", "kl_weight": 0.5},
+    "kl_beside_parts": {
+        "kl_placement": "reward",
+        "kl_estimator": "k1",
+        "kl_weight": 0.5,
+        "advantage": {"method": "per_reward"},
+    },
     "retries": {"dynamic_sampling": {"max_retries": 2}},
 }
 TASK = make_task()

@@ -110,6 +110,68 @@ def test_kl_in_the_reward_lowers_it_by_the_estimate_and_leaves_the_loss() -> Non
     assert "kl" not in terms
 
 
+def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_divided_by_a_deviation() -> None:
+    """The gradient of the policy holds it: without the penalty the advantages are another arm's."""
+    changes: dict[str, Any] = {"advantage": {"method": "per_reward"}, "kl_placement": "reward", "kl_estimator": "k1"}
+    free, paid = (algorithm_params(**changes, kl_weight=weight) for weight in (0.0, 0.5))
+    state = moved(paid)
+    without, experience = experience_of(free, state), experience_of(paid, state)
+    k1 = (experience.rollouts.logprobs - experience.reference.logprobs).sum(-1).double()
+    expected = without.advantages.values - 0.5 * (k1 - k1.mean(1, keepdim=True))
+    torch.testing.assert_close(experience.advantages.values, expected, atol=1e-6, rtol=0)
+    assert float((experience.advantages.values - without.advantages.values).abs().max()) > 0.05
+    gradients = []
+    for algorithm, collected in ((free, without), (paid, experience)):
+        terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, collected, 0)
+        gradients.append(
+            torch.cat([g.flatten() for g in torch.autograd.grad(terms["policy"], [*state.policy.policy.trunk.parameters()])])
+        )
+    assert float((gradients[0] - gradients[1]).abs().max()) > 1e-4
+
+
+def test_a_group_whose_parts_differ_while_their_sum_ties_is_not_drawn_again_under_per_reward() -> None:
+    """Parts +-1 under the weights 1 and 2 of opposite size: the totals are all 0, the scores of the parts are not."""
+
+    @dataclass(frozen=True)
+    class Opposed(AttentionTask):
+        def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> Any:
+            part = torch.arange(rollouts.actions.shape[1], dtype=torch.float64).repeat(rollouts.actions.shape[0], 1)
+            return {"up": 2.0 * part, "down": -part}, {"up": 1.0, "down": 2.0}
+
+    task = Opposed(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
+    retries = {}
+    for method in ("group", "per_reward"):
+        algorithm = algorithm_params(dynamic_sampling={"max_retries": 2}, advantage={"method": method})
+        _, metrics = Fold(task, algorithm, training_params())(make_state(task, DATA, algorithm), make_batch(task))
+        retries[method] = (metrics["reward/retries"], metrics["reward/ties_fraction"])
+    assert retries == {"group": (2.0, 1.0), "per_reward": (0.0, 0.0)}
+
+
+@pytest.mark.parametrize(("level", "reference_update"), [("decision", "k3"), ("joint", "k3"), ("decision", "rollout")])
+def test_under_constant_a_kl_is_divided_by_what_the_policy_loss_is_divided_by(level: str, reference_update: str) -> None:
+    """The sum over decisions by rows * max_decisions (or rows, for joint samples), as that of the surrogate."""
+    longest = None if level == "joint" else 8
+    algorithm = algorithm_params(
+        policy_loss={"reduction": "constant", "ratio_level": level, "max_decisions": longest},
+        kl_estimator="k3",
+        rollout_kl_weight=0.1,
+    )
+    state = moved(algorithm)
+    experience = experience_of(algorithm, state)
+    shake(state.policy.policy, seed=4, scale=0.05)
+    terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, experience, 1)
+    now = TASK.score(state.policy, TASK.detach(experience.context), experience.rollouts, temperature=1.0).logprobs.detach()
+    rollouts = experience.rollouts
+    other = experience.reference.logprobs if reference_update == "k3" else rollouts.logprobs
+    x = other - now if reference_update == "k3" else now - other
+    each = (x.exp() - x - 1).clamp(max=10.0).masked_fill(~rollouts.is_valid, 0.0)
+    rows = each.shape[0] * each.shape[1]
+    expected = each.sum() / (rows if level == "joint" else rows * 8)
+    got = terms["kl" if reference_update == "k3" else "kl_rollout"]
+    assert float(expected) > 1e-3
+    torch.testing.assert_close(got.detach(), expected, atol=1e-6, rtol=1e-4)
+
+
 def test_a_term_that_the_task_cannot_give_is_refused_and_not_dropped() -> None:
     algorithm = algorithm_params()
     state = moved(algorithm)

@@ -14,13 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.denominators import StepDenominators, add, all_reduce_counts, count
+from grpo_pipeline.core.denominators import StepDenominators, add, all_reduce_counts, count, count_kl
 from grpo_pipeline.core.diagnostics import Gradient, add_gradients, report_gradients, term_gradients
 from grpo_pipeline.core.micro_batches import bounds, join_prompts, take_prompts
 from grpo_pipeline.core.optim import accumulate, clear_gradients, step
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams
 from grpo_pipeline.core.precision import network_precision
-from grpo_pipeline.core.reductions import count_units
 from grpo_pipeline.core.types import Scores, TrainState
 from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.step.experience import Experience, LossTerms, StepShare
@@ -52,8 +51,7 @@ def cut_experience(
     if algorithm.policy_loss is None:
         return tuple(replace(part, share=StepShare(i, shares[i], None, None)) for i, part in enumerate(parts))
     found = all_reduce_counts(add(*(_count(algorithm, algorithm.policy_loss, task, p) for p in parts)), gradient_reduction="sum")
-    reduction = algorithm.policy_loss.reduction
-    rollout_kl = torch.stack([count_units(part.rollouts.is_valid, reduction) for part in parts]).sum().clamp(min=1)
+    rollout_kl = torch.stack([_count_kl(algorithm.policy_loss, part) for part in parts]).sum().clamp(min=1)
     return tuple(replace(part, share=StepShare(i, shares[i], found, rollout_kl)) for i, part in enumerate(parts))
 
 
@@ -132,7 +130,12 @@ def _count(algorithm: AlgorithmParams, params: PolicyLossParams, task: Task, par
         max_decisions=params.options.max_decisions,
     )
     of_prompts = algorithm.kl_estimator == "exact" and not scores_kl(task)
-    return found if of_prompts else replace(found, kl=count_units(part.rollouts.is_valid, params.reduction))
+    return found if of_prompts else replace(found, kl=_count_kl(params, part))
+
+
+def _count_kl(params: PolicyLossParams, part: Experience) -> Tensor:
+    is_valid, longest = part.rollouts.is_valid, params.max_decisions
+    return count_kl(is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest)
 
 
 def _whole_losses(algorithm: AlgorithmParams, experience: Experience, reports: tuple[PartReport, ...]) -> LossTerms:

@@ -12,7 +12,7 @@ from torch import Tensor
 from grpo_pipeline.core import advantages as advantage_functions
 from grpo_pipeline.core.dynamic import resample_tied
 from grpo_pipeline.core.kl import RewardEstimator, kl_in_reward
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.precision import network_precision
 from grpo_pipeline.core.replay import importance_weights, merge_groups
 from grpo_pipeline.core.rewards import combine_rewards, subtract_kl
@@ -62,14 +62,17 @@ def resample_ties(
     def measure(rollouts: Rollouts) -> Tensor:
         with torch.no_grad():
             outcomes = decode_rollouts(task, state, detached, rollouts, replicated)
-            return compute_rewards(task, replicated, rollouts, outcomes).total
+            rewards = compute_rewards(task, replicated, rollouts, outcomes)
+        # Parts may differ where their sum ties, and teach under per_reward: its scores are all 0 exactly where it has no signal.
+        is_by_part = algorithm.advantage.method == "per_reward"
+        return _compare_parts(algorithm.advantage, rewards, whiten=False).values if is_by_part else rewards.total
 
     def draw(attempt: int) -> tuple[Rollouts, Tensor]:
         rollouts = _sample(algorithm, training, task, state, context, temperature=temperature, attempt=attempt)
         return rollouts, measure(rollouts)
 
-    retries = algorithm.dynamic_sampling.max_retries
-    rollouts, _, report = resample_tied(sampled, measure(sampled), draw=draw, max_retries=retries)
+    retries, tolerance = algorithm.dynamic_sampling.max_retries, algorithm.advantage.tie_tolerance
+    rollouts, _, report = resample_tied(sampled, measure(sampled), draw=draw, max_retries=retries, tie_tolerance=tolerance)
     groups = sampled.actions.shape[0]
     return Drawn(
         rollouts,
@@ -137,7 +140,7 @@ def penalise_kl(
     estimator = cast(RewardEstimator, algorithm.kl_estimator)
     estimate = kl_in_reward(rollouts.logprobs, reference.logprobs, rollouts.is_valid, estimator=estimator)
     weight = value_at(algorithm.kl_weight, state.step, state.total_steps)
-    return replace(measured, total=subtract_kl(measured.total, estimate, rollouts.is_valid, weight=weight))
+    return subtract_kl(measured, estimate, rollouts.is_valid, weight=weight)
 
 
 def predict_values(
@@ -153,13 +156,22 @@ def predict_values(
 def compute_advantages(
     algorithm: AlgorithmParams, task: Task, replicated: Any, rewards: Rewards, baseline: Baseline, importance: Tensor
 ) -> Advantages:
-    """Compare each sample with its own group, or with the predicted value of its prompt; then weigh the prompts."""
+    """Compare each sample with its own group, or with the predicted value of its prompt; then weigh the prompts.
+
+    A KL that is paid in the reward is in the total. ``per_reward`` does not read the total: it pays the KL after normalisation.
+    """
     params = algorithm.advantage
     if params.method == "per_reward":
-        advantages = advantage_functions.per_reward_advantages(rewards.parts, rewards.weights, std=params.std)
+        advantages = _compare_parts(params, rewards, whiten=True)
+        if rewards.kl_penalty is not None:
+            scored = [~part.isnan() for name, part in rewards.parts.items() if rewards.weights[name]]
+            is_scored = torch.stack(scored).any(dim=0)
+            advantages = advantage_functions.subtract_penalty(advantages, rewards.kl_penalty, is_scored)
     else:
         values = baseline.values if params.baseline == "value" else None
-        advantages = advantage_functions.compute_advantages(rewards.total, method=params.method, std=params.std, values=values)
+        advantages = advantage_functions.compute_advantages(
+            rewards.total, method=params.method, std=params.std, eps=params.eps, tie_tolerance=params.tie_tolerance, values=values
+        )
     if params.top_k_ratio < 1:
         advantages = advantage_functions.keep_top(advantages, rewards.total, ratio=params.top_k_ratio)
     weights = task.prompt_weights(replicated)
@@ -194,6 +206,12 @@ def collect_experience(
         baseline=baseline,
         resampling=drawn.report,
         importance=importance,
+    )
+
+
+def _compare_parts(params: AdvantageParams, rewards: Rewards, *, whiten: bool) -> Advantages:
+    return advantage_functions.per_reward_advantages(
+        rewards.parts, rewards.weights, std=params.std, eps=params.eps, tie_tolerance=params.tie_tolerance, whiten=whiten
     )
 
 

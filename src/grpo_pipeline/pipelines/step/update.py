@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.algorithms import Algorithm
+from grpo_pipeline.core.denominators import count_kl
 from grpo_pipeline.core.diagnostics import gradient_report, ratio_statistics
 from grpo_pipeline.core.entropy import AdaptiveEntropy
 from grpo_pipeline.core.kl import LossEstimator, categorical_kl, kl_loss, rollout_kl_loss
@@ -174,7 +175,7 @@ def _kl_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scor
     """Return the KL to the reference (``kl``) and to the policy that sampled (``kl_rollout``), where they are paid."""
     rollouts, terms = experience.rollouts, {}
     if scores.kl is not None:
-        counted = _denominator(experience, "kl")
+        counted = _kl_denominator(params, experience)
         terms["kl"] = reduce_units(scores.kl, rollouts.is_valid, reduction=params.reduction, denominator=counted)
     elif algorithm.kl_placement == "loss" and experience.reference.logprobs is not None:
         exact = algorithm.kl_estimator == "exact"
@@ -185,7 +186,7 @@ def _kl_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scor
             rollouts.logprobs,
             rollouts.is_valid,
             reduction=params.reduction,
-            denominator=None if experience.share is None else experience.share.rollout_kl,
+            denominator=_kl_denominator(params, experience, "rollout_kl"),
         )
     return terms
 
@@ -212,7 +213,7 @@ def _estimated_kl(algorithm: AlgorithmParams, params: PolicyLossParams, scores: 
         estimator=cast(LossEstimator, algorithm.kl_estimator),
         ratio=ratio,
         reduction=params.reduction,
-        denominator=_denominator(experience, "kl"),
+        denominator=_kl_denominator(params, experience),
     )
 
 
@@ -235,6 +236,16 @@ def _denominator(experience: Experience, term: str) -> Tensor | None:
     """Return what this term is divided by in a micro-batch; None where the batch is whole."""
     share = experience.share
     return None if share is None or share.denominators is None else cast(Tensor, getattr(share.denominators, term))
+
+
+def _kl_denominator(params: PolicyLossParams, experience: Experience, term: str = "kl") -> Tensor:
+    """Return what a KL over decisions is divided by: that of the step, or of the whole batch counted here."""
+    share = experience.share
+    if share is None:
+        is_valid, longest = experience.rollouts.is_valid, params.max_decisions
+        counted = count_kl(is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest)
+        return counted.clamp(min=1)
+    return cast(Tensor, share.rollout_kl if term == "rollout_kl" else _denominator(experience, term))
 
 
 def _returns(scores: Scores, experience: Experience) -> Tensor:
