@@ -9,7 +9,6 @@ from typing import Any
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
-from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.core.heap import keep_freed_memory
 from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, WatchHooks
 from grpo_pipeline.runs.config import RunConfigLoader
@@ -37,7 +36,6 @@ SESSION_CLASS = TrackedSession
 CONFIG_LOADER_CLASS = RunConfigLoader
 HOOKS = (RunHooks(), _mlflow := MlflowHooks(), WatchHooks(), SummaryHooks(_mlflow))
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
-CONFIG_LOADER_CLASS = ReplacingConfigLoader
 CONFIG_LOADER_ARGS: dict[str, Any] = {
     "base_env": "base",
     "default_run_env": "local",

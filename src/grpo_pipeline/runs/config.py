@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from kedro.config import OmegaConfigLoader
+from grpo_pipeline.config_loader import ReplacingConfigLoader
 
 SEPARATORS = ("/", "\\")
 
 
-class RunConfigLoader(OmegaConfigLoader):
-    """Kedro's loader; a runtime parameter that has the name of an entry in globals.yml replaces it, and is no parameter.
+class RunConfigLoader(ReplacingConfigLoader):
+    """The loader of the project; a runtime parameter that has the name of an entry in globals.yml replaces it, and is no parameter.
 
     So a run can have a folder of results of its own, in every entry of the catalogue at once.
 
