@@ -8,7 +8,7 @@ SEPARATORS = ("/", "\\")
 
 
 class RunConfigLoader(ReplacingConfigLoader):
-    """The loader of the project; a runtime parameter that has the name of an entry in globals.yml replaces it, and is no parameter.
+    """The project's loader; a runtime parameter named like an entry in globals.yml replaces it, and is no parameter.
 
     So a run can have a folder of results of its own, in every entry of the catalogue at once.
 
