@@ -30,17 +30,23 @@ def test_refuses_missing_and_damaged(tmp_path):
         load_weights(tmp_path / "m")
 
 
-def test_files_travel_with_the_weights(tmp_path):
+def test_folders_are_written_beside_the_weights(tmp_path):
+    def write(folder):
+        (folder / "words.txt").write_bytes(b"a\x00\xff")
+        (folder / "deep").mkdir()
+        (folder / "deep" / "empty.json").touch()
+
     plain = weights_of(nn.Linear(2, 2), {})
-    save_weights(tmp_path / "m", replace(plain, files={"words.txt": b"a\x00\xff", "empty.json": b""}))
-    assert load_weights(tmp_path / "m").files == {"words.txt": b"a\x00\xff", "empty.json": b""}
-    (tmp_path / "m" / "words.txt").write_bytes(b"b")
-    with pytest.raises(CorruptFolderError, match=r"words\.txt must be the file with the check sum"):
+    save_weights(tmp_path / "m", replace(plain, folders={"hub": write}))
+    assert (tmp_path / "m/hub/words.txt").read_bytes() == b"a\x00\xff"
+    assert load_weights(tmp_path / "m").tensors.keys() == plain.tensors.keys()
+    (tmp_path / "m/hub/deep/empty.json").write_bytes(b"b")
+    with pytest.raises(CorruptFolderError, match=r"empty\.json must be the file with the check sum"):
         load_weights(tmp_path / "m")
-    (tmp_path / "m" / "words.txt").unlink()
-    with pytest.raises(CorruptFolderError, match=r"words\.txt must be the file"):
+    (tmp_path / "m/hub/deep/empty.json").unlink()
+    with pytest.raises(CorruptFolderError, match=r"empty\.json must be the file"):
         load_weights(tmp_path / "m")
-    for name in ("../words.txt", "a/b", "model.json", "model.safetensors"):
+    for name in ("../hub", "a/b", "model.json", "model.safetensors"):
         with pytest.raises(ValueError, match=r"must have a plain name other than model.json and model.safetensors, got '.*'"):
-            save_weights(tmp_path / "n", replace(plain, files={name: b""}))
+            save_weights(tmp_path / "n", replace(plain, folders={name: write}))
     assert not (tmp_path / "n").exists()

@@ -24,7 +24,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     try:
         partial.mkdir()
         yield partial
-        for path in partial.iterdir():
+        for path in partial.rglob("*"):
             _flush(path)
         _flush(partial)
         _swap(partial, folder)

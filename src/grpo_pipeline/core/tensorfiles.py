@@ -28,7 +28,7 @@ def write_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], hea
             save_file(_separate(entries), path)
         except SafetensorError as error:
             raise OSError(str(error)) from error
-        sums[path.name] = _checksum(path)
+        sums[path.name] = checksum(path)
     text = json.dumps({**header, "crc32": sums}, indent=1, allow_nan=False)
     (folder / header_name).write_text(text, encoding="utf-8")
 
@@ -47,7 +47,7 @@ def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, Te
     for file_name, expected in header["crc32"].items():
         path = folder / file_name
         try:
-            if (found := _checksum(path)) != expected:
+            if (found := checksum(path)) != expected:
                 raise CorruptFolderError(f"{path} must have check sum {expected}, got {found}")
             tensors[path.stem] = load_file(path)
         except (OSError, SafetensorError) as error:
@@ -82,7 +82,8 @@ def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return separate
 
 
-def _checksum(path: Path) -> str:
+def checksum(path: Path) -> str:
+    """Return the CRC-32 of a file as eight hexadecimal digits; finds damage, not forgery."""
     total = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

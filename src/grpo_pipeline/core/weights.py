@@ -1,7 +1,6 @@
 """Final weights for use elsewhere: a folder with ``model.safetensors`` and ``model.json``, and what else a model needs."""
 
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from grpo_pipeline.core.atomic import find_complete, replacing_folder
-from grpo_pipeline.core.tensorfiles import CorruptFolderError, read_tensors, write_tensors
+from grpo_pipeline.core.tensorfiles import CorruptFolderError, checksum, read_tensors, write_tensors
 
 HEADER, TENSORS = "model.json", "model.safetensors"
 
@@ -21,12 +20,13 @@ class ModelWeights:
     Attributes:
         tensors: name -> tensor, on the CPU.
         config: JSON values.
-        files: file name -> content of what belongs to the model beside them, such as a tokenizer.
+        folders: name -> function that writes a folder of this name beside the weights, such as the same model in the form of
+            another library; empty in what was read from disk, where the folders are.
     """
 
     tensors: Mapping[str, Tensor]
     config: Mapping[str, Any]
-    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    folders: Mapping[str, Callable[[Path], None]] = field(default_factory=dict, repr=False, compare=False)
 
 
 def weights_of(module: nn.Module, config: Mapping[str, Any]) -> ModelWeights:
@@ -35,26 +35,28 @@ def weights_of(module: nn.Module, config: Mapping[str, Any]) -> ModelWeights:
 
 
 def save_weights(folder: Path, weights: ModelWeights) -> None:
-    """Write weights, configuration and files atomically.
+    """Write weights, configuration and folders atomically.
 
     Raises:
-        ValueError: if a file's name is a path, or that of the weights or of the header.
+        ValueError: if a folder's name is a path, or that of the weights or of the header.
         OSError: if the disk refuses it.
     """
-    for name in weights.files:
+    for name in weights.folders:
         if Path(name).name != name or name in (HEADER, TENSORS):
             raise ValueError(
-                f"a file of a model must have a plain name other than {HEADER} and {TENSORS}, got {name!r}; rename it"
+                f"a folder of a model must have a plain name other than {HEADER} and {TENSORS}, got {name!r}; rename it"
             )
     with replacing_folder(folder) as partial:
-        for name, content in weights.files.items():
-            (partial / name).write_bytes(content)
-        sums = {"files": {name: _checksum(content) for name, content in weights.files.items()}} if weights.files else {}
+        for name, write in weights.folders.items():
+            (partial / name).mkdir()
+            write(partial / name)
+        files = sorted(path for name in weights.folders for path in (partial / name).rglob("*") if path.is_file())
+        sums = {"files": {path.relative_to(partial).as_posix(): checksum(path) for path in files}} if files else {}
         write_tensors(partial, {"model": weights.tensors}, HEADER, {"config": dict(weights.config), **sums})
 
 
 def load_weights(folder: Path) -> ModelWeights:
-    """Read what ``save_weights`` wrote.
+    """Read what ``save_weights`` wrote; files of folders are compared with their check sums and not read further.
 
     Raises:
         FileNotFoundError: if nothing is there.
@@ -66,15 +68,9 @@ def load_weights(folder: Path) -> ModelWeights:
     tensors, header = read_tensors(found, HEADER)
     if "model" not in tensors or "config" not in header:
         raise CorruptFolderError(f"{found} must hold model.safetensors and a config, got {sorted(tensors)}")
-    files = {name: _read_file(found / name, expected) for name, expected in header.get("files", {}).items()}
-    return ModelWeights(tensors["model"], header["config"], files)
-
-
-def _read_file(path: Path, expected: str) -> bytes:
-    if not path.is_file() or _checksum(content := path.read_bytes()) != expected:
-        raise CorruptFolderError(f"{path} must be the file with the check sum {expected} that the model was written with")
-    return content
-
-
-def _checksum(content: bytes) -> str:
-    return f"{zlib.crc32(content):08x}"
+    for name, expected in header.get("files", {}).items():
+        if not (found / name).is_file() or checksum(found / name) != expected:
+            raise CorruptFolderError(
+                f"{found / name} must be the file with the check sum {expected} that the model was written with"
+            )
+    return ModelWeights(tensors["model"], header["config"])

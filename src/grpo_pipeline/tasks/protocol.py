@@ -4,7 +4,8 @@ Axes: P prompts, G samples per prompt, L decisions, V choices. ``Batch``, ``Cont
 frozen dataclasses; the loop passes them on and never looks inside.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -167,12 +168,11 @@ class Task(Protocol):
 
 
 @runtime_checkable
-class HasFiles(Task, Protocol):
-    """A task whose exported models need more than weights and sizes, such as a tokenizer."""
+class HasFolders(Task, Protocol):
+    """A task whose exported models are written for another library, too."""
 
-    @property
-    def model_files(self) -> Mapping[str, bytes]:
-        """File name -> content, written beside the weights; empty where nothing is needed."""
+    def model_folders(self, policy: Any) -> Mapping[str, Callable[[Path], None]]:
+        """Return folder name -> function that writes it, for a trained policy; they lie beside the weights."""
         ...
 
 

@@ -26,7 +26,7 @@ from grpo_pipeline.pipelines.training.loader import BatchLoader, LoadedBatch, ma
 from grpo_pipeline.pipelines.training.replaying import refuse_changing_prompts, remember, replay_metrics
 from grpo_pipeline.pipelines.training.shown_samples import add_rewards, shown_samples
 from grpo_pipeline.progress import progress
-from grpo_pipeline.tasks.protocol import HasFiles, ShowsRewards, Task
+from grpo_pipeline.tasks.protocol import HasFolders, ShowsRewards, Task
 
 PREDICTION_STREAM, SHOWCASE_CORES = 11, 12
 Row = dict[str, Any]
@@ -178,10 +178,12 @@ def calibrate(seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheck
 def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint, calibration: Mapping[str, Any] | None = None) -> ModelWeights:
     """Return the final weights with what is needed to build the policy again and, with a calibration, to use it alone."""
     trained = _trained(checkpoint)
-    config = task.describe(task.build_policy(0)) | {"training": dict(trained.progress)}
+    policy = task.build_policy(0)
+    policy.load_state_dict(dict(trained.policy))
+    config = task.describe(policy) | {"training": dict(trained.progress)}
     fitted = {} if calibration is None else {"calibration": dict(calibration)}
-    files = dict(task.model_files) if isinstance(task, HasFiles) else {}
-    return ModelWeights(tensors=trained.policy, config=config | fitted, files=files)
+    folders = task.model_folders(policy) if isinstance(task, HasFolders) else {}
+    return ModelWeights(tensors=trained.policy, config=config | fitted, folders=folders)
 
 
 def _trained(checkpoint: Checkpoint | NoCheckpoint) -> Checkpoint:

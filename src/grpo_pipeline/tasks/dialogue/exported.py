@@ -11,6 +11,7 @@ from grpo_pipeline.core.atomic import find_complete
 from grpo_pipeline.core.weights import load_weights
 from grpo_pipeline.tasks.dialogue.byte_tokenizer import ByteTokenizer
 from grpo_pipeline.tasks.dialogue.folder_tokenizer import read_tokenizer
+from grpo_pipeline.tasks.dialogue.huggingface import FOLDER
 from grpo_pipeline.tasks.dialogue.reader import Reader
 from grpo_pipeline.tasks.dialogue.reader_build import build_from_config, check_tokenizer
 from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, ReaderParams, ReplyParams
@@ -36,6 +37,11 @@ class ExportedModel:
     prompt: PromptParams
     replies: ReplyParams
 
+    @property
+    def policy(self) -> Reader:
+        """The reader."""
+        return self.reader
+
 
 def read_exported(folder: Path) -> ExportedModel:
     """Read a model that an arm of the dialogue task has left, ``data/06_models/dialogue/<arm>/model/<version>/model``.
@@ -55,7 +61,7 @@ def read_exported(folder: Path) -> ExportedModel:
     reader = build_from_config(config["reader_config"], params.lora)
     reader.load_state_dict(dict(weights.tensors))
     has_words = isinstance(params, FolderReaderParams) and params.tokenizer == "folder"
-    tokenizer = read_tokenizer(str(find_complete(folder))) if has_words else ByteTokenizer()
+    tokenizer = _read_tokenizer(folder) if has_words else ByteTokenizer()
     check_tokenizer(reader, tokenizer)
     sections = PromptParams.model_validate(config["prompt"]), ReplyParams.model_validate(config["replies"])
     return ExportedModel(reader, tokenizer, *sections)
@@ -86,3 +92,9 @@ def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> 
     ends = model.tokenizer.eos_id, model.tokenizer.pad_id
     found = greedy_replies(model.reader, encoded, max_tokens=model.replies.max_tokens, ends=ends)
     return decode_rows(model.tokenizer, found.actions[:, 0], found.is_valid[:, 0])[0]
+
+
+def _read_tokenizer(folder: Path) -> Tokenizer:
+    """Read the tokenizer of the model's Hugging Face folder; models of before have its files beside the weights."""
+    found = find_complete(folder) or folder
+    return read_tokenizer(str(found / FOLDER if (found / FOLDER).is_dir() else found))

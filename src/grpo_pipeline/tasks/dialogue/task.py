@@ -1,7 +1,9 @@
 """The dialogue task: a reader writes G replies to a persona, a context and retrieved stories; rewards compare with answers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from grpo_pipeline.tasks.dialogue.components import parameter_groups
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.evaluation import evaluate
 from grpo_pipeline.tasks.dialogue.fingerprint import fingerprint
-from grpo_pipeline.tasks.dialogue.folder_tokenizer import FolderTokenizer
+from grpo_pipeline.tasks.dialogue.huggingface import FOLDER, write_huggingface
 from grpo_pipeline.tasks.dialogue.measured import gather_rewards, nothing_written
 from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader, detached
 from grpo_pipeline.tasks.dialogue.reader_build import build_reader
@@ -236,10 +238,9 @@ class DialogueTask:
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
         return {"task": self.name, **dumped, "reader_config": policy.model.config.to_dict()}
 
-    @property
-    def model_files(self) -> Mapping[str, bytes]:
-        """The files of a folder's tokenizer, so that an exported model needs that folder no longer; none for bytes."""
-        return self.tokenizer.files if isinstance(self.tokenizer, FolderTokenizer) else {}
+    def model_folders(self, policy: Reader) -> Mapping[str, Callable[[Path], None]]:
+        """Return what writes the reader and its tokenizer as a Hugging Face folder: the reader's own is needed no longer."""
+        return {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
 
     def fingerprint(self, data: DialogueData) -> dict[str, Any]:
         """Return model, objective, start and data, without where they lie and where rewards are measured."""

@@ -60,6 +60,7 @@ def build_task(
         limits=limits,
         known=examples.known(),
         diffusion=GraphNoise(limits, diffusion.noise),
+        scales=data.scales,
         pool=RewardPool(rewards.pool),
     )
     try_own_rewards(task, data)

@@ -5,13 +5,13 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.decoding import decode
 from grpo_pipeline.tasks.molecules.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.property_scales import PropertyScales
 from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams
 
 
@@ -23,11 +23,13 @@ class MoleculeData:
         examples: the molecules.
         targets: properties that prompts name, float64 [n, F], in their own units.
         conditions: the same as the network is told them, float32 [n, F]: 0 is the training mean, 1 a standard deviation more.
+        scales: that lead from one to the other.
     """
 
     examples: MoleculeExamples
     targets: NDArray[np.float64]
     conditions: Tensor
+    scales: PropertyScales
 
     @cached_property
     def training_rows(self) -> pd.DataFrame:
@@ -38,9 +40,7 @@ class MoleculeData:
 
 
 def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> MoleculeData:
-    """Return the data with the conditions of every prompt.
-
-        c = (property - mean over the training split) / standard deviation over the training split, or 0 where that is 0
+    """Return the data with the conditions of every prompt: its properties in the units of ``PropertyScales``.
 
     Raises:
         ValueError: if there is no training molecule, or a molecule is larger than there is room for.
@@ -50,9 +50,8 @@ def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> 
         raise ValueError("molecules.split must leave at least one training molecule, got none; raise fractions.train")
     _check_room(examples, prompt)
     targets = examples.table[list(prompt.conditions)].to_numpy(np.float64)
-    mean, spread = targets[train].mean(axis=0), targets[train].std(axis=0)
-    scaled = (targets - mean) / np.where(spread > 0, spread, 1.0)
-    return MoleculeData(examples, targets, torch.as_tensor(scaled, dtype=torch.float32))
+    scales = PropertyScales.fit(prompt.conditions, targets[train])
+    return MoleculeData(examples, targets, scales.scale(targets), scales)
 
 
 def nodes_of(examples: MoleculeExamples, prompt: GraphPromptParams) -> int:

@@ -30,6 +30,7 @@ from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
 from grpo_pipeline.tasks.molecules.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.policy import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.policy_groups import parameter_groups
+from grpo_pipeline.tasks.molecules.property_scales import PropertyScales
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards
 from grpo_pipeline.tasks.molecules.showcase import showcase
@@ -73,6 +74,7 @@ class MoleculeTask:
     limits: Components[Tensor] = field(repr=False)
     known: frozenset[str] = field(repr=False)
     diffusion: GraphNoise = field(repr=False)
+    scales: PropertyScales = field(repr=False)
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
     kept: Kept = field(init=False, default_factory=Kept, repr=False, compare=False)  # own to each copy: see Kept
@@ -280,7 +282,13 @@ class MoleculeTask:
         """Return prompts, noise, network, draw and vocabulary, from which a policy of these weights is built."""
         sections = {name: getattr(self, name) for name in ("prompt", "noise", "denoiser", "trajectory", "sampling")}
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
-        return {"task": self.name, **dumped, "nodes": self.nodes, "vocabulary": self.vocabulary.to_json()}
+        return {
+            "task": self.name,
+            **dumped,
+            "nodes": self.nodes,
+            "vocabulary": self.vocabulary.to_json(),
+            "scales": self.scales.to_json(),
+        }
 
     def fingerprint(self, data: MoleculeData) -> dict[str, Any]:
         """Return model, objective, start and data, without where rewards are measured."""

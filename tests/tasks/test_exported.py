@@ -1,0 +1,95 @@
+"""One function reads a trained model of any task back from its folder, and what it gives does what the policy did."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_attention
+import tiny_chemist
+import tiny_predictor
+import tiny_talk
+import torch
+
+from grpo_pipeline.core.checkpoint import snapshot
+from grpo_pipeline.core.weights import save_weights
+from grpo_pipeline.pipelines.training.nodes import build_state, export_model
+from grpo_pipeline.tasks.attention.data_params import ModelPreprocessing
+from grpo_pipeline.tasks.exported import load_exported
+from grpo_pipeline.tasks.molecules.exported import draw_molecules
+
+TASKS: dict[str, Any] = {"attention": tiny_attention, "dialogue": tiny_talk, "molecules": tiny_chemist}
+
+
+def export(tiny: Any, task: Any, data: Any, folder: Path) -> Any:
+    """Export a policy with weights far from its start; returns the policy."""
+    state = build_state(tiny.algorithm_params(), tiny.training_params(), 0, task, data)
+    tiny_attention.shake(state.policy, seed=1, scale=0.05)
+    checkpoint = snapshot(state, progress={"position": 0, "total_steps": 1})
+    save_weights(folder, export_model(task, checkpoint, tiny_predictor.CALIBRATION))
+    return state.policy
+
+
+@pytest.mark.parametrize("prompt", [{}, {"conditions": ["logp", "qed"]}], ids=["sizes", "properties"])
+def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, Any]) -> None:
+    task, data = tiny_chemist.make_task(prompt=prompt), tiny_chemist.make_data(**prompt)
+    policy = export(tiny_chemist, task, data, tmp_path / "model")
+    rows = np.arange(12)
+    batch = task.make_batch(data, rows)
+    generator = torch.Generator().manual_seed(5)
+    drawn = task.draw(policy, batch.prompts, 1, temperature=0.7, generator=generator)
+    expected = [group[0] for group in task.molecules(drawn)]
+
+    targets = {name: data.targets[rows, i] for i, name in enumerate(task.prompt.conditions)}
+    model = load_exported(tmp_path / "model")
+    sizes = batch.prompts.sizes.tolist()
+    found = draw_molecules(model, sizes, generator=torch.Generator().manual_seed(5), targets=targets, temperature=0.7)
+    assert found == expected
+    assert len({molecule.smiles for molecule in found}) > 3
+
+
+def test_targets_of_other_properties_are_refused(tmp_path: Path) -> None:
+    prompt = {"conditions": ["logp"]}
+    export(tiny_chemist, tiny_chemist.make_task(prompt=prompt), tiny_chemist.make_data(**prompt), tmp_path / "model")
+    model = load_exported(tmp_path / "model")
+    for targets in (None, {"qed": [0.5, 0.5]}, {"logp": [1.0]}):
+        with pytest.raises(ValueError, match=r"targets must be \['logp'\] with 2 values each, got"):
+            draw_molecules(model, [3, 3], generator=torch.Generator(), targets=targets)
+
+
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    ("attention", {}),
+    ("attention", {"class_decoder": "global", "value_pool": "region", "stop": {"min_points": 1}}),
+    ("attention", {"encoder": "lora", "encoder_tuning": {"rank": 2, "alpha": 4, "targets": ["qkv"]}}),
+    ("attention", {"encoder": "adapter", "encoder_tuning": {"rank": 2}}),
+    ("dialogue", {}),
+    ("dialogue", {"reader": {"architecture": "llama", "max_positions": 400, "lora": {"rank": 2, "alpha": 4.0}}}),
+    ("molecules", {}),
+    ("molecules", {"prompt": {"conditions": ["qed"]}, "noise": {"limit": "uniform"}}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), SETTINGS)
+def test_every_task_gives_the_weights_back(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
+    tiny = TASKS[name]
+    task = tiny.make_task(**settings)
+    data = {"dialogue": lambda: tiny.make_data(task), "molecules": lambda: tiny.make_data(**settings.get("prompt", {}))}
+    if name == "attention":
+        task = replace(task, preprocessing=ModelPreprocessing.model_validate(tiny_predictor.preprocessing()))
+    policy = export(tiny, task, data.get(name, tiny.make_data)(), tmp_path / "model")
+    model = load_exported(tmp_path / "model")
+    assert not model.policy.training
+    found, expected = model.policy.state_dict(), policy.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key].cpu(), expected[key].cpu()) for key in expected)
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"must hold model.json, got nothing there"):
+        load_exported(tmp_path)
+    for task in ("paintings", "os; import", None):
+        (tmp_path / "model.json").write_text(json.dumps({"crc32": {}, "config": {"task": task}}))
+        with pytest.raises(ValueError, match=r"must hold a model of a task of this project, got"):
+            load_exported(tmp_path)
