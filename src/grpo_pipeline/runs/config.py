@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from grpo_pipeline.config_loader import ReplacingConfigLoader
+from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 
 SEPARATORS = ("/", "\\")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kedro.utils import find_kedro_project
 
-from grpo_pipeline.config_loader import ReplacingConfigLoader
+from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tracking.config import MlflowConfig, parse_config
 from grpo_pipeline.tracking.export import export_arm, trained_arms

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from grpo_pipeline.config_loader import ReplacingConfigLoader
+from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.trained import TrainedArms
 from grpo_pipeline.tracking.served import save_served

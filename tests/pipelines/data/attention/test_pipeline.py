@@ -13,8 +13,8 @@ from kedro.runner import SequentialRunner
 from kedro.validation.parameter_validator import ParameterValidator
 from PIL import Image
 
-from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.pipelines.data.attention import create_pipeline
+from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 
 ROOT = Path(__file__).resolve().parents[4]
 STAGES = ("phantom", "data", "split")

@@ -13,8 +13,8 @@ from kedro.runner import SequentialRunner
 from kedro.validation.parameter_validator import ParameterValidator
 from pydantic import BaseModel
 
-from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.pipelines.data.dialogue import create_pipeline
+from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams, DialogueSplitParams, RetrievalParams
 from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams

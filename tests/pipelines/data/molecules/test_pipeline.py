@@ -16,8 +16,8 @@ from kedro.validation.parameter_validator import ParameterValidator
 from pydantic import BaseModel
 from rdkit import Chem
 
-from grpo_pipeline.config_loader import ReplacingConfigLoader
 from grpo_pipeline.pipelines.data.molecules import create_pipeline
+from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
 from grpo_pipeline.tasks.molecules.decoding import decode

@@ -1,0 +1,150 @@
+"""Which model reads each section of the parameters, and how a task is built from them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+from tiny_chemist import make_data
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
+from grpo_pipeline.pipelines.audit.reward_audit_params import RewardAuditParams
+from grpo_pipeline.pipelines.compare.params import CompareParams
+from grpo_pipeline.pipelines.cross_validation.params import CrossValidationParams
+from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
+from grpo_pipeline.runs.replacing import ReplacingConfigLoader
+from grpo_pipeline.settings import CONFIG_LOADER_ARGS
+from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
+from grpo_pipeline.tasks.attention.build import AttentionTask
+from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
+from grpo_pipeline.tasks.attention.predict_params import PredictParams
+from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
+from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
+from grpo_pipeline.tasks.dialogue.reader_params import ReaderSection, ReplyParams
+from grpo_pipeline.tasks.dialogue.reward_params import RewardParams as DialogueRewardParams
+from grpo_pipeline.tasks.dialogue.task_params import PromptParams
+from grpo_pipeline.tasks.dialogue.task_params import SupervisedParams as DialogueSupervisedParams
+from grpo_pipeline.tasks.molecules.build import build_task as build_molecules
+from grpo_pipeline.tasks.molecules.build import check_arms as check_molecule_arms
+from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
+from grpo_pipeline.tasks.molecules.diffusion import Diffusion
+from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS: dict[str, type[BaseModel]] = {
+    "phantom": PhantomParams,
+    "data": DataParams,
+    "split": SplitParams,
+    "model": ModelParams,
+    "reward": RewardParams,
+    "supervised_loss": SupervisedParams,
+    "augmentation": AugmentationParams,
+    "training": TrainingParams,
+    "evaluation": EvaluationParams,
+    "predict": PredictParams,
+    "gradient_flow": GradientFlowParams,
+    "reward_audit": RewardAuditParams,
+    "compare": CompareParams,
+    "cross_validation": CrossValidationParams,
+    "supervised.algorithm": AlgorithmParams,
+    "grpo.algorithm": AlgorithmParams,
+}
+TALK_ARMS = ("warm_start", "supervised", "reinforce", "grpo")
+TALK_MODELS: dict[str, type[BaseModel]] = {
+    "personas": PersonaParams,
+    "data": DialogueDataParams,
+    "split": DialogueSplitParams,
+    "retrieval": RetrievalParams,
+    "reader": ReaderSection,
+    "prompt": PromptParams,
+    "replies": ReplyParams,
+    "rewards": DialogueRewardParams,
+    "supervised_loss": DialogueSupervisedParams,
+    "gradient_flow": GradientFlowParams,
+    "reward_audit": RewardAuditParams,
+    "compare": CompareParams,
+    "training": TrainingParams,
+    "warm_start.training": TrainingParams,
+    "evaluation": EvaluationParams,
+    **{f"{arm}.algorithm": AlgorithmParams for arm in TALK_ARMS},
+}
+GRAPH_ARMS = ("warm_start", "supervised", "grpo", "eager")
+GRAPH_MODELS: dict[str, type[BaseModel]] = {
+    "generator": GeneratorParams,
+    "data": MoleculeDataParams,
+    "split": MoleculeSplitParams,
+    "prompt": GraphPromptParams,
+    "noise": NoiseParams,
+    "denoiser": DenoiserParams,
+    "trajectory": TrajectoryParams,
+    "rewards": MoleculeRewardParams,
+    "supervised_loss": X0LossParams,
+    "sampling": SamplingParams,
+    "gradient_flow": GradientFlowParams,
+    "reward_audit": RewardAuditParams,
+    "training": TrainingParams,
+    "warm_start.training": TrainingParams,
+    "eager.training": TrainingParams,
+    "eager.trajectory": TrajectoryParams,
+    "evaluation": EvaluationParams,
+    **{f"{arm}.algorithm": AlgorithmParams for arm in GRAPH_ARMS},
+}
+
+
+def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
+    """Return a task's sections as Kedro resolves them, those of its arms as ``<arm>.algorithm``."""
+    parameters = ReplacingConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"][task]
+    flat = {name: section for name, section in parameters.items() if "algorithm" not in (section or {})}
+    arms = {name: section for name, section in parameters.items() if "algorithm" in (section or {})}
+    return flat | {f"{arm}.{name}": part for arm, section in arms.items() for name, part in section.items()}
+
+
+def read_sections(conf: Path, env: str, task: str) -> dict[str, Any]:
+    """Return a task's sections as their models; each section has one, and each model a section."""
+    models, found = TASKS[task], sections(conf, env, task)
+    assert found.keys() == models.keys()
+    return {name: None if section is None else models[name].model_validate(section) for name, section in found.items()}
+
+
+def build_attention(read: dict[str, Any]) -> Any:
+    """Return the task; its policy is built as well, which refuses what does not fit."""
+    task = AttentionTask(read["model"], read["reward"], read["supervised_loss"], read["data"].image_size, torch.device("cpu"))
+    check_learning_rates(task, read["training"])
+    return task
+
+
+def build_dialogue(read: dict[str, Any]) -> Any:
+    """Return the task, its arms checked."""
+    parts = (read[name] for name in ("prompt", "replies", "rewards", "supervised_loss"))
+    task = build_task(read["reader"].params, *parts, execution=read["training"])
+    check_arms(task, [read[f"{arm}.algorithm"] for arm in TALK_ARMS])
+    check_learning_rates(task, read["training"], read["warm_start.training"])
+    return task
+
+
+def build_molecule_task(read: dict[str, Any]) -> Any:
+    """Return the task on a few molecules, its arms checked."""
+    diffusion = Diffusion(*(read[name] for name in ("noise", "denoiser", "trajectory", "supervised_loss")))
+    sampled = (read[name] for name in ("prompt", "rewards", "sampling"))
+    task = build_molecules(diffusion, *sampled, make_data(), execution=read["training"])
+    own = {"eager": read["eager.trajectory"]}
+    check_molecule_arms(task, [(read[f"{arm}.algorithm"], own.get(arm, read["trajectory"])) for arm in GRAPH_ARMS])
+    check_learning_rates(task, *(read[stage] for stage in ("training", "warm_start.training", "eager.training")))
+    return task
+
+
+def check_learning_rates(task: Any, *stages: TrainingParams) -> None:
+    """Assert that each stage names a learning rate for every part of the policy."""
+    groups = task.parameter_groups(task.build_policy(0))
+    for stage in stages:
+        assert groups.keys() <= stage.optimizer.learning_rates.keys()
+
+
+TASKS = {"attention": MODELS, "dialogue": TALK_MODELS, "molecules": GRAPH_MODELS}
+BUILDERS = {"attention": build_attention, "dialogue": build_dialogue, "molecules": build_molecule_task}
