@@ -14,6 +14,7 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 from rich.console import Console
 
+from grpo_pipeline.threads import compute_in
 from grpo_pipeline.tracking.artifacts import dataset_path
 from grpo_pipeline.tracking.audit_text import reward_audit_text
 from grpo_pipeline.tracking.config import MlflowConfig, parse_config
@@ -115,6 +116,15 @@ class MlflowHooks:
         """End all runs; the session calls this with what Kedro reports to no hook: Ctrl-C and SIGTERM."""
         if self._live:
             self._live.finish(error)
+
+
+class ThreadHooks:
+    """Fix how many threads compute, before anything does: for the command line and for whoever opens the catalogue."""
+
+    @hook_impl(tryfirst=True)
+    def after_catalog_created(self, parameters: Mapping[str, Any]) -> None:
+        """Read the parameter ``threads``."""
+        compute_in(parameters["parameters"].get("threads", 1))
 
 
 class WatchHooks:

@@ -16,8 +16,9 @@ import time
 from typing import IO, Any
 
 from grpo_pipeline.tasks.reward_prints import RewardPrints
+from grpo_pipeline.threads import VARIABLES
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(VARIABLES, "1")
 CHUNK_BYTES = 65536
 LISTEN_SECONDS = 5.0
 
