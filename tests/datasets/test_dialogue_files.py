@@ -66,9 +66,9 @@ def test_a_raw_folder(tmp_path: Path) -> None:
         dataset.load()
     dataset.save({"a.csv": b"\xff\r\n"})
     files = dataset.load()
-    assert (files.examples.content, files.stories) == (b"\xff\r\n", None)
+    assert (files.examples.open().read(), files.stories) == (b"\xff\r\n", None)
     dataset.save({"a.csv": b"x", "s.jsonl": b"{}"})
-    assert dataset.load().stories.content == b"{}"
+    assert dataset.load().stories.open().read() == b"{}"
     missing = DialogueFolderDataset(filepath=str(tmp_path / "raw"))
     with pytest.raises(DatasetError, match=r"examples.jsonl must hold the examples, got \['a.csv', 's.jsonl'\] in that folder"):
         missing.load()

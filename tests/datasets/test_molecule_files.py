@@ -55,6 +55,6 @@ def test_a_raw_file_is_read_as_it_is(tmp_path):
     ):
         dataset.load()
     dataset.save({"mine.smi": b"C\xff\n"})
-    assert dataset.load().content == b"C\xff\n"
+    assert dataset.load().open().read() == b"C\xff\n"
     assert dataset.load().path == str(tmp_path / "raw" / "mine.smi")
     assert not (tmp_path / "raw" / "other.smi").exists()

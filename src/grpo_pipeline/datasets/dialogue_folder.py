@@ -8,7 +8,7 @@ from grpo_pipeline.tasks.text_lines import TextFile
 
 
 class DialogueFolderDataset(RawFolderDataset[DialogueFiles]):
-    """Load the bytes of the examples and of the stories; save files by name, all of them or none.
+    """Open the files of the examples and of the stories; save files by name, all of them or none.
 
     Args:
         filepath: the data root.
@@ -29,14 +29,14 @@ class DialogueFolderDataset(RawFolderDataset[DialogueFiles]):
         self._examples, self._stories = examples, stories
 
     def load(self) -> DialogueFiles:
-        """Read both files as they are; what is in them is judged by ``tasks.dialogue.checks``.
+        """Return both files, to be read as streams; what is in them is judged by ``tasks.dialogue.checks``.
 
         Raises:
             DatasetError: if the root or the file of examples is missing.
         """
         examples = self._read(self._examples, holds="the examples", setting="dialogue_examples")
         corpus = self._root / self._stories
-        stories = TextFile(str(corpus), corpus.read_bytes()) if corpus.is_file() else None
+        stories = TextFile(str(corpus)) if corpus.is_file() else None
         return DialogueFiles(self._root, examples, stories)
 
     def _exists(self) -> bool:

@@ -35,7 +35,7 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes], Loaded]):
                 (partial / name).write_bytes(content)
 
     def _read(self, file: str, *, holds: str, setting: str) -> TextFile:
-        """Read a file below the root as it is.
+        """Return a file below the root, to be read as a stream.
 
         Args:
             file: its name.
@@ -54,11 +54,11 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes], Loaded]):
         if not path.is_file():
             found = sorted(p.name for p in self._root.iterdir() if p.is_file()) or "no file"
             raise DatasetError(f"{path} must hold {holds}, got {found} in that folder; set {setting} in globals.yml")
-        return TextFile(str(path), path.read_bytes())
+        return TextFile(str(path))
 
 
 class RawFileDataset(RawFolderDataset[TextFile]):
-    """Load the bytes of one file of a folder; save files by name, all of them or none.
+    """Open one file of a folder; save files by name, all of them or none.
 
     Args:
         filepath: the data root.
@@ -72,7 +72,7 @@ class RawFileDataset(RawFolderDataset[TextFile]):
         self._file = file
 
     def load(self) -> TextFile:
-        """Read the file as it is; raises ``DatasetError`` if the root or the file is missing."""
+        """Return the file, to be read as a stream; raises ``DatasetError`` if the root or the file is missing."""
         return self._read(self._file, holds="the data", setting=f"{self._task}_file")
 
     def _exists(self) -> bool:

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 
-from grpo_pipeline.tasks.text_lines import BOM, TextFile
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def csv_records(file: TextFile, columns: Sequence[str], *, section: str) -> Iterator[tuple[int, Mapping[str, str | None]]]:
@@ -18,17 +18,28 @@ def csv_records(file: TextFile, columns: Sequence[str], *, section: str) -> Iter
     Raises:
         ValueError: if a column is missing, or the table is broken.
     """
-    text = file.content.removeprefix(BOM).decode(errors="surrogateescape")
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    missing = sorted({*columns} - set(reader.fieldnames or ()))
-    if missing:
-        raise ValueError(
-            f"{file.path} must have the columns of {section}, got none named {missing}; it has {list(reader.fieldnames or ())}"
-        )
-    begins = reader.line_num + 1
-    try:
-        for cells in reader:
-            yield begins, cells
+    begins = 1
+    with file.open() as content, io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
+        reader = csv.DictReader(text, strict=True)
+        try:
+            missing = sorted({*columns} - set(reader.fieldnames or ()))
+            if missing:
+                raise ValueError(
+                    f"{file.path} must have the columns of {section}, got none named {missing}; "
+                    f"it has {list(reader.fieldnames or ())}"
+                )
             begins = reader.line_num + 1
-    except csv.Error as error:
-        raise ValueError(f"{file.path} line {begins} must be a row of a CSV table, got {error}; correct the quotes") from error
+            for cells in reader:
+                yield begins, cells
+                begins = reader.line_num + 1
+        except csv.Error as error:
+            raise ValueError(broken_record(file.path, begins, error)) from error
+
+
+def broken_record(path: str, line: int, error: csv.Error) -> str:
+    """Return the sentence about a record that the CSV reader refuses; ``line`` is where the record begins."""
+    if "field limit" in str(error):
+        got = f"a cell of more than {csv.field_size_limit()} characters"
+    else:
+        got = "a quote that is never closed" if "unexpected end" in str(error) else str(error)
+    return f"{path} line {line} must be a row of a CSV table, got {got}; look for a quote that is not closed or not doubled"

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from grpo_pipeline.tasks.attention.checks import RowError, check_columns, check_files, duplicate_reasons, read_row, split_reasons
 
@@ -46,10 +47,11 @@ class TestReadRow:
     )
     def test_label_rule(self, data_set, data_params, cell, label):
         params = data_params(label={"positive": ["malignant", 2], "negative": ["benign", 0]})
-        assert first_row(data_set, params, label=cell)["label"] == label
+        assert first_row(data_set, params, label=cell, involvement="0", grade_group="1")["label"] == label
 
     def test_every_other_value_is_negative_where_none_is_named(self, data_set, data_params):
-        assert first_row(data_set, data_params(label={"negative": None}), label="whatever")["label"] == 0
+        cells = {"label": "whatever", "involvement": "", "grade_group": ""}
+        assert first_row(data_set, data_params(label={"negative": None}), **cells)["label"] == 0
 
     @pytest.mark.parametrize(
         ("cells", "message"),
@@ -74,6 +76,29 @@ class TestReadRow:
     def test_bad_cell_is_refused(self, data_set, data_params, cells, message):
         with pytest.raises(RowError, match=message):
             first_row(data_set, data_params(), **cells)
+
+    @pytest.mark.parametrize(
+        ("cells", "message"),
+        [
+            (
+                {"involvement": "0.1", "grade_group": "0"},
+                "'involvement' must not tell of cancer .* 'label', is negative, got 0.1",
+            ),
+            (
+                {"involvement": "", "grade_group": "2"},
+                "'grade_group' must not tell of cancer .* is negative, got 2; correct",
+            ),
+            ({"involvement": "0", "grade_group": "5"}, "'grade_group' must not tell of cancer"),
+        ],
+    )
+    def test_a_negative_row_of_cancer_is_refused(self, data_set, data_params, cells, message):
+        with pytest.raises(RowError, match=message):
+            first_row(data_set, data_params(), label="0", **cells)
+        assert first_row(data_set, data_params(), label="1", **cells)["label"] == 1
+
+    def test_a_label_above_a_limit_says_itself_what_is_negative(self, data_set, data_params):
+        params = data_params(columns={"label": "grade_group"}, label={"above": 2, "positive": None, "negative": None})
+        assert first_row(data_set, params, grade_group="2", involvement="0.4")["label"] == 0
 
     def test_unknown_label_is_refused_where_every_other_value_is_negative(self, data_set, data_params):
         with pytest.raises(RowError, match="got 'n/a'"):
@@ -143,6 +168,29 @@ class TestCheckFiles:
         with pytest.raises(RowError, match="'images/c01.npy' must hold finite numbers, got 768 NaN or Inf") as error:
             self.check(data_set, data_params(), image="images/c01.npy")
         assert error.value.file == "images/c01.npy"
+
+    @pytest.mark.parametrize("level", [0, 255])
+    def test_an_image_of_one_grey_level(self, data_set, data_params, level):
+        data_set.save("images/c01.png", np.full((24, 32), level, np.uint8))
+        with pytest.raises(RowError, match=f"'images/c01.png' must show something, got the value {level} everywhere") as error:
+            self.check(data_set, data_params())
+        assert error.value.file == "images/c01.png"
+
+    def test_an_image_that_is_black_in_256_grey_levels(self, data_set, data_params):
+        data_set.save("images/c01.npy", np.arange(24 * 32, dtype=np.uint16).reshape(24, 32) % 100)
+        with pytest.raises(RowError, match="got values from 0 to 99, which are one of 256 grey levels; .*intensity: minmax"):
+            self.check(data_set, data_params(), image="images/c01.npy")
+        self.check(data_set, data_params(intensity="minmax"), image="images/c01.npy")
+
+    @pytest.mark.parametrize("kind", ["tiff", "png", "gif"])
+    def test_a_picture_of_several_pages_or_frames(self, data_set, data_params, kind):
+        pages = [Image.fromarray(np.random.default_rng(n).integers(0, 256, (24, 32), dtype=np.uint8)) for n in range(3)]
+        path = data_set.root / f"images/pages.{kind}"
+        pages[0].save(path, save_all=True, append_images=pages[1:])
+        with pytest.raises(RowError, match=rf"'images/pages.{kind}' must hold one picture, got 3 pages or frames; save the one"):
+            self.check(data_set, data_params(), image=f"images/pages.{kind}")
+        pages[0].save(path)
+        self.check(data_set, data_params(), image=f"images/pages.{kind}")
 
     def test_image_values_beyond_their_type(self, data_set, data_params):
         data_set.save("images/c01.npy", np.full((24, 32), 7.5))

@@ -219,7 +219,8 @@ class TestReadManifest:
             (b"a,b,a\n1,2,3\n", r"must name each column once, got \['a'\] more than once"),
             (b"a,b\n1,2\n1,2,3\n", "line 3 must have 2 cells as the header has, got 3"),
             (b"a,b\n\xff\xfe,1\n", "must be a comma-separated UTF-8 text file"),
-            (b'a,b\n"1,2\n', "must be a comma-separated UTF-8 text file"),
+            (b'a,b\n1,2\n3,"4\n5,6\n', "m.csv line 3 must be a row of a CSV table, got a quote that is never closed; look for"),
+            (b"a,b\n1," + b"x" * 200_000 + b"\n", "m.csv line 2 must be a row of .*, got a cell of more than 131072 characters"),
         ],
     )
     def test_bad_manifest_is_refused(self, tmp_path, content, message):

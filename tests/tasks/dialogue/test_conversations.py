@@ -4,6 +4,7 @@ import pytest
 from tiny_dialogue import conversation_params, csv_file
 
 from grpo_pipeline.tasks.dialogue.conversations import persona_stories, read_conversations, split_turns
+from grpo_pipeline.tasks.text_lines import TextFile
 
 TALK = "User 1: Hi!\nUser 2: Hello!\n\nUser 1: How?\nslowly,\nthen fast\nUser 2: Well."
 
@@ -78,3 +79,16 @@ def test_one_story_per_persona():
     stories = persona_stories({"I bake. I run.": "g1", "i run. I bake.": "g1", "I sing.": "g2"})
     assert sorted(story["persona_id"] for story in stories) == ["g1", "g2"]
     assert [story["story_id"] for story in stories] == sorted(story["story_id"] for story in stories)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "got"),
+    [
+        ('a,b,User 1: hi\na,b,"User 1: never closed\na,b,User 1: lost\n', 3, "a quote that is never closed"),
+        ("a,b," + "x" * 200_000 + "\n", 2, "a cell of more than 131072 characters"),
+    ],
+)
+def test_a_broken_table_names_the_line(text, line, got):
+    file = TextFile("/data/talk/talk.csv", f"one,two,talk\n{text}".encode())
+    with pytest.raises(ValueError, match=f"talk.csv line {line} must be a row of a CSV table, got {got}"):
+        read_conversations(file, conversation_params())

@@ -8,6 +8,7 @@ from grpo_pipeline.tasks.dialogue.printable import printable
 
 def test_control_characters_part_words_or_are_marked():
     assert printable("a\x00b\tc\r\nd\x7f é") == "a\ufffdb c  d\ufffd é"
+    assert printable("a\u202eb\u2066") == "a\ufffdb\ufffd"
 
 
 @settings(max_examples=50)

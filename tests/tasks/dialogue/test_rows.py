@@ -28,6 +28,11 @@ def test_ids_of_content_do_not_depend_on_the_order():
     [
         (b'{"question": "caf\xe9"}', "the line must be UTF-8, got byte 0xe9 at 17"),
         (b"persona: x", "the line must be JSON, got 'persona: x'"),
+        (
+            b'{"question": "persona: a. context: b", "answers": ["x"], "answers": ["y"]}',
+            "every key must be there once, got 'answers'",
+        ),
+        (b'{"question": ' + b"9" * 5000 + b"}", 'the line must be JSON, got \'{"question": 9999'),
         (b"[1]", "the line must be a JSON object, got list"),
         ({"answers": ["x"]}, "key 'question' must be there, got ['answers']"),
         ({"question": 3, "answers": ["x"]}, "'question' must be text, got int"),
@@ -47,6 +52,14 @@ def test_bad_rows(line, reason):
     assert (entry["row"], entry["file"]) == (2, "/data/talk/rows.jsonl")
     assert entry["reason"].startswith(reason)
     assert "; " in entry["reason"] or "(" in entry["reason"]
+
+
+def test_hidden_characters_are_removed_and_counted():
+    shown = row("i bake.", "who are\nyou now", ["not evil", "a\tb"])
+    hidden = row("i b\u202eake.", "who\x0bare\nyou\u2066 now", ["not\x00 \u200fevil", "a\tb"])
+    found = read_rows(json_file([hidden]), names_splits=False)
+    wanted = read_rows(json_file([shown]), names_splits=False)
+    assert (found.drafts, found.hidden, wanted.hidden) == (wanted.drafts, 5, 0)
 
 
 def test_splits_of_the_file():

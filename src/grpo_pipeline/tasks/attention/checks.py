@@ -28,6 +28,8 @@ SPLIT_NAMES = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test",
     "testing": "test",
 }  # fmt: skip
+SIGNIFICANT_GRADE = 2
+"""Grade group from which on prostate cancer is called clinically significant (ISUP 2014)."""
 PATHS = ("image", "region_mask", "bag_mask", "lesion_mask")
 
 
@@ -73,13 +75,18 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
     """
     columns = params.columns
     paths = read_paths(cells, columns, params.folders, may_be_empty=("lesion_mask",))
+    label = read_label(cells[columns.label], params.label, column=columns.label)
+    involvement = read_involvement(cells, columns.involvement, unit=params.involvement_unit)
+    grade = read_grade(cells, columns.grade_group, values=params.grade_values)
+    if params.label.above is None:
+        check_truth(label, involvement, grade, columns)
     return {
         "core_id": required(cells, columns.core_id, "core_id") if columns.core_id else file_stem(paths["image"]),
         "patient_id": required(cells, columns.patient_id, "patient_id"),
         "center": required(cells, columns.center, "center") if columns.center else "all",
-        "label": read_label(cells[columns.label], params.label, column=columns.label),
-        "involvement": read_involvement(cells, columns.involvement, unit=params.involvement_unit),
-        "grade_group": read_grade(cells, columns.grade_group, values=params.grade_values),
+        "label": label,
+        "involvement": involvement,
+        "grade_group": grade,
         **{name: read_clinical(cells[name], column=name) for name in columns.clinical},
         **{name: with_address(path, params.volume) for name, path in paths.items()},
         "split": read_split(cells, columns.split),
@@ -195,6 +202,25 @@ def read_grade(cells: Mapping[str, str], column: str | None, *, values: Mapping[
     return value
 
 
+def check_truth(label: int, involvement: float, grade: float, columns: ColumnParams) -> None:
+    """Refuse a negative row whose other columns say that there is cancer; an unknown value (NaN) contradicts nothing.
+
+    A grade group of 1 may be negative, where the label means clinically significant cancer; any involvement may not. A label
+    that is a number above a limit is not checked: there the limit says what is negative.
+    """
+    if label == 1:
+        return
+    for column, value, is_cancer in (
+        (columns.involvement, involvement, involvement > 0),
+        (columns.grade_group, grade, grade >= SIGNIFICANT_GRADE),
+    ):
+        if is_cancer:
+            raise RowError(
+                f"column {column!r} must not tell of cancer in a row whose label, {columns.label!r}, is negative, got {value:g}; "
+                "correct the row, or set attention.data.label.above to say from which value on a row is positive"
+            )
+
+
 def read_split(cells: Mapping[str, str], column: str | None) -> str:
     """Return train, val or test, "" where the splits are to be drawn."""
     if column is None:
@@ -223,6 +249,7 @@ def check_files(
         planes = {name: raw.read_plane(str(row[name]), as_mask=True) for name in PATHS[1:] if row[name]}
     except UnreadableFileError as error:
         raise RowError(str(error), file=first_unreadable(raw, row)) from error
+    check_contrast(image, plane.values, path=image_path)
     masks = {name: mask.values != 0 for name, mask in planes.items()}
     for name, mask in masks.items():
         if planes[name].n_slices not in (1, plane.n_slices):
@@ -244,6 +271,16 @@ def check_files(
     bag_is_empty = check_bag(masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag)
     has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
     return CheckedMasks(bag_is_empty, has_lesion, (image.shape[0], image.shape[1]), spacing_text(plane.spacing_mm or spacing_mm))
+
+
+def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:
+    """Refuse an image of one grey level, all black for instance: there is nothing to be seen in it."""
+    if image.min() != image.max():
+        return
+    if values.min() != values.max():
+        got = f"values from {values.min():g} to {values.max():g}, which are one of 256 grey levels"
+        raise RowError(f"{path!r} must show something, got {got}; set attention.data.intensity: minmax", file=path)
+    raise RowError(f"{path!r} must show something, got the value {values.min():g} everywhere; export it again", file=path)
 
 
 def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:

@@ -23,8 +23,10 @@ from grpo_pipeline.tasks.attention.planes import (
     take_plane,
 )
 from grpo_pipeline.tasks.attention.unreadable import UnreadableFileError, describe
+from grpo_pipeline.tasks.csv_records import broken_record
 
-PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
+PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
+SEVERAL_FRAMES = ("TIFF", "GIF", "PNG")
 MAX_PIXELS = 64_000_000
 OPENING = Lock()
 
@@ -96,13 +98,21 @@ def read_manifest(path: Path) -> pd.DataFrame:
     Raises:
         ValueError: if the file has no header, no rows, a repeated column, a row with too many cells, or is not UTF-8 text.
     """
+    lines: list[tuple[int, list[str]]] = []
+    begins = 1
     try:
-        reader = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig")), strict=True)
-        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cell.strip() for cell in cells)]
-    except (UnicodeDecodeError, csv.Error) as error:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    lines.append((reader.line_num, [cell.strip() for cell in cells]))
+                begins = reader.line_num + 1
+    except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} must be a comma-separated UTF-8 text file, got {error}; export the table as CSV again"
         ) from error
+    except csv.Error as error:
+        raise ValueError(broken_record(str(path), begins, error)) from error
     if len(lines) < 2:
         got = "only a header" if lines else "an empty file"
         raise ValueError(f"{path} must hold a header and at least one row, got {got}; check that the export is complete")
@@ -190,7 +200,11 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
     content = path.read_bytes()
     try:
         with open_picture(content) as picture:
-            kind, size = picture.format, picture.size
+            kind, size, frames = picture.format, picture.size, getattr(picture, "n_frames", 1)
+            if frames != 1 and kind in SEVERAL_FRAMES:
+                raise UnreadableFileError(
+                    f"{relpath!r} must hold one picture, got {frames} pages or frames; save the one that is meant as a file"
+                )
             if size[0] * size[1] > MAX_PIXELS:
                 raise UnreadableFileError(
                     f"{relpath!r} must have at most {MAX_PIXELS} pixels, got {size[0]} x {size[1]}; shrink it"

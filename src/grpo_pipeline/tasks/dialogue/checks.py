@@ -1,6 +1,5 @@
 """Check raw dialogues: usable examples in canonical columns, the story corpus, refused rows with reasons, and a report."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,7 +52,7 @@ def check_dialogues(files: DialogueFiles, generated: Mapping[str, object], param
     reading = read_examples(files, params)
     check_generated(files, generated, reading, params)
     personas = persona_ids(reading.drafts, params)
-    stories, bad_stories = collect_stories(files, reading.drafts, personas, params)
+    stories, bad_stories, hidden = collect_stories(files, reading.drafts, personas, params)
     refused = [*reading.refused, *bad_stories]
     reasons = compare(reading.drafts, personas, {story["story_id"] for story in stories})
     rows, fitted = [], []
@@ -74,7 +73,8 @@ def check_dialogues(files: DialogueFiles, generated: Mapping[str, object], param
         pd.DataFrame(stories, columns=list(STORY_COLUMNS)),
         pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)),
     )
-    return *tables, {**origin(files, params), **counts(reading, *tables), **lengths(tables[0], fitted, params)}
+    removed = {"removed_hidden_characters": reading.hidden + hidden}
+    return *tables, {**origin(files, params), **counts(reading, *tables), **removed, **lengths(tables[0], fitted, params)}
 
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
@@ -127,12 +127,12 @@ def persona_ids(drafts: Sequence[Draft], params: DialogueDataParams) -> dict[str
 
 def collect_stories(
     files: DialogueFiles, drafts: Sequence[Draft], personas: Mapping[str, str], params: DialogueDataParams
-) -> tuple[list[Row], list[Row]]:
-    """Return the corpus and its refused lines."""
+) -> tuple[list[Row], list[Row], int]:
+    """Return the corpus, its refused lines, and the number of hidden characters that were removed from it."""
     if params.stories_from == "personas":
         texts = {text for draft in drafts for text in (draft.persona, draft.partner) if text}
-        return persona_stories({text: personas[persona_key(text)] for text in texts}), []
-    return read_stories(files.stories) if files.stories is not None else ([], [])
+        return persona_stories({text: personas[persona_key(text)] for text in texts}), [], 0
+    return read_stories(files.stories) if files.stories is not None else ([], [], 0)
 
 
 def compare(drafts: Sequence[Draft], personas: Mapping[str, str], story_ids: set[str]) -> dict[int, str]:
@@ -189,7 +189,7 @@ def refuse(files: DialogueFiles, refused: Sequence[Row], *, n_examples: int, n_s
 def origin(files: DialogueFiles, params: DialogueDataParams) -> dict[str, object]:
     """Return where the data comes from, with a digest of every file that was read."""
     read = [files.examples, files.stories if params.stories_from == "file" else None]
-    digests = {Path(file.path).name: hashlib.sha256(file.content).hexdigest() for file in read if file is not None}
+    digests = {Path(file.path).name: file.digest() for file in read if file is not None}
     return {"source": params.source, "root": params.root, "sha256": digests}
 
 

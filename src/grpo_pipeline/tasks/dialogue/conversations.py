@@ -8,6 +8,7 @@ from grpo_pipeline.tasks.csv_records import csv_records
 from grpo_pipeline.tasks.dialogue.data_params import ConversationParams
 from grpo_pipeline.tasks.dialogue.drafts import Draft, Reading, Row, refusal
 from grpo_pipeline.tasks.dialogue.groups import digest_of, persona_key
+from grpo_pipeline.tasks.dialogue.printable import without_hidden
 from grpo_pipeline.tasks.dialogue.text_files import clean_text
 from grpo_pipeline.tasks.row_error import RowError
 from grpo_pipeline.tasks.text_lines import TextFile
@@ -38,14 +39,16 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
     """
     drafts: list[Draft] = []
     refused: list[Row] = []
-    seen, n_rows, n_turns = Counter[str](), 0, 0
+    seen, n_rows, n_turns, hidden = Counter[str](), 0, 0, 0
     for number, cells in csv_records(file, [params.conversation, *params.personas], section="dialogue.data.conversations"):
         n_rows += 1
         try:
-            conversation = read_conversation(cells, params)
+            visible, n_hidden = without_hidden(cells)
+            conversation = read_conversation(visible, params)
         except RowError as error:
             refused.append(refusal(number, str(error), file=file.path))
             continue
+        hidden += n_hidden
         n_turns += len(conversation.turns)
         name = digest_of(*conversation.personas, *(text for _, text in conversation.turns))
         seen[name] += 1
@@ -58,10 +61,10 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
             )
             for turn in empty
         ]
-    return Reading(tuple(drafts), tuple(refused), n_rows, {"turns": n_turns})
+    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {"turns": n_turns})
 
 
-def read_conversation(cells: Mapping[str, str | None], params: ConversationParams) -> Conversation:
+def read_conversation(cells: Mapping[str, object], params: ConversationParams) -> Conversation:
     """Return personas and turns of a row.
 
     Raises:

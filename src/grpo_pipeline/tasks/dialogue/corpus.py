@@ -3,20 +3,25 @@
 from collections import Counter
 
 from grpo_pipeline.tasks.dialogue.drafts import Row, refusal
+from grpo_pipeline.tasks.dialogue.printable import without_hidden
 from grpo_pipeline.tasks.dialogue.text_files import parse_line, read_text
 from grpo_pipeline.tasks.row_error import RowError
 from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
 
-def read_stories(file: TextFile) -> tuple[list[Row], list[Row]]:
-    """Return the sound stories by id, and the refused lines; every line of an id that is there twice is refused.
+def read_stories(file: TextFile) -> tuple[list[Row], list[Row], int]:
+    """Return the sound stories by id, the refused lines, and the number of hidden characters that were removed.
+
+    Every line of an id that is there twice is refused.
 
     Titles may be empty, texts may not; line breaks become blanks.
     """
-    stories, refused = [], []
+    stories, refused, hidden = [], [], 0
     for number, line in numbered_lines(file):
         try:
-            stories.append(read_story(parse_line(line)) | {"row": number})
+            cells, n_hidden = without_hidden(parse_line(line))
+            stories.append(read_story(cells) | {"row": number})
+            hidden += n_hidden
         except RowError as error:
             refused.append(refusal(number, str(error), file=file.path))
     counts = Counter(story["story_id"] for story in stories)
@@ -25,7 +30,7 @@ def read_stories(file: TextFile) -> tuple[list[Row], list[Row]]:
             reason = f"story id {story['story_id']!r} must be unique, got it {counts[story['story_id']]} times; rename the others"
             refused.append(refusal(story["row"], reason, file=file.path))
     kept = [{key: story[key] for key in story if key != "row"} for story in stories if counts[story["story_id"]] == 1]
-    return sorted(kept, key=lambda story: story["story_id"]), refused
+    return sorted(kept, key=lambda story: story["story_id"]), refused, hidden
 
 
 def read_story(cells: dict[str, object]) -> Row:

@@ -61,12 +61,14 @@ class Reading:
         drafts: usable examples in the order of the file.
         refused: quarantine entries.
         n_rows: rows of the file.
+        hidden: control characters and marks of direction that were removed from the usable rows.
         extras: what the reader has to say in the report.
     """
 
     drafts: tuple[Draft, ...]
     refused: tuple[Row, ...]
     n_rows: int
+    hidden: int
     extras: Mapping[str, object]
 
 

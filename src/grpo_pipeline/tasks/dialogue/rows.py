@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from grpo_pipeline.tasks.dialogue.drafts import NEEDS, SPLITS, Draft, Reading, refusal
 from grpo_pipeline.tasks.dialogue.groups import digest_of
+from grpo_pipeline.tasks.dialogue.printable import without_hidden
 from grpo_pipeline.tasks.dialogue.question import parse_question
 from grpo_pipeline.tasks.dialogue.text_files import clean_text, parse_line, read_text
 from grpo_pipeline.tasks.row_error import RowError
@@ -24,18 +25,19 @@ def read_rows(file: TextFile, *, names_splits: bool) -> Reading:
         Examples with ``needs: unknown`` and an id made of question and answers where the file says nothing else. Keys that
         are not read are counted in the report.
     """
-    drafts, refused, ignored, seen, n_rows = [], [], Counter[str](), Counter[str](), 0
+    drafts, refused, ignored, seen, n_rows, hidden = [], [], Counter[str](), Counter[str](), 0, 0
     for number, line in numbered_lines(file):
         n_rows += 1
         try:
-            cells = parse_line(line)
+            cells, n_hidden = without_hidden(parse_line(line))
             draft = read_row(cells, number, names_splits=names_splits, seen=seen)
         except RowError as error:
             refused.append(refusal(number, str(error), file=file.path))
             continue
         ignored.update(cells.keys() - set(KEYS))
+        hidden += n_hidden
         drafts.append(draft)
-    return Reading(tuple(drafts), tuple(refused), n_rows, {"ignored_keys": dict(sorted(ignored.items()))})
+    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {"ignored_keys": dict(sorted(ignored.items()))})
 
 
 def read_row(cells: Mapping[str, object], number: int, *, names_splits: bool, seen: Counter[str]) -> Draft:

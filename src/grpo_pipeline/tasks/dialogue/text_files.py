@@ -42,11 +42,27 @@ def parse_line(line: bytes) -> dict[str, object]:
             f"the line must be UTF-8, got byte 0x{line[error.start]:02x} at {error.start}; convert the file"
         ) from error
     try:
-        found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        found = json.loads(text, object_pairs_hook=unique_keys)
+    except RowError:
+        raise
+    # A plain ValueError is a number of more digits than Python reads.
+    except (ValueError, RecursionError) as error:
         raise RowError(f"the line must be JSON, got {text.strip()[:40]!r} ({error}); correct it") from error
     if not isinstance(found, dict):
         raise RowError(f'the line must be a JSON object, got {type(found).__name__}; write {{"key": …}}')
+    return found
+
+
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON.
+
+    Raises:
+        RowError: if a key is there twice: JSON does not say which value would count.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = sorted({repr(key) for key, _ in pairs if sum(key == other for other, _ in pairs) > 1})
+        raise RowError(f"every key must be there once, got {', '.join(twice)} more than once; keep the value that is meant")
     return found
 
 

@@ -1,6 +1,5 @@
 """Check raw molecules: sound ones in canonical columns, the vocabulary they need, refused ones with reasons, and a report."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -184,7 +183,7 @@ def _report(file: TextFile, kept: Sequence[Draft], quarantine: pd.DataFrame, par
     return {
         "source": params.source,
         "root": params.root,
-        "sha256": {Path(file.path).name: hashlib.sha256(file.content).hexdigest()},
+        "sha256": {Path(file.path).name: file.digest()},
         "molecules": len(kept),
         "refused": kinds[REFUSED],
         "duplicates": kinds[DUPLICATE],

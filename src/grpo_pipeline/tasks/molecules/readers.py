@@ -1,14 +1,16 @@
 """Molecules from files: SMILES lines, a CSV column, SDF records; each with its line, and what cannot be read with the reason."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from rdkit import Chem
 
 from grpo_pipeline.tasks.csv_records import csv_records
 from grpo_pipeline.tasks.molecules.data_params import ColumnParams, MoleculeDataParams
 from grpo_pipeline.tasks.row_error import RowError
-from grpo_pipeline.tasks.text_lines import BOM, TextFile, numbered_lines
+from grpo_pipeline.tasks.text_lines import TextFile, numbered_lines
 
 SDF_END = "$$$$"
 
@@ -58,14 +60,15 @@ def _read_csv(file: TextFile, columns: ColumnParams) -> Iterator[Entry]:
 
 
 def _read_sdf(file: TextFile) -> Iterator[Entry]:
-    lines = file.content.removeprefix(BOM).decode(errors="surrogateescape").splitlines()
-    begin = 0
-    for place, line in enumerate([*lines, SDF_END]):
-        if line.rstrip() == SDF_END:
-            block = lines[begin:place]
+    begin, block = 1, list[str]()
+    with file.open() as content, io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape") as lines:
+        for number, line in enumerate(chain(lines, [SDF_END]), start=1):
+            if line.rstrip() != SDF_END:
+                block.append(line.rstrip("\n"))
+                continue
             if any(map(str.strip, block)):
-                yield _from_block(begin + 1, block)
-            begin = place + 1
+                yield _from_block(begin, block)
+            begin, block = number + 1, []
 
 
 def _from_smiles(row: int, text: str, *, name: str) -> Entry:
