@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from grpo_pipeline.core import tensorfiles
+from grpo_pipeline.core.agreement import differences, summary
 from grpo_pipeline.core.checkpoint import (
     CheckpointError,
     has_checkpoint,
@@ -26,6 +27,7 @@ from grpo_pipeline.core.reference import frozen_copy
 from grpo_pipeline.core.replay import ReplayBuffer, split_groups
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.core.weights import digest_of_tensors
 
 
 def build(seed=0, *, width=8, reference=True, replay=None, coefficients=None):
@@ -108,17 +110,18 @@ def test_snapshot_is_a_copy_and_restore_leaves_it_one(tmp_path):
 
 def test_round_trip_of_the_rest(tmp_path):
     state = build(reference=False)
-    taken = snapshot(state, progress={"batch": 3, "order": [2, 0, 1]}, config_digest="abc", extra={"run_id": "r1"})
+    taken = snapshot(state, progress={"batch": 3, "order": [2, 0, 1]}, parameters={"a": {"b": 1}}, extra={"run_id": "r1"})
     taken.extra["child"] = "r2"
     save_checkpoint(tmp_path / "deep" / "c", taken)
     loaded = load_checkpoint(tmp_path / "deep" / "c")
     assert loaded.progress == {"step": 0, "epoch": 0, "seed": 0, "batch": 3, "order": [2, 0, 1]}
     assert load_progress(tmp_path / "deep" / "c") == loaded.progress
     assert loaded.extra == {"run_id": "r1", "child": "r2"}
-    assert loaded.config_digest == "abc"
+    assert loaded.parameters == {"a": {"b": 1}}
+    assert loaded.config_digest == taken.config_digest
     assert loaded.reference is None
     groups = build(seed=1, reference=False)
-    restore(groups, loaded, config_digest="abc")
+    restore(groups, loaded, parameters={"a": {"b": 1}})
     assert [(g["name"], g["lr"], g["betas"]) for g in groups.optimizer.param_groups] == [
         ("body", 1e-2, (0.7, 0.9)),
         ("head", 3e-2, (0.7, 0.9)),
@@ -167,22 +170,123 @@ def test_an_empty_replay_survives(tmp_path):
     assert restored.coefficients == {}
 
 
-def test_format_1_is_read_as_a_run_without_replay_and_coefficients(tmp_path):
-    generator = torch.Generator().manual_seed(5)
-    state = train(build(), 2, generator)
-    save_checkpoint(tmp_path / "c", snapshot(state))
-    path = tmp_path / "c" / "checkpoint.json"
+@pytest.mark.parametrize("written", [1, 2])
+def test_earlier_formats_without_a_check_sum_are_refused(tmp_path, written):
+    folder = tmp_path / "c"
+    save_checkpoint(folder, snapshot(build()))
+    rewrite(folder, lambda header: header.update(format=written), sealed=False)
+    for read in (load_checkpoint, load_progress):
+        with pytest.raises(CheckpointError, match=f"must be of format 3, got {written}, an earlier one without a check sum"):
+            read(folder)
+
+
+def rewrite(folder, change, *, sealed):
+    """Change a header, with a check sum that fits or with the old one."""
+    path = folder / "checkpoint.json"
     header = json.loads(path.read_text())
-    assert header.pop("format") == 2
-    assert (header.pop("replay"), header.pop("coefficients")) == (None, {})
-    path.write_text(json.dumps({"format": 1, **header}))
-    old = load_checkpoint(tmp_path / "c")
-    assert (old.replay, old.coefficients) == (None, {})
-    resumed = restore(build(seed=3), old)
-    assert resumed.step == 2
-    assert [name for name, t in tensors_of(state).items() if not torch.equal(tensors_of(resumed)[name], t)] == []
-    with pytest.raises(CheckpointError, match="replay buffer must be the run's, got none for one"):
-        restore(build(replay=(2, 2)), old)
+    change(header)
+    if sealed:
+        header["sha256"] = tensorfiles.seal_of(header)
+    elif header["format"] in (1, 2):
+        del header["sha256"]
+    path.write_text(json.dumps(header))
+
+
+EDITS = {
+    "step": lambda h: h["progress"].update(step=999),
+    "learning rate": lambda h: h["optimizer"]["groups"][0].update(lr=0.5),
+    "coefficient": lambda h: h["coefficients"].update(entropy=0.02),
+    "generator": lambda h: h["rng"].update(torch=h["rng"]["torch"][:-8] + "AAAAAAA="),
+    "parameter": lambda h: h["parameters"].update(seed=1),
+    "tensors": lambda h: h["crc32"].update({"policy.safetensors": "00000000"}),
+    "run": lambda h: h["extra"].update(run="another"),
+    "no check sum": lambda h: h.pop("sha256"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_an_edited_header_is_refused(tmp_path, edit):
+    folder = tmp_path / "c"
+    state = train(build(coefficients={"entropy": 0.01}), 2, torch.Generator())
+    save_checkpoint(folder, snapshot(state, progress={"total_steps": 4}, parameters={"seed": 0}, extra={"run": "one"}))
+    load_checkpoint(folder)
+    rewrite(folder, edit, sealed=False)
+    for read in (load_checkpoint, load_progress):
+        with pytest.raises(CheckpointError, match=r"checkpoint.json must .* edited; the checkpoint is damaged or edited: remove"):
+            read(folder)
+
+
+BOUNDS = {
+    "step must be at most the 4 steps of the run, got 999": lambda h: h["progress"].update(step=999),
+    "step must be a whole number of at least 0, got -1": lambda h: h["progress"].update(step=-1),
+    "step must be a whole number of at least 0, got 1.5": lambda h: h["progress"].update(step=1.5),
+    "epoch must be at most the 2 steps done, got 9": lambda h: h["progress"].update(epoch=9),
+    "seed must be a whole number of at least 0, got True": lambda h: h["progress"].update(seed=True),
+    "coefficient 'entropy' must be finite, got inf": lambda h: h["coefficients"].update(entropy=math.inf),
+    "lr of group body must be finite and at least 0, got -0.1": lambda h: h["optimizer"]["groups"][0].update(lr=-0.1),
+    "weight_decay of group head must be finite and at least 0, got nan": lambda h: h["optimizer"]["groups"][1].update(
+        weight_decay=math.nan
+    ),
+    r"betas of group body must be at least 0 and below 1, got \[1.0, 0.9\]": lambda h: h["optimizer"]["groups"][0].update(
+        betas=[1.0, 0.9]
+    ),
+    "checkpoint.json must be complete, got no usable 'progress'": lambda h: h.pop("progress"),
+}
+
+
+@pytest.mark.parametrize("message", BOUNDS)
+def test_numbers_that_no_run_writes_are_refused_whoever_sealed_them(tmp_path, message):
+    folder = tmp_path / "c"
+    state = train(build(coefficients={"entropy": 0.01}), 2, torch.Generator())
+    save_checkpoint(folder, snapshot(state, progress={"total_steps": 4}))
+    rewrite(folder, BOUNDS[message], sealed=True)
+    with pytest.raises(CheckpointError, match=f"{message}; the checkpoint is damaged or edited: remove"):
+        load_checkpoint(folder)
+
+
+def test_a_reference_that_never_moves_is_named_and_not_written(tmp_path):
+    state = train(build(), 2, torch.Generator())
+    digest = digest_of_tensors(state.reference.state_dict())
+    save_checkpoint(tmp_path / "c", snapshot(state, frozen_reference=digest))
+    assert "reference.safetensors" not in {p.name for p in (tmp_path / "c").iterdir()}
+    loaded = load_checkpoint(tmp_path / "c")
+    fresh = build()
+    before = {name: tensor.clone() for name, tensor in fresh.reference.state_dict().items()}
+    restore(fresh, loaded, frozen_reference=digest)
+    assert [name for name, tensor in before.items() if not torch.equal(fresh.reference.state_dict()[name], tensor)] == []
+    other = build(seed=3)
+    with pytest.raises(CheckpointError, match="the reference policy must be the one that training began with, got other weights"):
+        restore(other, loaded, frozen_reference=digest_of_tensors(other.reference.state_dict()))
+    with pytest.raises(CheckpointError, match="reference policy must be the run's, got one for none"):
+        restore(build(reference=False), loaded)
+
+
+def test_a_difference_is_told_by_name_and_value():
+    stored = {"training": {"batch_size": 8, "rates": {"a": 0.1}, "gone": None}, "task": {"examples": "a" * 64}, "seed": 0}
+    here = {"training": {"batch_size": 16, "rates": {"a": 0.1, "b": 0.2}}, "task": {"examples": "b" * 64}, "seed": 0}
+    names = {"training": "attention.training", "task": "attention"}
+    with pytest.raises(CheckpointError) as refused:
+        restore(build(), snapshot(build(), parameters=stored), parameters=here, names=names)
+    assert str(refused.value) == (
+        "the checkpoint must be of a run with these parameters, got attention.examples: bbbbbbbbbbbb… here, aaaaaaaaaaaa… in the "
+        "checkpoint; attention.training.batch_size: 16 here, 8 in the checkpoint; attention.training.gone: nothing here, null in "
+        "the checkpoint; attention.training.rates.b: 0.2 here, nothing in the checkpoint; go on with the checkpoint's values, or "
+        "remove its folder to train this part anew"
+    )
+
+
+def test_many_differences_are_counted():
+    found = differences({str(i): i for i in range(9)}, {str(i): -i for i in range(9)})
+    assert len(found) == 8  # 0 and -0 are equal
+    assert summary(found).endswith("; 5: 5 here, -5 in the checkpoint and 3 more")
+
+
+def test_a_run_is_no_shorter_than_its_checkpoint():
+    state = train(build(), 3, torch.Generator())
+    taken = snapshot(state, progress={"total_steps": 4})
+    with pytest.raises(CheckpointError, match="at least as long as its checkpoint, got 2 steps after 3; give it more epochs"):
+        restore(dataclasses.replace(build(), total_steps=2), taken)
+    assert restore(dataclasses.replace(build(), total_steps=9), taken).total_steps == 9
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -311,7 +415,7 @@ def damage_header(folder):
 
 def damage_format(folder):
     path = folder / "checkpoint.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 99'), encoding="utf-8")
+    path.write_text(path.read_text().replace('"format": 3', '"format": 99'), encoding="utf-8")
 
 
 def damage_no_header(folder):
@@ -326,7 +430,6 @@ def damage_no_header(folder):
         (damage_remove, "reference.safetensors must be readable"),
         (damage_header, "checkpoint.json must be a readable JSON file"),
         (damage_no_header, "checkpoint.json must be a readable JSON file"),
-        (damage_format, "must be of format 1 or 2, got 99"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_with_the_file_and_the_remedy(tmp_path, damage, message):
@@ -334,8 +437,16 @@ def test_a_damaged_checkpoint_is_refused_with_the_file_and_the_remedy(tmp_path, 
     state = train(build(), 1, torch.Generator())
     save_checkpoint(folder, snapshot(state))
     damage(folder)
-    with pytest.raises(CheckpointError, match=f"{message}.*; the checkpoint is damaged: remove {folder}"):
+    with pytest.raises(CheckpointError, match=f"{message}.*; the checkpoint is damaged or edited: remove {folder}"):
         load_checkpoint(folder)
+
+
+def test_another_format_is_refused(tmp_path):
+    save_checkpoint(tmp_path / "c", snapshot(build()))
+    damage_format(tmp_path / "c")
+    rewrite(tmp_path / "c", lambda header: None, sealed=True)
+    with pytest.raises(CheckpointError, match="must be of format 3, got 99; go on with the version that wrote it, or remove"):
+        load_checkpoint(tmp_path / "c")
 
 
 def test_absent(tmp_path):
@@ -345,9 +456,9 @@ def test_absent(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("other", "digest", "message"),
+    ("other", "parameters", "message"),
     [
-        (lambda: build(), "new", "got digest 'old' instead of 'new'"),
+        (lambda: build(), {"a": 2}, "got a: 2 here, 1 in the checkpoint"),
         (lambda: build(width=9), None, "must fit the policy"),
         (lambda: build(reference=False), None, "reference policy must be the run's, got one for none"),
         (lambda: build(replay=(3, 2)), None, "replay buffer must be the run's, got none for one"),
@@ -359,10 +470,10 @@ def test_absent(tmp_path):
         ),
     ],
 )
-def test_restore_refuses_what_does_not_fit(other, digest, message):
-    taken = snapshot(build(), config_digest="old")
+def test_restore_refuses_what_does_not_fit(other, parameters, message):
+    taken = snapshot(build(), parameters={"a": 1})
     with pytest.raises(CheckpointError, match=message):
-        restore(other(), taken, config_digest=digest)
+        restore(other(), taken, parameters=parameters)
 
 
 @pytest.mark.parametrize(

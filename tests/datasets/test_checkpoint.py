@@ -40,7 +40,7 @@ def test_damage_is_a_dataset_error_with_the_remedy(tmp_path, state):
     dataset = CheckpointDataset(str(tmp_path / "c"))
     dataset.save(snapshot(state))
     (tmp_path / "c" / "policy.safetensors").write_bytes(b"")
-    with pytest.raises(DatasetError, match=r"policy\.safetensors must have check sum .* remove .* and start again"):
+    with pytest.raises(DatasetError, match=r"policy\.safetensors must have check sum .* remove .* and train anew"):
         dataset.load()
 
 

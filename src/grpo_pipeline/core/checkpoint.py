@@ -1,7 +1,7 @@
 """The whole training state as safetensors + JSON, replaced atomically; nothing is pickled.
 
-Format 2 adds the replay buffer and the coefficients that training adapts. Format 1 is still read, as a checkpoint of a run that
-had neither.
+Format 3 adds a check sum over the header, the parameters in clear and the version of the code, and leaves out a reference that
+never moves. The formats before it have no such sum: an edited step or learning rate would be believed, so they are refused.
 """
 
 import math
@@ -13,15 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from grpo_pipeline.core.agreement import differences, digest_of, summary
 from grpo_pipeline.core.atomic import find_complete, replacing_folder
+from grpo_pipeline.core.checkpoint_bounds import check_bounds
 from grpo_pipeline.core.replay import ReplayBuffer, ReplayState
 from grpo_pipeline.core.rng import capture_rng, restore_rng
-from grpo_pipeline.core.tensorfiles import CorruptFolderError, read_header, read_tensors, write_tensors
+from grpo_pipeline.core.tensorfiles import SEAL, CorruptFolderError, read_header, read_tensors, write_tensors
 from grpo_pipeline.core.types import TrainState
 
 HEADER = "checkpoint.json"
-FORMAT = 2
-READABLE = (1, 2)
+FORMAT = 3
 
 
 class CheckpointError(RuntimeError):
@@ -36,13 +37,16 @@ class Checkpoint:
         policy: tensors of the policy by name, on the CPU.
         optimizer: "tensors" ("<parameter>:<entry>" -> tensor), "scalars" (parameter -> entry -> number) and "groups"
             (settings of each parameter group, with the names of its parameters).
-        reference: tensors of the reference policy, or None.
+        reference: tensors of a reference policy that moves, or None.
+        frozen_reference: digest of a reference policy that never moves, which is built again from the start; or None.
         rng: every random stream, as ``core.rng.capture_rng`` returns it.
         progress: "step", "epoch", "seed" and what the loop adds (position in the data order).
-        config_digest: digest of the parameters that the run was started with.
+        parameters: nested JSON values that a run must agree on to go on, see ``core.agreement``.
+        code: name -> version of what wrote it.
         extra: free text by name; a hook keeps the tracking run's id here.
         replay: content of the replay buffer, or None.
         coefficients: numbers that training adapts, by name.
+        folder: where it was read; "" before it was written.
     """
 
     policy: Mapping[str, Tensor] = field(repr=False)
@@ -50,10 +54,18 @@ class Checkpoint:
     reference: Mapping[str, Tensor] | None = field(repr=False)
     rng: Mapping[str, Any] = field(repr=False)
     progress: Mapping[str, Any]
-    config_digest: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     extra: MutableMapping[str, str] = field(default_factory=dict)
     replay: ReplayState | None = field(default=None, repr=False)
     coefficients: Mapping[str, float] = field(default_factory=dict)
+    frozen_reference: str | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+
+    @property
+    def config_digest(self) -> str:
+        """Digest of the parameters."""
+        return digest_of(self.parameters)
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,9 @@ def snapshot(
     state: TrainState,
     *,
     progress: Mapping[str, Any] | None = None,
-    config_digest: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    code: Mapping[str, str] | None = None,
+    frozen_reference: str | None = None,
     extra: Mapping[str, str] | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
 ) -> Checkpoint:
@@ -80,7 +94,9 @@ def snapshot(
     Args:
         state: the state to copy.
         progress: JSON values added to step, epoch and seed, such as the position in the data order.
-        config_digest: digest of the parameters of the run.
+        parameters: nested JSON values that the run must agree on to go on.
+        code: name -> version.
+        frozen_reference: digest of a reference that never moves, in the place of its tensors.
         extra: free text by name.
         generators: named generators whose streams go on across steps.
 
@@ -88,17 +104,20 @@ def snapshot(
         CheckpointError: if a coefficient is not finite.
     """
     _check_coefficients(state)
+    is_stored = state.reference is not None and frozen_reference is None
     counters = {"step": state.step, "epoch": state.epoch, "seed": state.generator_seed}
     return Checkpoint(
         policy=_copy_tensors(state.policy.state_dict()),
         optimizer=_copy_optimizer(state),
-        reference=None if state.reference is None else _copy_tensors(state.reference.state_dict()),
+        reference=_copy_tensors(state.reference.state_dict()) if state.reference is not None and is_stored else None,
         rng=capture_rng(generators),
         progress={**counters, **(progress or {})},
-        config_digest=config_digest,
+        parameters=dict(parameters or {}),
         extra=dict(extra or {}),
         replay=None if state.replay is None else state.replay.state(),
         coefficients=dict(state.coefficients),
+        frozen_reference=None if state.reference is None else frozen_reference,
+        code=dict(code or {}),
     )
 
 
@@ -106,7 +125,9 @@ def restore(
     state: TrainState,
     checkpoint: Checkpoint,
     *,
-    config_digest: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
+    frozen_reference: str | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
 ) -> TrainState:
     """Put a checkpoint into freshly built modules and the replay buffer, in place, exactly; also sets the global random streams.
@@ -114,7 +135,9 @@ def restore(
     Args:
         state: built with the same configuration.
         checkpoint: what to restore; it stays independent of later training.
-        config_digest: digest of the present parameters; None skips the comparison.
+        parameters: the present parameters, as they were given to ``snapshot``; None skips the comparison.
+        names: first key of the parameters -> what an error calls it.
+        frozen_reference: digest of the present reference, if it never moves.
         generators: the named generators that were given to ``snapshot``.
 
     Returns:
@@ -123,7 +146,8 @@ def restore(
     Raises:
         CheckpointError: if the checkpoint was written under other parameters or for another model or optimiser.
     """
-    _check_fit(state, checkpoint, config_digest)
+    _check_parameters(checkpoint, parameters, names)
+    _check_fit(state, checkpoint, frozen_reference)
     optimizer_state = _optimizer_state_dict(state, checkpoint.optimizer)
     _load_module(state.policy, checkpoint.policy, "policy")
     if state.reference is not None and checkpoint.reference is not None:
@@ -149,7 +173,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     header = {
         "format": FORMAT,
         "progress": dict(checkpoint.progress),
-        "config_digest": checkpoint.config_digest,
+        "parameters": dict(checkpoint.parameters),
+        "code": dict(checkpoint.code),
+        "frozen_reference": checkpoint.frozen_reference,
         "extra": dict(checkpoint.extra),
         "optimizer": {key: checkpoint.optimizer[key] for key in ("scalars", "groups")},
         "rng": dict(checkpoint.rng),
@@ -171,35 +197,36 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
     Raises:
         FileNotFoundError: if there is none.
-        CheckpointError: if it is damaged or of another format.
+        CheckpointError: if it is damaged, edited or of another format.
     """
     try:
-        tensors, header = read_tensors(_complete(folder), HEADER)
-        if header.get("format") not in READABLE:
-            raise CorruptFolderError(f"{folder} must be of format {' or '.join(map(str, READABLE))}, got {header.get('format')}")
-        if header["format"] == 1:
-            header = {"replay": None, "coefficients": {}, **header}
+        found = _complete(folder)
+        header = _read_checked(found)
+        tensors, _ = read_tensors(found, HEADER)
         return Checkpoint(
             policy=tensors["policy"],
             optimizer={"tensors": tensors["optimizer"], **header["optimizer"]},
             reference=tensors.get("reference"),
             rng=header["rng"],
             progress=header["progress"],
-            config_digest=header["config_digest"],
+            parameters=header["parameters"],
             extra=header["extra"],
             replay=None if header["replay"] is None else ReplayState(tensors["replay"], header["replay"]),
             coefficients=header["coefficients"],
+            frozen_reference=header["frozen_reference"],
+            code=header["code"],
+            folder=str(folder),
         )
-    except (CorruptFolderError, KeyError) as error:
-        raise CheckpointError(f"{error}; the checkpoint is damaged: remove {folder} and start again") from error
+    except (CorruptFolderError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(folder, error) from error
 
 
 def load_progress(folder: Path) -> dict[str, Any]:
     """Read the counters of the last complete checkpoint without its tensors; raises as ``load_checkpoint`` does."""
     try:
-        return dict(read_header(_complete(folder) / HEADER)["progress"])
-    except (CorruptFolderError, KeyError) as error:
-        raise CheckpointError(f"{error}; the checkpoint is damaged: remove {folder} and start again") from error
+        return dict(_read_checked(_complete(folder))["progress"])
+    except (CorruptFolderError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(folder, error) from error
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -214,6 +241,29 @@ def _complete(folder: Path) -> Path:
     return found
 
 
+def _read_checked(found: Path) -> dict[str, Any]:
+    """Read the header; refuses another format, a header that was changed, and numbers outside their bounds."""
+    header = read_header(found / HEADER)
+    if (written := header.get("format")) != FORMAT:
+        older = ", an earlier one without a check sum" if written in (1, 2) else ""
+        raise CheckpointError(
+            f"checkpoint {found} must be of format {FORMAT}, got {written}{older}; go on with the version that wrote it, or "
+            "remove the folder to train anew"
+        )
+    if SEAL not in header:
+        raise CorruptFolderError(f"{found / HEADER} must hold its check sum, got none: it was edited")
+    try:
+        check_bounds(header)
+    except ValueError as error:
+        raise CorruptFolderError(f"{found / HEADER}: {error}") from error
+    return header
+
+
+def _damaged(folder: Path, error: Exception) -> CheckpointError:
+    what = str(error) if isinstance(error, CorruptFolderError) else f"{folder / HEADER} must be complete, got no usable {error}"
+    return CheckpointError(f"{what}; the checkpoint is damaged or edited: remove {folder} and train anew, or put back a copy")
+
+
 def _check_coefficients(state: TrainState) -> None:
     for name, value in state.coefficients.items():
         if not math.isfinite(value):
@@ -223,13 +273,28 @@ def _check_coefficients(state: TrainState) -> None:
             )
 
 
-def _check_fit(state: TrainState, checkpoint: Checkpoint, config_digest: str | None) -> None:
-    if config_digest is not None and config_digest != checkpoint.config_digest:
+def _check_parameters(checkpoint: Checkpoint, parameters: Mapping[str, Any] | None, names: Mapping[str, str] | None) -> None:
+    if parameters is not None and (found := differences(parameters, checkpoint.parameters, names=names)):
+        where = f"the checkpoint {checkpoint.folder}" if checkpoint.folder else "the checkpoint"
         raise CheckpointError(
-            f"the checkpoint's parameters must be those of this run, got digest {checkpoint.config_digest!r} instead of "
-            f"{config_digest!r}; resume with the same parameters or remove the checkpoint"
+            f"{where} must be of a run with these parameters, got {summary(found)}; go on with the checkpoint's values, or "
+            "remove its folder to train this part anew"
         )
-    parts = {"reference policy": (checkpoint.reference, state.reference), "replay buffer": (checkpoint.replay, state.replay)}
+
+
+def _check_fit(state: TrainState, checkpoint: Checkpoint, frozen_reference: str | None) -> None:
+    step, total = checkpoint.progress["step"], state.total_steps
+    if "total_steps" in checkpoint.progress and step > total:
+        raise CheckpointError(
+            f"a run must be at least as long as its checkpoint, got {total} steps after {step}; give it more epochs or max_steps"
+        )
+    if frozen_reference != checkpoint.frozen_reference and None not in (frozen_reference, checkpoint.frozen_reference):
+        raise CheckpointError(
+            "the reference policy must be the one that training began with, got other weights; give the start, or the folder in "
+            "reference.path, its old content, and use the same torch"
+        )
+    references = checkpoint.reference if checkpoint.frozen_reference is None else checkpoint.frozen_reference
+    parts = {"reference policy": (references, state.reference), "replay buffer": (checkpoint.replay, state.replay)}
     for name, (stored, present) in parts.items():
         if (stored is None) != (present is None):
             has, runs = ("none" if part is None else "one" for part in (stored, present))

@@ -1,10 +1,11 @@
 """Parameters that say where and how a step computes, and not what: device, precision, memory (``<task>.training``)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.core.precision import Precision
 
 Float32Products = Literal["default", "ieee", "tf32"]
@@ -12,6 +13,9 @@ Float32Products = Literal["default", "ieee", "tf32"]
 
 class ExecutionParams(BaseModel):
     """Device, precision and memory of the training step, shared by all arms of a task.
+
+    What is marked as EXECUTION may differ when a run goes on from a checkpoint: sums are rounded in another order at most. The
+    two precisions may not: they are other numbers.
 
     Attributes:
         device: ``auto`` is CUDA where there is one, else the CPU; ``cuda:1`` is the second one.
@@ -27,13 +31,13 @@ class ExecutionParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    device: str = Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    device: Annotated[str, EXECUTION] = Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     precision: Precision
     float32_products: Float32Products
-    compile: Literal["none", "encoder"]
-    memory_format: Literal["contiguous", "channels_last"]
-    activation_checkpointing: Literal["none", "encoder"]
-    micro_batch_size: int | None = Field(ge=1)
+    compile: Annotated[Literal["none", "encoder"], EXECUTION]
+    memory_format: Annotated[Literal["contiguous", "channels_last"], EXECUTION]
+    activation_checkpointing: Annotated[Literal["none", "encoder"], EXECUTION]
+    micro_batch_size: Annotated[int | None, EXECUTION] = Field(ge=1)
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.core.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.schedules import Schedule
@@ -24,6 +25,9 @@ READERS = {"ratio_cap": "cispo", "tau_positive": "sapo", "tau_negative": "sapo"}
 def _constant(value: Any) -> Any:
     return {"kind": "constant", "start": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
+
+# How long a run is: may change when it goes on, see ``pipelines.training.resuming``.
+LENGTH = ("epochs", "max_steps")
 
 # A schedule, or a number that stands for a constant one.
 Coefficient = Annotated[Schedule, BeforeValidator(_constant)]
@@ -295,24 +299,24 @@ class LoaderParams(BaseModel):
 
 
 class TrainingParams(ExecutionParams):
-    """The loop, shared by all arms of a task (``<task>.training``)."""
+    """The loop, shared by all arms of a task (``<task>.training``); ``LENGTH`` names what says how long it is."""
 
     epochs: int = Field(ge=1)
     # Of the whole run at most, for batches that cost much more than reading the data; None goes through all epochs. Left out of
-    # dumps, and so of digests, where it is None.
+    # dumps where it is None.
     max_steps: int | None = Field(default=None, ge=1, exclude_if=lambda steps: steps is None)
     batch_size: int = Field(ge=1)
     group_size: int = Field(ge=1)
     encoder_refresh: Literal["once", "every_epoch"]
     temperature: Schedule
     optimizer: OptimizerParams
-    log_every_steps: int = Field(ge=1)
-    checkpoint_every_steps: int = Field(ge=1)
-    gradient_report_every_steps: int = Field(ge=1)
+    log_every_steps: Annotated[int, EXECUTION] = Field(ge=1)
+    checkpoint_every_steps: Annotated[int, EXECUTION] = Field(ge=1)
+    gradient_report_every_steps: Annotated[int, EXECUTION] = Field(ge=1)
     validate_every_epochs: int = Field(ge=1)
     validation_samples: int = Field(ge=1)
-    # Left out of dumps, and so of digests: a run may be resumed with another loader.
-    loader: LoaderParams = Field(default=LoaderParams(), exclude=True)
+    # Left out of dumps, and so of digests of cells.
+    loader: Annotated[LoaderParams, EXECUTION] = Field(default=LoaderParams(), exclude=True)
 
     @model_validator(mode="after")
     def _check_group(self) -> Self:

@@ -1,5 +1,6 @@
-"""Named tensors and JSON in a folder, with a check sum per file."""
+"""Named tensors and JSON in a folder, with a check sum per file, and one over the header that holds those sums."""
 
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+SEAL = "sha256"
 
 
 class CorruptFolderError(ValueError):
@@ -29,7 +32,8 @@ def write_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], hea
         except SafetensorError as error:
             raise OSError(str(error)) from error
         sums[path.name] = checksum(path)
-    text = json.dumps({**header, "crc32": sums}, indent=1, allow_nan=False)
+    content = json.loads(json.dumps({**header, "crc32": sums}, allow_nan=False))
+    text = json.dumps({**content, SEAL: seal_of(content)}, indent=1)
     (folder / header_name).write_text(text, encoding="utf-8")
 
 
@@ -58,8 +62,10 @@ def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, Te
 def read_header(path: Path) -> dict[str, Any]:
     """Read the JSON header alone.
 
+    One without a check sum of its own, as earlier versions wrote it, is read as it is.
+
     Raises:
-        CorruptFolderError: if it is missing or is not such a header.
+        CorruptFolderError: if it is missing, is not such a header, or is not the one that was written.
     """
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
@@ -67,7 +73,15 @@ def read_header(path: Path) -> dict[str, Any]:
         raise CorruptFolderError(f"{path} must be a readable JSON file, got {type(error).__name__}: {error}") from error
     if not isinstance(header, dict) or not isinstance(header.get("crc32"), dict):
         raise CorruptFolderError(f"{path} must hold an object with the entry 'crc32', got {str(header)[:80]}")
+    if header.get(SEAL, found := seal_of(header)) != found:
+        raise CorruptFolderError(f"{path} must be as it was written, got another check sum: it was damaged or edited")
     return header
+
+
+def seal_of(header: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a header's values, whatever the layout of its text, without the check sum itself."""
+    values = {name: value for name, value in header.items() if name != SEAL}
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

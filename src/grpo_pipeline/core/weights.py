@@ -1,10 +1,12 @@
 """Final weights for use elsewhere: a folder with ``model.safetensors`` and ``model.json``, and what else a model needs."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.atomic import find_complete, replacing_folder
@@ -32,6 +34,15 @@ class ModelWeights:
 def weights_of(module: nn.Module, config: Mapping[str, Any]) -> ModelWeights:
     """Copy a module's weights; later training does not change the copy."""
     return ModelWeights({name: t.detach().to("cpu", copy=True) for name, t in module.state_dict().items()}, dict(config))
+
+
+def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of the names and bits of tensors, wherever they lie."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name}\0".encode())
+        digest.update(tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def save_weights(folder: Path, weights: ModelWeights) -> None:

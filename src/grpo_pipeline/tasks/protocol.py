@@ -162,8 +162,11 @@ class Task(Protocol):
         """Return what is needed to build this policy again, as JSON-able values."""
         ...
 
-    def fingerprint(self, data: Any) -> dict[str, Any]:
-        """Return what a checkpoint must agree on to go on with: model, objective and data, as JSON-able values."""
+    def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
+        """Return what a checkpoint must agree on to go on with: model, objective and data, by section, as JSON-able values.
+
+        Of an algorithm that draws no samples (``draws`` is False) it is what the supervised loss depends on: no rewards.
+        """
         ...
 
 

@@ -93,7 +93,7 @@ def test_max_steps_ends_a_run_early_and_an_older_checkpoint_goes_on():
     yielded = list(run(training=short(max_steps=3, checkpoint_every_steps=2)))
     assert [checkpoint.progress["step"] for _, checkpoint in yielded if checkpoint is not False] == [2, 3]
     assert [r["step"] for r in rows_of(yielded) if r["split"] == "val"] == [1, 2]  # the end of an epoch, and of the run
-    assert "max_steps" not in short().model_dump()  # else no checkpoint from before the option could be gone on with
+    assert "max_steps" not in short().model_dump()
     assert short(max_steps=3).model_dump()["max_steps"] == 3
 
 
@@ -190,7 +190,7 @@ def test_an_unknown_resume_value_is_refused():
 def test_resuming_with_other_parameters_is_refused(other: dict[str, Any]):
     checkpoint = last_checkpoint(list(run()))
     with pytest.raises(
-        CheckpointError, match=r"must be those of this run.*resume with the same parameters or remove the checkpoint"
+        CheckpointError, match=r"must be of a run with these parameters, got .* here, .* in the checkpoint; go on with"
     ):
         list(run(resume="auto", start=checkpoint, **other))
 

@@ -302,8 +302,8 @@ def test_a_resumed_arm_ends_with_the_bits_of_an_unbroken_one() -> None:
         return state
 
     unbroken = walk(build_state(algorithm, training, 0, task, data), 4)
-    half = snapshot(walk(build_state(algorithm, training, 0, task, data), 2), progress={}, config_digest="same")
-    resumed = walk(restore(build_state(algorithm, training, 5, task, data), half, config_digest="same"), 2)
+    half = snapshot(walk(build_state(algorithm, training, 0, task, data), 2), progress={}, parameters={"a": 1})
+    resumed = walk(restore(build_state(algorithm, training, 5, task, data), half, parameters={"a": 1}), 2)
     assert tiny_attention.differing(tiny_attention.weights(resumed.policy), tiny_attention.weights(unbroken.policy)) == []
 
 

@@ -1,13 +1,12 @@
 """The dialogue task as the engine sees it: a seed's warm start is trained once, and every cell of the seed begins with it."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kedro.pipeline import Node, Pipeline
 from pydantic import BaseModel, ConfigDict
 
+from grpo_pipeline.core.agreement import digest_of
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.pipelines.compare.kit import TaskKit, resplit_table
@@ -60,11 +59,8 @@ def warm_up(warm_start: WarmStartParams, seed: int, task: DialogueTask, data: Di
 
 def start_key(warm_start: WarmStartParams, seed: int, task: DialogueTask, data: DialogueData) -> str:
     """Return the digest of what decides a start; where no replies are drawn, their rewards and distribution do not."""
-    facts = task.fingerprint(data) | {"device": str(task.device)}
-    if warm_start.algorithm.proposal == "none":
-        facts |= {"rewards": None, "reward_functions": None, "replies": task.replies.max_tokens}
-    content = {"stage": warm_start.model_dump(mode="json"), "seed": seed, "task": facts}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    facts = task.fingerprint(data, draws=warm_start.algorithm.proposal != "none") | {"device": str(task.device)}
+    return digest_of({"stage": warm_start.model_dump(mode="json"), "seed": seed, "task": facts})
 
 
 def begin_with(task: DialogueTask, start: Start) -> DialogueTask:

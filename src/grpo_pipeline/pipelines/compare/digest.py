@@ -9,17 +9,15 @@ from typing import Any
 import torch
 
 import grpo_pipeline
+from grpo_pipeline.code_version import TRAINING_CODE, digest_of_sources
 from grpo_pipeline.pipelines.compare.arms import ResolvedArm
 from grpo_pipeline.pipelines.compare.cells import Cell
 from grpo_pipeline.pipelines.compare.kit import TaskKit, examples_of, open_task
-from grpo_pipeline.pipelines.training.nodes import run_digest
+from grpo_pipeline.pipelines.training.resuming import run_digest
 
 # Code that only reads finished cells (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
 DECIDING = (
-    "core",
-    "tasks",
-    "pipelines/step",
-    "pipelines/training",
+    *TRAINING_CODE,
     "pipelines/compare/one_cell.py",
     "pipelines/compare/dialogue_kit.py",
 )
@@ -37,11 +35,5 @@ def cell_digest(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any) -> st
 @cache
 def source_digest() -> str:
     """Return the digest of the deciding source files and the versions of this package and torch."""
-    package = Path(grpo_pipeline.__file__).parent
-    digest = hashlib.sha256(f"{grpo_pipeline.__version__} {torch.__version__}".encode())
-    for name in DECIDING:
-        path = package / name
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            digest.update(str(file.relative_to(package)).encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
+    versions = f"{grpo_pipeline.__version__} {torch.__version__}"
+    return digest_of_sources(Path(grpo_pipeline.__file__).parent, DECIDING, salt=versions)

@@ -1,7 +1,5 @@
 """Nodes of one arm: build, probe, train, export, predict."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint, restore, snapshot
+from grpo_pipeline.code_version import code_version
+from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint, snapshot
 from grpo_pipeline.core.optim import build_optimizer
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.precision import network_precision
@@ -24,6 +23,7 @@ from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step, steps_per_epoch
 from grpo_pipeline.pipelines.training.loader import BatchLoader, LoadedBatch, make_training_batch
 from grpo_pipeline.pipelines.training.replaying import refuse_changing_prompts, remember, replay_metrics
+from grpo_pipeline.pipelines.training.resuming import frozen_reference_digest, resumed, run_parameters, tell_early_end
 from grpo_pipeline.pipelines.training.shown_samples import add_rewards, shown_samples
 from grpo_pipeline.progress import progress
 from grpo_pipeline.tasks.protocol import HasFolders, ShowsRewards, Task
@@ -91,6 +91,7 @@ def train(
     state: TrainState,
     resume_from: Checkpoint | NoCheckpoint,
     probe_metrics: Mapping[str, Any],
+    sections: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[list[Row], Checkpoint | Literal[False]]]:
     """Train one arm; yields the metric rows since the last yield, and now and then a checkpoint (else False).
 
@@ -103,14 +104,21 @@ def train(
         state: the start; its modules are trained in place.
         resume_from: the arm's last checkpoint.
         probe_metrics: only orders this node after the probe, so that a wrong shape fails before the long part.
+        sections: "algorithm", "training" and "task" -> their names in the configuration, for what is said about them.
 
     Raises:
         ValueError: if ``resume`` is unknown.
         CheckpointError: if the checkpoint belongs to other parameters.
     """
     del probe_metrics
-    digest = run_digest(algorithm, training, task, data, seed=state.generator_seed)
-    state = _resumed(state, resume_from, resume=resume, digest=digest)
+    sections = sections or {name: f"{task.name}.{name}" for name in ("algorithm", "training")} | {"task": task.name}
+    parameters = run_parameters(algorithm, training, task, data, seed=state.generator_seed)
+    frozen_reference = frozen_reference_digest(algorithm, state)
+    state = resumed(
+        state, resume_from, resume=resume, parameters=parameters, sections=sections, frozen_reference=frozen_reference
+    )
+    whole = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
+    tell_early_end(training, whole=whole, total=state.total_steps, section=sections["training"])
     data = data_of_arm(algorithm, task, data)
     if state.reference is not None and algorithm.reference.update == "frozen":
         with network_precision(state):
@@ -127,7 +135,7 @@ def train(
             shown.update(1, **_headline(rows[0]))
             saves = state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
             if saves or state.step % training.log_every_steps == 0:
-                yield pending, loop.checkpoint(state, digest) if saves else False
+                yield pending, loop.checkpoint(state, parameters, frozen_reference) if saves else False
                 pending = []
 
 
@@ -162,10 +170,11 @@ class _Loop:
             measured.append({"step": step, "epoch": epoch, "split": "val", **found})
         return state, measured
 
-    def checkpoint(self, state: TrainState, digest: str) -> Checkpoint:
+    def checkpoint(self, state: TrainState, parameters: Mapping[str, Any], frozen_reference: str | None) -> Checkpoint:
         """Copy the state with the position in the data order."""
         position = {"position": state.step % self._per_epoch, "total_steps": state.total_steps}
-        return snapshot(state, progress=position, config_digest=digest)
+        code = code_version()
+        return snapshot(state, progress=position, parameters=parameters, code=code, frozen_reference=frozen_reference)
 
 
 def calibrate(seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheckpoint) -> dict[str, Any]:
@@ -209,31 +218,12 @@ def predict(
     return predictions, rollouts, task.showcase(policy, data, few, seed=seed)
 
 
-def run_digest(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int) -> str:
-    """Return what a checkpoint must agree on to be resumed: parameters, model and data."""
-    content = {
-        "algorithm": algorithm.model_dump(mode="json"),
-        "training": training.model_dump(mode="json"),
-        "task": task.fingerprint(data),
-        "seed": seed,
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def _build_reference(algorithm: AlgorithmParams, policy: nn.Module) -> nn.Module | None:
     """Return the policy that the KL is measured to: a copy of the start, or weights of the user's."""
     if not algorithm.pays_kl:
         return None
     reference = frozen_copy(policy)
     return reference if algorithm.reference.path is None else load_reference(Path(algorithm.reference.path), reference)
-
-
-def _resumed(state: TrainState, checkpoint: Checkpoint | NoCheckpoint, *, resume: str, digest: str) -> TrainState:
-    if resume not in ("never", "auto"):
-        raise ValueError(f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint")
-    if resume == "never" or isinstance(checkpoint, NoCheckpoint):
-        return state
-    return restore(state, checkpoint, config_digest=digest)
 
 
 def _validates(state: TrainState, per_epoch: int, training: TrainingParams) -> bool:

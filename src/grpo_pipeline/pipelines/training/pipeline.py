@@ -1,6 +1,7 @@
 """Wiring of one arm: build -> probe -> train -> calibrate -> export -> predict, the same template for every task and arm."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import partial, update_wrapper
 from typing import Literal
 
 from kedro.pipeline import Node, Pipeline
@@ -23,8 +24,12 @@ def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeli
         arm: its name.
         own: what it does not share after all: ``<task>.<arm>.task``, ``params:<task>.<arm>.training``.
     """
+    sections = {
+        "algorithm": f"{task}.{arm}.algorithm",
+        "training": f"{task}.{arm}.training" if "training" in own else f"{task}.training",
+    }
     return Pipeline(
-        _training() + _prediction(),
+        _training({**sections, "task": task}) + _prediction(),
         namespace=f"{task}.{arm}",
         inputs=shared_inputs(task, own),
         parameters={**shared_training(task, own), "params:seed": "params:seed", "params:resume": "params:resume"},
@@ -48,8 +53,9 @@ def create_stage(task: str, stage: str) -> Pipeline:
     Shared with the arms: ``<task>.data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
     ``params:<task>.<stage>.training``, ``params:<task>.<stage>.algorithm`` and everything it writes, ``model`` at the end.
     """
+    sections = {"algorithm": f"{task}.{stage}.algorithm", "training": f"{task}.{stage}.training", "task": task}
     return Pipeline(
-        _training(),
+        _training(sections),
         namespace=f"{task}.{stage}",
         inputs={"data": f"{task}.data"},
         parameters={"params:seed": "params:seed", "params:resume": "params:resume"},
@@ -57,8 +63,9 @@ def create_stage(task: str, stage: str) -> Pipeline:
     )
 
 
-def _training() -> Pipeline:
-    """Wire task and data -> model."""
+def _training(sections: Mapping[str, str]) -> Pipeline:
+    """Wire task and data -> model; ``sections`` are the names that errors about a checkpoint use."""
+    train = update_wrapper(partial(nodes.train, sections=sections), nodes.train)
     start = [
         Node(nodes.build_state, [ALGORITHM, TRAINING, "params:seed", "task", "data"], "initial_state", name="build_state"),
         # Built a second time: the probe updates its weights, training must start from the untouched ones.
@@ -84,7 +91,7 @@ def _training() -> Pipeline:
     )
     rest = [
         Node(
-            nodes.train,
+            train,
             [ALGORITHM, TRAINING, "params:resume", "task", "data", "initial_state", "resume_from", "probe.step_metrics"],
             ["metric_rows", "checkpoint"],
             name="train",

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
+from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams
@@ -306,18 +307,18 @@ class AttentionTask:
         described |= {} if self.preprocessing is None else {"preprocessing": self.preprocessing.model_dump(mode="json")}
         return described if self.model.checkpoint is None else described | {"sam_config": policy.sam.net.config.to_dict()}
 
-    def fingerprint(self, data: AttentionData) -> dict[str, Any]:
+    def fingerprint(self, data: AttentionData, *, draws: bool = True) -> dict[str, Any]:
         """Return model, rewards, losses and the digests of the examples and of the checkpoint's content.
 
         Raises:
             ValueError: if the clinical columns are normalised by other rows than the training rows of the data.
         """
-        sections = {"model": self.model, "rewards": self.rewards, "supervised_loss": self.supervised}
+        sections = {"model": self.model, "supervised_loss": self.supervised} | ({"reward": self.rewards} if draws else {})
         digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
-        dumped = {name: section.model_dump(exclude={"checkpoint"}) for name, section in sections.items()}
+        dumped = {name: decisive(section, without=["checkpoint"]) for name, section in sections.items()}
         checkpoint = {} if self.model.checkpoint is None else {"checkpoint": fingerprint_of(self.model.checkpoint)}
         if self.augmentation is not None:
-            dumped["augmentation"] = self.augmentation.model_dump()
+            dumped["augmentation"] = decisive(self.augmentation)
         return dumped | {"examples": data.examples.digest, "split": digest} | checkpoint | self._clinical_fingerprint(data)
 
     def _clinical_fingerprint(self, data: AttentionData) -> dict[str, Any]:

@@ -2,32 +2,42 @@
 
 from typing import TYPE_CHECKING, Any
 
+from grpo_pipeline.core.agreement import decisive
+from grpo_pipeline.core.weights import digest_of_tensors
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.folder_digest import digest_of_folder
 from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams
-from grpo_pipeline.tasks.weights_digest import digest_of_weights
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 
-def fingerprint(task: "DialogueTask", data: DialogueData) -> dict[str, Any]:
+def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
     """Return model, objective, start and data, as JSON-able values.
 
-    Left out: where a folder lies, how rewards are measured (``pool``), and how many tokens are scored at a time.
+    Left out: where a folder lies, and what only says how it is executed. Where no replies are drawn, neither their rewards nor
+    their distribution decide anything: of ``replies`` only the length stays, to which reference replies are cut.
     """
-    return {
+    shared = {
         "reader": _reader(task.reader),
-        "prompt": task.prompt.model_dump(mode="json"),
-        "replies": task.replies.model_dump(mode="json", exclude={"tokens_per_batch"}),
-        "rewards": task.rewards.model_dump(mode="json", exclude={"pool"}),
-        "reward_functions": {name: measure.digest for name, measure in task.rewards.measures.items()},
-        "supervised_loss": task.supervised.model_dump(mode="json"),
+        "prompt": decisive(task.prompt),
+        "supervised_loss": decisive(task.supervised),
         "examples": data.examples.digest,
-        "start": None if task.start is None else digest_of_weights(task.start),
+        "start": None if task.start is None else digest_of_tensors(task.start.tensors),
+    }
+    if not draws:
+        return shared | {"replies": {"max_tokens": task.replies.max_tokens}}
+    return shared | {
+        "replies": decisive(task.replies),
+        "rewards": decisive(task.rewards),
+        "reward_functions": {name: measure.digest for name, measure in task.rewards.measures.items()},
     }
 
 
 def _reader(params: NewReaderParams | FolderReaderParams) -> dict[str, Any]:
-    dumped = params.model_dump(mode="json", exclude={"path"})
-    return dumped | ({"content": digest_of_folder(params.path)} if isinstance(params, FolderReaderParams) else {})
+    """Return the reader as the parameters name it: source, lora, and the section that the source chooses."""
+    chosen = decisive(params, without=["source", "lora", "path"])
+    if isinstance(params, FolderReaderParams):
+        chosen["content"] = digest_of_folder(params.path)
+    lora = None if params.lora is None else decisive(params.lora)
+    return {"source": params.source, "lora": lora, params.source: chosen}

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from grpo_pipeline.core.agreement import EXECUTION
+
 
 class LoraParams(BaseModel):
     """Size of the low-rank updates of a frozen reader.
@@ -127,4 +129,4 @@ class ReplyParams(BaseModel):
     temperature: float = Field(gt=0)
     top_k: int | None = Field(ge=1)
     top_p: float | None = Field(gt=0, le=1)
-    tokens_per_batch: int | None = Field(ge=1)
+    tokens_per_batch: Annotated[int | None, EXECUTION] = Field(ge=1)

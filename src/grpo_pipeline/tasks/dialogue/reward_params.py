@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.tasks.dialogue.bleu import Smoothing
 from grpo_pipeline.tasks.reward_measure import Measure
 from grpo_pipeline.tasks.reward_params import FailureParams, OwnRewardParams, check_own_names, check_weights
@@ -28,7 +29,7 @@ class RewardParams(BaseModel):
     bleu_smoothing: Smoothing
     own: dict[str, OwnRewardParams] | None
     failure: FailureParams
-    pool: PoolParams
+    pool: Annotated[PoolParams, EXECUTION]
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:

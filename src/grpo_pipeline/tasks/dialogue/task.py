@@ -242,9 +242,9 @@ class DialogueTask:
         """Return what writes the reader and its tokenizer as a Hugging Face folder: the reader's own is needed no longer."""
         return {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
 
-    def fingerprint(self, data: DialogueData) -> dict[str, Any]:
+    def fingerprint(self, data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
         """Return model, objective, start and data, without where they lie and where rewards are measured."""
-        return fingerprint(self, data)
+        return fingerprint(self, data, draws=draws)
 
 
 def _as_replies(rollouts: Rollouts) -> ReplyRollouts:

@@ -1,8 +1,10 @@
 """Parameters of the diffusion: its noise, its network, and how trajectories are drawn and scored."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grpo_pipeline.core.agreement import EXECUTION
 
 EntryReduction = Literal["sum", "mean"]
 Estimator = Literal["step", "eager"]
@@ -97,7 +99,7 @@ class TrajectoryParams(_Section):
     entry_reduction: EntryReduction
     estimator: Estimator
     steps_per_update: int | None = Field(ge=1)
-    steps_per_chunk: int | None = Field(ge=1)
+    steps_per_chunk: Annotated[int | None, EXECUTION] = Field(ge=1)
 
 
 def check_steps(noise: NoiseParams, trajectory: TrajectoryParams) -> None:

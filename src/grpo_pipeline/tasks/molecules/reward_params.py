@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.tasks.reward_measure import Measure
 from grpo_pipeline.tasks.reward_params import FailureParams, OwnRewardParams, check_own_names, check_weights
 from grpo_pipeline.tasks.reward_pool import PoolParams
@@ -87,7 +88,7 @@ class MoleculeRewardParams(BaseModel):
     own: dict[str, OwnRewardParams] | None
     invalid: InvalidParams
     failure: FailureParams
-    pool: PoolParams
+    pool: Annotated[PoolParams, EXECUTION]
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:

@@ -290,9 +290,9 @@ class MoleculeTask:
             "scales": self.scales.to_json(),
         }
 
-    def fingerprint(self, data: MoleculeData) -> dict[str, Any]:
+    def fingerprint(self, data: MoleculeData, *, draws: bool = True) -> dict[str, Any]:
         """Return model, objective, start and data, without where rewards are measured."""
-        return fingerprint(self, data)
+        return fingerprint(self, data, draws=draws)
 
 
 def _as_trajectories(rollouts: Rollouts) -> Trajectories:

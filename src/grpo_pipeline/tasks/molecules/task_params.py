@@ -4,6 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from grpo_pipeline.core.agreement import EXECUTION
+
 Condition = Literal["qed", "logp", "sa"]
 
 
@@ -43,4 +45,4 @@ class SamplingParams(BaseModel):
 
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     prompts: Annotated[int, Field(ge=1)]
-    graphs_at_once: Annotated[int, Field(ge=1)]
+    graphs_at_once: Annotated[int, EXECUTION, Field(ge=1)]

@@ -1,0 +1,52 @@
+"""What the numbers of a checkpoint's header may be: it was written by a machine, and is read as if by anyone."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+COUNTERS = ("step", "epoch", "seed")
+NOT_NEGATIVE = ("lr", "initial_lr", "weight_decay", "eps")
+
+
+def check_bounds(header: Mapping[str, Any]) -> None:
+    """Refuse counters, coefficients and optimiser settings that no run writes.
+
+    Args:
+        header: with "progress", "coefficients" and "optimizer" (its "groups").
+
+    Raises:
+        ValueError: naming the first of them.
+        KeyError: if an entry is missing.
+    """
+    progress = header["progress"]
+    for name in COUNTERS:
+        _check(name, progress[name], is_count(progress[name]), "a whole number of at least 0")
+    if "total_steps" in progress:
+        total = progress["total_steps"]
+        rule = f"at most the {total} steps of the run"
+        _check("step", progress["step"], is_count(total) and progress["step"] <= total, rule)
+        _check("epoch", progress["epoch"], progress["epoch"] <= progress["step"], f"at most the {progress['step']} steps done")
+    for name, value in header["coefficients"].items():
+        _check(f"coefficient '{name}'", value, is_number(value), "finite")
+    for group in header["optimizer"]["groups"]:
+        label = group.get("name", "of the optimiser")
+        for name in NOT_NEGATIVE:
+            value = group.get(name, 0.0)
+            _check(f"{name} of group {label}", value, is_number(value) and value >= 0, "finite and at least 0")
+        betas = group.get("betas", ())
+        _check(f"betas of group {label}", betas, all(is_number(b) and 0 <= b < 1 for b in betas), "at least 0 and below 1")
+
+
+def is_count(value: Any) -> bool:
+    """Say whether a JSON value is a whole number of at least 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_number(value: Any) -> bool:
+    """Say whether a JSON value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check(name: str, value: Any, holds: bool, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {rule}, got {value}")
