@@ -211,9 +211,11 @@ def test_bad_parameters_are_refused(change):
 
 def test_pipeline_runs_with_typed_parameters(arms, document):
     pipeline = create_pipeline("attention", ["supervised", "grpo"])
-    assert pipeline.inputs() == {"params:attention.evaluation", "attention.supervised.predictions", "attention.grpo.predictions"}
+    tables = {f"attention.{arm}.{table}" for arm in ("supervised", "grpo") for table in ("predictions", "metric_rows")}
+    assert pipeline.inputs() == {"params:attention.evaluation", *tables}
     assert TypeExtractor({"x": pipeline}).extract_types_from_pipelines() == {"attention.evaluation": EvaluationParams}
     given = {"params:attention.evaluation": PARAMS} | {f"attention.{arm}.predictions": rows for arm, rows in arms.items()}
+    given |= {f"attention.{arm}.metric_rows": pd.DataFrame({"split": ["train"]}) for arm in arms}
     catalog = DataCatalog({name: MemoryDataset(value) for name, value in given.items()})
     result = SequentialRunner().run(pipeline, catalog)["attention.comparison"].load()
     assert result | {"commit": "abc123"} == document

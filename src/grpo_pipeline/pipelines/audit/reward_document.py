@@ -28,11 +28,12 @@ class RewardDocument:
         self._clusters = int(samples.clusters.nunique())
 
     def build(self) -> dict[str, Any]:
-        """Return ``n``, ``policies`` and ``agreement`` as JSON values."""
+        """Return ``n``, ``policies``, ``agreement`` and the parts that have no weight and no values as JSON values."""
         sampled = {name: samples for name, samples in self._samples.policies.items() if samples.is_sampled}
         return {
             "n": {"examples": len(self._samples.clusters), "clusters": self._clusters, "cluster": self._plan.cluster},
             "start": self._plan.start,
+            "not_computed": [part for part in self._plan.weights if part not in self._samples.policies[self._plan.start].parts],
             "metrics": dict(self._plan.metrics),
             "policies": {name: self._policy(name, samples) for name, samples in self._samples.policies.items()},
             "agreement": {name: self._agreement(samples) for name, samples in sampled.items()},

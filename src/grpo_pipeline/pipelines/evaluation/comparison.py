@@ -9,12 +9,20 @@ import pandas as pd
 from grpo_pipeline.pipelines.evaluation.alignment import Rules, align_arms
 from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate, cluster_weights, describe, paired_difference
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.unscored import describe_unscored, unscored_sentences
 from grpo_pipeline.tasks.metric import Metric, MetricSuite
 
 Estimates = dict[str, Estimate]
 
 
-def compare(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite, commit: str) -> dict[str, Any]:
+def compare(
+    arms: Mapping[str, pd.DataFrame],
+    params: EvaluationParams,
+    *,
+    suite: MetricSuite,
+    commit: str,
+    training: Mapping[str, pd.DataFrame] | None = None,
+) -> dict[str, Any]:
     """Score every arm and rule on the same resamples and take the paired differences.
 
     Args:
@@ -22,6 +30,7 @@ def compare(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite
         params: names of control, rules and cluster; resamples and seed.
         suite: the task's metrics.
         commit: git commit of the code, or "unknown".
+        training: arm -> metric rows, for what rewards of the user's gave no value while it was trained.
 
     Raises:
         ValueError: if the control or the baseline arm is missing, or the tables do not belong together.
@@ -42,8 +51,9 @@ def compare(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite
         "commit": commit,
         "interval": {"method": "percentile bootstrap of whole clusters", "level": 0.95, "resamples": params.resamples},
         **score_sections(scores, params, clusters=clusters),
+        **describe_unscored(arms, training or {}, rule=params.headline_rule, split=params.split),
     }
-    return document | {"verdict": suite.verdict(document)}
+    return document | {"verdict": [*suite.verdict(document), *unscored_sentences(document.get("unscored", {}))]}
 
 
 def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> None:

@@ -10,9 +10,16 @@ from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 
+TRAINING = "__training"
 
-def compare_arms(params: EvaluationParams, commit: str, **predictions: pd.DataFrame) -> dict[str, Any]:
-    """Compare the arms on the held-out split; one keyword argument per arm, its prediction rows.
+
+def compare_arms(params: EvaluationParams, commit: str, **tables: pd.DataFrame) -> dict[str, Any]:
+    """Compare the arms on the held-out split.
+
+    Args:
+        params: names of control, rules and cluster; resamples and seed.
+        commit: git commit of the code, or "unknown".
+        tables: of each arm ``<arm>``, its prediction rows, and ``<arm>__training``, its metric rows.
 
     Returns:
         The comparison document of docs/metrics.md: values with intervals, paired differences, verdict.
@@ -20,7 +27,10 @@ def compare_arms(params: EvaluationParams, commit: str, **predictions: pd.DataFr
     Raises:
         ValueError: if the predictions do not belong together or the control is missing.
     """
-    return compare(predictions, params, suite=build_suite(params.task, params.metric_options), commit=commit)
+    predictions = {name: rows for name, rows in tables.items() if not name.endswith(TRAINING)}
+    training = {name.removesuffix(TRAINING): rows for name, rows in tables.items() if name.endswith(TRAINING)}
+    suite = build_suite(params.task, params.metric_options)
+    return compare(predictions, params, suite=suite, commit=commit, training=training)
 
 
 def read_commit() -> str:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, read_commit
+from grpo_pipeline.pipelines.evaluation.nodes import TRAINING, compare_arms, read_commit
 
 
 def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
-    """Compare the arms of a task: ``<task>.<arm>.predictions`` -> ``<task>.comparison``.
+    """Compare the arms of a task: ``<task>.<arm>.predictions`` and ``.metric_rows`` -> ``<task>.comparison``.
 
     The control, the rules and the resamples come from the parameters ``<task>.evaluation``.
 
@@ -19,9 +19,10 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
     # The parameters come first: Kedro matches the types of parameters to the function's arguments by position.
     inputs = {"params": f"params:{task}.evaluation", "commit": f"{task}.commit"}
     predictions = {arm: f"{task}.{arm}.predictions" for arm in arms}
+    training = {f"{arm}{TRAINING}": f"{task}.{arm}.metric_rows" for arm in arms}
     return Pipeline(
         [
             Node(read_commit, inputs=None, outputs=f"{task}.commit", name="read_commit"),
-            Node(compare_arms, inputs=inputs | predictions, outputs=f"{task}.comparison", name="compare_arms"),
+            Node(compare_arms, inputs=inputs | predictions | training, outputs=f"{task}.comparison", name="compare_arms"),
         ]
     )

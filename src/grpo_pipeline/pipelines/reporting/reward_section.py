@@ -35,6 +35,8 @@ def reward_section(document: Document) -> RewardSection:
     n, steps = document["n"], document["warmup_steps"]
     begun = f"after {steps} steps of the control" if steps else "before training"
     opening = f"{n['examples']} examples of the {document['split']} split, {n['clusters']} clusters by {n['cluster']}, {begun}."
+    if document["not_computed"]:
+        opening += f" Not computed, since they have no weight: {', '.join(document['not_computed'])}."
     return RewardSection(
         opening, list(document["warnings"]), policies_table(document), parts_table(document), agreement_table(document)
     )

@@ -338,7 +338,10 @@ def _part_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
     for name, part in parts.items():
         metrics |= {f"reward/{name}/mean": part.nanmean(), f"reward/{name}/std": _spread(part)}
         if bool((unscored := part.isnan()).any()):
-            metrics[f"reward/{name}/unscored_fraction"] = unscored.double().mean()
+            metrics |= {
+                f"reward/{name}/unscored_fraction": unscored.double().mean(),
+                f"reward/{name}/unscored_count": unscored.double().sum(),
+            }
     return metrics
 
 

@@ -47,7 +47,7 @@ def audit_plan(rewards: RewardParams) -> AuditPlan:
 
     ``length`` in words has no good side; a reward that goes with it can be raised by writing more, or less.
     """
-    return AuditPlan("example_id", "persona_id", policies=ROLES, weights=rewards.part_weights, metrics=METRICS)
+    return AuditPlan("example_id", "persona_id", policies=ROLES, weights=rewards.all_weights, metrics=METRICS)
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ import torch
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.columns import unscored_columns
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.diversity import self_bleu
@@ -93,7 +94,8 @@ def evaluate(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.
         sample = partial(_sample, task, start=begun, sets=sets, seed=seed, number=number)
         said = {"policy": sample(trained), "greedy": _greedy(task, trained)} | _trivial(task, batch, examples, training)
         said["start"] = task.kept.take(data, (number, seed, sets, rows.tobytes()), partial(sample, begun))
-        frames += [prediction_rows(examples, batch, rule, one) for rule, one in said.items()]
+        own = tuple(task.rewards.own_measures)
+        frames += [prediction_rows(examples, batch, rule, one, own=own) for rule, one in said.items()]
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "example_id"], ignore_index=True)
 
 
@@ -137,8 +139,10 @@ def _trivial(task: "DialogueTask", batch: DialogueBatch, examples: pd.DataFrame,
     }
 
 
-def prediction_rows(examples: pd.DataFrame, batch: DialogueBatch, rule: str, said: Said) -> pd.DataFrame:
-    """Return the rows of one rule; waits for its rewards."""
+def prediction_rows(
+    examples: pd.DataFrame, batch: DialogueBatch, rule: str, said: Said, *, own: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Return the rows of one rule, with what each of the user's ``own`` rewards left unscored; waits for the rewards."""
     first = [replies[0] for replies in said.replies]
     measured = said.rewards.result()
     total = combine_rewards(measured.parts, measured.weights).total
@@ -153,6 +157,7 @@ def prediction_rows(examples: pd.DataFrame, batch: DialogueBatch, rule: str, sai
             **said.columns,
             reward=total.nanmean(dim=1).numpy(),
             **{f"reward_{name}": part.nanmean(dim=1).numpy() for name, part in measured.parts.items()},
+            **unscored_columns({name: measured.parts[name].numpy() for name in own}, np.ones(total.shape, dtype=bool)),
             story_found=np.asarray(found, dtype=np.float64),
         )
     )

@@ -43,7 +43,7 @@ def audit_plan(rewards: MoleculeRewardParams) -> AuditPlan:
     tree of single bonds by chance; ``training_copy`` a training molecule of the size; ``held_out`` the molecule of the prompt,
     alone in its group.
     """
-    return AuditPlan("prompt_id", "prompt_id", policies=ROLES, weights=rewards.part_weights, metrics=METRICS)
+    return AuditPlan("prompt_id", "prompt_id", policies=ROLES, weights=rewards.all_weights, metrics=METRICS)
 
 
 @torch.no_grad()

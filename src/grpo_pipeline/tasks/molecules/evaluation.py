@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from grpo_pipeline.tasks.columns import unscored_columns
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
@@ -61,10 +62,13 @@ def sample_rows(task: "MoleculeTask", batch: MoleculeBatch, drawn: DrawnGraphs) 
     decoded = [molecule for group in drawn.molecules for molecule in group]
     samples = np.tile(np.arange(group_size), len(drawn.molecules))
     earned = {"reward": drawn.rewards.total} | {f"reward_{name}": part for name, part in drawn.rewards.parts.items()}
+    asked = np.asarray([[molecule.is_valid] for molecule in decoded])  # [n, 1]: a row is one graph
+    own = {name: drawn.rewards.parts[name].reshape(-1, 1).cpu().numpy() for name in task.rewards.own_measures}
     return tabulate_molecules(drawn.graphs, decoded, task.vocabulary, task.known).assign(
         sample_id=[f"{name}-{sample:03d}" for name, sample in zip(names, samples, strict=True)],
         prompt_id=names,
         **{name: values.flatten().cpu().numpy() for name, values in earned.items()},
+        **unscored_columns(own, asked),
     )
 
 

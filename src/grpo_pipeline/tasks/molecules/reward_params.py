@@ -93,7 +93,7 @@ class MoleculeRewardParams(BaseModel):
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         check_own_names(self.own or {}, (*AT_ONCE, *MEASURED))
-        check_weights(dict(self.weights) | {name: own.weight for name, own in (self.own or {}).items()})
+        check_weights(self.named_weights)
         for name, weight in self.part_weights.items():
             if name in SECTIONS and getattr(self, name) is None:
                 raise ValueError(
@@ -125,8 +125,18 @@ class MoleculeRewardParams(BaseModel):
     @property
     def part_weights(self) -> dict[str, float]:
         """The weight of every part that is computed, built in and own."""
-        weights = dict(self.weights) | {name: own.weight for name, own in (self.own or {}).items()}
-        return {str(name): weight for name, weight in weights.items() if weight}
+        return {name: weight for name, weight in self.named_weights.items() if weight}
+
+    @property
+    def named_weights(self) -> dict[str, float]:
+        """The weights that were given, of built in and own parts."""
+        named = {str(name): weight for name, weight in self.weights.items()}
+        return named | {name: own.weight for name, own in (self.own or {}).items()}
+
+    @property
+    def all_weights(self) -> dict[str, float]:
+        """The weight of every part that there is; 0 of what is not computed."""
+        return self.named_weights | {name: 0.0 for name in (*AT_ONCE, *MEASURED) if name not in self.weights}
 
     @property
     def own_measures(self) -> Mapping[str, Measure]:

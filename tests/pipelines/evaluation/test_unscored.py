@@ -1,0 +1,62 @@
+"""What a reward of the user's left without a value is counted by arm, in the test split and in training, and said."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny_replies import evaluation_params, make_predictions
+
+from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
+from grpo_pipeline.pipelines.evaluation.unscored import unscored_sentences
+from grpo_pipeline.tasks.columns import unscored_columns
+from grpo_pipeline.tracking.summary import comparison_tables
+
+PARAMS = evaluation_params(resamples=40)
+
+
+def predictions(lost):
+    """Return rows of 4 samples each, of which the reward ``kind`` leaves ``lost`` in each row without a value."""
+    rows = make_predictions()
+    values = np.ones((len(rows), 4))
+    values[:, :lost] = np.nan
+    return rows.assign(**unscored_columns({"kind": values}, np.ones(values.shape, dtype=bool)))
+
+
+def metric_rows(*fractions):
+    """Return the metric rows of steps with 8 samples each; NaN where all of them were scored."""
+    train = {"step": range(len(fractions)), "split": "train", "reward/kind/mean": 0.5}
+    lost = {"reward/kind/unscored_fraction": fractions, "reward/kind/unscored_count": [8 * one for one in fractions]}
+    val = pd.DataFrame({"step": [0], "split": "val", "reward/kind/mean": 0.5})
+    return pd.concat([pd.DataFrame(train | lost), val], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def document():
+    arms = {"supervised": predictions(0), "grpo": predictions(1)}
+    return compare_arms(PARAMS, "abc", **arms, grpo__training=metric_rows(np.nan, 0.5, 0.25, np.nan))
+
+
+def test_counts_and_shares_are_those_of_the_arm(document):
+    examples = document["n"]["examples"]
+    assert document["unscored"] == {
+        "supervised": {"kind": {"test": {"count": 0.0, "share": 0.0}}},
+        "grpo": {"kind": {"test": {"count": float(examples), "share": 0.25}, "training": {"count": 6.0, "share": 0.1875}}},
+    }
+
+
+def test_what_was_lost_is_said_and_nothing_else(document):
+    said = list(unscored_sentences(document["unscored"]))
+    assert said == [document["verdict"][-1]]
+    assert said[0].startswith(
+        "grpo: the reward kind gave no value for 48 samples (25.0%) in test and 6 samples (18.8%) in training"
+    )
+    assert any(said[0] in str(part) for part in comparison_tables(document)), "it is not on the terminal"
+
+
+def test_without_rewards_of_the_users_nothing_is_there():
+    found = compare_arms(PARAMS, "abc", supervised=make_predictions(), grpo=make_predictions(), grpo__training=metric_rows(0.5))
+    assert "unscored" not in found
+
+
+def test_what_was_not_asked_is_not_missing():
+    columns = unscored_columns({"kind": np.array([[np.nan, 1.0], [np.nan, np.nan]])}, np.array([[False, True], [True, True]]))
+    assert (columns["asked_kind"].tolist(), columns["unscored_kind"].tolist()) == ([1, 2], [0, 2])
