@@ -59,9 +59,9 @@ def test_agreement_shows_both_kinds_of_both_places():
 )
 def test_the_section_says_what_was_found(warnings, expected):
     section = reward_section(audit_document() | {"warnings": warnings})
-    less = reward_section(audit_document() | {"not_computed": ["size", "qed"]})
-    assert less.opening.endswith("Not computed, since they have no weight: size, qed.")
-    assert section.opening == "4 examples of the val split, 2 clusters by owner, after 20 steps of the control."
+    opening = "4 examples of the val split, 2 clusters by owner, after 20 steps of the control."
+    assert section.opening == f"{opening} Not computed, since they have no weight: unused."
+    assert reward_section(audit_document() | {"not_computed": []}).opening == opening
     html = str(template("reward.html").module.show_reward(section, "data:image/png;base64,AA"))
     assert expected in html
     assert ("Nothing to warn about." in html) == (not warnings)
