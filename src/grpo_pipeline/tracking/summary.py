@@ -46,6 +46,8 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
         yield from _table(baselines, chosen, signed=len(baselines), with_interval=False)
     for sentence in comparison.get("verdict", []):
         yield Text(sentence)
+    if not_covered := comparison.get("interval", {}).get("not_covered"):
+        yield Text(not_covered)
 
 
 def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:

@@ -104,7 +104,7 @@ class TestPairedDifference:
 class TestDescribe:
     def test_value_interval_and_n(self):
         entry = describe(estimate(0.5, np.linspace(0, 1, 101)), clusters=9, max_undefined=0.1)
-        assert entry == {"value": 0.5, "ci95": pytest.approx([0.025, 0.975]), "n": 10}
+        assert entry == {"value": 0.5, "ci95": pytest.approx([0.025, 0.975]), "se": pytest.approx(0.2930, abs=1e-4), "n": 10}
 
     def test_undefined_value_has_a_reason_and_no_nan(self):
         entry = describe(estimate(np.nan, [np.nan] * 5, n=3), clusters=9, max_undefined=0.1)

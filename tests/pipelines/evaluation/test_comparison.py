@@ -42,7 +42,7 @@ def document(arms):
 
 
 def check_entry(entry, *, has_n):
-    assert entry.keys() <= {"value", "ci95", "n", "reason", "undefined_resamples"}
+    assert entry.keys() <= {"value", "ci95", "se", "n", "reason", "undefined_resamples"}
     assert ("n" in entry) == (has_n or entry.get("n") is not None)
     if entry["ci95"] is None:
         assert entry["reason"]

@@ -8,7 +8,7 @@ import numpy as np
 from grpo_pipeline.pipelines.compare.cells import Plan, StoredCells
 from grpo_pipeline.pipelines.compare.params import CompareParams
 from grpo_pipeline.pipelines.compare.scores import RuleMetrics, Scores, score_cells, usable, why_missing
-from grpo_pipeline.pipelines.compare.seeds import BySeed, differences_by_seed, mean_over_seeds, spread
+from grpo_pipeline.pipelines.compare.seeds import BySeed, differences_by_seed, interval_with_seeds, mean_over_seeds, spread
 from grpo_pipeline.pipelines.compare.verdict import verdict
 from grpo_pipeline.pipelines.evaluation.bootstrap import LEVEL, Estimate, describe
 from grpo_pipeline.pipelines.evaluation.multiplicity import holm, simultaneous_intervals, two_sided_p
@@ -31,9 +31,11 @@ class Writer:
         return self._evaluation.resamples
 
     def entry(self, by_seed: BySeed) -> dict[str, Any]:
-        """Return the mean over the seeds with its interval, and the spread of the seeds."""
-        described = self.describe(mean_over_seeds(by_seed, resamples=self.resamples))
-        return described | {"seeds": spread(by_seed)}
+        """Return the mean over the seeds, its intervals without and with the luck of training, and the spread of the seeds."""
+        mean = mean_over_seeds(by_seed, resamples=self.resamples)
+        described = self.describe(mean)
+        with_seeds = interval_with_seeds(by_seed, mean, clusters=self._clusters) if described["ci95"] else None
+        return described | {"ci95_with_seeds": with_seeds, "seeds": spread(by_seed)}
 
     def describe(self, estimate: Estimate) -> dict[str, Any]:
         """Return value, interval and n, or the reason why there is none."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate, paired_difference
+from grpo_pipeline.pipelines.evaluation.over_seeds import over_seeds
 
 BySeed = Mapping[int, Estimate]
 
@@ -39,6 +40,17 @@ def differences_by_seed(treated: BySeed, control: BySeed) -> dict[int, Estimate]
         reason = one.reason if np.isnan(one.value) or not np.isnan(other.value) else other.reason
         found[seed] = Estimate(difference.value, difference.resamples, difference.n, reason)
     return found
+
+
+def interval_with_seeds(by_seed: BySeed, mean: Estimate, *, clusters: int) -> list[float] | None:
+    """Return the 95% interval of the mean over seeds and clusters (evaluation.over_seeds), None where it cannot be told."""
+    values = [one.value for one in by_seed.values()]
+    drawn = mean.resamples[np.isfinite(mean.resamples)]
+    if not np.isfinite(mean.value) or len(drawn) < 2 or clusters < 2:
+        return None
+    variance = float(np.var(drawn, ddof=1))
+    ends: list[float] | None = over_seeds(values, cluster_variance=variance, clusters=clusters)["ci95"]
+    return ends
 
 
 def spread(by_seed: BySeed) -> dict[str, Any]:

@@ -12,15 +12,21 @@ from grpo_pipeline.tasks.metric import Metric
 Document = Mapping[str, Any]
 Metrics = Mapping[str, Metric]
 ALPHA = 0.05
-HEADS = ("arm", "mean", "seeds", "difference", "simultaneous", "p", "p, Holm")
-IN_SUMMARY = ("arm", "mean", "seeds", "difference", "p, Holm")  # as wide as a terminal; the page and the document have all
+HEADS = ("arm", "mean", "seeds [95% with them]", "difference", "simultaneous", "p", "p, Holm")
+IN_SUMMARY = (
+    "arm",
+    "mean",
+    "seeds [95% with them]",
+    "difference",
+    "p, Holm",
+)  # as wide as a terminal; the page and the document have all
 
 
 def metric_table(document: Document, name: str, metric: Metric) -> Table:
     """Return one primary metric: arms x (mean, spread of the seeds, difference to the control, corrected p-value)."""
     entries = {arm: found["metrics"][name] for arm, found in document["arms"].items()}
     rows = [
-        [Cell(arm), value_cell(entry), seeds_cell(entry["seeds"]), *gap_cells(document, arm, name, metric)]
+        [Cell(arm), value_cell(entry), seeds_cell(entry), *gap_cells(document, arm, name, metric)]
         for arm, entry in entries.items()
     ]
     caption = f"{metric.title} {ARROWS[metric.better]}".strip()
@@ -41,11 +47,12 @@ def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[C
     return [Cell(shown.text, shown.note, tone), Cell(together), Cell(p_text(entry["p"])), Cell(p_text(entry["p_holm"]))]
 
 
-def seeds_cell(spread: Mapping[str, Any]) -> Cell:
-    """Return the least and the largest value of the seeds, their number, and their standard deviation."""
+def seeds_cell(entry: Mapping[str, Any]) -> Cell:
+    """Return the least and the largest value of the seeds, their number, and the interval that holds their luck, too."""
+    spread = entry["seeds"]
     if not spread["n"]:
         return Cell("none")
-    note = "" if spread["sd"] is None else f"sd {spread['sd']:.3f}"
+    note = interval_text({"ci95": entry["ci95_with_seeds"]}, sign="") if entry.get("ci95_with_seeds") else ""
     return Cell(f"{spread['min']:.3f} to {spread['max']:.3f} ({spread['n']})", note=note)
 
 
@@ -156,11 +163,12 @@ def long_table(document: Document) -> pd.DataFrame:
 
 def flat(entry: Mapping[str, Any], gap: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the numbers of a value and of its difference; None where there is none."""
-    row = {"value": entry["value"], **ends("ci95", entry), "n": entry["n"]}
+    row = {"value": entry["value"], **ends("ci95", entry), **ends("ci95_with_seeds", entry), "n": entry["n"]}
     row |= {f"seeds_{key}": entry["seeds"][key] for key in ("n", "sd", "min", "max")}
     gap = gap or {}
     row["difference"] = gap.get("value")
-    row |= ends("ci95", gap, prefix="difference_") | ends("ci95_simultaneous", gap, prefix="difference_")
+    row |= ends("ci95", gap, prefix="difference_") | ends("ci95_with_seeds", gap, prefix="difference_")
+    row |= ends("ci95_simultaneous", gap, prefix="difference_")
     row |= {f"difference_seeds_{key}": gap.get("seeds", {}).get(key) for key in ("n", "sd", "min", "max")}
     return row | {"p": gap.get("p"), "p_holm": gap.get("p_holm"), "reason": entry.get("reason") or gap.get("reason")}
 

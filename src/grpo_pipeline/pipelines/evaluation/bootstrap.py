@@ -87,7 +87,8 @@ def describe(estimate: Estimate, *, clusters: int, max_undefined: float) -> dict
     """Return ``{"value", "ci95", "n"}`` for JSON, with a ``"reason"`` wherever one of them is null.
 
     Undefined resamples are left out of the interval and counted in ``"undefined_resamples"``; above the share
-    ``max_undefined`` they are too many for an honest interval and none is given.
+    ``max_undefined`` they are too many for an honest interval and none is given. Beside an interval, ``"se"`` is the standard
+    deviation of the resamples.
     """
     if not np.isfinite(estimate.value):
         return {"value": None, "ci95": None, "n": estimate.n, "reason": f"undefined: {estimate.reason}"}
@@ -99,4 +100,5 @@ def describe(estimate: Estimate, *, clusters: int, max_undefined: float) -> dict
         return entry | {"reason": "no interval: all rows belong to one cluster"}
     if undefined > max_undefined * total:
         return entry | {"reason": f"no interval: undefined in {undefined} of {total} resamples ({estimate.reason})"}
-    return entry | {"ci95": list(percentile_interval(estimate.resamples))}
+    spread = float(np.std(estimate.resamples[np.isfinite(estimate.resamples)], ddof=1))
+    return entry | {"ci95": list(percentile_interval(estimate.resamples)), "se": spread}

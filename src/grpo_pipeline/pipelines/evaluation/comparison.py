@@ -8,6 +8,7 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.alignment import Rules, align_arms
 from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate, cluster_weights, describe, paired_difference
+from grpo_pipeline.pipelines.evaluation.over_seeds import NOT_COVERED
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.unscored import describe_unscored, unscored_sentences
 from grpo_pipeline.tasks.metric import Metric, MetricSuite
@@ -49,7 +50,12 @@ def compare(
         "n": {"examples": len(cores), "clusters": clusters, "cluster": params.cluster},
         "seed": params.seed,
         "commit": commit,
-        "interval": {"method": "percentile bootstrap of whole clusters", "level": 0.95, "resamples": params.resamples},
+        "interval": {
+            "method": "percentile bootstrap of whole clusters",
+            "level": 0.95,
+            "resamples": params.resamples,
+            "not_covered": NOT_COVERED,
+        },
         **score_sections(scores, params, clusters=clusters),
         **describe_unscored(arms, training or {}, rule=params.headline_rule, split=params.split),
     }

@@ -10,8 +10,8 @@ from grpo_pipeline.pipelines.evaluation.bootstrap import LEVEL
 
 METHOD = "t interval, seeds and clusters: variance of the bootstrap over both, degrees of freedom by Satterthwaite"
 NOT_COVERED = (
-    "The intervals hold the choice of test examples, not the luck of training: another seed moves a value further. "
-    "`make results` trains on several seeds, and `compare` many arms."
+    "The intervals hold the choice of test examples, not the luck of training: another seed may lie outside. "
+    "make results trains on several seeds, the pipeline compare many arms."
 )
 
 
