@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint format viz viz-build screenshot mlflow mutations conformance bench constraints clean
+.PHONY: help setup run test lint format viz viz-build screenshot mlflow mutations faults conformance bench constraints clean
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -91,6 +91,9 @@ mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
 
 mutations: $(STAMP)  ## show that the tests catch each one-line fault of core and of the molecule task
 	@$(PY) tests/mutations/run.py $(ARGS)
+
+faults: $(STAMP)  ## kill, disturb and misuse runs, and count how they end; ARGS="--write" for docs/reliability.md
+	@$(PY) tests/faults/run.py $(ARGS)
 
 conformance: $(STAMP)  ## write docs/conformance.md anew; installs the other libraries (extra `oracles`)
 	@$(PY) -m pip install -qq -c constraints.txt --no-build-isolation -e ".[oracles]"

@@ -1,0 +1,69 @@
+"""Inputs that must be refused: parameters with a wrong name, a wrong type or a value outside their range, drawn from all."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from disturbed import Bench, judge_refusal
+from outcomes import Outcome
+from projects import ROOT, forget_results, tree
+
+# Free text, free numbers, and what only another choice reads; a wrong value of another kind is still refused.
+FREE = ("seed", "root", "manifest", "columns", "path")
+
+
+def bad_parameters(bench: Bench) -> Iterator[Outcome]:
+    """Give one wrong parameter to a run over an earlier result."""
+    fault = "a wrong parameter"
+    for task in bench.tasks:
+        forget_results(bench.project)
+        bench.run("--pipelines", task, "--params", "seed=1")
+        before = tree(bench.project / "data")
+        cases = list(wrong_values(task))
+        bench.random.shuffle(cases)
+        for path, value in cases[: -(-bench.bad_inputs // len(bench.tasks))]:
+            _write(bench.project, path, value)
+            done = bench.start(bench.project, "--pipelines", task)
+            done.wait(bench.expected(task)[2] * 20)
+            _write(bench.project, (), None)
+            yield judge_refusal(fault, f"{'.'.join(path)}: {value!r}", done, before=before, data=bench.project / "data")
+
+
+def wrong_values(task: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield parameters of a task's training with values that they cannot have, and names that are none."""
+    for file in sorted((ROOT / "conf/base/parameters").glob(f"{task}_training.yml")):
+        for path, value in leaves(yaml.safe_load(file.read_text())):
+            yield (*path[:-1], path[-1] + "x"), value
+            if any(part in FREE for part in path) or value is None:
+                continue
+            if isinstance(value, bool):
+                yield path, "perhaps"
+            elif isinstance(value, int | float):
+                yield path, "many"
+                yield path, float("nan")
+                yield path, [value]
+            elif isinstance(value, str):
+                yield path, f"{value}s"
+                yield path, 3.5
+
+
+def leaves(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and value of every entry that holds no others."""
+    if isinstance(values, Mapping) and values:
+        for name, inner in values.items():
+            yield from leaves(inner, (*path, str(name)))
+    elif not isinstance(values, list | Mapping):
+        yield path, values
+
+
+def _write(project: Path, path: tuple[str, ...], value: Any) -> None:
+    """Put one parameter into the project's smoke environment; an empty path takes it back."""
+    nested: Any = value
+    for name in reversed(path):
+        nested = {name: nested}
+    file = project / "conf/smoke/parameters/zz_wrong.yml"
+    if path:
+        file.write_text(yaml.safe_dump(nested))
+    else:
+        file.unlink(missing_ok=True)
