@@ -21,8 +21,8 @@ from projects import ROOT, TASKS, preload, start_fork, start_process
 
 DOCUMENT = ROOT / "docs/reliability.md"
 HOW = """An undisturbed run is made twice per task and seed; places of the comparison in which these two differ (ids, times)
-are left out, and nothing else may differ. A run is killed at a moment drawn uniformly over the time of an undisturbed one, in half
-of the cases together with the processes it started. Disks are file systems in memory, which takes an administrator's rights.
+are left out, and nothing else may differ. A run is killed at a moment drawn uniformly over the time of an undisturbed one, in
+half of the cases together with the processes it started. Disks are file systems in memory, which takes an administrator's rights.
 """
 FAULTS: dict[str, Callable[[disturbed.Bench], Iterator[Outcome]]] = {
     "kills": disturbed.killed_runs,
