@@ -67,7 +67,7 @@ def kedro(project: Path, *args: str, code: str = "", **environ: str) -> subproce
 def error_line(done: subprocess.CompletedProcess[str]) -> str:
     """The one sentence of a run that failed as it should."""
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
-    assert re.fullmatch(r"error: [^\n]+\n(`kedro run --params resume=auto`[^\n]+\n)?", done.stderr), done.stderr
+    assert re.fullmatch(r"error: [^\n]+\n(`kedro run [^\n]*resume=auto` goes on [^\n]+\n)?", done.stderr), done.stderr
     first = done.stderr.splitlines(keepends=True)[0]
     assert first.endswith(TAIL)
     return first.removeprefix("error: ").removesuffix(TAIL)

@@ -1,5 +1,7 @@
 """`kedro run --pipelines molecules` with a reward of the user that misbehaves: stopped inside an arm, gone on with, finished."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,7 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, make_project):
 def test_ctrl_c_ends_the_run_and_the_processes_of_the_rewards(finished) -> None:
     _, stopped = finished
     assert stopped.code == 130
-    assert "Stopped by Ctrl-C. `kedro run --params resume=auto` goes on from the last checkpoint." in stopped.said
+    assert re.search(r"Stopped by Ctrl-C. `kedro run --env smoke .*resume=auto` goes on from the last checkpoint.", stopped.said)
     assert stopped.seen
     assert stopped.left == []
 

@@ -9,7 +9,7 @@ from kedro_processes import start, trained_steps
 from mlflow.tracking import MlflowClient
 
 PARAMS = "attention.training.epochs=16"
-HINT = "`kedro run --params resume=auto` goes on from the last checkpoint."
+HINT = f"`kedro run --env smoke --params {PARAMS},resume=auto` goes on from the last checkpoint."
 
 
 def stop_at(project: Path, params: str, *, step: int, number: signal.Signals) -> tuple[int, str]:

@@ -5,10 +5,12 @@ hook that has ``on_run_ended`` how a run ended, whatever ended it. Only the comm
 """
 
 import os
+import re
+import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -20,7 +22,7 @@ from grpo_pipeline.errors import sentence
 
 FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
 SHOW_TRACEBACK = "GRPO_TRACEBACK"
-HINT = "`kedro run --params resume=auto` goes on from the last checkpoint."
+RESUME = "resume=auto"
 
 
 class Terminated(SystemExit):
@@ -77,7 +79,7 @@ class TrackedSession(KedroSession):
         if os.environ.get(SHOW_TRACEBACK, "0") in ("", "0") and (text := sentence(error, parameters=self._raw_parameters())):
             print(f"error: {text}  [{SHOW_TRACEBACK}=1 shows the traceback]", file=sys.stderr)
             if any(getattr(plugin, "has_checkpoint", False) for plugin in self._hook_manager.get_plugins()):
-                print(HINT, file=sys.stderr)
+                print(hint(), file=sys.stderr)
             raise SystemExit(FAILED) from None
 
     def _raw_parameters(self) -> Mapping[str, Any]:
@@ -93,5 +95,35 @@ class TrackedSession(KedroSession):
                 tell(error)
 
 
+def hint() -> str:
+    """Return the sentence that says how to go on: the whole command of this process, with ``resume=auto`` added."""
+    return f"`{resume_command(sys.argv)}` goes on from the last checkpoint."
+
+
+def resume_command(argv: Sequence[str]) -> str:
+    """Return the command that goes on with a run; that of a process that is not ``kedro run`` is the plain one.
+
+    Args:
+        argv: program and arguments, as ``sys.argv``.
+    """
+    arguments = list(argv[argv.index("run") + 1 :]) if "run" in argv[1:] else []
+    for place, argument in enumerate(arguments):
+        if argument == "--params" and place + 1 < len(arguments):
+            arguments[place + 1] = with_resume(arguments[place + 1])
+            break
+        if argument.startswith("--params="):
+            arguments[place] = "--params=" + with_resume(argument.removeprefix("--params="))
+            break
+    else:
+        arguments += ["--params", RESUME]
+    return shlex.join(["kedro", "run", *arguments])
+
+
+def with_resume(parameters: str) -> str:
+    """Return the text of ``--params`` with ``resume=auto`` in the place of another value of it."""
+    parts = [part for part in parameters.split(",") if part.strip()]
+    return ",".join([*(part for part in parts if not re.match(r"\s*resume\s*[=:]", part)), RESUME])
+
+
 def _say(what: str) -> None:
-    print(f"\n{what}. {HINT}", file=sys.stderr)
+    print(f"\n{what}. {hint()}", file=sys.stderr)

@@ -11,7 +11,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 from sqlalchemy import Connection, Engine, event
 
-from grpo_pipeline.tracking.new_database import create_database
+from grpo_pipeline.tracking.new_database import _owned, create_database
 
 CREATE = "import sys; from grpo_pipeline.tracking.new_database import create_database; create_database(sys.argv[1])"
 
@@ -20,15 +20,38 @@ def test_a_killed_creation_leaves_nothing_that_a_later_one_trips_over(tmp_path: 
     path = tmp_path / "mlflow.db"
     uri = f"sqlite:///{path}"
     process = subprocess.Popen([sys.executable, "-c", CREATE, uri], stderr=subprocess.DEVNULL)
-    partial, deadline = tmp_path / f"mlflow.db.partial-{process.pid}", time.monotonic() + 240
-    while not (begun := partial.exists() and partial.stat().st_size > 100_000) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    begun = wait_for_partial(tmp_path)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert begun, "the kill came before the creation began"
     assert not path.exists()
     create_database(uri)
     assert MlflowClient(uri).create_experiment("first") == "1"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def wait_for_partial(folder: Path) -> bool:
+    """Return once a partial database has tables, or False after a long time."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        if any(found.stat().st_size > 100_000 for found in folder.glob("mlflow.db.partial-*[0-9a-f]")):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_remains_go_beside_a_finished_database_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(b"somebody's")
+    for name in ("mlflow.db.partial-1", "mlflow.db.partial-2-ab", "mlflow.db.partial-2-ab-journal"):
+        (tmp_path / name).write_bytes(b"of the dead")
+    (tmp_path / "mlflow.db.backup").write_bytes(b"kept")
+    with _owned(tmp_path / "mlflow.db.partial-3-cd"):
+        code = subprocess.run([sys.executable, "-c", CREATE, f"sqlite:///{path}"], check=False).returncode
+        assert code == 0
+        assert {found.name for found in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.backup", "mlflow.db.partial-3-cd"}
+    create_database(f"sqlite:///{path}")
+    assert {found.name for found in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.backup"}
 
 
 def test_only_the_creation_does_without_waiting_for_the_disk(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """However a run is stopped, MLflow and the shell hear of it."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -8,14 +9,15 @@ import time
 
 import pytest
 
-from grpo_pipeline.session import Terminated, sigterm_raises
+from grpo_pipeline.session import Terminated, resume_command, sigterm_raises
 
 
 @pytest.mark.parametrize(("number", "code", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")])
 def test_a_signal_ends_the_run_as_killed_with_one_line(tiny, number, code, name):
     done = tiny.run(f"attention.training.stop={signal.Signals(number).name}", "attention.training.stop_at=4")
     assert done.returncode == code
-    assert done.stderr == f"\nStopped by {name}. `kedro run --params resume=auto` goes on from the last checkpoint.\n"
+    command = f"kedro run --params attention.training.stop={signal.Signals(number).name},attention.training.stop_at=4,resume=auto"
+    assert done.stderr == f"\nStopped by {name}. `{command}` goes on from the last checkpoint.\n"
     assert done.stdout == ""
     runs = tiny.runs()
     assert {run.info.status for run in runs if run.info.run_name == "__default__"} == {"KILLED"}
@@ -50,7 +52,28 @@ def test_sigterm_is_held_up_for_the_grace_period_only(tiny):
     lost, *rest = done.stderr.splitlines()
     assert lost.startswith("MLflow at sqlite:")
     assert "(not all was written within 0 s); the run goes on, metrics are kept in" in lost
-    assert rest == ["", "Stopped by SIGTERM. `kedro run --params resume=auto` goes on from the last checkpoint."]
+    command = "kedro run --params attention.training.stop=SIGTERM,attention.training.stop_at=4,resume=auto"
+    assert rest == ["", f"Stopped by SIGTERM. `{command}` goes on from the last checkpoint."]
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        ("kedro run", "kedro run --params resume=auto"),
+        (
+            "/x/__main__.py run --env smoke --pipelines dialogue,molecules",
+            "run --env smoke --pipelines dialogue,molecules --params resume=auto",
+        ),
+        ("kedro run --params seed=1,resume=never,a.b=2 -e gpu", "run --params seed=1,a.b=2,resume=auto -e gpu"),
+        ("kedro run --params=resume:auto --async", "run --params=resume=auto --async"),
+        ("kedro run --params 'run=my folder'", "run --params 'run=my folder,resume=auto'"),
+        ("pytest tests", "kedro run --params resume=auto"),
+    ],
+)
+def test_the_hint_is_the_whole_command(argv, command):
+    said = resume_command(shlex.split(argv))
+    assert said.startswith("kedro run")
+    assert said.endswith(command)
 
 
 def test_sigterm_unwinds_what_runs_and_the_handler_goes_back():
