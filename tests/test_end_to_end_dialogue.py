@@ -77,6 +77,29 @@ def test_mlflow_holds_a_child_run_of_the_warm_start_and_of_each_arm(finished) ->
     assert "reward/flaky/mean" in by_name["dialogue.grpo"].data.metrics
 
 
+def test_what_a_reward_left_out_is_counted_and_said(finished) -> None:
+    project, _ = finished
+    (file,) = (project / f"data/08_reporting/{FOLDER}/comparison.json").rglob("comparison.json")
+    comparison = json.loads(file.read_text())
+    page = (project / f"data/08_reporting/{FOLDER}/report.html").read_text()
+    for arm in ("reinforce", "grpo"):
+        places = comparison["unscored"][arm]["flaky"]
+        assert all(0 < places[where]["share"] < 1 and places[where]["count"] >= 1 for where in ("test", "training"))
+        assert f"{arm}: the reward flaky gave no value for {places['test']['count']:.0f} samples" in page
+
+
+def test_a_reward_that_changes_its_mind_ends_the_run_before_anything_is_trained(project: Path, kedro_run) -> None:
+    write_reward(project, TASK, rule="exclude")
+    noise = "import random\n\ndef flaky(subjects, references, *, marker):\n    return [random.random() for _ in subjects]\n"
+    (project / "src" / "my_rewards.py").write_text(noise)
+    done = kedro_run(project, "--pipelines", "dialogue")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "error: the reward function 'my_rewards:flaky' must give one value for one input, got 0." in said
+    assert "Traceback" not in said
+    assert not (project / f"data/06_models/{FOLDER}/warm_start/checkpoint").exists()
+
+
 def test_under_the_rule_stop_the_run_ends_with_a_sentence(finished, kedro_run) -> None:
     project, _ = finished
     write_reward(project, TASK, rule="stop")

@@ -13,7 +13,7 @@ PLAN = AuditPlan(
     example="name",
     cluster="owner",
     policies={"model": "start", "parrot": "trivial", "answer": "ceiling"},
-    weights={"f1": 1.0, "style": 0.5, "unused": 2.0},
+    weights={"f1": 1.0, "style": 0.5, "unused": 0.0},
     metrics={"quality": "higher"},
 )
 OWNERS = ("a", "a", "b", "b")

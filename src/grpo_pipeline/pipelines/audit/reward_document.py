@@ -29,11 +29,12 @@ class RewardDocument:
 
     def build(self) -> dict[str, Any]:
         """Return ``n``, ``policies``, ``agreement`` and the parts that have no weight and no values as JSON values."""
+        start = self._samples.policies[self._plan.start]
         sampled = {name: samples for name, samples in self._samples.policies.items() if samples.is_sampled}
         return {
             "n": {"examples": len(self._samples.clusters), "clusters": self._clusters, "cluster": self._plan.cluster},
             "start": self._plan.start,
-            "not_computed": [part for part in self._plan.weights if part not in self._samples.policies[self._plan.start].parts],
+            "not_computed": [name for name, weight in self._plan.weights.items() if not weight and name not in start.parts],
             "metrics": dict(self._plan.metrics),
             "policies": {name: self._policy(name, samples) for name, samples in self._samples.policies.items()},
             "agreement": {name: self._agreement(samples) for name, samples in sampled.items()},
