@@ -32,7 +32,10 @@ def metric_rows(*fractions):
 @pytest.fixture(scope="module")
 def document():
     arms = {"supervised": predictions(0), "grpo": predictions(1)}
-    return compare_arms(PARAMS, "abc", **arms, grpo__training=metric_rows(np.nan, 0.5, 0.25, np.nan))
+    silent = metric_rows(np.nan)
+    silent.loc[silent["split"] == "train", "reward/kind/mean"] = np.nan  # an arm that draws no samples
+    training = {"grpo__training": metric_rows(np.nan, 0.5, 0.25, np.nan), "supervised__training": silent}
+    return compare_arms(PARAMS, "abc", **arms, **training)
 
 
 def test_counts_and_shares_are_those_of_the_arm(document):

@@ -25,8 +25,9 @@ def count_unscored(arms: Mapping[str, pd.DataFrame], training: Mapping[str, pd.D
         names = [name.removeprefix(ASKED) for name in rows.columns if name.startswith(ASKED)]
         found[arm] = {name: {split: _in_predictions(own, name)} for name in names}
         for name, places in found[arm].items():
-            if arm in training and f"reward/{name}/mean" in training[arm]:
-                places["training"] = _in_training(training[arm], name)
+            steps = training.get(arm, pd.DataFrame({"split": []})).query("split == 'train'")
+            if f"reward/{name}/mean" in steps and steps[f"reward/{name}/mean"].notna().any():
+                places["training"] = _in_training(steps, name)
     return found
 
 
@@ -38,8 +39,8 @@ def unscored_sentences(unscored: Unscored) -> Iterator[str]:
             counts = [f"{one['count']:.0f} samples ({one['share']:.1%}) in {where}" for where, one in lost.items()]
             if counts:
                 yield (
-                    f"{arm}: the reward {name} gave no value for {' and '.join(counts)}; they are in no mean, and those of the "
-                    "training taught nothing."
+                    f"{arm}: the reward {name} gave no value for {' and '.join(counts)}; they are in no mean"
+                    f"{', and those of the training taught nothing' if 'training' in lost else ''}."
                 )
 
 
@@ -48,13 +49,12 @@ def _in_predictions(rows: pd.DataFrame, name: str) -> dict[str, float]:
     return {"count": unscored, "share": unscored / asked if asked else 0.0}
 
 
-def _in_training(rows: pd.DataFrame, name: str) -> dict[str, float]:
-    steps = rows[rows["split"] == "train"]
+def _in_training(steps: pd.DataFrame, name: str) -> dict[str, float]:
     count, fraction = (
         steps.get(f"reward/{name}/{what}", pd.Series(0.0, index=steps.index)).fillna(0.0)
         for what in ("unscored_count", "unscored_fraction")
     )
-    return {"count": float(count.sum()), "share": float(fraction.mean()) if len(steps) else 0.0}
+    return {"count": float(count.sum()), "share": float(fraction.mean())}
 
 
 def describe_unscored(
