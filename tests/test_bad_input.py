@@ -176,6 +176,10 @@ def test_a_patient_in_two_splits(spoiled: Path, reasons: dict[int, str]) -> None
             "attention.phantom.prevalence=0.999,attention.phantom.cancer_core_share=0.999",
             "split '(train|val|test)' must hold cores of both classes, got .*; change attention.split.fractions or seed.*",
         ),
+        ("atention.training.epochs=3", r"atention must be a parameter of this project, .*; did you mean attention\?"),
+        ("attention.trainin.epochs=3", r"attention\.trainin must be a parameter of .*; did you mean attention\.training\?"),
+        ("attention_foldr=mine", r"attention_foldr must be a parameter of .*; did you mean attention_folder\?"),
+        ("resume=yes", "resume must be never or auto, got .*; .*"),
         ("resume=always", "resume must be never or auto, got 'always'; .*"),
     ],
 )

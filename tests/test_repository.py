@@ -82,6 +82,19 @@ def test_nothing_in_the_package_is_pickled(committed_files: tuple[Path, ...]) ->
     assert not [where for where, line in lines(committed_files) if where.startswith("conf/") and "pickle" in line.lower()]
 
 
+def test_folders_of_models_are_read_without_network_code_or_pickles() -> None:
+    """Every ``from_pretrained`` takes the one set of options; a model's also refuses pickles."""
+    calls = [
+        (f"{file.name}:{node.lineno}", ast.unparse(node))
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained")
+    ]
+    assert len(calls) >= 4
+    weightless = ("AutoTokenizer.", "AutoConfig.")
+    assert not [call for call in calls if ("**LOCAL" if call[1].startswith(weightless) else "**SAFE") not in call[1]]
+
+
 def test_code_names_no_host_but_documentation(committed_files: tuple[Path, ...]) -> None:
     """Documents may link anywhere and tests make hosts up; what runs or configures a run may not."""
     running = tuple(file for file in committed_files if file.suffix != ".md" and ROOT / "tests" not in file.parents)

@@ -8,14 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kedro.config import MissingConfigException
+from kedro.config import MissingConfigException, OmegaConfigLoader
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
+from kedro.framework.project import pipelines
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.runs.areas import remedies, written_areas
 from grpo_pipeline.runs.lock import RunLock
+from grpo_pipeline.runs.names import check_names
 from grpo_pipeline.tracking.process import command_line
 
 
@@ -29,12 +31,14 @@ class RunHooks:
     def __init__(self) -> None:
         self.run = ""
         self._data, self._globals = Path("data"), dict[str, Any]()
+        self._loader: Any = None
         self._locks: list[RunLock] = []
         self._pid = 0
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
-        """Learn where the data lie."""
+        """Learn where the data lie and where the configuration is."""
+        self._loader = context.config_loader
         try:
             self._globals = dict(context.config_loader["globals"])
         except (KeyError, MissingConfigException):
@@ -43,7 +47,10 @@ class RunHooks:
 
     @hook_impl(tryfirst=True)
     def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:
-        """Take the locks of all folders that the run will write; nothing has been written yet."""
+        """Check the names of all parameters; take the locks of all folders that the run will write. Nothing is written yet."""
+        if self._loader is not None:
+            read = {name for one in pipelines.values() for name in one.inputs()}
+            check_names(self._loader["parameters"], _base_parameters(self._loader), read, others=self._globals)
         self.run, self._pid = uuid.uuid4().hex[:12], os.getpid()
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         try:
@@ -67,3 +74,12 @@ class RunHooks:
     def _release(self) -> None:
         while self._locks and os.getpid() == self._pid:
             self._locks.pop().release()
+
+
+def _base_parameters(loader: Any) -> Mapping[str, Any]:
+    """Return the parameters of the environment that all others build on."""
+    base = loader.base_env
+    found = OmegaConfigLoader(
+        loader.conf_source, env=base, base_env=base, default_run_env=base, config_patterns=loader.config_patterns
+    )
+    return dict(found["parameters"])

@@ -1,6 +1,9 @@
 """A local encoder: mean over tokens, independent of padding and batches."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +14,8 @@ from tiny_dialogue import retrieval_params
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from grpo_pipeline.tasks.dialogue.data_params import DenseParams
+from grpo_pipeline.tasks.dialogue.folder_tokenizer import read_tokenizer
+from grpo_pipeline.tasks.dialogue.local_folder import check_weights
 from grpo_pipeline.tasks.dialogue.retrieval import retrieve_stories
 from grpo_pipeline.tasks.dialogue.story_index import index_stories
 from grpo_pipeline.tasks.dialogue.text_encoder import encode_texts
@@ -77,3 +82,34 @@ def test_a_missing_folder(tmp_path: Path) -> None:
         encode_texts(["x"], params(str(tmp_path / "none")))
     with pytest.raises(ValidationError, match="dense must be a section with encoder: dense, got null"):
         retrieval_params(encoder="dense")
+
+
+def copy_with(folder: str, target: Path, **changes: object) -> Path:
+    shutil.copytree(folder, target)
+    config = json.loads((target / "config.json").read_text()) | changes
+    (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+@pytest.mark.parametrize("read", [lambda path: encode_texts(TEXTS, params(str(path))), lambda path: read_tokenizer(str(path))])
+def test_code_in_a_folder_is_never_run(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
+    # Where there is a terminal the library asks whether the code may run; the answer is y.
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    names = {"AutoConfig": "mine.Config", "AutoModel": "mine.Model", "AutoTokenizer": ["mine.Tokens", "mine.Tokens"]}
+    path = copy_with(folder, tmp_path / "mine", model_type="mine", auto_map=names)
+    (path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    for name in ("tokenizer_config.json",):
+        told = json.loads((path / name).read_text()) | {"auto_map": names, "tokenizer_class": "Tokens"}
+        (path / name).write_text(json.dumps(told))
+    with pytest.raises(ValueError, match="code of its own, which is never run; give another model"):
+        read(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_of_pickles_is_refused(folder: str, tmp_path: Path) -> None:
+    path = copy_with(folder, tmp_path / "pickles")
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+    with pytest.raises(FileNotFoundError, match=r"must hold its weights as model.safetensors .*got the pickle pytorch_model.bin"):
+        encode_texts(TEXTS, params(str(path)))
+    with pytest.raises(FileNotFoundError, match="got the pickle pytorch_model.bin, which runs code"):
+        check_weights(path)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grpo_pipeline.tasks.dialogue.local_folder import LOCAL, refusing_code
+
 FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.json")
 # What a tokenizer is read from: one of those, and what stands beside it. config.json names its class where nothing else does.
 BESIDE = (
@@ -58,7 +60,8 @@ def read_tokenizer(folder: str) -> FolderTokenizer:
         held = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else "no folder"
         raise FileNotFoundError(f"{path} must hold one of {', '.join(FILES)}, got {held}; write it with save_pretrained")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        with refusing_code(path):
+            tokenizer = AutoTokenizer.from_pretrained(str(path), **LOCAL)
     # A damaged tokenizer raises whatever its own reader raises, a bare Exception among them.
     except Exception as error:
         raise ValueError(

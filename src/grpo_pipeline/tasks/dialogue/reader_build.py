@@ -21,6 +21,7 @@ from transformers import (
 from grpo_pipeline.tasks.dialogue.byte_tokenizer import EOS, PAD, ByteTokenizer
 from grpo_pipeline.tasks.dialogue.causal_reader import CausalReader
 from grpo_pipeline.tasks.dialogue.folder_tokenizer import read_tokenizer
+from grpo_pipeline.tasks.dialogue.local_folder import LOCAL, SAFE, check_weights, refusing_code
 from grpo_pipeline.tasks.dialogue.reader import Reader
 from grpo_pipeline.tasks.dialogue.reader_lora import add_lora
 from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, LoraParams, NewReaderParams
@@ -30,7 +31,6 @@ from grpo_pipeline.tasks.dialogue.tokens import Tokenizer
 SEQ2SEQ, CAUSAL = ("t5",), ("gpt2", "llama")
 FEED_FORWARD = 4  # times the width, as in all three papers
 IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "eos_token_id": EOS}
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 
 def build_reader(params: NewReaderParams | FolderReaderParams, *, seed: int) -> tuple[Reader, Tokenizer]:
@@ -94,9 +94,7 @@ def _read(params: FolderReaderParams) -> tuple[Reader, Tokenizer]:
     folder = Path(params.path)
     config = _prepared(_read_config(folder))
     loader = AutoModelForSeq2SeqLM if config.model_type in SEQ2SEQ else AutoModelForCausalLM
-    model = loader.from_pretrained(
-        str(folder), config=config, local_files_only=True, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
-    )
+    model = loader.from_pretrained(str(folder), config=config, dtype=torch.float32, **SAFE)
     reader = _wrap(model)
     tokenizer = ByteTokenizer() if params.tokenizer == "bytes" else read_tokenizer(params.path)
     check_tokenizer(reader, tokenizer)
@@ -104,19 +102,15 @@ def _read(params: FolderReaderParams) -> tuple[Reader, Tokenizer]:
 
 
 def _read_config(folder: Path) -> Any:
-    held = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    if "config.json" not in held or not any(name in held for name in WEIGHTS):
-        raise FileNotFoundError(
-            f"{folder} must hold config.json and {WEIGHTS[0]} (or its shards), got {held or 'no folder'}; write it with "
-            "save_pretrained"
-        )
+    check_weights(folder)
     try:
         kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
     except ValueError as error:
         raise ValueError(f"{folder / 'config.json'} must be a JSON file, got {error}; copy it again") from error
     if kind not in SEQ2SEQ + CAUSAL:
         raise ValueError(f"{folder} must hold a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; give another folder")
-    return AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    with refusing_code(folder):
+        return AutoConfig.from_pretrained(str(folder), **LOCAL)
 
 
 def _prepared(config: Any) -> Any:

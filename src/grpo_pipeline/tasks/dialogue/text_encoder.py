@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from grpo_pipeline.tasks.dialogue.data_params import DenseParams
+from grpo_pipeline.tasks.dialogue.local_folder import LOCAL, SAFE, check_weights, refusing_code
 
 
 @torch.no_grad()
@@ -19,16 +20,20 @@ def encode_texts(texts: Sequence[str], params: DenseParams) -> np.ndarray:
     a vector does not depend on the batch it is computed in, up to round-off.
 
     Raises:
-        ValueError: if the folder is not there.
+        FileNotFoundError: if its weights are no safetensors.
+        ValueError: if the folder is not there, or asks for code of its own.
     """
-    if not Path(params.folder).is_dir():
+    folder = Path(params.folder)
+    if not folder.is_dir():
         raise ValueError(
             f"dialogue.retrieval.dense.folder must be a Hugging Face folder, got nothing at {params.folder!r}; correct the path"
         )
+    check_weights(folder)
     from transformers import AutoModel, AutoTokenizer  # heavy, and only needed here
 
-    tokenizer = AutoTokenizer.from_pretrained(params.folder, local_files_only=True)
-    model = AutoModel.from_pretrained(params.folder, local_files_only=True, use_safetensors=True).eval()
+    with refusing_code(folder):
+        tokenizer = AutoTokenizer.from_pretrained(params.folder, **LOCAL)
+        model = AutoModel.from_pretrained(params.folder, **SAFE).eval()
     rows = []
     for start in range(0, len(texts), params.batch_size):
         part = list(texts[start : start + params.batch_size])
