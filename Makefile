@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint format viz viz-build screenshot mlflow mutations faults conformance bench constraints clean
+.PHONY: help setup run test lint format viz viz-build screenshot mlflow mutations faults conformance bench results constraints clean
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -101,6 +101,9 @@ conformance: $(STAMP)  ## write docs/conformance.md anew; installs the other lib
 
 bench: $(STAMP)  ## measure the training step and what surrounds it
 	@set -e; for b in benchmarks/*.py; do echo "== $$b"; $(PY) "$$b" $(ARGS); done
+
+results: $(STAMP)  ## train every task with three seeds and write the tables of results: README.md, docs/results; ARGS="--jobs 2"
+	@$(PY) docs/results.py $(ARGS)
 
 constraints:  ## resolve pyproject.toml anew and write constraints.txt
 	@set -e; t=$$(mktemp -d); trap 'rm -rf "$$t"' EXIT; $(or $(PYTHON),python3.11) -m venv "$$t/venv"; \
