@@ -56,3 +56,18 @@ def test_nothing_is_narrowed(given: torch.dtype, found: torch.dtype) -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(ValueError, match="precision must be float32 or bf16, got 'fp8'; correct the parameter"):
         network_precision(state(cast(Any, "fp8")))
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_an_exact_region_allows_no_tf32_and_leaves_the_setting_as_it_was(allowed: bool) -> None:
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]
+    try:
+        for backend in backends:
+            backend.allow_tf32 = allowed
+        with exact_region(torch.ones(1)):
+            assert [backend.allow_tf32 for backend in backends] == [False, False]
+        assert [backend.allow_tf32 for backend in backends] == [allowed, allowed]
+    finally:
+        for backend, was_allowed in zip(backends, before, strict=True):
+            backend.allow_tf32 = was_allowed

@@ -6,7 +6,8 @@ the same context: a sample that is drawn in one precision and scored in another 
 learned (test_sampling_in_another_precision_than_scoring_is_noticed).
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -34,9 +35,23 @@ def network_precision(state: TrainState) -> AbstractContextManager[Any]:
     return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False)
 
 
-def exact_region(like: Tensor) -> AbstractContextManager[Any]:
-    """Return a context that computes in the types of its inputs, also within ``network_precision``; on the device of ``like``."""
-    return torch.autocast(like.device.type, enabled=False)
+@contextmanager
+def exact_region(like: Tensor) -> Iterator[None]:
+    """Compute in the types of the inputs, and in all of their bits, also within ``network_precision``; on the device of ``like``.
+
+    Products and convolutions of float32 are not rounded to TF32 here, whatever ``training.float32_products`` says of the rest;
+    that is a matter of CUDA devices alone. Gradients are computed after the region, by the settings of that moment.
+    """
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]  # not fp32_precision: see set_float32_products
+    with torch.autocast(like.device.type, enabled=False):
+        try:
+            for backend in backends:
+                backend.allow_tf32 = False
+            yield
+        finally:
+            for backend, was_allowed in zip(backends, before, strict=True):
+                backend.allow_tf32 = was_allowed
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Sam(nn.Module):
                 f"the image size must be a multiple of attention.model.patch_size = {params.patch_size}, got {image_size}; "
                 "change attention.data.image_size or the patch size"
             )
-        self.net = SamModel(_sam_config(params, image_size)) if net is None else net
+        self.net = fresh_net(_sam_config(params, image_size)) if net is None else net
         # SAM's box, mask and IoU branches are never used here: frozen, so that no optimiser or norm counts them.
         for module in (self.net.prompt_encoder.mask_embed, self.net.mask_decoder.iou_prediction_head):
             module.requires_grad_(False)
@@ -149,6 +149,22 @@ class Sam(nn.Module):
         return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
+def fresh_net(config: SamConfig) -> SamModel:
+    """Return a SAM with random weights, drawn as segment-anything's constructors draw them.
+
+    transformers means its own start for weights that are loaded over it: normal with a standard deviation of 0.02 for every
+    layer, and of ``hidden_size // 2`` for the positional basis. With that basis the encodings of neighbouring cells have nothing
+    in common, and through that decoder the heatmap's loss hardly reaches the encoder (``test_sam_start.py``). segment-anything
+    leaves layers as torch makes them, uniform in -+ 1 / sqrt(fan-in), embeddings standard normal, and so is its basis.
+    """
+    net = SamModel(config)
+    for module in net.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d | nn.Embedding):
+            module.reset_parameters()
+    nn.init.normal_(net.shared_image_embedding.positional_embedding)
+    return net
+
+
 def cell_centres(cells: Tensor, grid: int) -> Tensor:
     """Return the (x, y) in [0, 1] of cell numbers v = i * grid + j; [...] int64 -> [..., 2] float32."""
     row, column = cells // grid, cells % grid
@@ -168,8 +184,6 @@ def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
         global_attn_indexes=[params.encoder_layers - 1],
         mlp_dim=2 * params.encoder_width,
         num_pos_feats=params.feature_channels // 2,
-        # The default of transformers, 1e-10, is meant for weights that are loaded: features would start at 1e-21.
-        initializer_range=0.02,
     )
     prompt = SamPromptEncoderConfig(
         hidden_size=params.feature_channels, image_size=image_size, patch_size=params.patch_size, mask_input_channels=4
