@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_pipeline.core.dynamic import ResampleReport, find_silent, resample_tied
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import Rollouts
 
 NAN = math.nan
@@ -131,7 +131,7 @@ def test_a_resumed_run_draws_the_same():
 
     def collect(step):
         def draw(attempt):
-            generator = step_generator(3, step, stream=attempt)
+            generator = step_generator(3, step, attempt, stream=Stream.RETRIES)
             actions = torch.randint(0, 2, (6, 2, 1), generator=generator)
             return Rollouts(actions, torch.zeros(6, 2, 1), torch.ones(6, 2, 1, dtype=torch.bool)), actions[..., 0].double()
 

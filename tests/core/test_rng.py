@@ -1,11 +1,13 @@
 import json
 import random
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from grpo_pipeline.core.rng import capture_rng, restore_rng, step_generator
+from grpo_pipeline.core.rng import Stream, capture_rng, restore_rng, step_generator, stream_key
 
 
 def draw(generator):
@@ -39,4 +41,80 @@ def test_step_generator_depends_on_each_argument_and_on_nothing_else():
 
     torch.rand(5)
     assert first(1, 2) == first(1, 2)
-    assert len({first(seed, step, stream=stream) for seed in range(4) for step in range(4) for stream in range(2)}) == 32
+    streams = (Stream.ROLLOUTS, Stream.RETRIES)
+    assert len({first(seed, step, stream=stream) for seed in range(4) for step in range(4) for stream in streams}) == 32
+
+
+# Seeds, steps and places of a long run: batches, attempts, contents (64 bits), and what lies around powers of two.
+NUMBERS = (*range(60), 2**16, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63, 2**64 - 1)
+
+
+def test_no_two_streams_in_use_share_a_key_or_a_seed():
+    """Every name of the registry, at up to two places: all keys differ, and so do the seeds that are made of them."""
+    some = (0, 1, 2, 21, 31, 41, 2**32, 2**64 - 1)
+    places = [(), *((one,) for one in NUMBERS), *((one, two) for one in some for two in some)]
+    where = [(seed, stream, place) for seed in (0, 1, 2**32) for stream in Stream for place in places]
+    keys = {stream_key(seed, stream, *place) for seed, stream, place in where}
+    assert len(keys) == len(where)
+    seeds = {step_generator(seed, *place, stream=stream).initial_seed() for seed, stream, place in where}
+    assert len(seeds) == len(where)
+
+
+def test_a_key_says_what_it_was_made_of():
+    """Fixed widths: seed (2 words), name (2), number of places (1), each place (2); nothing runs into its neighbour."""
+    assert all(len(stream_key(0, stream, *range(n))) == 5 + 2 * n for stream in Stream for n in range(4))
+    names = {stream_key(0, stream)[2:4] for stream in Stream}
+    assert len(names) == len(Stream)
+    assert stream_key(2**32 + 7, Stream.BATCH, 2**33)[:2] == (7, 1)
+    assert stream_key(0, Stream.BATCH, 2**33)[-2:] == (0, 2)
+
+
+@pytest.mark.parametrize("numbers", [(-1, 0), (0, -1), (2**64, 0), (0, 2**64)])
+def test_a_number_outside_of_its_words_is_refused(numbers):
+    with pytest.raises(ValueError, match=r"of a random stream must be within \[0, 2\^64\), got"):
+        step_generator(numbers[0], numbers[1])
+
+
+def test_an_unknown_stream_is_refused():
+    with pytest.raises(ValueError, match="'22' is not a valid Stream|22 is not a valid Stream"):
+        step_generator(0, 0, stream=22)
+
+
+SOURCE = Path(__file__).resolve().parents[2] / "src/grpo_pipeline"
+# What makes a generator without the registry, and why its draws meet no other's.
+BY_THEMSELVES = {
+    "core/rng.py": "the registry",
+    "tasks/attention/phantom.py": "generated data: [seed, 1, patient] and [seed, 2, center]",
+    "tasks/attention/task.py": "initial weights, torch's global stream, put back afterwards",
+    "tasks/attention/intensity.py": "noise on the device, its seed drawn from the batch's generator",
+    "tasks/dialogue/exchanges.py": "generated data: [seed, 3, persona, number]",
+    "tasks/dialogue/personas.py": "generated data: [seed, 0] and [seed, 1, number]",
+    "tasks/dialogue/stories.py": "generated data: [seed, 2, cell]",
+    "tasks/dialogue/reader_build.py": "initial weights, as above",
+    "tasks/dialogue/rollouts.py": "draws from one choice: any seed does",
+    "tasks/molecules/audit.py": "a seed drawn from a generator of the registry",
+    "tasks/molecules/batch.py": "the fixed noise of validation",
+    "tasks/molecules/enumerate.py": "generated data: [seed, size] and [seed, size, 1]",
+    "tasks/molecules/policy.py": "initial weights, as above",
+}
+MAKES = re.compile(r"default_rng\(|manual_seed\(|SeedSequence\(|RandomState\(|random\.Random\(|random\.seed\(")
+
+
+def test_every_generator_is_of_the_registry_or_listed_with_its_reason():
+    found = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if MAKES.search(path.read_text(encoding="utf-8"))}
+    assert sorted(found) == sorted(BY_THEMSELVES)
+
+
+def test_a_stream_is_drawn_from_in_one_place():
+    """In one module of the shared code, or in one of each task (two tasks never draw in one run)."""
+    users = {stream: [] for stream in Stream}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for name in set(re.findall(r"Stream\.([A-Z_]+)", path.read_text(encoding="utf-8"))):
+            users[Stream[name]].append(str(path.relative_to(SOURCE)))
+    assert [stream for stream, where in users.items() if not set(where) - {"core/rng.py"}] == []
+    for stream, where in users.items():
+        owners = [
+            "/".join(path.split("/")[:2]) if path.startswith("tasks/") else "shared" for path in where if path != "core/rng.py"
+        ]
+        assert len(owners) == len(set(owners)), f"{stream} is drawn from in {where}"
+        assert len(set(owners)) == 1 or "shared" not in owners, f"{stream} is drawn from in {where}"

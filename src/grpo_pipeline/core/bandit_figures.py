@@ -12,7 +12,7 @@ from grpo_pipeline.core.advantages import compute_advantages
 from grpo_pipeline.core.bandit import Bandit
 from grpo_pipeline.core.losses import policy_loss
 from grpo_pipeline.core.optim import advance, apply_update, build_optimizer
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.sampling import categorical_entropy
 from grpo_pipeline.core.types import Rollouts, TrainState
 
@@ -21,7 +21,6 @@ GRADIENT_DRAWS, COPIES_PER_DRAW = 4, 512
 ENTROPY_STEPS, ENTROPY_RATE = 100, 8.0
 SPREAD, PEAKED = 2.0, 6.0
 # Streams of random numbers; training takes 0, a new one for each step.
-GRADIENT_STREAM, START_STREAM, ENTROPY_STREAM = 1, 2, 3
 
 Objective = Callable[[Bandit, Rollouts, Tensor, torch.Generator], Tensor]
 Bonus = Callable[[Bandit, Rollouts], Tensor]
@@ -78,10 +77,10 @@ def pseudo_bonus(policy: Bandit, rollouts: Rollouts) -> Tensor:
 
 def gradient_cosine(objective: Objective, *, seed: int) -> float:
     """Return the cosine of the estimated gradient with the enumerated gradient of the hit rate, at shuffled logits."""
-    start = bandit.shuffled_logits(spread=SPREAD, generator=step_generator(seed, 0, stream=START_STREAM))
+    start = bandit.shuffled_logits(spread=SPREAD, generator=step_generator(seed, 0, stream=Stream.BANDIT_START))
     policy = Bandit(start)
     for i in range(GRADIENT_DRAWS):
-        generator = step_generator(seed, i, stream=GRADIENT_STREAM)
+        generator = step_generator(seed, i, stream=Stream.BANDIT_GRADIENT)
         rollouts = bandit.draw(policy, generator=generator, copies=COPIES_PER_DRAW)
         loss = objective(policy, rollouts, compute_advantages(bandit.rewards(rollouts)).values, generator)
         torch.autograd.backward(loss)
@@ -121,7 +120,7 @@ def bonus_gradient_cosine(bonus: Bonus, *, seed: int) -> float:
     start = _peaked(seed)
     policy = Bandit(start)
     for i in range(GRADIENT_DRAWS):
-        rollouts = bandit.draw(policy, generator=step_generator(seed, i, stream=ENTROPY_STREAM), copies=COPIES_PER_DRAW)
+        rollouts = bandit.draw(policy, generator=step_generator(seed, i, stream=Stream.BANDIT_ENTROPY), copies=COPIES_PER_DRAW)
         torch.autograd.backward(-bonus(policy, rollouts))
     return _cosine(_ascent(policy), bandit.enumerated_gradient(bandit.entropy, start))
 
@@ -136,7 +135,7 @@ def entropy_gain(bonus: Bonus, *, seed: int) -> float:
     state = TrainState(policy, torch.optim.SGD(policy.parameters(), lr=ENTROPY_RATE), None, 0, 0, seed)
     before = float(bandit.entropy(_logits(state)))
     for step in range(ENTROPY_STEPS):
-        rollouts = bandit.draw(policy, generator=step_generator(seed, step, stream=ENTROPY_STREAM))
+        rollouts = bandit.draw(policy, generator=step_generator(seed, step, stream=Stream.BANDIT_ENTROPY))
         state, _ = apply_update(state, -bonus(policy, rollouts), max_grad_norm=None)
     return float(bandit.entropy(_logits(state))) - before
 
@@ -168,7 +167,7 @@ def _logits(state: TrainState) -> Tensor:
 
 
 def _peaked(seed: int) -> Tensor:
-    return bandit.shuffled_logits(spread=PEAKED, generator=step_generator(seed, 0, stream=START_STREAM))
+    return bandit.shuffled_logits(spread=PEAKED, generator=step_generator(seed, 0, stream=Stream.BANDIT_START))
 
 
 def _ascent(policy: Bandit) -> Tensor:

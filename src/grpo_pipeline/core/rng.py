@@ -1,25 +1,97 @@
-"""Random streams: one generator per step for training, and the capture of every global stream for a checkpoint."""
+"""Random streams: one registry of their names, a generator per name and place, and the capture of every global stream.
+
+Two streams that share a key draw the same numbers, which couples what should be independent (which groups are replayed and what
+is drawn again in their place, say). Here a key is (seed, name, places), each of fixed width, so that two keys are equal only if
+all three are; a name stands once in ``Stream``. How this differs from numbered streams: 21 + n for the n-th retry meets 31.
+"""
 
 import base64
+import hashlib
 import random
 from collections.abc import Mapping, Sequence
+from enum import StrEnum, unique
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+WORD = 32
 
-def step_generator(seed: int, step: int, *, stream: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
-    """Return the generator of one step: a function of (seed, step, stream) alone, so that a resumed run draws the same.
+
+@unique
+class Stream(StrEnum):
+    """What random numbers are drawn for; the places beside each name say what tells its draws apart.
+
+    A new stream is one line here. Of a task's own streams each task has one; two tasks never draw in one run.
+    """
+
+    # Training: (step), retries (step, attempt), order (epoch).
+    ROLLOUTS = "rollouts"
+    RETRIES = "retries"
+    REPLAY = "replay"
+    BATCH = "batch"
+    ORDER = "order"
+    # Around training: (batch), choices of rows ().
+    SAMPLE_TABLE = "sample_table"
+    SHOWCASE_ROWS = "showcase_rows"
+    SHOWN_SAMPLES = "shown_samples"
+    AUDIT_ROWS = "audit_rows"
+    BOOTSTRAP = "bootstrap"
+    DRAWINGS = "drawings"
+    # A task's own: (batch) or (); splits (), folds (kind, places), predictions (content, part).
+    SPLIT = "split"
+    FOLDS = "folds"
+    VALIDATION = "validation"
+    EVALUATION = "evaluation"
+    EVALUATION_ROWS = "evaluation_rows"
+    SHOWCASE = "showcase"
+    CALIBRATION = "calibration"
+    PREDICTION = "prediction"
+    AUDIT = "audit"
+    AUDIT_BASELINES = "audit_baselines"
+    # The self-check's bandit: (step).
+    BANDIT_START = "bandit_start"
+    BANDIT_GRADIENT = "bandit_gradient"
+    BANDIT_ENTROPY = "bandit_entropy"
+
+
+def stream_key(seed: int, stream: Stream, *places: int) -> tuple[int, ...]:
+    """Return the key of a stream: 32-bit words of the seed (2), of the name's hash (2), the number of places and each place (2).
+
+    Raises:
+        ValueError: for a seed or a place outside [0, 2^64).
+    """
+    name = hashlib.sha256(Stream(stream).value.encode()).digest()
+    words = [*_words("seed", seed), *np.frombuffer(name[:8], "<u4").tolist(), len(places)]
+    return tuple(words + [word for place in places for word in _words("place", place)])
+
+
+def seed_sequence(seed: int, stream: Stream, *places: int) -> np.random.SeedSequence:
+    """Return numpy's seed sequence of a stream; see ``stream_key``."""
+    return np.random.SeedSequence(stream_key(seed, stream, *places))
+
+
+def numpy_generator(seed: int, stream: Stream, *places: int) -> np.random.Generator:
+    """Return numpy's generator of a stream; see ``stream_key``."""
+    return np.random.default_rng(seed_sequence(seed, stream, *places))
+
+
+def step_generator(
+    seed: int, *places: int, stream: Stream = Stream.ROLLOUTS, device: torch.device | str = "cpu"
+) -> torch.Generator:
+    """Return torch's generator of a stream: a function of (seed, stream, places) alone, so that a resumed run draws the same.
 
     Args:
-        seed: seed of the run, at least 0.
-        step: number of the batch, at least 0.
-        stream: tells several generators of one step apart.
+        seed: seed of the run.
+        places: what tells the draws of one stream apart, such as the number of the batch.
+        stream: what is drawn.
         device: device of the generator.
+
+    Raises:
+        ValueError: as ``stream_key``.
     """
-    mixed = int(np.random.SeedSequence([seed, step, stream]).generate_state(1, np.uint64)[0]) >> 1
+    mixed = int(seed_sequence(seed, stream, *places).generate_state(1, np.uint64)[0]) >> 1
     return torch.Generator(device=device).manual_seed(mixed)
 
 
@@ -59,6 +131,12 @@ def restore_rng(rng: Mapping[str, Any], generators: Mapping[str, torch.Generator
     random.setstate((p["version"], tuple(_unpack(p["internal"]).tolist()), p["gauss_next"]))
     for name, generator in (generators or {}).items():
         generator.set_state(_decode(rng["generators"][name]))
+
+
+def _words(what: str, value: int) -> list[int]:
+    if not 0 <= value < 2 ** (2 * WORD):
+        raise ValueError(f"{what} of a random stream must be within [0, 2^64), got {value}; give a number that is not negative")
+    return [int(value) & (2**WORD - 1), int(value) >> WORD]
 
 
 def _pack(words: Sequence[int] | NDArray[np.uint32]) -> str:

@@ -10,10 +10,10 @@ from tiny_attention import algorithm_params, differing, make_data, make_state, m
 
 from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.params import LoaderParams
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.lookahead import THREAD_NAME
 from grpo_pipeline.pipelines.training import loader, nodes
-from grpo_pipeline.pipelines.training.loader import BATCH_STREAM, BatchLoader, make_training_batch
+from grpo_pipeline.pipelines.training.loader import BatchLoader, make_training_batch
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA, NOTHING = make_task(), make_data(), NoCheckpoint("nowhere")
@@ -85,7 +85,7 @@ def test_every_batch_has_the_generator_of_its_step(monkeypatch: pytest.MonkeyPat
     with BatchLoader(TASK, DATA, algorithm_params(), training, state) as loader:
         for step in range(state.total_steps):
             loader.take(replace(state, step=step))
-    assert seeds == [step_generator(0, step, stream=BATCH_STREAM).initial_seed() for step in range(6)]
+    assert seeds == [step_generator(0, step, stream=Stream.BATCH).initial_seed() for step in range(6)]
     assert len(set(seeds)) == 6
 
 

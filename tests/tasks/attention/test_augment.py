@@ -24,10 +24,9 @@ from tiny_attention import (
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.checkpoint import NoCheckpoint
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.step import collect
 from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.pipelines.training.loader import BATCH_STREAM
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.attention.augment import augment, is_usable
 from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
@@ -66,7 +65,7 @@ def pixels(*, with_lesion: bool = True, rows: np.ndarray = ROWS) -> Pixels:
 
 
 def generator(step: int = 0, seed: int = 0) -> Generator:
-    return step_generator(seed, step, stream=BATCH_STREAM)
+    return step_generator(seed, step, stream=Stream.BATCH)
 
 
 def batch_of(task: AttentionTask, *, step: int = 0, seed: int = 0, rows: np.ndarray = ROWS) -> AttentionBatch:

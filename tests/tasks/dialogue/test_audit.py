@@ -8,7 +8,7 @@ from tiny_attention import shake
 from tiny_talk import make_data, make_examples, make_task
 
 from grpo_pipeline.core.groups import replicate
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.dialogue.audit import METRICS, ROLES
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 
@@ -61,7 +61,7 @@ def test_samples_of_the_start_are_paid_what_training_pays_them():
     assert start["sample"].tolist() == [0, 1, 2] * 8
     batch = task.make_batch(make_data(), ROWS)
     context = task.encode(policy, batch)
-    generator = step_generator(3, 0, stream=54, device="cpu")
+    generator = step_generator(3, 0, stream=Stream.AUDIT, device="cpu")
     drawn = task.sample(policy, context, SETS, temperature=1.0, proposal="policy", generator=generator)
     parts, weights = task.reward(task.replicate(batch, SETS), drawn, task.decode(policy, context, drawn, batch))
     for name, part in parts.items():

@@ -13,6 +13,7 @@ import pandas as pd
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.pipelines.audit.reward_audit_params import RewardAuditParams
 from grpo_pipeline.pipelines.audit.reward_document import RewardDocument
 from grpo_pipeline.pipelines.audit.reward_table import policy_table
@@ -21,8 +22,6 @@ from grpo_pipeline.pipelines.audit.scored_samples import read_samples
 from grpo_pipeline.pipelines.audit.warm_up import train_steps
 from grpo_pipeline.pipelines.reporting.reward_figure import reward_figure
 from grpo_pipeline.tasks.protocol import Task
-
-AUDIT_STREAM = 13
 
 
 def score_policies(
@@ -42,7 +41,7 @@ def score_policies(
 
 def choose_rows(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
     """Return ``count`` of the rows, or all where there are fewer, drawn by the seed and sorted."""
-    return np.sort(np.random.default_rng([seed, AUDIT_STREAM]).permutation(rows)[:count])
+    return np.sort(numpy_generator(seed, Stream.AUDIT_ROWS).permutation(rows)[:count])
 
 
 def judge_reward(params: RewardAuditParams, seed: int, task: Task, samples: pd.DataFrame) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
+
 Floats = NDArray[np.float64]
 LEVEL = 0.95
 
@@ -49,7 +51,7 @@ def cluster_weights(clusters: pd.Series, *, resamples: int, seed: int) -> Floats
     if (codes < 0).any():
         row = int(np.flatnonzero(codes < 0)[0])
         raise ValueError(f"{clusters.name} must be given for every row, got an empty cell in row {row}; name the cluster")
-    draws = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
+    draws = numpy_generator(seed, Stream.BOOTSTRAP).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
     return draws[:, codes].astype(np.float64)
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
-import torch
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.tasks.molecules.drawings import best_molecules, draw_grid, random_molecules
 
@@ -41,4 +41,4 @@ def rows_of(table: pd.DataFrame, rule: str) -> pd.DataFrame:
 def choose(rows: pd.DataFrame, *, seed: int) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the best and some random molecules."""
     yield "best", best_molecules(rows, SHOWN)
-    yield "random", random_molecules(rows, SHOWN, generator=torch.Generator().manual_seed(seed))
+    yield "random", random_molecules(rows, SHOWN, generator=step_generator(seed, stream=Stream.DRAWINGS))

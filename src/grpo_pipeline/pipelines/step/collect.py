@@ -16,13 +16,11 @@ from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, Training
 from grpo_pipeline.core.precision import network_precision
 from grpo_pipeline.core.replay import importance_weights, merge_groups
 from grpo_pipeline.core.rewards import combine_rewards, subtract_kl
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts, TrainState
 from grpo_pipeline.pipelines.step.experience import Baseline, Drawn, Experience, Replayed
 from grpo_pipeline.tasks.protocol import Task, scores_kl
-
-RESAMPLE_STREAM = 21
 
 
 def encode_batch(task: Task, state: TrainState, batch: Any) -> Any:
@@ -226,7 +224,8 @@ def _sample(
     attempt: int = 0,
 ) -> Rollouts:
     device = next(state.policy.parameters()).device
-    stream = {"stream": RESAMPLE_STREAM + attempt} if attempt else {}
+    places = (state.step, attempt) if attempt else (state.step,)
+    stream = Stream.RETRIES if attempt else Stream.ROLLOUTS
     with network_precision(state):
         return task.sample(
             state.policy,
@@ -234,5 +233,5 @@ def _sample(
             training.group_size,
             temperature=temperature,
             proposal=algorithm.proposal,
-            generator=step_generator(state.generator_seed, state.step, device=device, **stream),
+            generator=step_generator(state.generator_seed, *places, stream=stream, device=device),
         )

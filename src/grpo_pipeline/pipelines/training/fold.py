@@ -20,6 +20,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.optim import advance
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.types import TrainState
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
 from grpo_pipeline.pipelines.step.experience import Experience, Replayed
@@ -128,7 +129,7 @@ def rows_of_step(rows: np.ndarray, step: int, *, batch_size: int, seed: int) -> 
     """Return the rows of a batch: a function of (seed, step) alone, so that a resumed run sees the same order."""
     per_epoch = steps_per_epoch(len(rows), batch_size)
     epoch, position = divmod(step, per_epoch)
-    order = np.random.default_rng([seed, 7, epoch]).permutation(len(rows))
+    order = numpy_generator(seed, Stream.ORDER, epoch).permutation(len(rows))
     return rows[order[position * batch_size : (position + 1) * batch_size]]
 
 

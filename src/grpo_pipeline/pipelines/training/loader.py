@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import TrainState
 from grpo_pipeline.lookahead import alone, map_ahead
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
@@ -21,8 +21,6 @@ from grpo_pipeline.pipelines.step.experience import Replayed
 from grpo_pipeline.pipelines.training.fold import rows_of_step
 from grpo_pipeline.pipelines.training.replaying import plan_batch
 from grpo_pipeline.tasks.protocol import Task
-
-BATCH_STREAM = 41
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class BatchLoader:
 
 def make_training_batch(task: Task, data: Any, rows: np.ndarray, *, seed: int, step: int) -> Any:
     """Return the batch of these rows, with the generator of (seed, step)."""
-    return task.make_batch(data, rows, generator=step_generator(seed, step, stream=BATCH_STREAM))
+    return task.make_batch(data, rows, generator=step_generator(seed, step, stream=Stream.BATCH))
 
 
 def on_current_device(function: Callable[[int], LoadedBatch]) -> Callable[[int], LoadedBatch]:

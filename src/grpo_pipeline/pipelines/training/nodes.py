@@ -17,7 +17,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.precision import network_precision
 from grpo_pipeline.core.reference import frozen_copy, load_reference
 from grpo_pipeline.core.replay import ReplayBuffer
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts, TrainState
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step, steps_per_epoch
@@ -28,7 +28,7 @@ from grpo_pipeline.pipelines.training.shown_samples import add_rewards, shown_sa
 from grpo_pipeline.progress import progress
 from grpo_pipeline.tasks.protocol import HasFolders, ShowsRewards, Task
 
-PREDICTION_STREAM, SHOWCASE_CORES = 11, 12
+SHOWCASE_CORES = 12
 Row = dict[str, Any]
 
 
@@ -242,7 +242,7 @@ def _sample_table(
     for number, start in enumerate(range(0, len(rows), 64)):
         batch = task.make_batch(data, rows[start : start + 64])
         context = task.encode(policy, batch)
-        generator = step_generator(seed, number, stream=PREDICTION_STREAM, device=next(policy.parameters()).device)
+        generator = step_generator(seed, number, stream=Stream.SAMPLE_TABLE, device=next(policy.parameters()).device)
         rollouts = task.sample(
             policy, context, training.group_size, temperature=1.0, proposal=algorithm.proposal, generator=generator
         )
@@ -252,4 +252,4 @@ def _sample_table(
 
 def _showcase_rows(rows: np.ndarray, seed: int) -> np.ndarray:
     """Choose examples by chance, not by how good they look."""
-    return np.sort(np.random.default_rng([seed, PREDICTION_STREAM]).permutation(rows)[:SHOWCASE_CORES])
+    return np.sort(numpy_generator(seed, Stream.SHOWCASE_ROWS).permutation(rows)[:SHOWCASE_CORES])

@@ -6,13 +6,11 @@ import numpy as np
 
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.replay import split_groups
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import TrainState
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
 from grpo_pipeline.pipelines.step.experience import Experience, Replayed
 from grpo_pipeline.tasks.protocol import Task
-
-REPLAY_STREAM = 31
 
 
 def refuse_changing_prompts(algorithm: AlgorithmParams, task: Task) -> None:
@@ -36,7 +34,7 @@ def plan_batch(algorithm: AlgorithmParams, state: TrainState, rows: np.ndarray) 
     if algorithm.replay is None or state.replay is None:
         return rows, nothing_replayed()
     wanted = int(algorithm.replay.share * len(rows))
-    generator = step_generator(state.generator_seed, state.step, stream=REPLAY_STREAM)
+    generator = step_generator(state.generator_seed, state.step, stream=Stream.REPLAY)
     groups = tuple(state.replay.draw(wanted, step=state.step, generator=generator))
     positions = tuple(range(len(rows) - len(groups), len(rows)))
     planned = rows.copy()

@@ -7,13 +7,11 @@ import pandas as pd
 import torch
 
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import Advantages, Rewards
 from grpo_pipeline.pipelines.step.collect import compute_advantages, compute_rewards
 from grpo_pipeline.pipelines.step.experience import Baseline
 from grpo_pipeline.tasks.protocol import ShowsRewards
-
-SHOWN_STREAM = 12
 
 
 @torch.no_grad()
@@ -35,7 +33,7 @@ def shown_samples(
     """
     batch = task.make_batch(data, rows)
     replicated, context = task.replicate(batch, group_size), task.encode(policy, batch)
-    generator = step_generator(seed, 0, stream=SHOWN_STREAM, device=next(policy.parameters()).device)
+    generator = step_generator(seed, stream=Stream.SHOWN_SAMPLES, device=next(policy.parameters()).device)
     drawn = task.sample(policy, context, group_size, temperature=task.shown_temperature, proposal="policy", generator=generator)
     rewards = compute_rewards(task, replicated, drawn, task.decode(policy, context, drawn, replicated))
     once = torch.ones_like(rewards.total)

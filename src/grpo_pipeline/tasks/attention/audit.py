@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes
 from grpo_pipeline.tasks.attention.evaluation import as_rollouts, choose_points, evaluation_batches
 from grpo_pipeline.tasks.attention.lesion_distance import lesion_distances, mean_distance
@@ -77,7 +78,7 @@ def audit(
     """
     frames = []
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
-        generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
+        generator = step_generator(seed, int(batch.rows[0]), stream=Stream.AUDIT, device=task.device)
         chosen = choose_points(task, policy, context, lesion, sets=sets, generator=generator)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         cores = AuditedCores(batch, context, lesion, distances)

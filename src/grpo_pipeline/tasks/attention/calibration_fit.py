@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks import weighted
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.calibration import Calibration, Change
@@ -20,7 +20,7 @@ from grpo_pipeline.tasks.attention.model import AttentionModel
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.attention.task import AttentionTask
 
-BATCH_SIZE, STREAM, BINS = 64, 71, 10
+BATCH_SIZE, BINS = 64, 10
 MIN_PER_CLASS = 10
 """Cores of each class below which two numbers are too many to fit."""
 CONSTANT = 1e-6
@@ -45,7 +45,7 @@ def verdict_logits(
     for number, start in enumerate(range(0, len(rows), BATCH_SIZE)):
         batch = task.make_batch(data, rows[start : start + BATCH_SIZE])
         context = task.encode(policy, batch)
-        generator = step_generator(seed, number, stream=STREAM, device=task.device)
+        generator = step_generator(seed, number, stream=Stream.CALIBRATION, device=task.device)
         rollouts = task.sample(policy, context, 1, temperature=1.0, proposal="policy", generator=generator)
         logits.append(task.decode(policy, context, rollouts, batch).class_logits[:, 0].double().cpu().numpy())
     return np.concatenate(logits)

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.sampling import gumbel_top_k, log_policy
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, region_cells
@@ -53,7 +54,7 @@ def evaluate(
     frames = []
     previous = None
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
-        generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
+        generator = step_generator(seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device)
         chosen = choose_points(task, policy, context, lesion, sets=sets, generator=generator)
         chosen["shuffled"], previous = _shuffle(chosen["policy"][:, :1], previous)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
@@ -74,7 +75,7 @@ def validate(
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         rewards, hits = {}, {}
         for proposal in ("policy", "uniform"):
-            generator = Generator(device=task.device).manual_seed(seed * 1_000_003 + int(batch.rows[0]))
+            generator = step_generator(seed, int(batch.rows[0]), stream=Stream.VALIDATION, device=task.device)
             rollouts = task.sample(policy, context, sets, temperature=1.0, proposal=proposal, generator=generator)
             outcomes = task.decode(policy, context, rollouts, batch)
             rewards[proposal] = _weigh(*task.reward(task.replicate(batch, sets), rollouts, outcomes)).mean(1).cpu().numpy()
@@ -98,7 +99,7 @@ def showcase(
     context = task.encode(policy, batch)
     points = {}
     for proposal in ("policy", "uniform"):
-        generator = Generator(device=task.device).manual_seed(seed)
+        generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
         points[proposal] = task.sample(policy, context, 1, temperature=1.0, proposal=proposal, generator=generator)
     outcomes = task.decode(policy, context, points["policy"], batch)
     attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.attention.fold_params import FoldParams
 from grpo_pipeline.tasks.attention.splits import SPLITS, Splits, deal_groups, group_strata
 
@@ -155,7 +155,7 @@ def deal_tests(table: pd.DataFrame, folds: int, *, stream: tuple[int, ...], para
             f"attention.cross_validation.{what} must be at most the number of patients to divide, got {folds} for "
             f"{len(strata)} patients; use fewer, or add patients"
         )
-    dealt = deal_groups(strata, [1 / folds] * folds, rng=np.random.default_rng([params.seed, *stream]))
+    dealt = deal_groups(strata, [1 / folds] * folds, rng=numpy_generator(params.seed, Stream.FOLDS, *stream))
     fold_of_row = table["patient_id"].map(dealt)
     return [fold_of_row == fold for fold in range(folds)]
 
@@ -168,7 +168,7 @@ def carve(table: pd.DataFrame, is_test: pd.Series, *, name: str, stream: tuple[i
     """
     rest = table[~is_test]
     shares = [1 - params.val_share, params.val_share]
-    dealt = deal_groups(group_strata(rest), shares, rng=np.random.default_rng([params.seed, *stream]))
+    dealt = deal_groups(group_strata(rest), shares, rng=numpy_generator(params.seed, Stream.FOLDS, *stream))
     is_val = rest["patient_id"].map(dealt) == 1
     check_training(rest.loc[~is_val, "label"], name=name)
     if not is_val.any():

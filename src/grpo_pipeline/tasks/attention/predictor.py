@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from pydantic import ValidationError
 
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
@@ -32,7 +32,6 @@ from grpo_pipeline.tasks.attention.points import point_coordinates
 from grpo_pipeline.tasks.attention.predict_manifest import CoreRules
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
-STREAM = 73
 LABELS = ("label", "involvement", "grade_group")
 REMEDY = "train again: kedro run --pipelines attention_data,attention_train"
 
@@ -125,7 +124,7 @@ class Predictor:
         return Rollouts(*(torch.cat(parts, dim=1) for parts in zip(*(vars(part).values() for part in drawn), strict=True)))
 
     def _draw(self, context: AttentionContext, count: int, number: int, content: int, seed: int) -> Rollouts:
-        generator = step_generator(seed, content, stream=STREAM + number, device=self.task.device)
+        generator = step_generator(seed, content, number, stream=Stream.PREDICTION, device=self.task.device)
         return self.task.sample(self.policy, context, count, temperature=1.0, proposal="policy", generator=generator)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.attention.data_params import SplitParams
 
 SPLITS = ("train", "val", "test")
@@ -66,7 +67,7 @@ def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> d
             "a group is never divided, so map a column with more values"
         )
     shares = [getattr(params.fractions, name) for name in SPLITS]
-    dealt = deal_groups(strata, shares, rng=np.random.default_rng(params.seed))
+    dealt = deal_groups(strata, shares, rng=numpy_generator(params.seed, Stream.SPLIT))
     return {group: SPLITS[part] for group, part in dealt.items()}
 
 

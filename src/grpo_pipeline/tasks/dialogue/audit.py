@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
@@ -23,7 +23,7 @@ from grpo_pipeline.tasks.metric import Direction
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
-BATCH_PROMPTS, AUDIT_STREAM = 64, 54
+BATCH_PROMPTS = 64
 ROLES: dict[str, Role] = {
     "start": "start",
     "constant": "trivial",
@@ -68,7 +68,7 @@ def audit(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.nda
     for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
         examples = table.iloc[batch.rows.cpu().numpy()]
-        generator = step_generator(seed, number, stream=AUDIT_STREAM, device=task.device)
+        generator = step_generator(seed, number, stream=Stream.AUDIT, device=task.device)
         said = {"start": _sample(task, policy, batch, sets=sets, generator=generator)} | _trivial(examples, training)
         frames += [_score(task, batch, examples, said[name]).assign(policy=name) for name in ROLES]
     return pd.concat(frames, ignore_index=True)

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.columns import unscored_columns
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
@@ -31,7 +31,7 @@ from grpo_pipeline.tasks.dialogue.trivial import trivial_replies
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
-BATCH_PROMPTS, EVALUATION_STREAM = 64, 53
+BATCH_PROMPTS = 64
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def evaluate(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.
 
 def _sample(task: "DialogueTask", model: Model, *, start: Model, sets: int, seed: int, number: int) -> Said:
     """Return what a model draws, with its KL from the start; the same seed and number of a batch give the same noise."""
-    generator, temperature = step_generator(seed, number, stream=EVALUATION_STREAM, device=task.device), task.replies.temperature
+    generator, temperature = step_generator(seed, number, stream=Stream.EVALUATION, device=task.device), task.replies.temperature
     drawn = task.sample(model.reader, model.context, sets, temperature=temperature, proposal="policy", generator=generator)
     said = _submit(task, model.batch, task.texts(drawn), model.known | reply_columns(task, drawn))
     alike = self_bleu(said.replies, smoothing=task.rewards.bleu_smoothing)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.reader import Reader
 from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
@@ -13,7 +13,7 @@ from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
-SHOWCASE_STREAM, SHOWN_SAMPLES = 52, 4
+SHOWN_SAMPLES = 4
 
 
 @torch.no_grad()
@@ -21,7 +21,7 @@ def showcase(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.
     """Return ``example_id``, ``question``, ``answer`` and ``greedy`` [n], and ``replies`` [n, 4], as arrays of text."""
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
-    generator = step_generator(seed, 0, stream=SHOWCASE_STREAM, device=task.device)
+    generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
     drawn = task.sample(
         policy, context, SHOWN_SAMPLES, temperature=task.replies.temperature, proposal="policy", generator=generator
     )

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.dialogue.data_params import DialogueSplitParams
 from grpo_pipeline.tasks.dialogue.drafts import SPLITS
 
@@ -52,7 +53,7 @@ def draw_personas(personas: Sequence[str], fractions: Mapping[str, float], *, se
     """
     if len(personas) < len(SPLITS):
         raise ValueError(f"the data must hold at least {len(SPLITS)} personas, got {len(personas)}; a persona is never divided")
-    order = np.random.default_rng(seed).permutation(len(personas))
+    order = numpy_generator(seed, Stream.SPLIT).permutation(len(personas))
     ends = np.rint(len(personas) * np.cumsum([fractions[name] for name in SPLITS])).astype(int)
     part = np.searchsorted(ends, np.arange(len(personas)), side="right")
     return {personas[persona]: SPLITS[place] for persona, place in zip(order, part, strict=True)}

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.reader import Reader
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 BATCH_PROMPTS = 64
-VALIDATION_STREAM = 51
 
 
 @torch.no_grad()
@@ -33,7 +32,7 @@ def validate(
     found: dict[str, list[Tensor]] = {}
     nll, tokens = 0.0, 0.0
     for number, batch in enumerate(_batches(task, data, rows)):
-        generator = step_generator(seed, number, stream=VALIDATION_STREAM, device=task.device)
+        generator = step_generator(seed, number, stream=Stream.VALIDATION, device=task.device)
         measured, perplexity = _measure(task, policy, batch, sets, generator)
         for name, values in measured.items():
             found.setdefault(name, []).append(values.double().flatten().cpu())

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.types import Rewards
 from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 from grpo_pipeline.tasks.metric import Direction
@@ -24,7 +25,6 @@ from grpo_pipeline.tasks.molecules.trivial import chains, property_columns, rand
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.molecules.task import MoleculeTask
 
-AUDIT_STREAM = 65
 ROLES: dict[str, Role] = {
     "start": "start",
     "noise": "trivial",
@@ -62,9 +62,9 @@ def audit(
     """
     frames = []
     for number, batch in enumerate(prompt_batches(task, data, rows, sets)):
-        drawn = draw_graphs(task, policy, batch, sets, seed=seed, number=number, stream=AUDIT_STREAM)
+        drawn = draw_graphs(task, policy, batch, sets, seed=seed, number=number, stream=Stream.AUDIT)
         frames.append(_rows(task, batch, drawn.graphs, drawn.rewards).assign(policy="start"))
-        for name, graphs in _trivial(task, data, batch, sets, np.random.default_rng([seed, AUDIT_STREAM, number])).items():
+        for name, graphs in _trivial(task, data, batch, sets, numpy_generator(seed, Stream.AUDIT_BASELINES, number)).items():
             frames.append(_rows(task, batch, graphs, _score(task, batch, graphs)).assign(policy=name))
     return pd.concat(frames, ignore_index=True)
 

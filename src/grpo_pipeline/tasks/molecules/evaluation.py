@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from grpo_pipeline.core.rng import Stream
 from grpo_pipeline.tasks.columns import unscored_columns
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
@@ -21,8 +22,6 @@ from grpo_pipeline.tasks.molecules.trajectory_table import prompt_names
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.molecules.task import MoleculeTask
-
-EVALUATION_STREAM = 63
 
 
 @torch.no_grad()
@@ -46,7 +45,7 @@ def evaluate(
     batches = list(prompt_batches(task, data, chosen, sets))
 
     def drawn_by(model: GraphPolicy, rule: str) -> pd.DataFrame:
-        draw = partial(draw_graphs, task, model, group_size=sets, seed=seed, stream=EVALUATION_STREAM)
+        draw = partial(draw_graphs, task, model, group_size=sets, seed=seed, stream=Stream.EVALUATION)
         frames = [sample_rows(task, batch, draw(batch, number=number)) for number, batch in enumerate(batches)]
         return pd.concat(frames, ignore_index=True).assign(rule=rule)
 

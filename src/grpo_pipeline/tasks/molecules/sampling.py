@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.types import Rewards
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
 from grpo_pipeline.tasks.molecules.decoding import Decoded
@@ -19,8 +19,6 @@ from grpo_pipeline.tasks.molecules.trajectories import graphs_at
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.molecules.task import MoleculeTask
-
-CHOICE_STREAM = 61
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class DrawnGraphs:
 
 def choose_prompts(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
     """Return ``count`` of the rows, or all where there are fewer, drawn by the seed and sorted."""
-    return np.sort(np.random.default_rng([seed, CHOICE_STREAM]).permutation(rows)[:count])
+    return np.sort(numpy_generator(seed, Stream.EVALUATION_ROWS).permutation(rows)[:count])
 
 
 def prompt_batches(task: "MoleculeTask", data: MoleculeData, rows: np.ndarray, group_size: int) -> Iterator[MoleculeBatch]:
@@ -51,7 +49,7 @@ def prompt_batches(task: "MoleculeTask", data: MoleculeData, rows: np.ndarray, g
 
 
 def draw_graphs(
-    task: "MoleculeTask", policy: GraphPolicy, batch: MoleculeBatch, group_size: int, *, seed: int, number: int, stream: int
+    task: "MoleculeTask", policy: GraphPolicy, batch: MoleculeBatch, group_size: int, *, seed: int, number: int, stream: Stream
 ) -> DrawnGraphs:
     """Draw G graphs for each prompt of a batch and score them as in training; the same numbers give the same noise."""
     generator = step_generator(seed, number, stream=stream, device=task.device)

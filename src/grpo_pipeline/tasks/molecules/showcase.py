@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
 from grpo_pipeline.tasks.molecules.policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.trajectory_table import prompt_names
@@ -13,7 +13,7 @@ from grpo_pipeline.tasks.molecules.trajectory_table import prompt_names
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.molecules.task import MoleculeTask
 
-SHOWCASE_STREAM, SHOWN_SAMPLES, FRAMES = 64, 4, 6
+SHOWN_SAMPLES, FRAMES = 4, 6
 
 
 @torch.no_grad()
@@ -26,7 +26,7 @@ def showcase(
     ``atoms`` and ``charges`` [n, F, nodes], ``bonds`` [n, F, pairs], pairs in the order of ``entries.pair_index``.
     """
     batch = task.make_batch(data, rows)
-    generator = step_generator(seed, 0, stream=SHOWCASE_STREAM, device=task.device)
+    generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
     drawn = task.draw(policy, batch.prompts, SHOWN_SAMPLES, temperature=task.sampling.temperature, generator=generator)
     times = np.unique(np.linspace(0, drawn.steps, FRAMES).round().astype(np.int64))[::-1].copy()
     shown = {name: getattr(drawn, name)[:, 0, torch.as_tensor(times)] for name in ("atoms", "charges", "bonds")}

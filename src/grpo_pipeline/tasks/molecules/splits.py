@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.molecules.data_params import MoleculeSplitParams
 
 SPLITS = ("train", "val", "test")
@@ -48,7 +49,7 @@ def deal(sizes: Mapping[str, int], fractions: Mapping[str, float], *, seed: int)
     up to round(n * sum_{t <= s} f[t]).
     """
     names = sorted(sizes)
-    shuffled = [names[place] for place in np.random.default_rng(seed).permutation(len(names))]
+    shuffled = [names[place] for place in numpy_generator(seed, Stream.SPLIT).permutation(len(names))]
     if len({*sizes.values()}) == 1:
         return _cut(shuffled, fractions)
     lacking = {split: fractions[split] * sum(sizes.values()) for split in SPLITS}

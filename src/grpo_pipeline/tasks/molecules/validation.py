@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from grpo_pipeline.core.rng import Stream
 from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
 from grpo_pipeline.tasks.molecules.policy import GraphPolicy
 from grpo_pipeline.tasks.molecules.sampling import choose_prompts, draw_graphs, prompt_batches
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.molecules.task import MoleculeTask
-
-VALIDATION_STREAM = 62
 
 
 @torch.no_grad()
@@ -31,7 +30,7 @@ def validate(
     smiles: list[str] = []
     losses = []
     for number, batch in enumerate(prompt_batches(task, data, rows, sets)):
-        drawn = draw_graphs(task, policy, batch, sets, seed=seed, number=number, stream=VALIDATION_STREAM)
+        drawn = draw_graphs(task, policy, batch, sets, seed=seed, number=number, stream=Stream.VALIDATION)
         measured = {"reward/mean": drawn.rewards.total} | {f"reward/{k}/mean": part for k, part in drawn.rewards.parts.items()}
         for name, values in measured.items():
             found.setdefault(name, []).append(values.double().flatten().cpu())
