@@ -90,6 +90,11 @@ class PolicyLossParams(BaseModel):
             raise ValueError(
                 f"max_decisions must be absent with reduction = {self.reduction}, got {self.max_decisions}; constant reads it"
             )
+        if self.max_decisions is not None and self.ratio_level == "joint":
+            raise ValueError(
+                f"max_decisions must be absent with ratio_level = joint, got {self.max_decisions}; a joint sample is one unit, "
+                "whatever its length"
+            )
         _ = self.options  # raises where a value is outside its range
         return self
 
@@ -212,7 +217,8 @@ class AlgorithmParams(BaseModel):
             )
         if not is_on(self.supervised_weight):
             raise ValueError("supervised_weight must be positive for name = supervised, got 0; nothing would be learned")
-        given = [name for name in ("policy_loss", "entropy_target", "dynamic_sampling", "replay") if getattr(self, name)]
+        sections = ("policy_loss", "value_clip", "entropy_target", "dynamic_sampling", "replay")
+        given = [name for name in sections if getattr(self, name)]
         if given:
             raise ValueError(f"{' and '.join(given)} must be null for name = supervised, got a value; the control has no policy")
 
@@ -251,6 +257,11 @@ class AlgorithmParams(BaseModel):
                 f"kl_estimator must be one of {', '.join(allowed)} with kl_placement = {self.kl_placement}, got "
                 f"{self.kl_estimator}; {why}"
             )
+        if is_on(self.rollout_kl_weight) and self.update_epochs == 1:
+            raise ValueError(
+                f"rollout_kl_weight must be 0 with update_epochs = 1, got {self.rollout_kl_weight.start}; the policy is still the "
+                "one that sampled, and the term has no gradient: use more update epochs"
+            )
         if self.kl_estimator == "ratio_k3" and self.name == "reinforce":
             raise ValueError("kl_estimator must not be ratio_k3 for name = reinforce, got ratio_k3; it has no ratio: use k3")
 
@@ -264,6 +275,11 @@ class AlgorithmParams(BaseModel):
             raise ValueError("advantage.baseline must be value for name = ppo, got group; use name = grpo for a group baseline")
         if self.value_clip is not None and not is_on(self.value_weight):
             raise ValueError(f"value_clip must be null without value_weight, got {self.value_clip}; it would have no effect")
+        if self.value_clip is not None and self.update_epochs == 1:
+            raise ValueError(
+                f"value_clip must be null with update_epochs = 1, got {self.value_clip}; the values have not moved when they are "
+                "clipped: use more update epochs"
+            )
 
 
 class OptimizerParams(BaseModel):

@@ -6,6 +6,8 @@ import pytest
 import torch
 from tiny_attention import make_data, make_examples, make_task, shake
 
+from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.tasks.attention import audit
 from grpo_pipeline.tasks.attention.audit import ROLES
 from grpo_pipeline.tasks.attention.batch import AttentionData
 
@@ -20,7 +22,10 @@ def scored(*, rows=ROWS, data=None, **task):
     return task.audit(policy, data, rows, seed=3, sets=SETS), task.evaluate(policy, data, rows, seed=3, sets=SETS), task
 
 
-def test_means_over_the_samples_are_the_prediction_rows():
+def test_means_over_the_samples_are_the_prediction_rows(monkeypatch: pytest.MonkeyPatch):
+    """With the evaluation's noise in the place of its own, the audit finds what the evaluation does."""
+    same = {"stream": Stream.EVALUATION}
+    monkeypatch.setattr(audit, "step_generator", lambda *places, **given: step_generator(*places, **given | same))
     rows, predictions, _ = scored(reward={"heatmap_weight": 0.5})
     names = ["reward", "reward_class", "reward_heatmap", "lesion_hit"]
     means = rows.groupby(["policy", "core_id"])[names].mean()

@@ -122,7 +122,7 @@ def test_greedy_takes_the_highest_cells(seen: list[tuple[Tensor, Outcomes]]):
 
 def test_shuffled_uses_the_points_of_another_core(seen: list[tuple[Tensor, Outcomes]], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(evaluation, "BATCH_SIZE", 3)
-    evaluate()
+    evaluate(seed=2)  # with seed 0 two cores happen to draw the same three cells
     batches = [seen[: len(RULES)], seen[len(RULES) :]]
     policy, shuffled = (torch.cat([chosen(batch)[rule][:, :1] for batch in batches]) for rule in ("policy", "shuffled"))
     # Batches of 3 and 2 cores: the first core takes the third's points, every other core those of the core before it.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,7 @@ class Fold:
 
     def __init__(self, task: Task, algorithm: AlgorithmParams, training: TrainingParams) -> None:
         self._constants: dict[str, Any] = {"task": task, ALGORITHM: algorithm, TRAINING: training}
-        self._collect = create_collect_pipeline().nodes
-        self._update = create_update_pipeline().nodes
-        self._cut, self._part, self._apply = (pipeline.nodes for pipeline in create_accumulating_pipelines())
+        self._collect, self._update, self._cut, self._part, self._apply = _loop_nodes()
         self._size = training.micro_batch_size
         self._epochs = algorithm.update_epochs
         self._draws = algorithm.proposal != "none"
@@ -118,6 +117,13 @@ def quiet_nodes() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@cache
+def _loop_nodes() -> tuple[list[Node], ...]:
+    """Return the nodes of the loop body in their order, arranged once: they hold nothing of a run."""
+    pipelines = (create_collect_pipeline(), create_update_pipeline(), *create_accumulating_pipelines())
+    return tuple(pipeline.nodes for pipeline in pipelines)
 
 
 def steps_per_epoch(n_rows: int, batch_size: int) -> int:
