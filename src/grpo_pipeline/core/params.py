@@ -259,8 +259,8 @@ class AlgorithmParams(BaseModel):
             )
         if is_on(self.rollout_kl_weight) and self.update_epochs == 1:
             raise ValueError(
-                f"rollout_kl_weight must be 0 with update_epochs = 1, got {self.rollout_kl_weight.start}; the policy is still the "
-                "one that sampled, and the term has no gradient: use more update epochs"
+                f"rollout_kl_weight must be 0 with update_epochs = 1, got {self.rollout_kl_weight.start}; the policy is "
+                "still the one that sampled, and the term has no gradient: use more update epochs"
             )
         if self.kl_estimator == "ratio_k3" and self.name == "reinforce":
             raise ValueError("kl_estimator must not be ratio_k3 for name = reinforce, got ratio_k3; it has no ratio: use k3")
