@@ -252,7 +252,8 @@ def test_every_pair_of_settings_acts_is_refused_or_is_listed() -> None:
             acted, silent = acted + (not same), silent + same
             if same != bool(rules):
                 problems.append(f"{one} beside {other}: {'silent without a reason' if same else f'acts, but: {rules[0].why}'}")
-    print(len(problems), acted, silent, len(refusals), _trained.cache_info())
     assert not problems, "\n".join(problems)
-    odd = [sentence for sentence in refusals if not re.search(r"must .*, got .*[;,:] ", sentence, re.DOTALL)]
+    assert min(acted, silent, len(refusals)) > 20  # none of the three ways out is taken by all
+    # "Field required": a field of a section that the other setting takes away.
+    odd = [sentence for sentence in refusals if not re.search(r"must .*[;:] |^Field required$", sentence, re.DOTALL)]
     assert not odd
