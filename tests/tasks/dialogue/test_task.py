@@ -131,7 +131,9 @@ def test_rewards_of_a_part_that_always_fails_stop_the_run() -> None:
     batch = task.make_batch(tiny.make_data(), ROWS)
     policy = task.build_policy(0)
     rollouts = drawn(task, policy, batch)
-    with pytest.raises(RewardFailedError, match=r"reward 'broken' must score at least one reply of a batch, got none: .*TypeErr"):
+    with pytest.raises(
+        RewardFailedError, match=r"reward 'broken' must score at least one reply of a batch, got no value from .*TypeErr"
+    ):
         task.reward(batch, rollouts, task.decode(policy, None, rollouts, batch))
 
 

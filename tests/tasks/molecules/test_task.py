@@ -24,6 +24,7 @@ from grpo_pipeline.tasks.molecules import size_groups
 from grpo_pipeline.tasks.molecules.build import check_arms, start_from, with_trajectory
 from grpo_pipeline.tasks.molecules.entries import GraphPrompts
 from grpo_pipeline.tasks.molecules.policy import GraphPolicy
+from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 
@@ -237,7 +238,11 @@ def test_more_steps_than_a_trajectory_has_are_refused_before_anything_is_trained
 
 @pytest.mark.parametrize("rule", ["exclude", "stop"])
 def test_a_reward_that_always_fails_stops_the_run(rule: str) -> None:
-    task = tiny.make_task(rewards=BROKEN | {"failure": {"rule": rule}})
+    with pytest.raises(RewardFailedError, match="reward 'broken' must score texts of the training data, got no value for any of"):
+        tiny.make_task(rewards=BROKEN | {"failure": {"rule": rule}})
+    sound = tiny.make_task()  # one that fails later passes the trial
+    rewards = MoleculeRewardParams.model_validate(sound.rewards.model_dump() | BROKEN | {"failure": {"rule": rule}})
+    task = replace(sound, rewards=rewards)
     batch = task.make_batch(tiny.make_data(), ROWS)
     generator = torch.Generator().manual_seed(0)
     drawn = task.draw(task.build_policy(0), batch.prompts, 16, temperature=1.0, generator=generator)
