@@ -13,6 +13,7 @@ from kedro_datasets._typing import TablePreview
 from grpo_pipeline.core.atomic import find_complete, replacing_folder
 from grpo_pipeline.core.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
+from grpo_pipeline.datasets.table import escaped, restored
 from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord
 
 HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = "cell.json", "predictions.csv", "metrics.jsonl", "weights", "traceback.txt"
@@ -35,7 +36,7 @@ class CellFolder:
 
     def predictions(self, key: str) -> pd.DataFrame:
         """Read the prediction rows of a finished cell."""
-        return pd.read_csv(self._file(key, PREDICTIONS), dtype=TEXT, keep_default_na=False, na_values=[""])
+        return restored(pd.read_csv(self._file(key, PREDICTIONS), dtype=TEXT, keep_default_na=False, na_values=[""]))
 
     def metric_rows(self, key: str) -> pd.DataFrame:
         """Read the metrics by step of a finished cell."""
@@ -83,7 +84,7 @@ class CellsDataset(AbstractDataset[CellRecord | Literal[False], CellFolder]):
             return
         with replacing_folder(self._filepath / data.header.key) as folder:
             if data.predictions is not None:
-                data.predictions.to_csv(folder / PREDICTIONS, index=False)
+                escaped(data.predictions).to_csv(folder / PREDICTIONS, index=False)
             if data.metric_rows:
                 MetricStreamDataset(str(folder / METRICS)).save(data.metric_rows)
             if data.weights is not None:

@@ -12,6 +12,7 @@ from kedro_datasets._typing import TablePreview
 
 from grpo_pipeline.core.atomic import find_complete
 from grpo_pipeline.datasets.examples_folder import Digest, ExamplesFolder, map_arrays
+from grpo_pipeline.datasets.table import restored
 from grpo_pipeline.tasks.attention.build_examples import content_digest
 from grpo_pipeline.tasks.attention.examples import ARRAYS, ExampleChunk, Examples
 
@@ -103,7 +104,7 @@ class ExamplesDataset(AbstractDataset[Examples | ExampleChunk, Examples]):
 
 def read_table(path: Path, dtypes: dict[str, str]) -> pd.DataFrame:
     """Read a CSV whose columns have the given kinds: i integer, f float, b truth value, anything else text."""
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = restored(pd.read_csv(path, dtype=str, keep_default_na=False))
     for column, kind in dtypes.items():
         if kind == "b":
             table[column] = table[column] == "True"

@@ -11,6 +11,7 @@ import pandas as pd
 from kedro.io import DatasetError
 
 from grpo_pipeline.core.atomic import replacing_folder
+from grpo_pipeline.datasets.table import escaped
 from grpo_pipeline.tasks.attention.examples import ARRAYS
 
 Digest = Callable[[pd.DataFrame, Mapping[str, np.ndarray]], str]
@@ -56,7 +57,7 @@ class ExamplesFolder:
         """Write table and meta data and replace the old folder; the digest reads the arrays as memory maps."""
         for file in self._files.values():
             file.close()
-        self._table.to_csv(self._partial / "table.csv", index=False)
+        escaped(self._table).to_csv(self._partial / "table.csv", index=False)
         dtypes = {column: self._table[column].dtype.kind for column in self._table}
         meta = {"digest": digest(self._table, map_arrays(self._partial)), "dtypes": dtypes, "clinical": list(self._clinical)}
         (self._partial / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")

@@ -1,0 +1,71 @@
+"""A table as CSV whose cells no spreadsheet runs: a text such as ``=HYPERLINK(…)`` is written with an apostrophe before it.
+
+Source of the rule: OWASP, "CSV Injection": a cell is run if it begins with = + - @, a tab or a carriage return.
+"""
+
+import csv
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import pandas as pd
+from kedro.io.core import get_filepath_str
+from kedro_datasets.pandas import CSVDataset
+
+MARK = "'"
+# Apostrophes before such a sign count as well, so that reading takes away what writing has put there and nothing else.
+RUN = re.compile(r"'*[=+\-@\t\r]")
+MARKED = re.compile(r"'+[=+\-@\t\r]")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+class TableDataset(CSVDataset):  # type: ignore[misc]
+    """A ``pandas.CSVDataset`` that writes escaped text and gives back what was saved; numbers stay numbers.
+
+    Example:
+        ``{type: grpo_pipeline.datasets.table.TableDataset, filepath: …/quarantine.csv, save_args: {index: false}}``
+    """
+
+    def load(self) -> pd.DataFrame:
+        """Read the table; an apostrophe that ``save`` has written is taken away."""
+        # Kedro wraps the methods of every class by itself: what is called here is the parent's own.
+        return restored(cast(Any, CSVDataset.load).__wrapped__(self))
+
+    def save(self, data: pd.DataFrame) -> None:
+        """Write the table, escaped."""
+        table = escaped(data)
+        # pandas leaves a lone carriage return without quotes, where it reads as the end of the row.
+        quoting = {"quoting": csv.QUOTE_NONNUMERIC} if _has_return(table) else {}
+        with self._fs.open(get_filepath_str(self._get_save_path(), self._protocol), **self._fs_open_args_save) as file:
+            table.to_csv(file, **self._save_args | quoting)
+        self._invalidate_cache()
+
+
+def _has_return(table: pd.DataFrame) -> bool:
+    texts = (table.iloc[:, place] for place in _texts(table))
+    return any("\r" in value for column in texts for value in column if isinstance(value, str))
+
+
+def escaped(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with an apostrophe before every text, and name of a column, that a spreadsheet would run."""
+    return _each_text(table, lambda text: MARK + text if RUN.match(text) and not NUMBER.fullmatch(text) else text)
+
+
+def restored(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table that was escaped."""
+    return _each_text(table, lambda text: text[len(MARK) :] if MARKED.match(text) else text)
+
+
+def _each_text(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    def changed(value: Any) -> Any:
+        return change(value) if isinstance(value, str) else value
+
+    found: Any = table.copy(deep=False)
+    for place in _texts(table):
+        found.isetitem(place, table.iloc[:, place].map(changed))
+    return cast(pd.DataFrame, found.set_axis([changed(name) for name in table.columns], axis=1))
+
+
+def _texts(table: pd.DataFrame) -> list[int]:
+    """Return the places of the columns that may hold text."""
+    return [place for place, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
