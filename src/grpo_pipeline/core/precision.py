@@ -42,7 +42,7 @@ def exact_region(like: Tensor) -> Iterator[None]:
     Products and convolutions of float32 are not rounded to TF32 here, whatever ``training.float32_products`` says of the rest;
     that is a matter of CUDA devices alone. Gradients are computed after the region, by the settings of that moment.
     """
-    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [backend.allow_tf32 for backend in backends]  # not fp32_precision: see set_float32_products
     with torch.autocast(like.device.type, enabled=False):
         try:
