@@ -30,6 +30,12 @@ def test_rows_of_the_table_own_the_graphs():
     assert graphs.atoms.dtype == torch.int64
 
 
+def test_graphs_are_the_same_in_parts(monkeypatch):
+    whole = build_examples(VOCABULARY, *tables(), SPLITS)
+    monkeypatch.setattr("grpo_pipeline.tasks.molecules.build_examples.ROWS", 3)
+    assert build_examples(VOCABULARY, *tables(), SPLITS).digest == whole.digest
+
+
 def test_the_digest_tells_every_change():
     examples = build_examples(VOCABULARY, *tables(), SPLITS)
     arrays = {name: array.clone() for name, array in examples.arrays.items()}

@@ -6,7 +6,7 @@ from grpo_pipeline.tasks.text_lines import TextFile
 
 SECTION = {
     "source": "smiles", "root": "data", "columns": None, "bonds": "kekulised", "atoms": None, "charges": None,
-    "min_atoms": 2, "max_atoms": None, "on_bad_row": "quarantine",
+    "min_atoms": 2, "max_atoms": None, "size_limit": 128, "on_bad_row": "quarantine",
 }  # fmt: skip
 LINES = ("CCO a", "OCC b", "C[C@H](N)O c", "C", "x", "CC.O", "[13CH3]O", "C[CH2]", "C[SiH](C)C", "CC(=O)[O-]", "CCCCCCC")
 
@@ -68,6 +68,7 @@ def test_bad_rows_stop_where_that_is_asked_for():
         (["CC"], {"root": "elsewhere"}, "molecules.data.root must be the folder of the dataset molecules.raw"),
         (["CC"], {"source": "generated"}, "must hold the None generated molecules .* got 1 rows"),
         (["CC"], {"charges": [-1, 1]}, r"charges must hold 0, got \[-1, 1\]"),
+        (["CC"], {"max_atoms": 9, "size_limit": 8}, "size_limit must be at least min_atoms and max_atoms, 9, got 8; raise it"),
         (["CC"], {"max_atoms": 3, "min_atoms": 4}, "max_atoms must be at least min_atoms, 4, got 3"),
         (["CC"], {"columns": {"smiles": "s", "name": None}}, "columns must be null with source: smiles, got a section"),
         (["CC"], {"source": "csv"}, "columns must be a section with source: csv, got null"),
@@ -97,3 +98,12 @@ def test_a_graph_that_is_not_that_of_its_molecule_is_refused(smiles, bonds, come
     checked, quarantine, _, _ = check(["CCO", smiles], bonds=bonds)
     assert (smiles in set(checked["smiles"])) == comes_back
     assert ["the graph must be that of one molecule" in reason for reason in quarantine["reason"]] == [True] * (not comes_back)
+
+
+def test_one_giant_does_not_widen_the_graphs_of_all():
+    checked, quarantine, vocabulary, _ = check(["CCO a", "C" * 2000 + " giant", "C" * 128 + " long"])
+    assert list(checked["name"]) == ["a", "long"]
+    assert vocabulary["max_atoms"] == 128
+    assert quarantine["reason"].tolist() == [
+        "a molecule must have at most 128 heavy atoms, got 2000; leave it out or raise molecules.data.size_limit"
+    ]

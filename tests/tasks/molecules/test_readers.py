@@ -9,6 +9,7 @@ from grpo_pipeline.tasks.text_lines import TextFile
 def read(content, source, columns=None):
     params = MoleculeDataParams(
         source=source, root="", columns=columns, bonds="kekulised", atoms=None, charges=None, min_atoms=2, max_atoms=None,
+        size_limit=128,
         on_bad_row="fail",
     )  # fmt: skip
     return list(read_entries(TextFile("data/file", content), params))

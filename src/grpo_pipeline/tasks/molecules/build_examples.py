@@ -4,15 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import torch
 from rdkit import Chem, rdBase
+from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.encoding import encode
-from grpo_pipeline.tasks.molecules.examples import MoleculeExamples, compact, put_together
+from grpo_pipeline.tasks.molecules.examples import ARRAYS, MoleculeExamples, compact, put_together
 from grpo_pipeline.tasks.molecules.properties import PROPERTIES
 from grpo_pipeline.tasks.molecules.sketch import Sketch, sketch_molecule
-from grpo_pipeline.tasks.molecules.vocabulary import BondForm, read_vocabulary
+from grpo_pipeline.tasks.molecules.vocabulary import BondForm, Vocabulary, read_vocabulary
 
 TABLE_COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row", "split", *PROPERTIES)
+ROWS = 1024
 AGAIN = "run the pipeline molecules_data again"
 
 
@@ -30,9 +33,18 @@ def build_examples(
     if list(properties["smiles"]) != list(checked["smiles"]):
         raise ValueError(f"molecules.properties must be of the checked molecules, got others; {AGAIN}")
     known = read_vocabulary(vocabulary)
-    graphs = encode(sketch_all(list(checked["smiles"]), known.form), known, nodes=known.max_atoms)
+    arrays = encode_compactly(list(checked["smiles"]), known)
     table = checked.assign(split=checked["smiles"].map(split_of), **{name: properties[name] for name in PROPERTIES})
-    return put_together(table[list(TABLE_COLUMNS)], compact(graphs), known)
+    return put_together(table[list(TABLE_COLUMNS)], arrays, known)
+
+
+def encode_compactly(smiles: Sequence[str], vocabulary: Vocabulary) -> dict[str, Tensor]:
+    """Return the graphs of canonical SMILES as uint8; only ``ROWS`` of them are wide integers at a time."""
+    parts = [
+        compact(encode(sketch_all(smiles[start : start + ROWS], vocabulary.form), vocabulary, nodes=vocabulary.max_atoms))
+        for start in range(0, len(smiles), ROWS)
+    ]
+    return {name: torch.cat([part[name] for part in parts]) for name in ARRAYS}
 
 
 def sketch_all(smiles: Sequence[str], form: BondForm) -> list[Sketch]:

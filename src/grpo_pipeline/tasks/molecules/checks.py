@@ -126,6 +126,7 @@ def _draft_all(entries: Iterable[Entry], params: MoleculeDataParams) -> tuple[li
 def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
     if entry.molecule is None:
         raise RowError(entry.reason)
+    _check_size(entry.molecule, params.size_limit)
     standard = standardise(entry.molecule)
     size = standard.molecule.GetNumAtoms()
     if size < params.min_atoms:
@@ -134,6 +135,15 @@ def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
     round_trip(sketch, standard.smiles, params)
     # Without the molecule: of a large file all drafts are in memory.
     return Draft(replace(entry, molecule=None), standard.smiles, sketch, standard.lost_stereo)
+
+
+def _check_size(molecule: Chem.Mol, limit: int) -> None:
+    """Refuse a molecule beyond the limit before anything else is done with it: that takes long for a large one."""
+    size = sum(atom.GetAtomicNum() != 1 for atom in molecule.GetAtoms())
+    if size > limit:
+        raise RowError(
+            f"a molecule must have at most {limit} heavy atoms, got {size}; leave it out or raise molecules.data.size_limit"
+        )
 
 
 def _element(symbol: str) -> str:

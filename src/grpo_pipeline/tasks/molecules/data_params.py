@@ -66,6 +66,8 @@ class MoleculeDataParams(BaseModel):
         charges: the formal charges that are allowed; null allows every one in the data.
         min_atoms: a smaller molecule, in heavy atoms, is refused.
         max_atoms: a larger one is refused; null takes the largest of the data.
+        size_limit: a molecule of more heavy atoms is refused in any case. All graphs are padded to the largest one, and memory
+            grows with its square: one outlier would be paid for by every molecule.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
     """
 
@@ -79,6 +81,7 @@ class MoleculeDataParams(BaseModel):
     charges: tuple[int, ...] | None
     min_atoms: Annotated[int, Field(ge=2)]
     max_atoms: Annotated[int, Field(ge=2)] | None
+    size_limit: Annotated[int, Field(ge=2, le=255)]
     on_bad_row: Literal["fail", "quarantine"]
 
     @model_validator(mode="after")
@@ -92,6 +95,12 @@ class MoleculeDataParams(BaseModel):
         if self.max_atoms is not None and self.max_atoms < self.min_atoms:
             raise ValueError(
                 f"molecules.data.max_atoms must be at least min_atoms, {self.min_atoms}, got {self.max_atoms}; correct one"
+            )
+        largest = max(self.max_atoms or 0, self.min_atoms)
+        if largest > self.size_limit:
+            raise ValueError(
+                f"molecules.data.size_limit must be at least min_atoms and max_atoms, {largest}, "
+                f"got {self.size_limit}; raise it, up to 255"
             )
         if self.charges is not None and 0 not in self.charges:
             raise ValueError(f"molecules.data.charges must hold 0, got {list(self.charges)}; most atoms are neutral, add it")

@@ -14,6 +14,8 @@ from grpo_pipeline.tasks.molecules.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.property_scales import PropertyScales
 from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams
 
+ROWS = 1024  # graphs that are wide integers at a time
+
 
 @dataclass(frozen=True)
 class MoleculeData:
@@ -35,8 +37,10 @@ class MoleculeData:
     def training_rows(self) -> pd.DataFrame:
         """The training molecules as rows of ``tabulate_molecules``, each from its graph; what distances compare with."""
         examples = self.examples
-        graphs = examples.graphs(examples.rows("train"))
-        return tabulate_molecules(graphs, decode(graphs, examples.vocabulary), examples.vocabulary, examples.known())
+        rows, known = examples.rows("train"), examples.known()
+        parts = map(examples.graphs, np.array_split(rows, range(ROWS, len(rows), ROWS)))
+        tables = [tabulate_molecules(graphs, decode(graphs, examples.vocabulary), examples.vocabulary, known) for graphs in parts]
+        return pd.concat(tables, ignore_index=True)
 
 
 def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> MoleculeData:
