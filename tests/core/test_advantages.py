@@ -498,3 +498,15 @@ def test_whiten_is_detached_float64():
 def test_whiten_refuses(values, is_valid, options, message):
     with pytest.raises(ValueError, match=message):
         whiten(values, is_valid, **({"scope": "batch", "eps": 1e-4} | options))
+
+
+@pytest.mark.parametrize("std", ["sample", "population"])
+def test_a_batch_that_ties_has_no_scale_and_a_value_baseline_is_not_divided_by_eps(std):
+    values = torch.tensor([0.1, -0.2], dtype=torch.float64)
+    tied = compute_advantages(torch.full((2, 3), 0.3), method="batch", std=std, values=values)
+    plain = compute_advantages(torch.full((2, 3), 0.3), method="mean_only", values=values)
+    assert torch.equal(tied.values, plain.values)  # 0.2 and 0.5, and not 2000 and 5000
+    differing = torch.tensor([[0.3, 0.3, 0.3], [0.3, 0.3, 0.4]], dtype=torch.float64)
+    deviation = differing.std(unbiased=std == "sample")
+    scaled = compute_advantages(differing, method="batch", std=std, values=values).values
+    torch.testing.assert_close(scaled, (differing - values[:, None]) / (deviation + 1e-4))

@@ -41,8 +41,9 @@ def compute_advantages(
         batch:          A = (r - mean_g) / (std_batch + eps)        arXiv 2508.08221
 
     ``std_batch`` is taken over all scored rewards of the batch. With ``values`` the predicted reward V[p] takes the place of
-    mean_g. A group ties where ``max - min <= tie_tolerance + max(tie_tolerance, 4 ulp of the input type) * max|r|``; its
-    row is exactly 0, except that ``mean_only`` and ``batch`` with ``values`` keep r - V, which a tie does not blur.
+    mean_g; where all rewards of the batch tie, ``batch`` then has no scale and is r - V, not that divided by eps. A group ties
+    where ``max - min <= tie_tolerance + max(tie_tolerance, 4 ulp of the input type) * max|r|``; its row is exactly 0, except that
+    ``mean_only`` and ``batch`` with ``values`` keep r - V, which a tie does not blur.
 
     Args:
         rewards: [P, G], NaN where a sample was not scored.
@@ -61,7 +62,11 @@ def compute_advantages(
     is_scored = ~r.isnan()
     is_tied = _find_ties(rewards.detach(), is_scored, tie_tolerance)
     centred = (r - _baseline(r, is_scored, values)).masked_fill(~is_scored, 0.0)
-    scaled = centred * _scale(r, is_scored, method=method, std=std, eps=eps)
+    scale = _scale(r, is_scored, method=method, std=std, eps=eps)
+    if method == "batch" and values is not None:
+        everywhere = _find_ties(rewards.detach().reshape(1, -1), is_scored.reshape(1, -1), tie_tolerance)
+        scale = scale.masked_fill(everywhere, 1.0)
+    scaled = centred * scale
     is_silent = is_tied if _needs_a_group(method, values) else torch.zeros_like(is_tied)
     # An unscored sample is 0 by definition, not by 0 / (std + eps), which is NaN where nothing is scored and eps is 0.
     return Advantages(values=scaled.masked_fill(is_silent[:, None] | ~is_scored, 0.0), is_tied=is_tied)
