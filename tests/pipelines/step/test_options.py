@@ -20,9 +20,9 @@ from tiny_attention import (
     training_params,
     weights,
 )
+from tiny_choices import TinyChoices
 from torch import Tensor
 
-from grpo_pipeline.core.advantages import compute_advantages
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.types import Rollouts, TrainState
 from grpo_pipeline.pipelines.step import collect, update
@@ -75,7 +75,8 @@ def test_every_algorithm_raises_what_it_rewards(changes: dict[str, Any]) -> None
     training = training_params(optimizer={"learning_rates": {"encoder": 0.0, "mask_decoder": 0.0, "class_decoder": 0.0}})
     state = moved(algorithm)
     first = experience_of(algorithm, state)
-    advantages = compute_advantages(first.rewards.total).values
+    # The arm's own: an untrained value, say, is no mean of the group, and moves all samples of a prompt one way.
+    advantages = first.advantages.values
 
     def weighted() -> float:
         context = TASK.encode(state.policy, first.batch)
@@ -377,3 +378,29 @@ def test_nothing_is_drawn_again_by_default() -> None:
     rollouts = experience_of(algorithm_params(), state).rollouts
     drawn = collect.resample_ties(algorithm_params(), training_params(), TASK, state, None, None, rollouts, 1.0)
     assert drawn == Drawn(rollouts, {})
+
+
+FALLING = {"kind": "linear", "start": 1.0, "end": 0.0}
+
+
+@pytest.mark.parametrize("micro_batch_size", [None, 4])
+@pytest.mark.parametrize(
+    ("arm", "changes"),
+    [
+        ("grpo", PURE | {"supervised_weight": 1.0, "policy_weight": FALLING}),  # the second update epoch has no supervised loss
+        ("grpo", PURE | {"policy_weight": FALLING}),
+        ("supervised", {"supervised_weight": FALLING}),
+    ],
+)
+def test_a_schedule_may_end_at_zero(arm: str, changes: dict[str, Any], micro_batch_size: int | None) -> None:
+    """At the last step nothing is weighed: the run ends there, with a gradient of 0, and does not stop with an error."""
+    task, rates = TinyChoices(), {"learning_rates": {"encoder": 0.1, "head": 0.1}}
+    algorithm = algorithm_params(arm, **changes)
+    training = training_params(epochs=3, batch_size=8, group_size=4, micro_batch_size=micro_batch_size, optimizer=rates)
+    state, fold, norms = make_state(task, None, algorithm, training), Fold(task, algorithm, training), []
+    for _ in range(3):
+        state, metrics = fold(state, task.make_batch(None, np.arange(8)))
+        norms.append(metrics["grad_norm/total"])
+    assert norms[0] > 0
+    assert norms[1] > 0
+    assert norms[2] == 0 or changes["supervised_weight"] == 1.0

@@ -99,7 +99,10 @@ def mix_losses(
     supervised: dict[str, Tensor],
     diagnostics: dict[str, Any],
 ) -> LossTerms:
-    """Weigh the terms by this step's schedule; a term that is not finite stops the run here."""
+    """Weigh the terms by this step's schedule; a term that is not finite stops the run here.
+
+    Where every weight is 0, as at the end of schedules that fall to 0, the total is 0 with a gradient of 0.
+    """
     terms = supervised | policy
     check_finite(terms, step=state.step, task=task.name)
     schedules = {
@@ -113,7 +116,9 @@ def mix_losses(
     weights = {name: value_at(schedules[name], state.step, state.total_steps) for name in terms}
     if "entropy" in weights and ENTROPY in state.coefficients:
         weights["entropy"] = state.coefficients[ENTROPY]
-    return LossTerms(terms=terms, weights=weights, total=hybrid_loss(terms, weights), diagnostics=diagnostics)
+    is_over = not any(weights.values())
+    total = hybrid_loss(terms, dict.fromkeys(terms, 1.0)) * 0.0 if is_over else hybrid_loss(terms, weights)
+    return LossTerms(terms=terms, weights=weights, total=total, diagnostics=diagnostics)
 
 
 def apply_update(
