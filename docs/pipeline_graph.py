@@ -4,7 +4,8 @@
     python docs/pipeline_graph.py picture data/08_reporting/viz docs/images/pipeline.png --pipeline __default__ --size 1500x1800
 
 The site is Kedro-Viz's own build, previews included, without the links to web fonts: it loads nothing from elsewhere and works
-from any file server. The picture is taken by headless Chromium from such a server, started for the purpose on a free local port.
+from any file server. Previews of tables of patients are left out of it unless --patients asks for them. The picture is taken by
+headless Chromium from such a server, started for the purpose on a free local port.
 """
 
 import argparse
@@ -24,10 +25,15 @@ ROOT = Path(__file__).resolve().parents[1]
 WEB_FONTS = re.compile(r"\s*<link\s[^>]*//fonts\.[^>]*>")
 TRACKERS = ("heap.load", "heapanalytics", "googletagmanager")
 START_PAGE = "start.html"
+# Columns of the project's own tables that tell of a patient, and the data set whose columns have the user's names.
+PATIENT_COLUMNS = {"patient_id", "core_id", "center", "involvement", "grade_group", "age", "psa", "psa_density", "family_history"}
+MANIFEST = "ImageFolderDataset"
 
 
-def build_site(target: Path, project: Path = ROOT, *, env: str = "") -> None:
+def build_site(target: Path, project: Path = ROOT, *, env: str = "", with_patients: bool = False) -> None:
     """Build the static site of ``project`` into ``target``, which is replaced; previews show the data of ``env``.
+
+    A site is copied to others more easily than the data: tables of patients are in it only with ``with_patients``.
 
     Raises:
         RuntimeError: if Kedro-Viz fails, with what it printed, or if the built page holds a tracking script.
@@ -43,10 +49,26 @@ def build_site(target: Path, project: Path = ROOT, *, env: str = "") -> None:
     if found := [word for word in TRACKERS if word in page]:
         raise RuntimeError(f"the built page must hold no tracking script, got {found}; set consent: false in .telemetry")
     index.write_text(page, encoding="utf-8")
+    if not with_patients:
+        drop_patient_tables(built)
     if target.exists():
         shutil.rmtree(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(built, target)
+
+
+def drop_patient_tables(site: Path) -> int:
+    """Remove the previews of tables of patients from a built site; return how many there were."""
+    dropped = 0
+    for path in sorted((site / "api" / "nodes").glob("*")):
+        node = json.loads(path.read_text(encoding="utf-8"))
+        preview = node.get("preview")
+        if not isinstance(preview, dict) or "columns" not in preview:
+            continue
+        if PATIENT_COLUMNS & {str(name).casefold() for name in preview["columns"]} or MANIFEST in json.dumps(node):
+            path.write_text(json.dumps(node | {"preview": None, "preview_type": None}), encoding="utf-8")
+            dropped += 1
+    return dropped
 
 
 def start_page(pipeline: str, *, theme: str, is_expanded: bool) -> str:
@@ -120,6 +142,7 @@ def main() -> None:
     build = commands.add_parser("build")
     build.add_argument("site", type=Path)
     build.add_argument("--env", default="", help="folder of conf/ whose data the previews show")
+    build.add_argument("--patients", action="store_true", help="keep previews of tables that tell of patients")
     picture = commands.add_parser("picture")
     picture.add_argument("site", type=Path)
     picture.add_argument("picture", type=Path)
@@ -130,7 +153,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         if arguments.command == "build":
-            build_site(arguments.site, env=arguments.env)
+            build_site(arguments.site, env=arguments.env, with_patients=arguments.patients)
         else:
             options = {"pipeline": arguments.pipeline, "size": arguments.size, "theme": arguments.theme}
             options["is_expanded"] = arguments.expanded

@@ -16,7 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from kedro.io import DatasetError
+from kedro.io.core import Version
 from kedro.validation.exceptions import ParameterValidationError
+from kedro_datasets.json import JSONDataset
 from kedro_processes import clean_environ
 from mlflow.tracking import MlflowClient
 from PIL import Image
@@ -239,7 +241,25 @@ def test_a_fault_of_the_code_is_no_sentence() -> None:
 def test_a_wrapped_error_of_the_disk_names_the_file() -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     wrapped = DatasetError("Failed while saving data to dataset CSVDataset(filepath='/d/x.csv', protocol='file').\n" + str(full))
-    assert sentence(raised(wrapped, raised(full))) == "/d/x.csv: [Errno 28] No space left on device"
+    said = "/d/x.csv must be writable, got No space left on device; free some space and run the command again: what was there "
+    assert sentence(raised(wrapped, raised(full))) == f"{said}before is unchanged"
+
+
+def test_a_folder_that_may_not_be_written_is_named() -> None:
+    for number in (errno.EROFS, errno.EACCES):
+        text = sentence(raised(OSError(number, "may not", "/d/x")))
+        said = (
+            "/d/x must be readable and writable for this user, got may not; change its rights, or write elsewhere with --params"
+        )
+        assert text == f"{said} data=<another folder>"
+
+
+def test_a_version_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
+    dataset = JSONDataset(filepath=str(tmp_path / "comparison.json"), version=Version(None, None))
+    with pytest.raises(DatasetError) as caught:
+        dataset.load()
+    wanted = f"{tmp_path}/comparison.json must hold a version of its data, got none; run the pipeline that writes it first"
+    assert sentence(caught.value) == wanted
 
 
 def test_all_refused_parameters_are_named() -> None:

@@ -1,5 +1,6 @@
 """An error of the user's input as one sentence; whatever else goes wrong keeps its traceback."""
 
+import errno
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -9,6 +10,7 @@ from typing import Any
 
 from kedro.config import BadConfigException, MissingConfigException
 from kedro.io import DatasetError
+from kedro.io.core import VersionNotFoundError
 from kedro.validation.exceptions import ParameterValidationError
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -43,6 +45,12 @@ EXPECTED = (
     YAMLError,
 )
 WRAPPERS = ("Failed while loading data from dataset ", "Failed while saving data to dataset ")
+ROOM = "must be writable", "free some space and run the command again: what was there before is unchanged"
+RIGHTS = (
+    "must be readable and writable for this user",
+    "change its rights, or write elsewhere with --params data=<another folder>",
+)
+DISK = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, errno.EROFS: RIGHTS, errno.EACCES: RIGHTS, errno.EPERM: RIGHTS}
 OURS = Path(__file__).resolve().parent
 PARAMETER = re.compile(r"^- Parameter '([^']+)': ", re.MULTILINE)
 PROBLEM = re.compile(
@@ -65,7 +73,13 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
         return "; ".join(parameter_sentences(str(relevant), parameters or {}))
     if not is_expected(relevant):
         return None
+    if isinstance(relevant, VersionNotFoundError):
+        return f"{dataset_file(str(relevant))} must hold a version of its data, got none; run the pipeline that writes it first"
     text = " ".join(str(relevant).split()) or type(relevant).__name__
+    if isinstance(relevant, OSError) and relevant.errno in DISK:
+        place = relevant.filename or (dataset_file(str(error)) if relevant is not error else "the data folder")
+        rule, remedy = DISK[relevant.errno]
+        return f"{place} {rule}, got {relevant.strerror}; {remedy}"
     if relevant is not error and not text.startswith(WRAPPERS) and is_library(relevant):
         text = f"{dataset_file(str(error))}: {text}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
@@ -111,7 +125,7 @@ def files(trace: TracebackType | None) -> Iterator[Path]:
 def dataset_file(message: str) -> str:
     """Return the file that a dataset's description names, else the description."""
     described = message.partition("\n")[0]
-    found = re.search(r"filepath='?([^',)]+)", described)
+    found = re.search(r"filepath=(?:\w+\()?'?([^',)]+)", described)
     return found[1] if found else described
 
 

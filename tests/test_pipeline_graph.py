@@ -1,0 +1,27 @@
+"""The static site of the pipeline graph holds no table of patients unless it is asked for."""
+
+import json
+import runpy
+from pathlib import Path
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "pipeline_graph.py"
+PATIENTS = {"index": [0], "columns": ["row", "patient_id"], "data": [[2, "Smith"]]}
+OWN_NAMES = {"index": [0], "columns": ["MRN"], "data": [["Smith"]]}
+RESULTS = {"index": [0], "columns": ["arm", "auroc"], "data": [["grpo", 0.8]]}
+
+
+def test_tables_of_patients_are_dropped_and_others_stay(tmp_path: Path) -> None:
+    nodes = {
+        "checked": {"type": "table.TableDataset", "preview": PATIENTS, "preview_type": "TablePreview"},
+        "raw": {"type": "datasets.image_folder.ImageFolderDataset", "preview": OWN_NAMES, "preview_type": "TablePreview"},
+        "table": {"type": "table.TableDataset", "preview": RESULTS, "preview_type": "TablePreview"},
+        "figure": {"type": "figure.FigureDataset", "preview": "aGk=", "preview_type": "ImagePreview"},
+        "node": {"code": "def f(): ..."},
+    }
+    (tmp_path / "api" / "nodes").mkdir(parents=True)
+    for name, node in nodes.items():
+        (tmp_path / "api" / "nodes" / name).write_text(json.dumps(node))
+    assert runpy.run_path(str(DOCUMENT))["drop_patient_tables"](tmp_path) == 2
+    found = {name: json.loads((tmp_path / "api" / "nodes" / name).read_text()) for name in nodes}
+    assert [name for name, node in found.items() if node != nodes[name]] == ["checked", "raw"]
+    assert "Smith" not in json.dumps(found)
