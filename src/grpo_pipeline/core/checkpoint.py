@@ -251,7 +251,7 @@ def _read_checked(found: Path) -> dict[str, Any]:
             "remove the folder to train anew"
         )
     if SEAL not in header:
-        raise CorruptFolderError(f"{found / HEADER} must hold its check sum, got none: it was edited")
+        raise CorruptFolderError(f"{found / HEADER} must hold a check sum of its own, got none")
     try:
         check_bounds(header)
     except ValueError as error:

@@ -74,7 +74,7 @@ def read_header(path: Path) -> dict[str, Any]:
     if not isinstance(header, dict) or not isinstance(header.get("crc32"), dict):
         raise CorruptFolderError(f"{path} must hold an object with the entry 'crc32', got {str(header)[:80]}")
     if header.get(SEAL, found := seal_of(header)) != found:
-        raise CorruptFolderError(f"{path} must be as it was written, got another check sum: it was damaged or edited")
+        raise CorruptFolderError(f"{path} must be as it was written, got another check sum than it names")
     return header
 
 
