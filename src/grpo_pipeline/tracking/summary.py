@@ -14,11 +14,6 @@ from grpo_pipeline.tracking.store import redact
 from grpo_pipeline.tracking.tracker import Tracker
 
 Entries = Mapping[str, Mapping[str, Any]]
-# Of the other rules these are shown, where a task has them; all of them are on the page and in the comparison.
-BASELINE_METRICS = (
-    *("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "f1", "bleu", "distinct_2"),
-    *("validity", "uniqueness", "vun", "logp", "reward"),
-)
 FITTING_COLUMNS = 4  # of values with intervals, beside the names of the metrics, on 120 characters
 
 
@@ -41,9 +36,8 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
     baselines = {name: scores["metrics"] for name, scores in comparison.get("baselines", {}).items()}
     if baselines:
         arm = comparison.get("baseline_arm", control)
-        chosen = [name for name in _metrics(baselines) if name in BASELINE_METRICS] or _metrics(baselines)
         yield Text(f"Other rules beside the policy of {arm}", style="bold")
-        yield from _table(baselines, chosen, signed=len(baselines), with_interval=False)
+        yield from _table(baselines, _metrics(baselines), signed=len(baselines), with_interval=False)
     for sentence in comparison.get("verdict", []):
         yield Text(sentence)
     if not_covered := comparison.get("interval", {}).get("not_covered"):

@@ -109,6 +109,23 @@ def test_oracle_is_in_the_lesion_where_there_is_one(seen: list[tuple[Tensor, Out
     ]
 
 
+def test_without_any_outline_there_is_no_oracle():
+    data = make_data()
+    blind = replace(data, examples=replace(data.examples, lesion=np.zeros_like(data.examples.lesion)))
+    task = make_task()
+    policy = make_policy(task)
+    known, unknown = (task.evaluate(policy, d, ROWS, seed=0, sets=2) for d in (data, blind))
+    assert set(known["rule"]) - set(unknown["rule"]) == {"oracle"}
+    # The other rules draw what they draw beside an oracle.
+    same = ["rule", "core_id", "prob", "reward"]
+    pd.testing.assert_frame_equal(
+        known.loc[known["rule"] != "oracle", same].reset_index(drop=True), unknown[same].reset_index(drop=True)
+    )
+    audited = task.audit(policy, blind, ROWS, seed=0, sets=2)
+    assert set(audited["policy"]) == {"policy", "uniform", "centre", "fixed"}
+    assert set(read_samples(audited, task.audit_plan).policies) == set(audited["policy"])
+
+
 def test_greedy_takes_the_highest_cells(seen: list[tuple[Tensor, Outcomes]]):
     task = make_task()
     policy, data = make_policy(task), make_data()

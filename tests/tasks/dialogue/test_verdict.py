@@ -63,7 +63,7 @@ def test_without_an_interval_nothing_is_claimed():
 def test_a_sound_arm_has_no_warning_and_says_what_was_looked_at():
     assert warned() == []
     for arm in ("supervised", "grpo"):
-        assert f"{arm}: no warning: distinct-2, perplexity and length are within their bounds of the start" in said()
+        assert f"{arm}: no bound of a warning is passed: distinct-2 fell by at most 20%" in said()
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,10 @@ def read_samples(rows: pd.DataFrame, plan: AuditPlan) -> ScoredSamples:
     """
     parts = [name.removeprefix(PART_PREFIX) for name in rows.columns if name.startswith(PART_PREFIX)]
     _check_columns(rows, plan, parts)
-    policies = {name: _one_policy(rows[rows["policy"] == name], name, plan, parts) for name in plan.policies}
+    # A task whose data do not know the truth has no samples of the ceiling.
+    scored = set(rows["policy"])
+    known = [name for name, role in plan.policies.items() if role != "ceiling" or name in scored]
+    policies = {name: _one_policy(rows[rows["policy"] == name], name, plan, parts) for name in plan.policies if name in known}
     units = rows.drop_duplicates(plan.example).sort_values(plan.example)
     for name, samples in policies.items():
         if len(samples.reward) != len(units):

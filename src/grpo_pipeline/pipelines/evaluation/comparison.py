@@ -8,6 +8,7 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.alignment import Rules, align_arms
 from grpo_pipeline.pipelines.evaluation.bootstrap import Estimate, cluster_weights, describe, paired_difference
+from grpo_pipeline.pipelines.evaluation.changes import change_sentences
 from grpo_pipeline.pipelines.evaluation.over_seeds import NOT_COVERED
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.unscored import describe_unscored, unscored_sentences
@@ -59,7 +60,8 @@ def compare(
         **score_sections(scores, params, clusters=clusters),
         **describe_unscored(arms, training or {}, rule=params.headline_rule, split=params.split),
     }
-    return document | {"verdict": [*suite.verdict(document), *unscored_sentences(document.get("unscored", {}))]}
+    told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
+    return document | {"verdict": [*told, *suite.verdict(document), *unscored_sentences(document.get("unscored", {}))]}
 
 
 def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> None:

@@ -14,7 +14,7 @@ COLUMNS = 4
 OUTLINES = {
     "region": (SKY, "-", "region"),
     "bag": (YELLOW, "--", "needle"),
-    "lesion": (GREEN, "-", "lesion (never shown to the model)"),
+    "lesion": (GREEN, "-", "lesion outline"),
 }
 MARKERS = {
     "points_untrained": ("X", "white", "black", "points of the untrained policy"),

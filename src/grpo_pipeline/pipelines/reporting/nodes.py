@@ -59,6 +59,20 @@ def render_report(
         "learning_curves": learning_curves,
         "roc": roc,
         "image_sheet": image_sheet,
+        "outlines": outline_sentence(data_report),
     }
     configuration = configuration_text(parameters, params.task)
     return render(Page("attention.html", comparison, suite.unit.noun, configuration, parts))
+
+
+def outline_sentence(data_report: Mapping[str, Any]) -> str:
+    """Say what the model has learned from lesion outlines; nothing where the data have none."""
+    outlines, bags = int(data_report.get("lesion_masks", 0)), int(data_report.get("bags_that_are_the_lesion_outline", 0))
+    usable = int(data_report.get("usable", outlines))
+    if bags:
+        return (
+            f"In {bags} of {usable} images the lesion outline is the bag mask too: the losses of the decoder and of the heatmap "
+            "learned from it, and figures of the heatmap inside the bag are averages over the outline of the test images. This "
+            "is no learning from labels of whole images."
+        )
+    return "The lesion outline was never shown to the model." if outlines else ""

@@ -16,12 +16,12 @@ from torch import Tensor
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes
-from grpo_pipeline.tasks.attention.evaluation import as_rollouts, choose_points, evaluation_batches
+from grpo_pipeline.tasks.attention.evaluation import as_rollouts, choose_points, evaluation_batches, knows_lesions
 from grpo_pipeline.tasks.attention.lesion_distance import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.model_params import RewardParams
 from grpo_pipeline.tasks.attention.objectives import has_bag
-from grpo_pipeline.tasks.attention.points import lesion_share
+from grpo_pipeline.tasks.attention.points import ORACLE, lesion_share
 from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
 
 if TYPE_CHECKING:
@@ -74,15 +74,17 @@ def audit(
         data: the data set.
         rows: row numbers to score, int64 [n].
         seed: of the sampled points.
-        sets: number of sets per core of the policies that sample; the others place one.
+        sets: number of sets per core of the policies that sample; the others place one. Without any lesion outline in these rows
+            nobody knows the truth, and there is no policy ``oracle``.
     """
     frames = []
+    rules = [rule for rule in ROLES if rule != ORACLE or knows_lesions(data, rows)]
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(seed, int(batch.rows[0]), stream=Stream.AUDIT, device=task.device)
         chosen = choose_points(task, policy, context, lesion, sets=sets, generator=generator)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         cores = AuditedCores(batch, context, lesion, distances)
-        frames += [_score(task, policy, data, cores, chosen[rule]).assign(policy=rule) for rule in ROLES]
+        frames += [_score(task, policy, data, cores, chosen[rule]).assign(policy=rule) for rule in rules]
     return pd.concat(frames, ignore_index=True)
 
 

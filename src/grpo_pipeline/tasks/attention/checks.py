@@ -45,11 +45,14 @@ class RowError(ValueError):
 class CheckedMasks:
     """What the pixels of a row say: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
 
+    ``bag_is_lesion``: both masks are given and hold the same pixels, so that the outline is what the losses learn from.
+
     ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say.
     """
 
     bag_is_empty: bool
     has_lesion: bool
+    bag_is_lesion: bool
     shape: tuple[int, int]
     spacing_mm: str
 
@@ -270,7 +273,10 @@ def check_files(
         )
     bag_is_empty = check_bag(masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag)
     has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
-    return CheckedMasks(bag_is_empty, has_lesion, (image.shape[0], image.shape[1]), spacing_text(plane.spacing_mm or spacing_mm))
+    bag, lesion = masks.get("bag_mask"), masks.get("lesion_mask")
+    bag_is_lesion = bag is not None and lesion is not None and np.array_equal(bag, lesion)
+    spacing = spacing_text(plane.spacing_mm or spacing_mm)
+    return CheckedMasks(bag_is_empty, has_lesion, bag_is_lesion, (image.shape[0], image.shape[1]), spacing)
 
 
 def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:

@@ -19,6 +19,7 @@ from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext
 from grpo_pipeline.tasks.attention.lesion_distance import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.model import AttentionModel
 from grpo_pipeline.tasks.attention.points import (
+    ORACLE,
     RULES,
     lesion_coverage,
     lesion_share,
@@ -43,6 +44,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Return one row per core and rule (columns: docs/architecture.md, prediction rows).
 
+    Where none of the cores has a lesion outline there is no rule ``oracle``.
+
     Args:
         task: the task.
         policy: the arm's model.
@@ -53,12 +56,13 @@ def evaluate(
     """
     frames = []
     previous = None
+    rules = [rule for rule in RULES if rule != ORACLE or knows_lesions(data, rows)]
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device)
         chosen = choose_points(task, policy, context, lesion, sets=sets, generator=generator)
         chosen["shuffled"], previous = _shuffle(chosen["policy"][:, :1], previous)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
-        for rule in RULES:
+        for rule in rules:
             frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
             frames.append(frame.assign(lesion_distance_mm=mean_distance(chosen[rule], distances)))
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "core_id"], ignore_index=True)
@@ -117,6 +121,11 @@ def showcase(
         "points_untrained": point_coordinates(points["uniform"], task.grid)[:, 0].cpu().numpy(),
         "points_trained": point_coordinates(points["policy"], task.grid)[:, 0].cpu().numpy(),
     }
+
+
+def knows_lesions(data: AttentionData, rows: np.ndarray) -> bool:
+    """Say whether any of these cores has a lesion outline: without one, an oracle would be uniform points under another name."""
+    return any(bool(data.examples.lesion[row].any()) for row in rows)  # one image in memory at a time
 
 
 def evaluation_batches(

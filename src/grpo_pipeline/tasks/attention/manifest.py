@@ -85,7 +85,7 @@ def check_manifest(
     check_columns(raw.manifest, params.columns)
     name_column, split_of = params.columns.core_id or params.columns.image, named_splits(raw, params)
     read = partial(read_split_row, params=params, split_of=split_of)
-    rows, refused, empty_bags = check_rows(raw, RowReader(params, read, name_column, params.spacing_mm, params.workers))
+    rows, refused, bags = check_rows(raw, RowReader(params, read, name_column, params.spacing_mm, params.workers))
     reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.names_splits else {})
     refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
     refused.sort(key=lambda entry: entry["row"])
@@ -94,7 +94,7 @@ def check_manifest(
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
     checked = canonical_table(rows, params)
     quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
-    return checked, quarantine, data_report(raw, checked, quarantine, empty_bags=empty_bags, params=params)
+    return checked, quarantine, data_report(raw, checked, quarantine, bags=bags, params=params)
 
 
 def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> None:
@@ -147,8 +147,8 @@ def read_split_row(cells: Mapping[str, str], *, params: DataParams, split_of: Ma
     return row | {"split": split_of[core_id]}
 
 
-def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], int]:
-    """Return the usable rows, the refused ones with their reasons, and the number of bags replaced by the region."""
+def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], dict[str, int]]:
+    """Return the usable rows, the refused ones with their reasons, and how many bags are what, for the data report."""
     lines, workers = list(raw.manifest.itertuples()), reader.workers or usable_cores()
     found = map_ahead(partial(check_row, raw, reader=reader), lines, workers=workers, ahead=4 * workers)
     with closing(found):
@@ -156,7 +156,11 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
     usable = [(row, masks) for row, masks in results if masks is not None]
     rows = [row | {"bag_mask": "" if masks.bag_is_empty else row["bag_mask"]} for row, masks in usable]
     refused = [row for row, masks in results if masks is None]
-    return rows, refused, sum(masks.bag_is_empty for _, masks in usable)
+    bags = {
+        "bags_replaced_by_region": sum(masks.bag_is_empty for _, masks in usable),
+        "bags_that_are_the_lesion_outline": sum(masks.bag_is_lesion for _, masks in usable),
+    }
+    return rows, refused, bags
 
 
 def check_row(raw: ImageFolder, line: tuple[Any, ...], *, reader: RowReader) -> tuple[Row, CheckedMasks | None]:
@@ -210,7 +214,7 @@ def to_floats(column: pd.Series) -> pd.Series:
 
 
 def data_report(
-    raw: ImageFolder, checked: pd.DataFrame, quarantine: pd.DataFrame, *, empty_bags: int, params: DataParams
+    raw: ImageFolder, checked: pd.DataFrame, quarantine: pd.DataFrame, *, bags: Mapping[str, int], params: DataParams
 ) -> dict[str, object]:
     """Count what was found; all values are plain JSON."""
     return {
@@ -223,7 +227,7 @@ def data_report(
         "cores_by_label": {str(k): int(v) for k, v in checked["label"].value_counts().sort_index().items()},
         "cores_by_center": {str(k): int(v) for k, v in checked["center"].value_counts().sort_index().items()},
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
-        "bags_replaced_by_region": empty_bags,
+        **bags,
         "unknown": {name: int(np.isnan(checked[name]).sum()) for name in (*NUMBERS, *params.columns.clinical)},
         "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
         "digests": {"manifest": file_digest(raw.manifest_path), "files": files_digest(raw, checked, params)},

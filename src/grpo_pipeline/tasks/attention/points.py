@@ -9,7 +9,8 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.sam import cell_centres
 from grpo_pipeline.tasks.attention.sets import chosen_points
 
-RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
+ORACLE = "oracle"
+RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", ORACLE, "shuffled")
 
 
 def nearest_cells(targets: Tensor, cells: Tensor, grid: int, k: int) -> Tensor:

@@ -34,7 +34,9 @@ def warnings(arm: str, comparison: Mapping[str, Any], bounds: WarningBounds) -> 
         *trivial_warning(arm, now, comparison),
     ]
     return found or [
-        f"{arm}: no warning: distinct-2, perplexity and length are within their bounds of {name}, and no trivial rule earns more."
+        f"{arm}: no bound of a warning is passed: distinct-2 fell by at most {bounds.distinct_fall:.0%}, perplexity rose at most "
+        f"{bounds.perplexity_factor:g} times and length changed at most {bounds.length_factor:g} times against {name}, and no "
+        "trivial rule earns more."
     ]
 
 
