@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from tiny_attention import make_data, make_task, shake
 from torch import Tensor
 
+from grpo_pipeline.pipelines.audit.scored_samples import read_samples
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import Outcomes, region_cells
 from grpo_pipeline.tasks.attention.model import AttentionModel
