@@ -195,10 +195,12 @@ def entry(seeds: Sequence[Mapping[str, Any]], *, clusters: int) -> dict[str, Any
 def headline(document: Document) -> str:
     """Return README's lines: the table of the main metrics, and what the policy gains over other rules."""
     task, control, names = document["task"], document["control"], HEADLINES[document["task"]]
+    shown = dict.fromkeys(("reward", BASELINES[task]))
     gains = [
-        f"`{arm}`, its own rule minus the rule `{document['chance_rule']}`: {BASELINES[task]} {cell(found[BASELINES[task]], '+')}"
+        f"`{arm}`, its own rule minus the rule `{document['chance_rule']}`: "
+        + ", ".join(f"{name} {cell(found[name], '+')}" for name in shown if name in found)
         for arm, found in document["policy_gain"].items()
-        if arm != control and BASELINES[task] in found
+        if arm != control
     ]
     rules = [f"{rule} {cell(found[BASELINES[task]])}" for rule, found in document["baselines"].items()]
     lines = [about(document), "", *table(document, names)]

@@ -84,6 +84,12 @@ class MlflowHooks:
             self._live.node_started(node)
 
     @hook_impl
+    def after_node_run(self, node: Node) -> None:
+        """Note when an arm ends."""
+        if self._live:
+            self._live.node_ended(node)
+
+    @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any, node: Node) -> None:
         """Read the child run's id from a checkpoint; log digests."""
         if self._live:

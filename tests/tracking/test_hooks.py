@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
+from grpo_pipeline.tracking.metrics import row_points
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +208,8 @@ def test_a_killed_run_goes_on_in_its_own_child(tiny):
     assert checkpoint == {"step": 3, "extra": {"mlflow_run_id": old[child]}}
 
     resumed = tiny.run("resume=auto")
-    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert resumed.returncode == 0
+    assert all("ended without a word" in line for line in resumed.stderr.splitlines())
     runs = {run.info.run_id: run for run in tiny.runs()}
     assert len(runs) == 4
     assert runs[old["__default__"]].info.status == "KILLED"
@@ -227,6 +230,49 @@ def test_a_killed_run_goes_on_in_its_own_child(tiny):
     assert tiny.run().returncode == 0  # without resume=auto everything is new
     assert len(tiny.runs()) == 7
     assert not {run.info.run_id for run in tiny.runs()[4:]} & set(runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("points", [("saves:3",), ("saves:9",), ("saves:12",), ("writes:1", "saves:4"), ("writes:3",)])
+def test_after_any_kill_mlflow_holds_the_rows_of_the_files_once(make_tiny, empty_store, monkeypatch, points):
+    """Killed before or after MLflow has taken rows, in the first arm, between the arms, in the second, and twice; then resumed.
+
+    ``saves`` kills before any row was taken: what the first arm had trained to its end is missing, too.
+    """
+    tiny = make_tiny()
+    shutil.copy(empty_store, tiny.path / "mlflow.db")
+    for point in points:
+        monkeypatch.setenv("TINY_KILL", point)
+        assert tiny.run("resume=auto", "attention.training.step_seconds=0.05").returncode == -9
+    monkeypatch.delenv("TINY_KILL")
+    for _ in range(2):  # the second finds everything done, and evaluates again
+        resumed = tiny.run("resume=auto")
+        assert resumed.returncode == 0, resumed.stderr
+        for arm in ("grpo", "supervised"):
+            run = tiny.client.get_run(child_of_the_files(tiny, arm))
+            lines = (tiny.path / f"data/07_model_output/{arm}/metrics.jsonl").read_text().splitlines()
+            expected = sorted(point for line in lines for point in row_points(json.loads(line)))
+            names = [name for name in run.data.metrics if not name.startswith("test/")]
+            held = [(m.key, m.value, m.step) for name in names for m in tiny.client.get_metric_history(run.info.run_id, name)]
+            assert sorted(held) == [(point.name, point.value, point.step) for point in expected]
+            once = tiny.client.get_metric_history(run.info.run_id, "test/auroc")
+            assert len(once) == 1
+            assert run.info.status == "FINISHED"
+
+
+def child_of_the_files(tiny, arm):
+    """The run that an arm's checkpoint remembers."""
+    return json.loads((tiny.path / f"data/06_models/{arm}.json").read_text())["extra"]["mlflow_run_id"]
+
+
+def test_an_arm_begins_and_ends_with_its_own_training(make_tiny, empty_store):
+    tiny = make_tiny()
+    shutil.copy(empty_store, tiny.path / "mlflow.db")
+    assert tiny.run("attention.training.step_seconds=0.3").returncode == 0
+    parent, first, second = (run.info for run in tiny.runs())
+    assert parent.start_time <= first.start_time < first.end_time <= second.start_time < second.end_time <= parent.end_time
+    for arm in (first, second):
+        assert arm.end_time - arm.start_time >= 6 * 300
 
 
 def test_a_closed_port_costs_one_line_and_seconds(tiny):

@@ -4,13 +4,14 @@ import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from mlflow.entities import RunStatus
 from mlflow.tracking import MlflowClient
 
-from grpo_pipeline.tracking.experiment import find_experiment, last_logged_step, log_params
+from grpo_pipeline.tracking.experiment import find_experiment, log_params, logged_values
 from grpo_pipeline.tracking.flatten import MAX_VALUE_LENGTH
 from grpo_pipeline.tracking.process import process_tags
 from grpo_pipeline.tracking.runs import PARENT, Runs
@@ -231,7 +232,7 @@ def test_a_deleted_experiment_is_restored(store, tmp_path):
 def test_no_metric_no_last_step(store, tmp_path):
     client = MlflowClient(store)
     run = client.create_run(find_experiment(client, "x", artifacts=str(tmp_path))).info.run_id
-    assert last_logged_step(client, run, "loss") == -1
+    assert logged_values(client, run, "loss") == {}
 
 
 def test_a_table_is_cut_to_what_can_be_looked_at(open_runs, store):
@@ -241,3 +242,29 @@ def test_a_table_is_cut_to_what_can_be_looked_at(open_runs, store):
     folder = MlflowClient(store).download_artifacts(runs.parent, "tables")
     with open(f"{folder}/x.json") as file:
         assert [row[0] for row in json.load(file)["data"]] == list(range(500))
+
+
+def test_what_a_kill_kept_from_a_continued_run_is_added_and_nothing_twice(open_runs, store):
+    """Rows of two kinds share steps; of step 2 the one was written and the other not; a score that stays is written once."""
+    first = open_runs()
+    child = first.open_child("task.arm", tags={}, resumed=None)
+    first.log_rows(child, rows(0, 3))
+    first.log_rows(child, [{"step": step, "split": "train", "grad": 0.5} for step in (0, 1)])
+    first.log_scores(child, {"test/auroc": 0.75, "test/f1": 0.25})
+    first.log_table(child, pd.DataFrame({"sample": [0, 1]}), "tables/probe.json")
+    first.end({child: "KILLED", PARENT: "KILLED"})
+    second = open_runs()
+    second.open_child("task.arm", tags={}, resumed=child)
+    second.log_rows(child, rows(3, 4))
+    second.log_rows(child, [*rows(0, 4), *({"step": step, "split": "train", "grad": 0.5} for step in (0, 1, 2))])
+    second.log_scores(child, {"test/auroc": 0.75, "test/f1": 0.5})
+    second.log_table(child, pd.DataFrame({"sample": [0, 1]}), "tables/probe.json")
+    second.end({child: "FINISHED", PARENT: "FINISHED"}, ends={child: 1_900_000_000_000})
+    client = MlflowClient(store)
+    assert [m.step for m in client.get_metric_history(child, "loss")] == [0, 1, 2, 3]
+    assert sorted(m.step for m in client.get_metric_history(child, "grad")) == [0, 1, 2]
+    assert [m.value for m in client.get_metric_history(child, "test/auroc")] == [0.75]
+    assert [m.value for m in client.get_metric_history(child, "test/f1")] == [0.25, 0.5]
+    table = client.download_artifacts(child, "tables/probe.json")
+    assert json.loads(Path(table).read_text())["data"] == [[0], [1]]
+    assert client.get_run(child).info.end_time == 1_900_000_000_000

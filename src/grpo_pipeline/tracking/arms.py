@@ -18,7 +18,8 @@ class Arm:
         nodes_left: nodes of the arm that have not started.
         awaits_checkpoint: a checkpoint will be loaded that may name the child run to go on with.
         resumed: id of that run.
-        is_backfilled: the rows on disk from before were given to it once more.
+        trainer: name of the node that trains it; empty where this command only evaluates it.
+        ended: when that node ended, or else the last of its nodes, in milliseconds; None before.
         run: id of the child run; empty until it is opened.
         pending: what is to be logged once it is.
     """
@@ -28,7 +29,8 @@ class Arm:
     nodes_left: int = 0
     awaits_checkpoint: bool = False
     resumed: str = ""
-    is_backfilled: bool = False
+    trainer: str = ""
+    ended: int | None = None
     run: str = ""
     pending: list[Callable[[str], None]] = field(default_factory=list)
 
@@ -57,6 +59,8 @@ def find_arms(nodes: Iterable[Node], *, resume: bool) -> dict[Key, Arm]:
         if (key := node_key(node)) is not None:
             arm = arms.setdefault(key, Arm(*key))
             arm.nodes_left += 1
+            if f"{arm.label}.metric_rows" in node.outputs:
+                arm.trainer = node.name
             arm.awaits_checkpoint |= resume and f"{arm.label}.resume_from" in node.inputs
     return arms
 

@@ -7,7 +7,7 @@ from typing import Any
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
-from grpo_pipeline.tracking.experiment import MAX_METRICS_PER_CALL, last_logged_step, log_metrics
+from grpo_pipeline.tracking.experiment import MAX_METRICS_PER_CALL, log_metrics, logged_values
 from grpo_pipeline.tracking.metrics import row_points
 
 
@@ -17,7 +17,7 @@ class RowBuffer:
     def __init__(self) -> None:
         self._rows: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
         self._continued: set[str] = set()
-        self._logged: dict[tuple[str, str], int] = {}
+        self._held: dict[tuple[str, str], dict[int, float]] = {}
 
     @staticmethod
     def stamp(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
@@ -30,7 +30,10 @@ class RowBuffer:
         self._rows.setdefault(run, []).extend(rows)
 
     def mark_continued(self, run: str) -> None:
-        """Note that a run was resumed: of the rows that it is given again, those that it holds are not written twice."""
+        """Note that a run was resumed: what it is given again at a step at which it holds the metric is not written twice.
+
+        Each metric counts for itself: rows of several kinds share steps, and a kill may have come between two of them.
+        """
         self._continued.add(run)
 
     def flush(self, client: MlflowClient) -> None:
@@ -47,10 +50,20 @@ class RowBuffer:
             log_metrics(client, run, batch)
 
     def _metrics(self, client: MlflowClient, run: str, row: Mapping[str, Any], *, now: int) -> list[Metric]:
-        points = row_points(row)
-        if run in self._continued and points:
-            key = run, str(row.get("split"))
-            if key not in self._logged:
-                self._logged[key] = last_logged_step(client, run, points[0].name)
-            points = [point for point in points if point.step > self._logged[key]]
-        return [Metric(point.name, point.value, now, point.step) for point in points]
+        points = [Metric(point.name, point.value, now, point.step) for point in row_points(row)]
+        return self.news(client, run, points)
+
+    def news(self, client: MlflowClient, run: str, metrics: Sequence[Metric], *, replace: bool = False) -> list[Metric]:
+        """Return the metrics that a run does not hold yet at their step; with ``replace``, those of another value as well."""
+        if run not in self._continued:
+            return list(metrics)
+        found = []
+        for metric in metrics:
+            key = run, metric.key
+            if key not in self._held:
+                self._held[key] = logged_values(client, run, metric.key)
+            held = self._held[key]
+            if metric.step not in held or (replace and held[metric.step] != metric.value):
+                held[metric.step] = metric.value
+                found.append(metric)
+        return found

@@ -82,7 +82,7 @@ def log_metrics(client: MlflowClient, run: str, metrics: Sequence[Metric]) -> No
         client.log_batch(run, metrics=batch)
 
 
-def last_logged_step(client: MlflowClient, run: str, name: str) -> int:
-    """Return the last step at which a run holds a metric, -1 if at none."""
+def logged_values(client: MlflowClient, run: str, name: str) -> dict[int, float]:
+    """Return step -> value of a metric that a run holds, of the last one where a step has several."""
     history: Sequence[Any] = client.get_metric_history(run, name)
-    return max((metric.step for metric in history), default=-1)
+    return {metric.step: metric.value for metric in history}

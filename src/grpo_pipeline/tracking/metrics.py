@@ -10,7 +10,7 @@ from grpo_pipeline.tracking.flatten import sanitise
 NOT_METRICS = ("step", "epoch", "split")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Point:
     """One value of one metric at one step."""
 

@@ -4,6 +4,7 @@ Every method returns at once and leaves the work to the writer, except ``open_ch
 for a run, ``PARENT`` means the parent: its id is not known before the store has answered.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,7 @@ CALL_SECONDS = {True: 12.0, False: 60.0}  # a server answers at once; a new loca
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
 PARENT_TAG = "mlflow.parentRunId"
+LOGGED_ARTIFACTS = "mlflow.loggedArtifacts"  # by this tag MLflow's pages know which files are tables
 SERVED = "pyfunc"  # mlflow.pyfunc.load_model("runs:/<id of the arm's run>/pyfunc")
 
 
@@ -66,6 +68,7 @@ class Runs:
         self.children: dict[str, str] = {}
         self._experiment_id, self._tags = "", {"project.path": str(project), **process_tags()}
         self._rows, self._keeps_files = RowBuffer(), True
+        self._tables: dict[str, set[str]] = {}
         self._client: MlflowClient | None = None
         self._writer = Writer(on_lost=on_lost, flush=self._flush, is_refusal=is_refusal)
 
@@ -126,10 +129,14 @@ class Runs:
         self._writer.post(partial(self._rows.add, run, RowBuffer.stamp(rows)))
 
     def log_scores(self, run: str, scores: Mapping[str, float]) -> None:
-        """Log single values."""
+        """Log single values; a run that goes on and holds one of them gets it again only if it is another."""
         now = int(time.time() * 1000)
         metrics = [Metric(name, value, now, 0) for name, value in scores.items()]
-        self._writer.post(lambda: log_metrics(self._live, self._id(run), metrics))
+
+        def work() -> None:
+            log_metrics(self._live, self._id(run), self._rows.news(self._live, self._id(run), metrics, replace=True))
+
+        self._writer.post(work)
 
     def log_file(self, run: str, path: Path) -> None:
         """Log a file or a folder."""
@@ -157,7 +164,17 @@ class Runs:
     def log_table(self, run: str, table: Any, file: str) -> None:
         """Log the first rows of a DataFrame so that MLflow shows them."""
         head = table.head(MAX_TABLE_ROWS).copy()
-        self._post_file(lambda: self._live.log_table(self._id(run), head, file))
+
+        def work() -> None:
+            # Not log_table: it adds to the table that a run which goes on holds already.
+            self._live.log_text(self._id(run), head.to_json(orient="split", index=False), file)
+            tables = json.dumps(
+                [{"path": path, "type": "table"} for path in sorted(self._tables.setdefault(run, {file}) | {file})]
+            )
+            self._tables[run].add(file)
+            self._live.set_tag(self._id(run), LOGGED_ARTIFACTS, tables)
+
+        self._post_file(work)
 
     def log_input(self, run: str, name: str, *, digest: str, source: str) -> None:
         """Log which data a run saw, by its digest."""
@@ -170,11 +187,11 @@ class Runs:
         """Set tags."""
         self._writer.post(lambda: log_tags(self._live, self._id(run), tags))
 
-    def end(self, statuses: Mapping[str, str], *, seconds: float = 60.0) -> None:
-        """Set the end status by run id and finish writing, for so many seconds at most."""
+    def end(self, statuses: Mapping[str, str], *, ends: Mapping[str, int] | None = None, seconds: float = 60.0) -> None:
+        """Set the end status by run id, and when it ended (milliseconds; else now), and write, for so many seconds at most."""
         self._writer.post(self._flush)
         for run, status in statuses.items():
-            self._writer.post(partial(self._terminate, run, status))
+            self._writer.post(partial(self._terminate, run, status, (ends or {}).get(run)))
         self._writer.close(timeout=seconds)
 
     @property
@@ -206,5 +223,5 @@ class Runs:
     def _flush(self) -> None:
         self._rows.flush(self._live)
 
-    def _terminate(self, run: str, status: str) -> None:
-        self._live.set_terminated(self._id(run), status)
+    def _terminate(self, run: str, status: str, end: int | None) -> None:
+        self._live.set_terminated(self._id(run), status, end)

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 from pathlib import Path
@@ -83,13 +84,22 @@ class Tracker:
             self._runs.log_text(PARENT, catalog_text(conf_catalog), "config/catalog.yml")
 
     def node_started(self, node: Node) -> None:
-        """Open the child run of the node's arm, unless a checkpoint to come may say which one to go on with."""
+        """Open the child run of the node's arm, unless a checkpoint to come may say which one to go on with.
+
+        Kedro runs the first nodes of all arms before it trains one: an arm that is trained begins with its training.
+        """
         self._current = key = node_key(node)
         if key in self._arms:
             arm = self._arms[key]
             arm.nodes_left -= 1
-            if not arm.awaits_checkpoint:
+            if not arm.awaits_checkpoint and arm.trainer in ("", node.name):
                 self._open_child(arm)
+
+    def node_ended(self, node: Node) -> None:
+        """Note when an arm ended: with its training where it was trained, for the other arms may train next."""
+        arm = self._arms.get(node_key(node) or ("", ""))
+        if arm and arm.trainer in ("", node.name):
+            arm.ended = int(time.time() * 1000)
 
     def loaded(self, name: str, data: Any, node: Node) -> None:
         """Take the child run's id from a checkpoint, and log the digest of input data."""
@@ -97,6 +107,7 @@ class Tracker:
         if arm and name == f"{arm.label}.resume_from" and arm.awaits_checkpoint:
             arm.resumed = str((getattr(data, "extra", None) or {}).get(RUN_ID, ""))
             arm.awaits_checkpoint = False
+            self._open_child(arm)
         self._log_input(name, data, arm=self._arms.get(node_key(node) or ("", "")))
 
     def saving(self, name: str, data: Any) -> None:
@@ -112,7 +123,7 @@ class Tracker:
             return
         arm = self._arms.get(dataset_key(name) or ("", ""))
         if name.endswith(".metric_rows") and data and arm:
-            self._with_run(arm, partial(self._runs.log_rows, rows=self._rows(name, data, arm=arm)))
+            self._with_run(arm, partial(self._runs.log_rows, rows=data))
         elif name.endswith(".comparison") and isinstance(data, Mapping):
             self._log_comparison(data)
         elif isinstance(data, CellRecord):
@@ -132,13 +143,16 @@ class Tracker:
         for arm in self._arms.values():
             if arm.pending and error is None:
                 self._open_child(arm)
+            if arm.resumed and arm.run and (rows := self._rows_on_disk(arm)):
+                self._runs.log_rows(arm.run, rows)
         statuses = end_statuses(self._arms, current=self._current, error=error) | {PARENT: status_of(error)}
         reason = {"error.type": type(error).__name__, "error.message": str(error) or type(error).__name__}
         for run in (run for run, status in statuses.items() if status != "FINISHED"):
             self._runs.set_tags(run, reason)
         # Whoever sends SIGTERM kills soon after; a person who pressed Ctrl-C can press it again.
         patience = {"seconds": self._config.sigterm_grace_seconds} if isinstance(error, SystemExit) else {}
-        self._runs.end(statuses, **patience)
+        ends = {arm.run: arm.ended for arm in self._arms.values() if arm.run and arm.ended is not None}
+        self._runs.end(statuses, ends=ends, **patience)
 
     def _open(self, names: str, *, tags: Mapping[str, str]) -> None:
         from grpo_pipeline.tracking.runs import Runs  # imports MLflow: a second that only tracked runs pay
@@ -175,12 +189,15 @@ class Tracker:
         params = self._config.tracking.params
         self._runs.log_params(run, flatten(parameters, sep=params.dict_params.sep), tag_long=params.long_params_strategy == "tag")
 
-    def _rows(self, name: str, data: Any, *, arm: Arm) -> Any:
-        """Return new rows; with the first of a resumed arm, all on disk: a kill may have kept the last from MLflow."""
-        if not arm.resumed or arm.is_backfilled or self._catalog is None:
-            return data
-        arm.is_backfilled = True
-        return self._catalog.load(name).to_dict("records")
+    def _rows_on_disk(self, arm: Arm) -> list[dict[str, Any]]:
+        """Return all rows of a resumed arm: a kill may have kept some from MLflow, also of an arm that was trained already.
+
+        At the end of the command: then the file holds what is there to stay.
+        """
+        name = f"{arm.label}.metric_rows"
+        if self._catalog is None or name not in self._catalog or not self._catalog.exists(name):
+            return []
+        return [{str(key): value for key, value in row.items()} for row in self._catalog.load(name).to_dict("records")]
 
     def _log_comparison(self, comparison: Mapping[str, Any]) -> None:
         self._runs.log_scores(PARENT, shared_scores(comparison))
