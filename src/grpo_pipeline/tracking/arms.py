@@ -19,7 +19,7 @@ class Arm:
         awaits_checkpoint: a checkpoint will be loaded that may name the child run to go on with.
         resumed: id of that run.
         trainer: name of the node that trains it; empty where this command only evaluates it.
-        ended: when that node ended, or else the last of its nodes, in milliseconds; None before.
+        ended: when it was trained last, or else its last node ended, in milliseconds; None before.
         run: id of the child run; empty until it is opened.
         pending: what is to be logged once it is.
     """

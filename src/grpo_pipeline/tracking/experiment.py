@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlflow.entities import LifecycleStage, Metric, Param, RunTag
+from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -39,15 +39,16 @@ def find_experiment(client: MlflowClient, name: str, *, artifacts: str | None) -
     return str(found.experiment_id)
 
 
-def reopen_run(client: MlflowClient, run: str) -> bool:
-    """Set an ended run back to RUNNING; False where it does not exist any more."""
+def reopen_run(client: MlflowClient, run: str) -> Run | None:
+    """Set an ended run back to RUNNING and return what it was before; None where it does not exist any more."""
     try:
+        before = client.get_run(run)
         client.update_run(run, status="RUNNING")
     except MlflowException as error:
         if is_refusal(error):
-            return False
+            return None
         raise
-    return True
+    return before
 
 
 def end_stale_runs(client: MlflowClient, experiment_id: str, *, project: str, is_local_store: bool) -> None:

@@ -69,6 +69,7 @@ class Runs:
         self._experiment_id, self._tags = "", {"project.path": str(project), **process_tags()}
         self._rows, self._keeps_files = RowBuffer(), True
         self._tables: dict[str, set[str]] = {}
+        self._ends: dict[str, int | None] = {}
         self._client: MlflowClient | None = None
         self._writer = Writer(on_lost=on_lost, flush=self._flush, is_refusal=is_refusal)
 
@@ -95,7 +96,8 @@ class Runs:
 
         def work() -> str:
             own = {**tags, PARENT_TAG: self.parent}
-            if resumed and reopen_run(self._live, resumed):
+            if resumed and (before := reopen_run(self._live, resumed)):
+                self._ends[resumed] = before.info.end_time
                 self._rows.mark_continued(resumed)
                 log_tags(self._live, resumed, {**self._tags, **own})
                 return resumed
@@ -224,4 +226,5 @@ class Runs:
         self._rows.flush(self._live)
 
     def _terminate(self, run: str, status: str, end: int | None) -> None:
-        self._live.set_terminated(self._id(run), status, end)
+        # A run that went on without anything left to train ended when it ended before.
+        self._live.set_terminated(self._id(run), status, end or (self._ends.get(run) if status == "FINISHED" else None))

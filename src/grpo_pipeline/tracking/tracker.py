@@ -32,6 +32,11 @@ RUN_ID = "mlflow_run_id"  # under this name a checkpoint remembers its child run
 PARENT = ""
 
 
+def _now() -> int:
+    """Return the time in milliseconds."""
+    return int(time.time() * 1000)
+
+
 class Tracker:
     """Tracks one Kedro run; without a store that answers, it does nothing and training does not notice.
 
@@ -96,10 +101,10 @@ class Tracker:
                 self._open_child(arm)
 
     def node_ended(self, node: Node) -> None:
-        """Note when an arm ended: with its training where it was trained, for the other arms may train next."""
+        """Note when an arm ended that is not trained here; one that is ends with its last step, see ``saved``."""
         arm = self._arms.get(node_key(node) or ("", ""))
-        if arm and arm.trainer in ("", node.name):
-            arm.ended = int(time.time() * 1000)
+        if arm and not arm.trainer:
+            arm.ended = _now()
 
     def loaded(self, name: str, data: Any, node: Node) -> None:
         """Take the child run's id from a checkpoint, and log the digest of input data."""
@@ -122,6 +127,9 @@ class Tracker:
         if self._runs is None or self._runs.is_lost:
             return
         arm = self._arms.get(dataset_key(name) or ("", ""))
+        if arm and name in (f"{arm.label}.metric_rows", f"{arm.label}.checkpoint") and data:
+            # Not when its node has run: Kedro says so of a generator before it has begun.
+            arm.ended = _now()
         if name.endswith(".metric_rows") and data and arm:
             self._with_run(arm, partial(self._runs.log_rows, rows=data))
         elif name.endswith(".comparison") and isinstance(data, Mapping):

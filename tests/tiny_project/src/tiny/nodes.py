@@ -45,6 +45,8 @@ def train_arm(examples, resume_from, training: Training, offset: float, resume):
         if step == training.stop_at:
             stop(training.stop)
         yield rows_of(step, offset), Checkpoint(step) if step % 2 else False
+    if start >= training.steps:
+        yield [], False
 
 
 def stop(how: str) -> None:
