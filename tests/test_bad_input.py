@@ -206,7 +206,7 @@ def test_parameters(project: Path, params: str, text: str) -> None:
 def test_a_fault_in_training_keeps_the_last_checkpoint(project: Path, fault: str, text: str, step: int) -> None:
     done = kedro(project, code=FAULTY.replace("{fault}", fault.replace("{{", "{").replace("}}", "}")))
     assert re.fullmatch(text, error_line(done))
-    assert done.stderr.endswith("\n`kedro run --params resume=auto` goes on from the last checkpoint.\n")
+    assert done.stderr.endswith("\n`kedro run --env smoke --params resume=auto` goes on from the last checkpoint.\n")
     headers = list((project / "data/06_models").rglob("checkpoint.json"))
     assert [json.loads(path.read_text())["progress"]["step"] for path in headers] == [step]
     assert not list((project / "data").rglob("*partial*"))
