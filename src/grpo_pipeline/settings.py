@@ -12,7 +12,7 @@ from kedro.framework.project import LOGGING, configure_logging
 from grpo_pipeline.core.heap import keep_freed_memory
 from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, ThreadHooks, WatchHooks
 from grpo_pipeline.runs.config import RunConfigLoader
-from grpo_pipeline.runs.hook import RunHooks
+from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
 from grpo_pipeline.session import TrackedSession
 from grpo_pipeline.tracking.process import set_mlflow_defaults
 
@@ -34,7 +34,14 @@ _quiet_logging()
 
 SESSION_CLASS = TrackedSession
 CONFIG_LOADER_CLASS = RunConfigLoader
-HOOKS = (ThreadHooks(), RunHooks(), _mlflow := MlflowHooks(), WatchHooks(), SummaryHooks(_mlflow))
+HOOKS = (
+    ThreadHooks(),
+    _runs := RunHooks(),
+    RunEndHooks(_runs),
+    _mlflow := MlflowHooks(),
+    WatchHooks(),
+    SummaryHooks(_mlflow),
+)
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro-telemetry",)
 CONFIG_LOADER_ARGS: dict[str, Any] = {
     "base_env": "base",

@@ -1,8 +1,8 @@
-"""Replace a folder in one step: a reader finds the old content or the new, never a mixture.
+"""Replace a file or a folder in one step: a reader finds the old content or the new, never a mixture.
 
-Order of events: write ``<folder>.partial-<pid>``, flush it to disk, rename the old folder to ``<folder>.previous``, rename
-the new one into place, remove the old. A process killed between the two renames leaves only ``.previous``, which
-``find_complete`` returns. One writer per folder at a time.
+Order of events for a folder: write ``<folder>.partial-<pid>``, flush it to disk, rename the old folder to
+``<folder>.previous``, rename the new one into place, remove the old. A process killed between the two renames leaves only
+``.previous``, which ``find_complete`` returns. One writer per folder at a time.
 """
 
 import os
@@ -31,6 +31,48 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a file with this content in place of the old one, which stays whole where the disk refuses the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _flush(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def put_in_place(ready: Path, target: Path) -> None:
+    """Put a complete file or folder in the place of another; both are on one file system.
+
+    A file keeps its first name, too, where the file system knows links: a reader that was given that name still finds it.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if ready.is_dir():
+        for path in ready.rglob("*"):
+            _flush(path)
+        _flush(ready)
+        _swap(ready, target)
+        return
+    _flush(ready)
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(ready, partial)
+        except OSError:
+            ready.replace(target)
+        else:
+            partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    _flush(target.parent)
 
 
 def find_complete(folder: Path) -> Path | None:

@@ -64,6 +64,8 @@ class CellsDataset(AbstractDataset[CellRecord | Literal[False], CellFolder]):
         ``{type: grpo_pipeline.datasets.cells.CellsDataset, filepath: data/07_model_output/attention/compare/cells}``
     """
 
+    is_keyed = True  # each cell holds the key of what it was made from
+
     def __init__(self, filepath: str, metadata: dict[str, Any] | None = None) -> None:
         """Name the folder.
 

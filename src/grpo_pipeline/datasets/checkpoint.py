@@ -31,6 +31,8 @@ class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint 
         ``{type: grpo_pipeline.datasets.checkpoint.CheckpointDataset, filepath: data/06_models/grpo/checkpoint}``
     """
 
+    in_place = True  # a failed run leaves it to be gone on with
+
     def __init__(self, filepath: str, metadata: dict[str, Any] | None = None) -> None:
         """Name the folder.
 

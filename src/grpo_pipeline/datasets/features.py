@@ -19,6 +19,8 @@ class FeaturesDataset(AbstractDataset[FeatureSet | FeatureChunk, FeatureSet]):
     may stand in the catalogue under two names, one to look up and one to write, so that the graph has no cycle.
     """
 
+    is_keyed = True
+
     def __init__(self, filepath: str, metadata: dict[str, Any] | None = None) -> None:
         """Name the file.
 

@@ -24,6 +24,8 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
         metadata: for Kedro-Viz.
     """
 
+    is_keyed = True  # of the user
+
     def __init__(self, *, filepath: str, manifest: str = "manifest.csv", metadata: dict[str, Any] | None = None) -> None:
         # abspath, not resolve: the messages name the path as the user wrote it; links are judged file by file.
         self._root = Path(os.path.abspath(filepath))

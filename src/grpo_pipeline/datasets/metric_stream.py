@@ -33,6 +33,8 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
         ``{type: grpo_pipeline.datasets.metric_stream.MetricStreamDataset, filepath: data/07_model_output/grpo/metrics.jsonl}``
     """
 
+    in_place = True  # rows reach the disk while training runs
+
     def __init__(self, filepath: str, metadata: dict[str, Any] | None = None) -> None:
         """Name the file.
 

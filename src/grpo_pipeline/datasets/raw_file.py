@@ -21,6 +21,8 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes], Loaded]):
         metadata: for Kedro-Viz.
     """
 
+    is_keyed = True  # of the user
+
     def __init__(self, *, filepath: str, task: str, metadata: dict[str, Any] | None = None) -> None:
         self._root = Path(os.path.abspath(filepath))
         self._task = task

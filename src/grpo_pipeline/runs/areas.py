@@ -9,7 +9,7 @@ from typing import Any
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
-from grpo_pipeline.tracking.artifacts import dataset_path
+from grpo_pipeline.runs.stored import place_of
 
 RUNS = ".runs"  # below the data folder: what runs note about their results
 OWNER = "owner"  # key of an entry's metadata, see ``area_of``
@@ -32,6 +32,16 @@ class Area:
         """The file that a run locks while it writes here."""
         return self.folder / f"{self.name}.lock"
 
+    @property
+    def record(self) -> Path:
+        """The file in which runs write down what they made here."""
+        return self.folder / f"{self.name}.json"
+
+    @property
+    def staged(self) -> Path:
+        """The folder in which files wait for the end of a run."""
+        return self.folder / f"{self.name}.staged"
+
 
 def written_areas(pipeline: Pipeline, catalog: DataCatalog, data: Path) -> list[Area]:
     """Return the areas in which a pipeline saves anything, sorted by name, so that two runs ask for them in one order."""
@@ -45,10 +55,9 @@ def area_of(dataset: Any, data: Path) -> Area | None:
     An entry whose metadata name an ``owner`` has an area of its own, ``<folder>.<owner>``: what may be written while another
     run works in the rest of the folder.
     """
-    path = dataset_path(dataset)
+    path = place_of(dataset)
     if path is None:
         return None
-    path = path.absolute()
     if not path.is_relative_to(data) or len(path.relative_to(data).parts) < 3:
         return Area(f"outside-{hashlib.sha256(str(path.parent).encode()).hexdigest()[:12]}", data / RUNS)
     folder, owner = path.relative_to(data).parts[1], (getattr(dataset, "metadata", None) or {}).get(OWNER)

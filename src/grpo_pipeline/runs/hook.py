@@ -18,6 +18,7 @@ from kedro.pipeline import Pipeline
 from grpo_pipeline.runs.areas import remedies, written_areas
 from grpo_pipeline.runs.lock import RunLock
 from grpo_pipeline.runs.names import check_names
+from grpo_pipeline.runs.provenance import Provenance
 from grpo_pipeline.tracking.process import command_line
 
 
@@ -33,6 +34,7 @@ class RunHooks:
         self._data, self._globals = Path("data"), dict[str, Any]()
         self._loader: Any = None
         self._locks: list[RunLock] = []
+        self._provenance: Provenance | None = None
         self._pid = 0
 
     @hook_impl
@@ -58,22 +60,65 @@ class RunHooks:
                 lock = RunLock(area.lock, shown=area.name, remedy=" or ".join(remedies(area, self._globals)))
                 lock.take(run=self.run, command=command_line(sys.argv), since=since)
                 self._locks.append(lock)
+            self._provenance = Provenance(run=self.run, since=since, data=self._data, pipeline=pipeline, catalog=catalog)
+            stages = not run_params.get("only_missing_outputs")
+            self._provenance.begin(chosen=frozenset(run_params.get("load_versions") or ()), stages=stages)
         except BaseException:
-            self._release()
+            self.end()
             raise
+
+    @hook_impl
+    def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
+        """Refuse what is not what the run that it names has made."""
+        if self._live:
+            self._live.loaded(dataset_name, data)
+
+    @hook_impl
+    def before_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Note what changes; a checkpoint is told whose it is."""
+        if self._live:
+            self._live.saving(dataset_name, data)
+
+    @hook_impl
+    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        """Note what was written."""
+        if self._live:
+            self._live.saved(dataset_name, data)
+
+    @hook_impl(tryfirst=True)
+    def after_pipeline_run(self) -> None:
+        """Put the results in place, before anybody is told of them."""
+        if self._live:
+            self._live.commit()
+
+    def on_run_ended(self, error: BaseException | None) -> None:
+        """Give the folders back, however the run ended."""
+        self.end()
+
+    @property
+    def _live(self) -> Provenance | None:
+        """What the run makes; None in the forked processes of a parallel runner."""
+        return self._provenance if os.getpid() == self._pid else None
+
+    def end(self) -> None:
+        """Remove what was not put in place and give the folders back; a second call does nothing."""
+        if self._live and self._locks:
+            self._live.end()
+            self._provenance = None
+        while self._locks and os.getpid() == self._pid:
+            self._locks.pop().release()
+
+
+class RunEndHooks:
+    """Let a run's folders go when everything else has been told that it ended: files that wait to be logged lie in them."""
+
+    def __init__(self, runs: RunHooks) -> None:
+        self._runs = runs
 
     @hook_impl(trylast=True)
     def after_pipeline_run(self) -> None:
         """Give the folders back."""
-        self._release()
-
-    def on_run_ended(self, error: BaseException | None) -> None:
-        """Give the folders back, however the run ended."""
-        self._release()
-
-    def _release(self) -> None:
-        while self._locks and os.getpid() == self._pid:
-            self._locks.pop().release()
+        self._runs.end()
 
 
 def _base_parameters(loader: Any) -> Mapping[str, Any]:

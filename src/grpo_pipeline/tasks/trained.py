@@ -1,30 +1,54 @@
 """The trained models below a folder, by arm; read when they are asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_pipeline.core.atomic import find_complete
+from grpo_pipeline.core.content import content_digest
+from grpo_pipeline.core.tensorfiles import CorruptFolderError
 from grpo_pipeline.core.weights import HEADER, ModelWeights, load_weights
 
 
 @dataclass(frozen=True)
+class LastModel:
+    """What the last finished run wrote down of an arm's model.
+
+    Attributes:
+        version: name of its folder.
+        digest: of its content.
+        run: identity of the run.
+    """
+
+    version: str
+    digest: str
+    run: str
+
+
+@dataclass(frozen=True)
 class TrainedArms:
-    """Models as ``<folder>/<arm>/model/``, or in versions of it, ``<folder>/<arm>/model/<version>/model/``."""
+    """Models as ``<folder>/<arm>/model/``, or in versions of it, ``<folder>/<arm>/model/<version>/model/``.
+
+    Attributes:
+        folder: the task's folder of models.
+        last: arm -> the model of its last finished run; None where no run has written anything down: then the newest name counts.
+    """
 
     folder: Path
+    last: Mapping[str, LastModel] | None = None
 
     def newest(self) -> dict[str, Path]:
-        """Return arm -> folder of its newest model."""
+        """Return arm -> folder of its model: of its last finished run, whatever its date."""
         folders = sorted(path for path in self.folder.glob("*/model") if path.is_dir())
-        found = {path.parent.name: newest_version(path) for path in folders}
+        found = {path.parent.name: self._last_version(path) for path in folders}
         return {arm: path for arm, path in found.items() if path is not None}
 
     def find(self, arm: str, *, parameter: str) -> Path:
-        """Return the folder of an arm's newest model.
+        """Return the folder of an arm's model, of its last finished run.
 
         Raises:
             FileNotFoundError: if there is none; the sentence names ``parameter``, the folder and the arms that are there.
+            CorruptFolderError: if it is not the one that this run has saved.
         """
         arms = self.newest()
         if arm not in arms:
@@ -33,11 +57,24 @@ class TrainedArms:
                 f"{parameter} must name an arm with a trained model in {self.folder}, got {arm!r} and {there} it first: "
                 "kedro run with the same --env"
             )
+        last = None if self.last is None else self.last[arm]
+        if last is not None and (found := content_digest(arms[arm])) != last.digest:
+            raise CorruptFolderError(
+                f"{arms[arm]} must be the model that run {last.run} saved, with digest {last.digest}, got {found}; something "
+                "else has written there: train again"
+            )
         return arms[arm]
 
     def load(self, arm: str, *, parameter: str) -> ModelWeights:
-        """Read an arm's newest model; raises as ``find`` does, and ``CorruptFolderError`` for a damaged one."""
+        """Read an arm's model; raises as ``find`` does, and ``CorruptFolderError`` for a damaged one."""
         return load_weights(self.find(arm, parameter=parameter))
+
+    def _last_version(self, folder: Path) -> Path | None:
+        if self.last is None:
+            return newest_version(folder)
+        last = self.last.get(folder.parent.name)
+        found = None if last is None else find_complete(folder / last.version / folder.name)
+        return found if found is not None and (found / HEADER).is_file() else None
 
 
 def newest_version(folder: Path) -> Path | None:

@@ -1,9 +1,11 @@
 """Export a finished arm's newest model as a folder that MLflow can load and serve."""
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
 
+from grpo_pipeline.datasets.trained_arms import recorded_arms
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.trained import TrainedArms
@@ -15,7 +17,7 @@ MODELS = "attention.predict.models"
 def trained_arms(project: Path, *, env: str | None) -> TrainedArms:
     """Return the models of a project's environment, where its catalogue says they are."""
     catalog = ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["catalog"]
-    return TrainedArms(project / catalog[MODELS]["filepath"])
+    return recorded_arms(Path(os.path.abspath(project / catalog[MODELS]["filepath"])))
 
 
 def export_arm(arms: TrainedArms, arm: str, *, target: Path) -> Path:

@@ -1,0 +1,263 @@
+"""One run's view of where things come from: it reads what one run made, loads what it saved itself, and ends whole or not at all.
+
+Until a run has succeeded, its files wait in ``<data>/.runs/<folder>.staged``; then they are put in place together and the record
+says so (``record.py``). Versions that a failed run has written lie beside the earlier ones, and no record names them.
+"""
+
+import logging
+import shutil
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kedro.io import DataCatalog
+from kedro.pipeline import Pipeline
+
+from grpo_pipeline.core.atomic import put_in_place
+from grpo_pipeline.core.content import content_digest
+from grpo_pipeline.runs.areas import Area, area_of
+from grpo_pipeline.runs.lineage import closure, parameter_digest, sources_of
+from grpo_pipeline.runs.record import (
+    PARAMETER,
+    Entry,
+    ProvenanceError,
+    Record,
+    finish_moves,
+    load_record,
+    refuse_mixture,
+    save_record,
+)
+from grpo_pipeline.runs.stored import content_path, is_in_place, is_keyed, is_versioned, moved, pin, place_of
+
+logger = logging.getLogger(__name__)
+
+Datasets = dict[str, Any]
+
+
+class Provenance:
+    """What one run reads, makes and leaves.
+
+    Args:
+        run: its identity.
+        since: when it began, for people.
+        data: the folder with all layers.
+        pipeline: what will run.
+        catalog: its datasets; those that wait for the end of the run are replaced in it.
+    """
+
+    def __init__(self, *, run: str, since: str, data: Path, pipeline: Pipeline, catalog: DataCatalog) -> None:
+        self._run, self._since, self._data = run, since, data
+        self._pipeline, self._catalog = pipeline, catalog
+        names = [name for name in pipeline.datasets() if not name.startswith(PARAMETER) and name in catalog]
+        stored = {name: catalog.get(name) for name in names}
+        self._stored: Datasets = {name: dataset for name, dataset in stored.items() if place_of(dataset) is not None}
+        self._noted: Datasets = {name: dataset for name, dataset in self._stored.items() if not is_keyed(dataset)}
+        self._outputs = pipeline.all_outputs() & self._stored.keys()
+        self._areas = {name: area for name, dataset in self._stored.items() if (area := area_of(dataset, data)) is not None}
+        self._records: dict[str, Record] = {}
+        self._places: Datasets = {}  # the datasets that were replaced in the catalogue
+        self._trusted: dict[str, Entry] = {}  # what the run reads of earlier runs
+        self._made: dict[str, str] = {}  # name -> digest; empty until it is asked for
+        self._seen: dict[Path, str] = {}
+        self._guard = threading.RLock()
+
+    def begin(self, *, chosen: Collection[str], stages: bool) -> None:
+        """Check what will be read, choose versions, and let new files wait; nothing of the earlier result changes.
+
+        Args:
+            chosen: names whose version the user has given.
+            stages: whether files wait for the end of the run.
+
+        Raises:
+            ProvenanceError: if what will be read was not made together.
+        """
+        for area in self._owned():
+            finish_moves(area.record)
+            shutil.rmtree(area.staged, ignore_errors=True)
+        for area in self._areas.values():
+            if area.name not in self._records and (record := load_record(area.record)) is not None:
+                self._records[area.name] = record
+        noted = {name: entry for name in self._noted if (entry := self._entry(name)) is not None}
+        free = self._pipeline.inputs() & self._noted.keys() - set(chosen)
+        for name in sorted(free - noted.keys()):
+            self._refuse_unknown(name)
+        self._trusted = {name: noted[name] for name in sorted(free & noted.keys())}
+        refuse_mixture(self._trusted)
+        for name, entry in noted.items():
+            if is_versioned(self._noted[name]) and entry.version and name not in chosen:
+                pin(self._noted[name], load=entry.version)
+        if stages:
+            self._stage()
+
+    def saving(self, name: str, data: Any) -> None:
+        """Note that an artefact is about to change; a run loads the version that it saves itself."""
+        if name not in self._outputs or name not in self._noted or _is_nothing(data):
+            return
+        with self._guard:
+            dataset = self._noted[name]
+            if is_versioned(dataset):
+                dataset.release()
+                pin(dataset, load=dataset.resolve_save_version())
+            elif is_in_place(dataset) and name not in self._made:
+                self._write([name], {name: Entry(self._run, self._since)}, moves=())
+            self._made[name] = ""
+            extra = getattr(data, "extra", None)
+            if isinstance(extra, dict):
+                extra["run"] = self._run
+
+    def saved(self, name: str, data: Any) -> None:
+        """Remember what an artefact holds now; a folder without a header is read when it is asked for."""
+        if name in self._made and not _is_nothing(data):
+            path = content_path(self._dataset(name))
+            if path.is_file() or (path.is_dir() and any(path.glob("*.json"))):
+                self._made[name] = content_digest(path)
+
+    def loaded(self, name: str, data: Any) -> None:
+        """Compare what was loaded with what was written down.
+
+        Raises:
+            ProvenanceError: if it is something else.
+        """
+        if name not in self._noted:
+            return
+        path = content_path(self._dataset(name))
+        if not path.exists():  # such as a checkpoint that is not there yet
+            return
+        found = content_digest(path)
+        with self._guard:
+            if name in self._made:
+                expected, who = self._made[name] or found, f"this run {self._run}"
+            elif name in self._outputs:  # an arm that was complete already has saved nothing
+                expected, who = self._seen.get(path, found), f"this run {self._run} found when it began"
+                self._made[name] = expected
+            elif name in self._trusted:
+                entry = self._trusted[name]
+                expected, who = entry.digest, f"run {entry.run} (since {entry.since})"
+            else:
+                self._seen[path] = found
+                return
+        if found != expected:
+            raise ProvenanceError(
+                f"{name} must be what {who} saved, got other content{_origin(data)} in {path}; something else has written there: "
+                "run what makes it again"
+            )
+
+    def commit(self) -> None:
+        """Put everything in place and write down where it comes from; the earlier result counts until then."""
+        moves = [
+            (str(place), str(target))
+            for name, dataset in self._places.items()
+            if (place := self._staged_place(name)).exists() and (target := place_of(dataset)) is not None
+        ]
+        for name in self._outputs & self._noted.keys():
+            path = self._path(name)
+            if not self._made.get(name) and path is not None and path.exists():
+                self._made[name] = content_digest(path)
+        entries = self._entries()
+        areas = {area.name: [name for name in entries if self._areas[name].name == area.name] for area in self._owned()}
+        for names in areas.values():
+            self._write(names, entries, moves=moves)
+        for start, end in moves:
+            put_in_place(Path(start), Path(end))
+        for names in areas.values():
+            self._write(names, entries, moves=())
+        for name, dataset in self._places.items():
+            _replace(self._catalog, name, dataset)
+        self._places.clear()
+
+    def end(self) -> None:
+        """Remove what waited and was not put in place."""
+        for area in self._owned():
+            shutil.rmtree(area.staged, ignore_errors=True)
+
+    def _owned(self) -> Iterable[Area]:
+        return {self._areas[name].name: self._areas[name] for name in sorted(self._outputs) if name in self._areas}.values()
+
+    def _entry(self, name: str) -> Entry | None:
+        record = self._records.get(self._areas[name].name)
+        return None if record is None else record.entries.get(name)
+
+    def _dataset(self, name: str) -> Any:
+        return self._catalog.get(name)
+
+    def _path(self, name: str) -> Path | None:
+        dataset = self._dataset(name)
+        if is_versioned(dataset) and name not in self._made:
+            return None
+        return content_path(dataset)
+
+    def _refuse_unknown(self, name: str) -> None:
+        """Refuse a versioned artefact that no finished run has written down; without any record the newest name counts."""
+        record = self._records.get(self._areas[name].name)
+        dataset = self._noted[name]
+        if record is not None and record.entries and is_versioned(dataset):
+            raise ProvenanceError(
+                f"{name} must be what a finished run made, got none written down in {self._areas[name].record}; "
+                "run the whole pipeline, or name a version: --load-versions"
+            )
+        if record is None and dataset.exists():
+            logger.warning("%s is older than the record of runs: taken as it is found", name)
+
+    def _stage(self) -> None:
+        shared = [place_of(dataset) for dataset in self._stored.values()]
+        for name in sorted(self._outputs):
+            dataset, place = self._stored[name], place_of(self._stored[name])
+            if is_in_place(dataset) or place is None or not place.is_relative_to(self._data) or shared.count(place) > 1:
+                continue
+            self._places[name] = dataset
+            _replace(self._catalog, name, moved(dataset, self._staged_place(name)))
+
+    def _staged_place(self, name: str) -> Path:
+        place = place_of(self._stored[name])
+        if place is None:
+            raise ValueError(f"{name} must be stored, got a dataset in memory; leave it where it is")
+        return self._areas[name].staged / place.relative_to(self._data)
+
+    def _entries(self) -> dict[str, Entry]:
+        """Return an entry for each artefact that the run has made, in an order in which sources come first."""
+        nearest = sources_of(self._pipeline, stored=self._noted.keys())
+        digests = {name: entry.digest for name, entry in self._trusted.items()} | {n: d for n, d in self._made.items() if d}
+        named = {name for names in nearest.values() for name in names if name.startswith(PARAMETER)}
+        digests |= {name: parameter_digest(self._catalog.load(name)) for name in named}
+        closures: dict[str, Mapping[str, str]] = {name: entry.sources for name, entry in self._trusted.items()}
+        entries = {}
+        for node in self._pipeline.nodes:
+            for name in node.outputs:
+                if self._made.get(name):
+                    closures[name] = closure(nearest[name], digests, closures)
+                    version = self._noted[name].resolve_save_version() if is_versioned(self._noted[name]) else ""
+                    entries[name] = Entry(self._run, self._since, digests[name], version, closures[name])
+        return entries
+
+    def _write(self, names: Iterable[str], entries: Mapping[str, Entry], *, moves: Collection[tuple[str, str]]) -> None:
+        """Write down these artefacts, which lie in one area."""
+        chosen = {name: entries[name] for name in names}
+        if not chosen:
+            return
+        area = self._areas[next(iter(chosen))]
+        before = self._records.get(area.name, Record())
+        self._records[area.name] = Record({**before.entries, **chosen}, tuple(moves))
+        save_record(area.record, self._records[area.name])
+
+
+def _is_nothing(data: Any) -> bool:
+    """Say whether a save writes nothing: no checkpoint at this yield, no rows."""
+    return data is False or (isinstance(data, list) and not data)
+
+
+def _origin(data: Any) -> str:
+    """Return whose a checkpoint is, by what stands in it."""
+    run, progress = (getattr(data, "extra", None) or {}).get("run"), getattr(data, "progress", None) or {}
+    return f" (of run {run}, step {progress.get('step', '?')})" if run else ""
+
+
+def _replace(catalog: DataCatalog, name: str, dataset: Any) -> None:
+    """Put another dataset under a name; Kedro would warn of it."""
+    quiet = logging.getLogger("kedro.io.data_catalog")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    try:
+        catalog[name] = dataset
+    finally:
+        quiet.setLevel(level)
