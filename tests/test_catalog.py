@@ -13,6 +13,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipeline_registry import register_pipelines
+from grpo_pipeline.runs.stored import is_in_place, is_versioned, moved, place_of
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = sorted(folder.name for folder in (ROOT / "data").glob("0*"))
@@ -99,3 +100,22 @@ def test_styles_name_nodes_and_datasets_that_exist() -> None:
     datasets = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
     styles = json.loads((ROOT / ".viz" / "styles.json").read_text())
     assert sorted(styles.keys() - nodes - datasets) == []
+
+
+def test_every_stored_dataset_is_replaced_as_a_whole_or_says_how_it_is_kept(project: Path, tmp_path: Path) -> None:
+    """What a run writes waits for its end, has a version of its own, or is replaced in one step by its dataset."""
+    catalog = open_context(project, "smoke").catalog
+    used = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
+    stored = {name: catalog.get(name) for name in sorted(used) if not name.startswith("param") and name in catalog}
+    stored = {name: dataset for name, dataset in stored.items() if type(dataset).__name__ != "MemoryDataset"}
+    assert [name for name, dataset in stored.items() if place_of(dataset) is None] == []
+    kept = {type(dataset).__name__ for dataset in stored.values() if is_in_place(dataset) and not is_versioned(dataset)}
+    assert kept == {
+        *("CellsDataset", "CheckpointDataset", "FeaturesDataset", "MetricStreamDataset", "TrainedArmsDataset"),
+        *("DialogueFolderDataset", "ImageFolderDataset", "RawFileDataset"),
+    }
+    waiting = {name: dataset for name, dataset in stored.items() if not is_in_place(dataset)}
+    places = {name: place_of(moved(dataset, tmp_path / name)) for name, dataset in waiting.items()}
+    assert places == {name: tmp_path / name for name in waiting}
+    assert {"attention.report", "attention.image_sheet", "dialogue.report", "molecules.report"} <= stored.keys()
+    assert {"attention.report", "attention.examples", "attention.checked", "attention.data_report"} <= waiting.keys()

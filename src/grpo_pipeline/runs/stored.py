@@ -15,8 +15,19 @@ from kedro.io.core import AbstractDataset, AbstractVersionedDataset, Version
 
 def place_of(dataset: Any) -> Path | None:
     """Return the file or folder of a dataset's entry in the catalogue, without a version; None for what is in memory."""
-    given = getattr(dataset, "_init_args", {}).get("filepath")
+    given = arguments(dataset).get("filepath")
     return None if given is None or "://" in str(given) else Path(str(given)).absolute()
+
+
+def arguments(dataset: Any) -> dict[str, Any]:
+    """Return the keyword arguments that a dataset was built with.
+
+    Kedro keeps them; of a class that inherits its ``__init__`` one level deeper, under ``kwargs``.
+    """
+    given = dict(getattr(dataset, "_init_args", {}))
+    while "filepath" not in given and isinstance(given.get("kwargs"), dict):
+        given = dict(given["kwargs"])
+    return given
 
 
 def is_versioned(dataset: Any) -> bool:
@@ -52,4 +63,4 @@ def pin(dataset: Any, *, load: str) -> None:
 
 def moved(dataset: AbstractDataset[Any, Any], place: Path) -> AbstractDataset[Any, Any]:
     """Return the same dataset with another file."""
-    return type(dataset)(**{**dataset._init_args, "filepath": str(place)})  # type: ignore[attr-defined]
+    return type(dataset)(**{**arguments(dataset), "filepath": str(place)})
