@@ -80,8 +80,7 @@ class Provenance:
                 self._records[area.name] = record
         noted = {name: entry for name in self._noted if (entry := self._entry(name)) is not None}
         free = self._pipeline.inputs() & self._noted.keys() - set(chosen)
-        for name in sorted(free - noted.keys()):
-            self._refuse_unknown(name)
+        self._judge_unknown(sorted(free - noted.keys()))
         self._trusted = {name: noted[name] for name in sorted(free & noted.keys())}
         refuse_mixture(self._trusted)
         for name, entry in noted.items():
@@ -187,17 +186,20 @@ class Provenance:
             return None
         return content_path(dataset)
 
-    def _refuse_unknown(self, name: str) -> None:
-        """Refuse a versioned artefact that no finished run has written down; without any record the newest name counts."""
-        record = self._records.get(self._areas[name].name)
-        dataset = self._noted[name]
-        if record is not None and record.entries and is_versioned(dataset):
-            raise ProvenanceError(
-                f"{name} must be what a finished run made, got none written down in {self._areas[name].record}; "
-                "run the whole pipeline, or name a version: --load-versions"
-            )
-        if record is None and dataset.exists():
-            logger.warning("%s is older than the record of runs: taken as it is found", name)
+    def _judge_unknown(self, names: Iterable[str]) -> None:
+        """Refuse versioned artefacts that no finished run has written down; where no run has, the newest name counts."""
+        older = []
+        for name in names:
+            record, dataset = self._records.get(self._areas[name].name), self._noted[name]
+            if record is not None and record.entries and is_versioned(dataset):
+                raise ProvenanceError(
+                    f"{name} must be what a finished run made, got none written down in {self._areas[name].record}; "
+                    "run the whole pipeline, or name a version: --load-versions"
+                )
+            if record is None and dataset.exists():
+                older.append(name)
+        if older:
+            logger.warning("No run has written down who made %s: taken as found, the newest of each", ", ".join(older))
 
     def _stage(self) -> None:
         shared = [place_of(dataset) for dataset in self._stored.values()]
