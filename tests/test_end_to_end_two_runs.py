@@ -149,18 +149,18 @@ def test_an_edited_table_is_not_compared(finished: Path, run_smoke: KedroRun) ->
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("task", "params", "said"),
     [
-        ("attention.phantom.patients=2", "at least 3 groups"),
-        ("attention.split.fractions.val=0,attention.split.fractions.train=0.9", "fractions"),
-        ("attention.model.embedding_grid=7", ""),
-        ("attention.training.batch_size=100000", ""),
-        ("attention.training.optimizer.learning_rates.nobody=1", ""),
+        ("attention", "attention.phantom.patients=2", "the data must hold at least 3 groups"),
+        ("attention", "attention.data.image_size=70", "the image size must be a multiple of attention.model.patch_size"),
+        ("molecules", "molecules.generator.per_size=1,molecules.generator.max_atoms=3", "split 'val' must hold molecules"),
     ],
 )
-def test_a_run_that_cannot_begin_leaves_every_file(done: Path, run_smoke: KedroRun, params: str, said: str) -> None:
+def test_data_that_cannot_be_trained_on_leave_every_file(
+    done: Path, run_smoke: KedroRun, task: str, params: str, said: str
+) -> None:
     before = tree(done)
-    failed = run_smoke(done, "--params", params)
+    failed = run_smoke(done, "--pipelines", task, "--params", params)
     assert failed.returncode == 1, failed.stderr
     assert said in failed.stderr
     assert tree(done) == before
@@ -186,10 +186,10 @@ def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(finished: Pa
     assert {name: now.get(name) for name in before} == before
     mixed = run_smoke(finished, "--pipelines", "attention_evaluate")
     assert mixed.returncode == 1
+    assert "ended without a word; its folder attention_smoke is taken over" in mixed.stderr
     assert "left unfinished; go on with --params resume=auto" in mixed.stderr
     resumed = run_smoke(finished, "--params", f"{longer},seed=2,resume=auto")
     assert resumed.returncode == 0, resumed.stderr
-    assert "ended without a word; its folder attention_smoke is taken over" in resumed.stderr
     assert run_smoke(finished, "--pipelines", "attention_evaluate").returncode == 0
 
 

@@ -150,6 +150,7 @@ def test_the_data_digest_is_an_input_of_every_run(runs):
 
 def test_the_checkpoint_remembers_its_child(finished, runs):
     saved = json.loads((finished[0].path / "data/06_models/grpo.json").read_text())
+    assert len(saved["extra"].pop("run")) == 12  # whose it is, for the record of runs
     assert saved == {"step": 5, "extra": {"mlflow_run_id": runs["attention.grpo"].info.run_id}}
 
 
