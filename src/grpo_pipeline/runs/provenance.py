@@ -196,8 +196,7 @@ class Provenance:
                     f"{name} must be what a finished run made, got none written down in {self._areas[name].record}; "
                     "run the whole pipeline, or name a version: --load-versions"
                 )
-            place = place_of(dataset)
-            if record is None and place is not None and place.exists():
+            if record is None and is_versioned(dataset) and dataset.exists():
                 older.append(name)
         if older:
             logger.warning("No run has written down who made %s: taken as found, the newest of each", ", ".join(older))
