@@ -70,7 +70,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
     """A project with a tiny model that was never trained, and one prediction."""
     path = make_project(tmp_path_factory.mktemp("predict") / "project")
     write_images(path / "mine")
-    save_weights(path / "data/06_models" / FOLDER / "grpo/model/2026-01-01T00.00.00.000Z/model", make_weights())
+    save_weights(path / "data/06_models" / FOLDER / "grpo/model/2026-01-01T00.00.00.000Z/model", make_weights(knows_inputs=True))
     done = predict(path, "attention.predict.root=mine", "attention.predict.sets=3")
     assert done.returncode == 0, done.stderr
     return path
@@ -139,7 +139,36 @@ def test_the_volume_has_the_affine_of_its_input_and_the_heatmap_in_its_slice(out
 def test_the_report_says_what_counted(output: Path) -> None:
     report = json.loads((output / "report.json").read_text())
     assert (report["arm"], report["model"], report["scored"]) == ("grpo", "2026-01-01T00.00.00.000Z", 3)
-    assert report["notes"] == ["image_size: the model was trained with 32, which counts; attention.data.image_size is 64"]
+    assert report["outside"] == 3
+    assert report["notes"] == [
+        "3 of 3 images are unlike those of the training and have a score not to rely on: outside_why in scores.csv",
+        "outside was fitted on 2 validation images of 1 patients: of ordinary images up to 0.500 are expected to be marked",
+        "image_size: the model was trained with 32, which counts; attention.data.image_size is 64",
+    ]
+
+
+def test_with_abstain_what_is_outside_has_no_probability(tmp_path_factory: pytest.TempPathFactory, make_project) -> None:
+    path = make_project(tmp_path_factory.mktemp("abstain") / "project")
+    write_images(path / "mine")
+    save_weights(path / "data/06_models" / FOLDER / "grpo/model", make_weights(knows_inputs=True))
+    done = predict(path, "attention.predict.root=mine", "attention.predict.sets=2", "attention.predict.abstain=true")
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 images are unlike those of the training and get no score: outside_why in scores.csv" in done.stdout
+    folder = path / "data/07_model_output" / FOLDER / "predict"
+    found = pd.read_csv(folder / "scores.csv")
+    assert found["outside"].all()
+    assert found[["prob", "prob_calibrated", "prob_mean", "prob_std", "involvement"]].isna().all(axis=None)
+    assert pd.read_csv(folder / "patients.csv")["outside"].tolist() == [2, 1]
+    assert not list((folder / "heatmaps/raw").iterdir())
+    assert len(pd.read_csv(folder / "points.csv")) == 3 * 2 * 3
+    save_weights(path / "data/06_models" / FOLDER / "grpo/model", make_weights())
+    done = predict(path, "attention.predict.root=mine", "attention.predict.abstain=true")
+    message = (
+        "attention.predict.abstain must be false for a model that does not know what its training images looked like, got true"
+    )
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+    done = predict(path, "attention.predict.root=mine", "attention.predict.manifest=none.csv")
+    assert "set attention_predict_manifest in globals.yml, relative to the root" in done.stderr
 
 
 def test_mlflow_answers_with_the_same_numbers_in_a_fresh_process(project: Path, exported: Path, scores: pd.DataFrame) -> None:
@@ -157,7 +186,9 @@ def test_mlflow_answers_with_the_same_numbers_in_a_fresh_process(project: Path, 
         np.testing.assert_allclose(answers[name].astype(float), scores[name], atol=1e-6)
     points = pd.read_csv(project / "data/07_model_output" / FOLDER / "predict/points.csv")
     wanted = points[["x", "y"]].to_numpy().reshape(3, 3, 3, 2)
-    np.testing.assert_allclose([json.loads(text) for text in answers["points"]], wanted, atol=1e-6)
+    np.testing.assert_allclose(answers["points"].tolist(), wanted, atol=1e-6)
+    assert answers["outside"].tolist() == scores["outside"].tolist()
+    np.testing.assert_allclose(answers["distance"].astype(float), scores["distance"], rtol=1e-4)
 
 
 def test_the_exported_folder_holds_no_pickle_and_no_guess(exported: Path) -> None:

@@ -88,9 +88,16 @@ def test_missing_root_says_where_to_set_it(tmp_path):
 def test_missing_manifest_names_the_csv_files_that_are_there(tmp_path):
     (tmp_path / "index.csv").write_text("a\n1\n")
     with pytest.raises(
-        DatasetError, match=r"manifest.csv must be the manifest, got \['index.csv'\] in that folder; set attention_manif"
+        DatasetError,
+        match=r"manifest.csv must be the manifest, got \['index.csv'\] in .*; set attention_manifest in globals.yml, relative",
     ):
         ImageFolderDataset(filepath=str(tmp_path)).load()
+    with pytest.raises(DatasetError, match="set attention_predict_manifest in globals.yml, relative to the root"):
+        ImageFolderDataset(filepath=str(tmp_path), section="attention.predict").load()
+    with pytest.raises(
+        DatasetError, match=r"set attention_predict_root in globals.yml or run with --params attention.predict.root="
+    ):
+        ImageFolderDataset(filepath=str(tmp_path / "none"), section="attention.predict").load()
     assert ImageFolderDataset(filepath=str(tmp_path), manifest="index.csv").load().manifest["a"].tolist() == ["1"]
 
 

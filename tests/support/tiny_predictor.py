@@ -1,13 +1,15 @@
 """A tiny model that is used alone: 32-pixel images, a 4 x 4 grid, k = 3 points, with every weight shaken."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
-from tiny_attention import make_task, shake
+from tiny_attention import make_data, make_task, shake
 
 from grpo_pipeline.core.weights import ModelWeights, weights_of
 from grpo_pipeline.tasks.attention.data_params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.predictor import Predictor, build_predictor
+from grpo_pipeline.tasks.familiarity import INPUTS
 
 CALIBRATION = {"method": "platt", "reason": "", "slope": 0.5, "intercept": -0.25, "n": 20, "positives": 10, "bins": 10}
 
@@ -18,13 +20,22 @@ def preprocessing(**changes: Any) -> dict[str, Any]:
 
 
 def make_weights(
-    *, calibration: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **changes: Any
+    *,
+    calibration: dict[str, Any] | None = None,
+    model: dict[str, Any] | None = None,
+    knows_inputs: bool = False,
+    **changes: Any,
 ) -> ModelWeights:
     task = make_task(**(model or {}))
     policy = task.build_policy(0)
     shake(policy, scale=0.2)
     told = {"preprocessing": preprocessing(**changes), "calibration": CALIBRATION if calibration is None else calibration}
-    return weights_of(policy, task.describe(policy) | told)
+    weights = weights_of(policy, task.describe(policy) | told)
+    if not knows_inputs:
+        return weights
+    familiarity = task.describe_inputs(policy, make_data())
+    config = {**weights.config, INPUTS: familiarity.told.model_dump(mode="json")}
+    return replace(weights, config=config, beside={INPUTS: familiarity.tensors()})
 
 
 def make_predictor(**changes: Any) -> Predictor:

@@ -24,11 +24,13 @@ class ModelWeights:
         config: JSON values.
         folders: name -> function that writes a folder of this name beside the weights, such as the same model in the form of
             another library; empty in what was read from disk, where the folders are.
+        beside: name -> tensors that are no weights but belong to the model, such as what its inputs were like; each in a file.
     """
 
     tensors: Mapping[str, Tensor]
     config: Mapping[str, Any]
     folders: Mapping[str, Callable[[Path], None]] = field(default_factory=dict, repr=False, compare=False)
+    beside: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict, repr=False)
 
 
 def weights_of(module: nn.Module, config: Mapping[str, Any]) -> ModelWeights:
@@ -63,7 +65,7 @@ def save_weights(folder: Path, weights: ModelWeights) -> None:
             write(partial / name)
         files = sorted(path for name in weights.folders for path in (partial / name).rglob("*") if path.is_file())
         sums = {"files": {path.relative_to(partial).as_posix(): checksum(path) for path in files}} if files else {}
-        write_tensors(partial, {"model": weights.tensors}, HEADER, {"config": dict(weights.config), **sums})
+        write_tensors(partial, {**weights.beside, "model": weights.tensors}, HEADER, {"config": dict(weights.config), **sums})
 
 
 def load_weights(folder: Path) -> ModelWeights:
@@ -84,4 +86,4 @@ def load_weights(folder: Path) -> ModelWeights:
             raise CorruptFolderError(
                 f"{found / name} must be the file with the check sum {expected} that the model was written with"
             )
-    return ModelWeights(tensors["model"], header["config"])
+    return ModelWeights(tensors.pop("model"), header["config"], beside=tensors)

@@ -79,10 +79,12 @@ class HeatmapsDataset(AbstractDataset[HeatmapFiles, dict[str, Callable[[], np.nd
 
 
 def write_heatmap(folder: Path, data: HeatmapFiles) -> None:
-    """Write the files of one core."""
+    """Write the files of one core; of one whose heatmap is withheld the overlay alone."""
     # PNG keeps a resolution as (across, down); Pillow takes it per inch.
     told: Any = {} if data.spacing_mm is None else {"dpi": (MM_PER_INCH / data.spacing_mm[1], MM_PER_INCH / data.spacing_mm[0])}
     Image.fromarray(data.overlay).save(folder / f"{data.name}.png", **told)
+    if data.heatmap is None:
+        return
     levels = np.round(np.clip(data.heatmap, 0, 1) * TOP).astype(np.uint16)
     Image.fromarray(levels).save(folder / RAW / f"{data.name}.png", **told)
     if data.volume is not None:

@@ -20,16 +20,25 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
 
     Args:
         filepath: the data root; Kedro makes a relative path in the catalogue relative to the project.
-        manifest: name of the manifest below the root.
+        manifest: name of the manifest below the root, or its absolute path.
+        section: of the parameters that name root and manifest, for messages; globals.yml has their names with ``_`` for ``.``.
         metadata: for Kedro-Viz.
     """
 
     is_keyed = True  # of the user
 
-    def __init__(self, *, filepath: str, manifest: str = "manifest.csv", metadata: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        filepath: str,
+        manifest: str = "manifest.csv",
+        section: str = "attention.data",
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
         # abspath, not resolve: the messages name the path as the user wrote it; links are judged file by file.
         self._root = Path(os.path.abspath(filepath))
         self._manifest = manifest
+        self._section, self._variable = section, section.removesuffix(".data").replace(".", "_")
         self.metadata = metadata
         self._staging: ExitStack | None = None
         self._partial = self._root
@@ -44,12 +53,15 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
         if not self._root.is_dir():
             raise DatasetError(
                 f"the data root must be an existing folder, got nothing at {self._root}; "
-                "set attention_root in globals.yml or run with --params attention.data.root=<folder>"
+                f"set {self._variable}_root in globals.yml or run with --params {self._section}.root=<folder>"
             )
         path = self._root / self._manifest
         if not path.is_file():
             found = sorted(p.name for p in self._root.glob("*.csv")) or "no CSV file"
-            raise DatasetError(f"{path} must be the manifest, got {found} in that folder; set attention_manifest in globals.yml")
+            raise DatasetError(
+                f"{path} must be the manifest, got {found} in {self._root}; set {self._variable}_manifest in globals.yml, "
+                "relative to the root"
+            )
         try:
             return ImageFolder(self._root, read_manifest(path), path)
         except ValueError as error:

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.audit_plan import AuditPlan
+from grpo_pipeline.tasks.familiarity import Familiarity
 
 Proposal = Literal["policy", "uniform", "none", "oracle"]
 
@@ -186,6 +187,18 @@ class ShowsRewards(Task, Protocol):
     @property
     def shown_temperature(self) -> float:
         """Temperature at which they are drawn: that of the evaluation."""
+        ...
+
+
+@runtime_checkable
+class KnowsInputs(Task, Protocol):
+    """A task whose exported models say what their training inputs looked like, so that a prediction can doubt.
+
+    A task without it says nothing, and its models are exported as they are.
+    """
+
+    def describe_inputs(self, policy: Any, data: Any) -> Familiarity:
+        """Return how far inputs are from the training split, with a limit fitted to the validation split (no grad)."""
         ...
 
 

@@ -33,10 +33,17 @@ class AttentionPyfunc(PythonModel):
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Score every row; see ``tasks.attention.request.answer``."""
         given = params or {}
-        options = {"seed": int(given.get("seed", 0)), "sets": int(given.get("sets", 8))}
         root = Path(os.environ.get(ROOT_VARIABLE) or ".")
         try:
-            return answer(self._predictor, model_input, root=root, with_heatmap=bool(given.get("heatmap", False)), **options)
+            return answer(
+                self._predictor,
+                model_input,
+                root=root,
+                seed=int(given.get("seed", 0)),
+                sets=int(given.get("sets", 8)),
+                with_heatmap=bool(given.get("heatmap", False)),
+                abstain=bool(given.get("abstain", False)),
+            )
         except ValueError as error:
             # A server answers this with status 400 and the sentence; any other error with 500 and a traceback.
             raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error

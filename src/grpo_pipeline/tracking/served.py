@@ -79,14 +79,19 @@ def signature(clinical: list[str]) -> Any:
     """Return the columns of a request and of its answer, and the parameters with their defaults."""
     from mlflow.models.signature import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+    from mlflow.types.schema import Array
 
     masks = [ColSpec("string", name, required=False) for name in ("region_mask", "bag_mask")]
     numbers = [ColSpec("double", name, required=False) for name in clinical]
-    answers = [ColSpec("double", name) for name in ("prob", "prob_calibrated", "involvement")]
+    # Each is null where there is no value.
+    answers = [ColSpec("double", name, required=False) for name in ("prob", "prob_calibrated", "involvement", "distance")]
+    doubts = [ColSpec("boolean", "outside", required=False), ColSpec("string", "outside_why", required=False)]
+    points = ColSpec(Array(Array(Array("double"))), "points")
+    wishes = [ParamSpec(name, "boolean", False) for name in ("heatmap", "abstain")]
     return ModelSignature(
         inputs=Schema([ColSpec("string", "image"), *masks, *numbers]),
-        outputs=Schema([*answers, ColSpec("string", "points"), ColSpec("string", "heatmap", required=False)]),
-        params=ParamSchema([ParamSpec("seed", "long", 0), ParamSpec("sets", "long", 8), ParamSpec("heatmap", "boolean", False)]),
+        outputs=Schema([*answers, *doubts, points, ColSpec("string", "heatmap", required=False)]),
+        params=ParamSchema([ParamSpec("seed", "long", 0), ParamSpec("sets", "long", 8), *wishes]),
     )
 
 

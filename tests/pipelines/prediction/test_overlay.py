@@ -33,8 +33,15 @@ def test_thumbnails_keep_the_aspect():
 
 
 def test_the_sheet_has_a_panel_per_picture_with_its_score():
-    rows = [{"core_id": f"$c{i}", "prob": 0.25, "prob_calibrated": [0.5, np.nan][i % 2]} for i in range(7)]
+    rows = [{"core_id": f"$c{i}", "prob": 0.25, "prob_calibrated": [0.5, np.nan][i % 2], "outside": False} for i in range(7)]
+    rows[1]["outside"] = None  # of a model that cannot doubt
+    rows[2]["outside"] = True
+    rows[3] |= {"prob": np.nan, "outside": True}
     figure = draw_sheet(rows, [np.zeros((4, 4, 3), np.uint8)] * 5)
     titles = [axes.get_title() for axes in figure.axes if axes.images]
     assert titles[:2] == ["\\$c0\nP(cancer) = 0.25, calibrated 0.50", "\\$c1\nP(cancer) = 0.25"]
+    assert titles[2:4] == [
+        "\\$c2\nP(cancer) = 0.25, calibrated 0.50\noutside the training images",
+        "\\$c3\nno score: outside the training images",
+    ]
     assert len(titles) == 5

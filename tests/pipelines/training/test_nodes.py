@@ -28,6 +28,7 @@ from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.step import collect
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.attention.task import AttentionTask
+from grpo_pipeline.tasks.familiarity import Familiarity
 
 TASK, DATA, NOTHING = make_task(), make_data(), NoCheckpoint("nowhere")
 TIMES = {"step_seconds", "samples_per_second", "peak_memory_mb"}
@@ -311,6 +312,12 @@ def test_export_then_predict_scores_the_test_split():
     model = nodes.export_model(TASK, checkpoint, calibration)
     assert differing(dict(checkpoint.policy), dict(model.tensors)) == []
     assert model.config["training"]["step"] == 6
+    assert "inputs" not in model.config
+    knowing = nodes.export_model(TASK, checkpoint, calibration, DATA)
+    assert differing(dict(model.tensors), dict(knowing.tensors)) == []
+    trained = TASK.build_policy(3)
+    trained.load_state_dict(dict(model.tensors))
+    assert Familiarity.from_model(knowing).told == TASK.describe_inputs(trained, DATA).told
     predictions, rollouts, shown = nodes.predict(algorithm_params(), training, 0, TASK, DATA, model)
     test_cores = {"c10", "c11", "c12", "c13", "c14"}
     assert set(predictions["core_id"]) == set(rollouts["core_id"]) == set(shown["core_id"].tolist()) == test_cores

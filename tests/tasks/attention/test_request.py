@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from tiny_attention import make_examples
 from tiny_predictor import make_predictor
 
+from grpo_pipeline.tasks.attention import request
 from grpo_pipeline.tasks.attention.request import answer, encode_file
 
-PREDICTOR = make_predictor()
+PREDICTOR, DOUBTING = make_predictor(), make_predictor(knows_inputs=True)
+COLUMNS = ["prob", "prob_calibrated", "involvement", "outside", "outside_why", "distance", "points"]
 
 
 def paths(count: int = 2) -> pd.DataFrame:
@@ -35,13 +38,13 @@ def expected(data_set, number: int):
 
 def test_paths_get_the_numbers_of_the_predictor(data_set):
     table = ask(paths(), data_set.root)
-    assert list(table.columns) == ["prob", "prob_calibrated", "involvement", "points"]
+    assert list(table.columns) == COLUMNS
     for number in range(2):
         wanted = expected(data_set, number)
         found = table.iloc[number]
         assert (found["prob"], found["involvement"]) == (wanted.probs[0], wanted.involvement)
         assert found["prob_calibrated"] == wanted.calibrated[0]
-        np.testing.assert_array_equal(json.loads(found["points"]), wanted.points)
+        np.testing.assert_array_equal(found["points"], wanted.points)
 
 
 def test_inline_files_get_the_same_numbers_and_order(data_set):
@@ -77,7 +80,7 @@ def test_the_heatmap_is_the_predictors_with_16_bits(data_set):
 
 
 def test_an_empty_request_has_an_empty_answer(data_set):
-    assert ask(paths(0), data_set.root).columns.tolist() == ["prob", "prob_calibrated", "involvement", "points"]
+    assert ask(paths(0), data_set.root).columns.tolist() == COLUMNS
 
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
@@ -91,6 +94,7 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
         ("A" * 2000, r"row 1 of the request: image must be a path or the base64 text of a PNG or NPY file, got 2000 characters"),
         ("images/none.png", r"row 1 of the request: 'images/none.png' must be a file below"),
         ("../c00.png", r"row 1 of the request: '../c00.png' must be a path below the data root"),
+        ("{root}/images/c00.png", r"'.*c00.png' must be relative to .*, got an absolute path; give it as 'images/c00.png'"),
         ("/etc/hostname", r"row 1 of the request: '/etc/hostname' must be a path below the data root"),
         ("request-../c00.png", r"row 1 of the request: 'request-../c00.png' must be a"),
         ("", r"row 1 of the request: image must be a path or a base64 text, got nothing"),
@@ -99,7 +103,7 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
 )
 def test_a_broken_image_is_refused_with_its_row(data_set, cell, message):
     table = paths(3)
-    table.loc[1, "image"] = cell
+    table.loc[1, "image"] = cell.format(root=data_set.root) if cell else cell
     with pytest.raises(ValueError, match=message):
         ask(table, data_set.root)
 
@@ -107,8 +111,52 @@ def test_a_broken_image_is_refused_with_its_row(data_set, cell, message):
 def test_a_request_without_images_or_sets_is_refused(data_set):
     with pytest.raises(ValueError, match=r"the request must have a column 'image', got \['picture'\]"):
         ask(pd.DataFrame({"picture": ["a"]}), data_set.root)
-    with pytest.raises(ValueError, match="sets must be at least 1 and seed at least 0, got 0 and 0"):
-        ask(paths(), data_set.root, sets=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sets": 0}, "sets must be from 1 to 256, got 0; correct it"),
+        ({"sets": 257}, "sets must be from 1 to 256, got 257; correct it"),
+        ({"seed": -1}, "seed must be from 0 to 9223372036854775807, got -1; correct it"),
+        ({"table": paths(257)}, "the request must have at most 256 rows, got 257; send several requests"),
+        (
+            {"abstain": True},
+            "abstain must be false for a model that does not know what its training images looked like, got true",
+        ),
+    ],
+)
+def test_a_request_that_asks_for_too_much_is_refused(data_set, change, message):
+    with pytest.raises(ValueError, match=message):
+        answer(PREDICTOR, **{"table": paths(), "root": data_set.root, "seed": 0, "sets": 1} | change)
+
+
+def test_a_request_of_too_many_characters_is_refused(data_set, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(request, "MOST_CHARACTERS", 100)
+    with pytest.raises(ValueError, match="must hold at most 100 characters of text, got 102; send several requests, or paths"):
+        ask(pd.DataFrame({"image": ["a" * 51] * 2}), data_set.root)
+
+
+def test_an_answer_is_json_without_nan(data_set):
+    """Numbers without a value are null; a row that is outside has no probability where it is asked to abstain."""
+    known, size = make_examples(), (32, 32)
+    ramp = np.add.outer(np.arange(32), np.arange(32)).astype(np.uint8) * 4
+    for name, array in {"known": known.images[0], "ramp": ramp, "area": known.region[0].astype(np.uint8) * 255}.items():
+        Image.fromarray(array.reshape(size)).save(data_set.root / f"{name}.png")
+    table = pd.DataFrame({"image": ["known.png", "ramp.png"], "region_mask": "area.png"})
+    for abstain in (False, True):
+        found = answer(DOUBTING, table, root=data_set.root, seed=0, sets=2, with_heatmap=True, abstain=abstain)
+        rows = json.loads(json.dumps(found.to_dict("records"), allow_nan=False))
+        odd = rows[1]
+        assert odd["outside"] is True
+        assert odd["distance"] > 1
+        assert "times the limit" in odd["outside_why"]
+        assert odd["involvement"] is None
+        assert np.shape(odd["points"]) == (2, 3, 2)
+        assert [odd[name] is None for name in ("prob", "prob_calibrated", "heatmap")] == [abstain] * 3
+        assert rows[0]["prob"] is not None
+    unknown = answer(PREDICTOR, table, root=data_set.root, seed=0, sets=2).to_dict("records")[1]
+    assert [unknown[name] for name in ("outside", "outside_why", "distance")] == [None] * 3
 
 
 def test_nothing_of_a_request_stays_on_disk(data_set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ class HeatmapFiles:
     Attributes:
         name: of its files, without ending.
         overlay: uint8 [H, W, 3], the heatmap and the points of the first set over the image.
-        heatmap: probability, float32 [H, W], in the pixels of the image as it was read.
+        heatmap: probability, float32 [H, W], in the pixels of the image as it was read; None where it is withheld.
         volume: a nibabel image in the geometry of the input, None where the input is no NIfTI file.
         spacing_mm: row and column spacing, None where unknown.
         is_first: True for the core that starts a new folder.
@@ -22,7 +22,7 @@ class HeatmapFiles:
 
     name: str
     overlay: np.ndarray
-    heatmap: np.ndarray
+    heatmap: np.ndarray | None
     volume: Any
     spacing_mm: tuple[float, float] | None
     is_first: bool

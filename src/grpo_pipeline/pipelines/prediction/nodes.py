@@ -20,6 +20,7 @@ from grpo_pipeline.tasks.attention.predict_manifest import check_predict_manifes
 from grpo_pipeline.tasks.attention.predict_params import PredictParams
 from grpo_pipeline.tasks.attention.predictor import CorePrediction, Predictor, build_predictor
 from grpo_pipeline.tasks.attention.scores import POINT_COLUMNS, patient_table, point_rows, score_row, score_table
+from grpo_pipeline.tasks.familiarity import FALSE_ALARMS
 from grpo_pipeline.tasks.trained import TrainedArms, version_of
 
 SHEET_CORES = 12
@@ -48,8 +49,10 @@ class Predicted:
 
 
 def load_predictor(predict: PredictParams, models: TrainedArms) -> Predictor:
-    """Build the arm's newest model from what is stored with it."""
-    return build_predictor(models.load(predict.arm, parameter="attention.predict.arm"), name=predict.arm)
+    """Build the arm's newest model from what is stored with it; refuse to abstain with one that cannot doubt."""
+    predictor = build_predictor(models.load(predict.arm, parameter="attention.predict.arm"), name=predict.arm)
+    predictor.check_abstain(predict.abstain, name="attention.predict.abstain")
+    return predictor
 
 
 def check_cores(
@@ -58,10 +61,10 @@ def check_cores(
     """Check every row and its files; see ``tasks.attention.predict_manifest.check_predict_manifest``.
 
     Returns:
-        the usable cores, the refused rows, and a report of what was read with what.
+        the usable cores, the refused rows, and what was read with what.
     """
     checked, quarantine, absent = check_predict_manifest(raw, predict, predictor.rules)
-    report = {
+    reading = {
         "arm": predict.arm,
         "model": version_of(models.find(predict.arm, parameter="attention.predict.arm")),
         "root": str(raw.root),
@@ -74,19 +77,37 @@ def check_cores(
         "sets": predict.sets,
         "preprocessing": predictor.preprocessing.model_dump(mode="json"),
         "calibration": predictor.calibration.model_dump(mode="json"),
+        "inputs": None if predictor.familiarity is None else predictor.familiarity.told.model_dump(mode="json"),
+        "abstain": predict.abstain,
         "notes": list(notes(data, predictor)),
     }
-    return checked, quarantine, report
+    return checked, quarantine, reading
 
 
 def notes(data: DataParams, predictor: Predictor) -> Iterator[str]:
     """Yield what a reader of the scores must know: no calibration, and preprocessing that is not that of the parameters."""
     if predictor.calibration.method == "none":
         yield f"prob_calibrated is empty: the model has no calibration ({predictor.calibration.reason})"
+    yield from doubt_notes(predictor)
     for name in Preprocessing.model_fields:
         own, configured = getattr(predictor.preprocessing, name), getattr(data, name)
         if own != configured:
             yield f"{name}: the model was trained with {shown(own)}, which counts; attention.data.{name} is {shown(configured)}"
+
+
+def doubt_notes(predictor: Predictor) -> Iterator[str]:
+    """Yield why images unlike those of the training are not marked, or why more ordinary ones are than there should be."""
+    if predictor.familiarity is None:
+        yield "outside is empty: the model does not know what its training images looked like and cannot doubt; train again"
+        return
+    told = predictor.familiarity.told
+    if told.limit is None:
+        yield "outside is empty: the model was trained without validation images and cannot doubt"
+    elif told.false_alarms is not None and told.false_alarms > FALSE_ALARMS:
+        yield (
+            f"outside was fitted on {told.held_out} validation images of {told.clusters} patients: of ordinary images up to "
+            f"{told.false_alarms:.3f} are expected to be marked"
+        )
 
 
 def shown(value: Any) -> str:
@@ -102,13 +123,13 @@ def predict_cores(
     names = file_names([str(row["core_id"]) for row in records])
     kept = Predicted()
     for number, row in enumerate(track(records, "score cores")):
-        prediction = predictor.predict(raw, row, seed=predict.seed, sets=predict.sets)
+        prediction = predictor.predict(raw, row, seed=predict.seed, sets=predict.sets, abstain=predict.abstain)
         path = str(row["image"])
         files = HeatmapFiles(
             name=names[number],
             overlay=draw_overlay(prediction.image, prediction.heatmap, prediction.points[0]),
             heatmap=prediction.heatmap,
-            volume=heatmap_volume(raw, path, prediction.heatmap) if is_nifti(path) else None,
+            volume=None if prediction.heatmap is None or not is_nifti(path) else heatmap_volume(raw, path, prediction.heatmap),
             spacing_mm=prediction.spacing_mm,
             is_first=number == 0,
             is_last=number == len(records) - 1,
@@ -117,8 +138,14 @@ def predict_cores(
         yield files, kept
 
 
-def tabulate(predicted: Predicted) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, Figure]:
-    """Return scores per core, scores per patient, the points, and a sheet of the first cores."""
+def tabulate(
+    predicted: Predicted, reading: dict[str, Any]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, Figure, dict[str, Any]]:
+    """Return scores per core, scores per patient, the points, a sheet of the first cores, and the report on all of it."""
+    outside = sum(row["outside"] is True for row in predicted.rows)
+    rule = "get no score" if reading["abstain"] else "have a score not to rely on"
+    told = [f"{outside} of {len(predicted.rows)} images are unlike those of the training and {rule}: outside_why in scores.csv"]
+    report = reading | {"outside": outside if reading["inputs"] else None, "notes": [*told * bool(outside), *reading["notes"]]}
     scores = score_table(predicted.rows)
     points = pd.concat(predicted.points, ignore_index=True)[list(POINT_COLUMNS)]
-    return scores, patient_table(scores), points, draw_sheet(predicted.rows, predicted.thumbnails)
+    return scores, patient_table(scores), points, draw_sheet(predicted.rows, predicted.thumbnails), report

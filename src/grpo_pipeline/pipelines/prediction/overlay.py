@@ -11,15 +11,15 @@ THUMBNAIL = 320
 COLOURS = np.round(255 * colormaps[HEATMAP](np.arange(256))[:, :3]).astype(np.float32)
 
 
-def draw_overlay(image: np.ndarray, heatmap: np.ndarray, points: np.ndarray) -> np.ndarray:
+def draw_overlay(image: np.ndarray, heatmap: np.ndarray | None, points: np.ndarray) -> np.ndarray:
     """Return the picture, uint8 [H, W, 3]; the opacity of the heatmap is its probability, as on the report's page.
 
     Args:
         image: grey levels, uint8 [H, W].
-        heatmap: probability, float [H, W].
+        heatmap: probability, float [H, W]; None shows the image as it is.
         points: (x, y) in pixels, [k, 2]; frame of ``tasks/attention/frame.py``. NaN is no point.
     """
-    chance = np.clip(heatmap, 0, 1)
+    chance = np.zeros(image.shape) if heatmap is None else np.clip(heatmap, 0, 1)
     opacity = (HEATMAP_OPACITY * chance)[..., None].astype(np.float32)
     colours = COLOURS[np.round(255 * chance).astype(np.uint8)]
     blended = (1 - opacity) * image[..., None].astype(np.float32) + opacity * colours

@@ -25,7 +25,7 @@ def create_pipeline() -> Pipeline:
                     "attention.predict.models",
                     "attention.predict.predictor",
                 ],
-                outputs=["attention.predict.checked", "attention.predict.quarantine", "attention.predict.report"],
+                outputs=["attention.predict.checked", "attention.predict.quarantine", "attention.predict.reading"],
                 name="check_cores",
             ),
             Node(
@@ -36,12 +36,13 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 nodes.tabulate,
-                inputs="attention.predict.predicted",
+                inputs=["attention.predict.predicted", "attention.predict.reading"],
                 outputs=[
                     "attention.predict.scores",
                     "attention.predict.patients",
                     "attention.predict.points",
                     "attention.predict.sheet",
+                    "attention.predict.report",
                 ],
                 name="tabulate_scores",
             ),

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from grpo_pipeline.pipelines.reporting.palette import VERMILLION
+
 COLUMNS, NAME_LENGTH = 4, 28
 
 
@@ -24,15 +26,19 @@ def draw_sheet(rows: Sequence[dict[str, Any]], pictures: Sequence[np.ndarray]) -
         axes.set_axis_off()
     for axes, row, picture in zip(grid, rows, pictures, strict=False):
         axes.imshow(picture, interpolation="nearest")
-        axes.set_title(f"{short(row['core_id'])}\n{score_text(row)}", fontsize=9)
+        axes.set_title(f"{short(row['core_id'])}\n{score_text(row)}", fontsize=9, color=VERMILLION if row["outside"] else "black")
     figure.suptitle(f"The first {len(pictures)} of {len(rows)} cores: heatmap and points", fontsize=12)
     return figure
 
 
 def score_text(row: dict[str, Any]) -> str:
-    """Return the score of a core, the calibrated one beside it where there is one."""
+    """Return the score of a core, the calibrated one beside it where there is one, and whether the image is outside."""
+    if np.isnan(row["prob"]):
+        return "no score: outside the training images"
     text = f"P(cancer) = {row['prob']:.2f}"
-    return text if np.isnan(row["prob_calibrated"]) else f"{text}, calibrated {row['prob_calibrated']:.2f}"
+    if not np.isnan(row["prob_calibrated"]):
+        text += f", calibrated {row['prob_calibrated']:.2f}"
+    return f"{text}\noutside the training images" if row["outside"] else text
 
 
 def short(name: str) -> str:

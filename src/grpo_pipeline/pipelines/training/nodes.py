@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from grpo_pipeline.code_version import code_version
 from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint, snapshot
@@ -26,7 +26,8 @@ from grpo_pipeline.pipelines.training.replaying import refuse_changing_prompts, 
 from grpo_pipeline.pipelines.training.resuming import frozen_reference_digest, resumed, run_parameters, tell_early_end
 from grpo_pipeline.pipelines.training.shown_samples import add_rewards, shown_samples
 from grpo_pipeline.progress import progress
-from grpo_pipeline.tasks.protocol import HasFolders, ShowsRewards, Task
+from grpo_pipeline.tasks.familiarity import INPUTS
+from grpo_pipeline.tasks.protocol import HasFolders, KnowsInputs, ShowsRewards, Task
 
 SHOWCASE_CORES = 12
 Row = dict[str, Any]
@@ -184,15 +185,24 @@ def calibrate(seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheck
     return task.calibrate(policy, data, task.rows(data, "val"), seed=seed)
 
 
-def export_model(task: Task, checkpoint: Checkpoint | NoCheckpoint, calibration: Mapping[str, Any] | None = None) -> ModelWeights:
-    """Return the final weights with what is needed to build the policy again and, with a calibration, to use it alone."""
+def export_model(
+    task: Task, checkpoint: Checkpoint | NoCheckpoint, calibration: Mapping[str, Any] | None = None, data: Any = None
+) -> ModelWeights:
+    """Return the final weights with what is needed to build the policy again and, with a calibration, to use it alone.
+
+    With the data, and of a task that knows them, the model also says what its training inputs looked like.
+    """
     trained = _trained(checkpoint)
     policy = task.build_policy(0)
     policy.load_state_dict(dict(trained.policy))
     config = task.describe(policy) | {"training": dict(trained.progress)}
-    fitted = {} if calibration is None else {"calibration": dict(calibration)}
+    fitted: dict[str, Any] = {} if calibration is None else {"calibration": dict(calibration)}
+    beside: dict[str, Mapping[str, Tensor]] = {}
+    if data is not None and isinstance(task, KnowsInputs):
+        familiarity = task.describe_inputs(policy, data)
+        fitted[INPUTS], beside[INPUTS] = familiarity.told.model_dump(mode="json"), familiarity.tensors()
     folders = task.model_folders(policy) if isinstance(task, HasFolders) else {}
-    return ModelWeights(tensors=trained.policy, config=config | fitted, folders=folders)
+    return ModelWeights(tensors=trained.policy, config=config | fitted, beside=beside, folders=folders)
 
 
 def _trained(checkpoint: Checkpoint | NoCheckpoint) -> Checkpoint:

@@ -97,7 +97,7 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
             name="train",
         ),
         Node(nodes.calibrate, ["params:seed", "task", "data", "checkpoint"], "calibration", name="calibrate"),
-        Node(nodes.export_model, ["task", "checkpoint", "calibration"], "model", name="export_model"),
+        Node(nodes.export_model, ["task", "checkpoint", "calibration", "data"], "model", name="export_model"),
     ]
     return Pipeline([*start, *rest]) + probe
 

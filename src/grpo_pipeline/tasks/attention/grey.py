@@ -26,7 +26,7 @@ def to_grey8(array: np.ndarray, *, name: str, intensity: str) -> np.ndarray:
     if array.min() < 0 or array.max() > top:
         raise UnreadableFileError(
             f"{name!r} must hold grey levels from 0 to {top} for its type {array.dtype}, got {array.min():g} to {array.max():g}; "
-            "rescale it or set attention.data.intensity: minmax"
+            "rescale it or train with attention.data.intensity: minmax"
         )
     return np.round(array.astype(np.float64) * (255 / top)).astype(np.uint8)
 

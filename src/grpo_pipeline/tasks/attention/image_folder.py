@@ -137,6 +137,9 @@ def padded(cells: list[str], width: int, *, path: Path, line: int) -> list[str]:
 def resolve_below(root: Path, relpath: str) -> Path:
     """Return the absolute path of a file below the root; ``..``, absolute paths and links that lead out are refused."""
     given = Path(relpath)
+    if given.is_absolute() and given.resolve().is_relative_to(root.resolve()):
+        below = given.resolve().relative_to(root.resolve())
+        raise UnreadableFileError(f"{relpath!r} must be relative to {root}, got an absolute path; give it as {str(below)!r}")
     if given.is_absolute() or ".." in given.parts or "\0" in relpath:
         raise UnreadableFileError(
             f"{relpath!r} must be a path below the data root, got one that leaves it; move the file below {root}"

@@ -51,6 +51,7 @@ class PredictParams(BaseModel):
         on_bad_row: ``fail`` stops before anything is scored; ``quarantine`` goes on without the bad rows and lists them.
         seed: of the points.
         sets: point sets per core; the first one gives the score, all of them its spread.
+        abstain: whether an image unlike those of the training gets no probability, beside being marked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,3 +66,4 @@ class PredictParams(BaseModel):
     on_bad_row: Literal["fail", "quarantine"]
     seed: Annotated[int, Field(ge=0)]
     sets: Annotated[int, Field(ge=1, le=1000)]
+    abstain: bool

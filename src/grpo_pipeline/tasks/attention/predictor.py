@@ -6,7 +6,7 @@ the way in which the image arrives changes them.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks.attention.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
 from grpo_pipeline.tasks.attention.build_examples import read_core
 from grpo_pipeline.tasks.attention.calibration import Calibration
@@ -31,6 +32,7 @@ from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams
 from grpo_pipeline.tasks.attention.points import point_coordinates
 from grpo_pipeline.tasks.attention.predict_manifest import CoreRules
 from grpo_pipeline.tasks.attention.task import AttentionTask
+from grpo_pipeline.tasks.familiarity import Familiarity, Judgement
 
 LABELS = ("label", "involvement", "grade_group")
 REMEDY = "train again: kedro run --pipelines attention_data,attention_train"
@@ -48,8 +50,9 @@ class CorePrediction:
         involvement: mean heatmap probability in the bag; NaN without a bag.
         points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``frame.py``. NaN where a policy that may
             stop placed fewer.
-        heatmap: probability per pixel of ``image`` with the first set, float32 [H, W].
+        heatmap: probability per pixel of ``image`` with the first set, float32 [H, W]; None where it is withheld.
         image: grey levels as they were read, uint8 [H, W].
+        judgement: how far the image is from the training images; None of a model that does not know them.
         spacing_mm: row and column spacing, None where unknown.
     """
 
@@ -59,9 +62,15 @@ class CorePrediction:
     calibrated: np.ndarray
     involvement: float
     points: np.ndarray
-    heatmap: np.ndarray
+    heatmap: np.ndarray | None
     image: np.ndarray
+    judgement: Judgement | None
     spacing_mm: tuple[float, float] | None
+
+    def withheld(self) -> "CorePrediction":
+        """Return the same without any probability: the points and the judgement stay."""
+        nothing = np.full_like(self.probs, np.nan)
+        return replace(self, probs=nothing, calibrated=nothing, involvement=float("nan"), heatmap=None)
 
 
 @dataclass(frozen=True)
@@ -72,14 +81,27 @@ class Predictor:
     policy: AttentionModel
     preprocessing: ModelPreprocessing
     calibration: Calibration
+    familiarity: Familiarity | None = None
 
     @property
     def rules(self) -> CoreRules:
         """What the model asks of a core."""
         return CoreRules(self.preprocessing, points=self.task.model.points, grid=self.task.grid)
 
+    @property
+    def can_doubt(self) -> bool:
+        """Whether the model knows which images are unlike those that it was trained on."""
+        return self.familiarity is not None and self.familiarity.told.limit is not None
+
+    def check_abstain(self, abstain: bool, *, name: str) -> None:
+        """Refuse to abstain with a model that cannot doubt; ``name`` is that of the parameter."""
+        if abstain and not self.can_doubt:
+            raise ValueError(
+                f"{name} must be false for a model that does not know what its training images looked like, got true; {REMEDY}"
+            )
+
     @torch.no_grad()
-    def predict(self, raw: ImageFolder, row: Mapping[str, Any], *, seed: int, sets: int) -> CorePrediction:
+    def predict(self, raw: ImageFolder, row: Mapping[str, Any], *, seed: int, sets: int, abstain: bool = False) -> CorePrediction:
         """Score one core.
 
         Args:
@@ -87,6 +109,7 @@ class Predictor:
             row: of the table of ``check_predict_manifest``.
             seed: of the points.
             sets: number of point sets E; more of them leave the first one as it is.
+            abstain: whether an image unlike the training images gets no probability.
 
         Raises:
             UnreadableFileError: if a file is not any more what it was when it was checked.
@@ -100,7 +123,7 @@ class Predictor:
         outcomes = self.task.decode(self.policy, context, rollouts, batch)
         logits = outcomes.class_logits[0].double().cpu()
         frame = Frame(grey.shape[0], grey.shape[1], self.preprocessing.image_size)
-        return CorePrediction(
+        prediction = CorePrediction(
             core_id=str(row["core_id"]),
             patient_id=str(row["patient_id"]),
             probs=logits.sigmoid().numpy(),
@@ -109,14 +132,23 @@ class Predictor:
             points=frame.to_image(point_coordinates(rollouts, self.task.grid)[0].cpu().numpy()),
             heatmap=frame.map_to_image(outcomes.mask_logits[0, 0].sigmoid().cpu().numpy()),
             image=grey,
+            judgement=self._judge(examples, context),
             spacing_mm=read_spacing(str(row[SPACING_COLUMN])),
         )
+        doubts = prediction.judgement is not None and prediction.judgement.is_outside
+        return prediction.withheld() if abstain and doubts else prediction
 
     def _examples(self, raw: ImageFolder, row: dict[str, Any]) -> Examples:
         image, region, bag, lesion = (array[None] for array in read_core(raw, row, self.preprocessing))
         clinical = {name: [float(row[name])] for name in self.preprocessing.clinical}
         table = pd.DataFrame({"core_id": [row["core_id"]], **{name: [np.nan] for name in LABELS}, **clinical})
         return Examples(table, image, region, bag, lesion, digest="")
+
+    def _judge(self, examples: Examples, context: AttentionContext) -> Judgement | None:
+        if self.familiarity is None:
+            return None
+        vectors = {name: values[None] for name, values in look(examples, 0).items()}
+        return self.familiarity.judge(vectors | {FEATURES: pooled_features(context.features)})
 
     def _sample(self, context: AttentionContext, *, content: int, seed: int, sets: int) -> Rollouts:
         """Draw the first set by itself, so that the verdict does not depend on how many others are drawn."""
@@ -145,7 +177,11 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
     if preprocessing is None or calibration is None:
         raise ValueError(f"model {name} must know its preprocessing and calibration, got one without them; {REMEDY}")
     try:
-        kept = ModelPreprocessing.model_validate(preprocessing), Calibration.model_validate(calibration)
+        kept = (
+            ModelPreprocessing.model_validate(preprocessing),
+            Calibration.model_validate(calibration),
+            Familiarity.from_model(weights),
+        )
         model = ModelParams.model_validate(config["model"])
     except ValidationError as error:
         first = error.errors()[0]

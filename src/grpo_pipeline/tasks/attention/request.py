@@ -6,7 +6,6 @@ An image or a mask is a path below the server's data root, or the base64 text of
 import base64
 import binascii
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,10 @@ FOLDERS = PredictFolders(image="", region_mask="", bag_mask="")
 # Base64 of the first bytes of a PNG and of an NPY file: no path that a person chose begins like that.
 INLINE = {"iVBORw0KGgo": ".png", "k05VTVBZ": ".npy"}
 LONGEST_PATH = 1024
+MOST_ROWS, MOST_SETS, MOST_CHARACTERS = 256, 256, 128 * 2**20
+"""What one request may ask for: rows, point sets per row, and characters of text in all its cells."""
+LARGEST_SEED = 2**63 - 1
+ANSWERS = ("prob", "prob_calibrated", "involvement", "outside", "outside_why", "distance", "points")
 TOP = 65535
 REQUEST = "request-"
 
@@ -46,7 +49,16 @@ class RequestFolder(ImageFolder):
         return super().read_plane(relpath, as_mask=as_mask)
 
 
-def answer(predictor: Predictor, table: pd.DataFrame, *, root: Path, seed: int, sets: int, with_heatmap: bool) -> pd.DataFrame:
+def answer(
+    predictor: Predictor,
+    table: pd.DataFrame,
+    *,
+    root: Path,
+    seed: int,
+    sets: int,
+    with_heatmap: bool = False,
+    abstain: bool = False,
+) -> pd.DataFrame:
     """Score every row of a table; all of them, or none.
 
     Args:
@@ -56,28 +68,47 @@ def answer(predictor: Predictor, table: pd.DataFrame, *, root: Path, seed: int, 
         seed: of the points.
         sets: point sets per row.
         with_heatmap: whether to return the heatmaps.
+        abstain: whether a row unlike the training images gets no probability.
 
     Returns:
-        ``prob, prob_calibrated, involvement, points`` and on request ``heatmap``, in the order of the rows. ``points`` is JSON:
-        (x, y) in pixels of each point of each set. ``heatmap`` is the base64 text of a 16-bit PNG, 65535 being probability 1.
+        ``prob, prob_calibrated, involvement, outside, outside_why, distance, points`` and on request ``heatmap``, in the order of
+        the rows; None where there is no value, never NaN, which JSON does not know. ``points`` holds for each set a list of
+        the [x, y] of its points, in pixels. ``heatmap`` is the base64 text of a 16-bit PNG, 65535 being probability 1.
 
     Raises:
-        ValueError: naming the first row that cannot be scored, counted from 0.
+        ValueError: if the request asks for too much, or naming the first row that cannot be scored, counted from 0.
     """
-    if sets < 1 or seed < 0:
-        raise ValueError(f"sets must be at least 1 and seed at least 0, got {sets} and {seed}; correct them")
+    check_limits(table, seed=seed, sets=sets)
+    predictor.check_abstain(abstain, name="abstain")
     with TemporaryDirectory(prefix="grpo-request-") as folder:
         cells = [request_cells(row, predictor.rules, folder=Path(folder), number=i) for i, row in enumerate(records(table))]
         if not cells:
-            return pd.DataFrame(columns=[*("prob", "prob_calibrated", "involvement", "points"), *["heatmap"] * with_heatmap])
+            return pd.DataFrame(columns=[*ANSWERS, *["heatmap"] * with_heatmap])
         raw = open_request(root, Path(folder), cells)
         reading = CoreReading(find_columns(raw.manifest.columns, COLUMNS, predictor.preprocessing.clinical), FOLDERS, workers=1)
         rows, refused = check_cores(raw, reading, predictor.rules)
         if refused:
             first = min(refused, key=lambda entry: entry["row"])
             raise ValueError(f"row {first['row']} of the request: {first['reason']}")
-        predictions = (predictor.predict(raw, row, seed=seed, sets=sets) for row in rows)
-        return pd.DataFrame([answer_row(prediction, with_heatmap=with_heatmap) for prediction in predictions])
+        predictions = (predictor.predict(raw, row, seed=seed, sets=sets, abstain=abstain) for row in rows)
+        # Of type object: in a column of numbers pandas would turn None into NaN.
+        return pd.DataFrame([answer_row(prediction, with_heatmap=with_heatmap) for prediction in predictions], dtype=object)
+
+
+def check_limits(table: pd.DataFrame, *, seed: int, sets: int) -> None:
+    """Refuse a request that asks for more than a server should do at once."""
+    if not 1 <= sets <= MOST_SETS:
+        raise ValueError(f"sets must be from 1 to {MOST_SETS}, got {sets}; correct it")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed must be from 0 to {LARGEST_SEED}, got {seed}; correct it")
+    if len(table) > MOST_ROWS:
+        raise ValueError(f"the request must have at most {MOST_ROWS} rows, got {len(table)}; send several requests")
+    characters = sum(len(cell) for column in table for cell in table[column] if isinstance(cell, str))
+    if characters > MOST_CHARACTERS:
+        raise ValueError(
+            f"the request must hold at most {MOST_CHARACTERS} characters of text, got {characters}; "
+            "send several requests, or paths"
+        )
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -132,13 +163,22 @@ def open_request(root: Path, folder: Path, cells: list[dict[str, str]]) -> Reque
 
 def answer_row(prediction: CorePrediction, *, with_heatmap: bool) -> dict[str, Any]:
     """Return the answer to one row."""
+    judgement, heatmap = prediction.judgement, prediction.heatmap
     answered = {
-        "prob": float(prediction.probs[0]),
-        "prob_calibrated": float(prediction.calibrated[0]),
-        "involvement": prediction.involvement,
-        "points": json.dumps(prediction.points.tolist()),
+        "prob": known(prediction.probs[0]),
+        "prob_calibrated": known(prediction.calibrated[0]),
+        "involvement": known(prediction.involvement),
+        "outside": None if judgement is None else judgement.is_outside,
+        "outside_why": None if judgement is None else judgement.why,
+        "distance": None if judgement is None else judgement.distance,
+        "points": [points[np.isfinite(points).all(axis=-1)].tolist() for points in prediction.points],
     }
-    return answered | ({"heatmap": encode_heatmap(prediction.heatmap)} if with_heatmap else {})
+    return answered | ({"heatmap": None if heatmap is None else encode_heatmap(heatmap)} if with_heatmap else {})
+
+
+def known(value: float) -> float | None:
+    """Return a number, None for NaN."""
+    return None if np.isnan(value) else float(value)
 
 
 def encode_heatmap(heatmap: np.ndarray) -> str:

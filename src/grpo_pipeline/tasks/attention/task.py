@@ -17,7 +17,7 @@ from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
-from grpo_pipeline.tasks.attention import audit, evaluation
+from grpo_pipeline.tasks.attention import appearance, audit, evaluation
 from grpo_pipeline.tasks.attention.augment import augment
 from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
@@ -48,6 +48,7 @@ from grpo_pipeline.tasks.attention.sets import (
     set_entropy,
 )
 from grpo_pipeline.tasks.audit_plan import AuditPlan
+from grpo_pipeline.tasks.familiarity import Familiarity
 from grpo_pipeline.tasks.protocol import Proposal
 
 REFERENCE_BATCH = 64
@@ -299,6 +300,10 @@ class AttentionTask:
     def calibrate(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
         """Fit slope and intercept of the class logit on these rows, one set of the policy's points each."""
         return calibrate(self, policy, data, rows, seed=seed)
+
+    def describe_inputs(self, policy: AttentionModel, data: AttentionData) -> Familiarity:
+        """Return how far images are from the training images, with a limit fitted to the validation images."""
+        return appearance.describe_inputs(self, policy, data)
 
     def describe(self, policy: AttentionModel) -> dict[str, Any]:
         """Return the model's parameters, image size, preprocessing and clinical columns, and the architecture of a checkpoint."""

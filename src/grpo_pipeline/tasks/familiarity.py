@@ -1,0 +1,285 @@
+"""How far an input lies from those that a model was trained on, and the limit beyond which the model should not be believed.
+
+Inputs are described by a few groups of statistics. Within a group the distance is Mahalanobis' over the training inputs. How
+rare a distance is follows from the tail of those of training inputs,
+
+    rarity(d) = -log P(distance > d | distance > start) = tail * log(d / start)
+
+and the rarest group counts, so that there is one number and one limit however many statistics there are. The limit is a
+split-conformal quantile over held-out inputs: it is chosen by how often ordinary inputs exceed it, never by what unusual ones
+look like, and keeps its promise also where the tail is another one.
+
+Sources: Lee et al., "A simple unified framework for detecting out-of-distribution samples", 2018 (Mahalanobis distance in
+features; how this differs: one mean for all classes); Ledoit and Wolf, "A well-conditioned estimator for large-dimensional
+covariance matrices", 2004; Hill, "A simple general approach to inference about the tail of a distribution", 1975; Lee, Barber
+and Willett, "Distribution-free inference with hierarchical data", 2023, section 3 (clusters in the place of single inputs).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, as_tensor
+
+from grpo_pipeline.core.weights import ModelWeights
+
+FALSE_ALARMS = 0.05
+"""Bound on the expected share of ordinary inputs beyond the limit."""
+INPUTS = "inputs"
+"""Where an exported model keeps this: an entry of its description, and a file of tensors."""
+FOLDS, TAIL_QUANTILE = 5, 0.9
+PRIOR_COUNT, PRIOR_EXCESS = 5, 0.2
+"""Added to the exceedances of the tail and to their sum of log(d / start): few of them do not make a tail that ends at once."""
+RANGE = (0.005, 0.995)
+SMALLEST = 1e-6
+"""Least start of a tail and least share of it: equal inputs have the distance 0."""
+NAMED = 2
+"""Groups that the reason for a doubt names at most."""
+
+Vectors = Mapping[str, np.ndarray]
+"""Group -> statistics of n inputs, float64 [n, p]."""
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One number that describes an input.
+
+    Attributes:
+        name: as it is told to a person.
+        floor: a difference of this size means nothing: it is added to the spread, which may be 0 in training.
+    """
+
+    name: str
+    floor: float
+
+
+class Group(BaseModel):
+    """What one group of statistics was like in training.
+
+    Attributes:
+        names: of the statistics; empty for a group whose single numbers mean nothing to a person.
+        start: 0.9 quantile of the distances of training inputs that were left out of the fit, above 0.
+        tail: Pareto index of the distances above it.
+        low: 0.005 quantile of each statistic.
+        high: its 0.995 quantile.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    names: tuple[str, ...]
+    start: float = Field(gt=0)
+    tail: float = Field(gt=0)
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+class Told(BaseModel):
+    """What a model's description says about the inputs that it knows.
+
+    Attributes:
+        trained_on: training inputs that the distances are measured to.
+        held_out: validation inputs that the limit was fitted on.
+        clusters: of the held-out inputs, such as patients.
+        limit: rarity beyond which an input is outside; None where nothing was held out.
+        false_alarms: bound on the expected share of inputs of a new cluster that are called outside although they are like the
+            training inputs; larger than the wanted 0.05 where there are fewer than 19 clusters.
+        groups: by name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    trained_on: int = Field(ge=1)
+    held_out: int = Field(ge=0)
+    clusters: int = Field(ge=0)
+    limit: float | None
+    false_alarms: float | None
+    groups: dict[str, Group]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said about one input.
+
+    Attributes:
+        distance: from the training inputs, in units of the limit of the group where that is most: above 1 it is outside.
+        why: the groups that are, with the statistic that deviates most; "" for an input that is not outside.
+    """
+
+    distance: float
+    why: str
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the input is unlike the training inputs."""
+        return self.distance > 1
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Mean, spread and precision of standardised statistics: ``distance`` is their root mean square after whitening."""
+
+    mean: np.ndarray
+    spread: np.ndarray
+    precision: np.ndarray
+
+    def deviations(self, values: np.ndarray) -> np.ndarray:
+        """Return the statistics in units of their spread, [n, p]."""
+        return np.asarray((values - self.mean) / self.spread)
+
+    def distance(self, values: np.ndarray) -> np.ndarray:
+        """Return sqrt(z' P z / p) of each row, [n, p] -> [n]."""
+        z = self.deviations(values)
+        return np.asarray(np.sqrt(np.einsum("np,pq,nq->n", z, self.precision, z) / z.shape[1]))
+
+
+@dataclass(frozen=True)
+class Familiarity:
+    """The distances of a trained model and their limit."""
+
+    told: Told
+    shapes: Mapping[str, Shape]
+
+    def rarities(self, vectors: Vectors) -> dict[str, np.ndarray]:
+        """Return the rarity of every input in each group, float64 [n]; below 0 before the tail."""
+        groups = self.told.groups
+        ratios = {name: shape.distance(vectors[name]) / groups[name].start for name, shape in self.shapes.items()}
+        return {name: groups[name].tail * np.log(np.maximum(ratio, SMALLEST)) for name, ratio in ratios.items()}
+
+    def judge(self, vectors: Vectors) -> Judgement | None:
+        """Judge one input, each group [1, p]; None where there is no limit."""
+        if self.told.limit is None:
+            return None
+        rarities = {name: float(rarity[0]) for name, rarity in self.rarities(vectors).items()}
+        # Where the rarity is the limit the distance is start * exp(limit / tail).
+        found = {
+            name: float(np.exp((rarity - self.told.limit) / self.told.groups[name].tail)) for name, rarity in rarities.items()
+        }
+        beyond = sorted((name for name in found if found[name] > 1), key=lambda name: -found[name])
+        reasons = [f"{name} {found[name]:.1f} times the limit{self._detail(name, vectors[name][0])}" for name in beyond[:NAMED]]
+        more = [f"{len(beyond) - NAMED} more"] if len(beyond) > NAMED else []
+        return Judgement(max(found.values()), "; ".join(reasons + more))
+
+    def _detail(self, name: str, values: np.ndarray) -> str:
+        """Return the statistic of a group that deviates most, if a person can read it."""
+        group = self.told.groups[name]
+        if not group.names:
+            return ""
+        first = int(np.abs(self.shapes[name].deviations(values[None])[0]).argmax())
+        if group.low[first] <= values[first] <= group.high[first]:
+            return " (each in its range, not so together)"
+        return f" ({group.names[first]} {values[first]:.3g}, in training {group.low[first]:.3g} to {group.high[first]:.3g})"
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the arrays as they are stored with a model."""
+        return {f"{name}.{key}": as_tensor(value) for name, shape in self.shapes.items() for key, value in vars(shape).items()}
+
+    @classmethod
+    def from_model(cls, weights: ModelWeights) -> "Familiarity | None":
+        """Read what an exported model says of its inputs; None for one that says nothing.
+
+        Raises:
+            ValueError: if the description does not fit its tensors.
+        """
+        if weights.config.get(INPUTS) is None:
+            return None
+        told = Told.model_validate(weights.config[INPUTS])
+        arrays = weights.beside.get(INPUTS, {})
+        shapes = {}
+        for name, group in told.groups.items():
+            try:
+                shape = Shape(*(arrays[f"{name}.{key}"].numpy() for key in ("mean", "spread", "precision")))
+            except KeyError as error:
+                raise ValueError(
+                    f"the file {INPUTS} must hold what the model names, got no {error}; copy the model again"
+                ) from error
+            width = len(group.low)
+            if (shape.mean.shape, shape.spread.shape, shape.precision.shape) != ((width,), (width,), (width, width)):
+                raise ValueError(
+                    f"the file {INPUTS} must hold {width} numbers for {name}, got {shape.mean.shape}; copy the model again"
+                )
+            shapes[name] = shape
+        return cls(told, shapes)
+
+
+def fit_familiarity(
+    trained: Vectors, held_out: Vectors, statistics: Mapping[str, Sequence[Statistic]], *, clusters: tuple[np.ndarray, np.ndarray]
+) -> Familiarity:
+    """Fit distances to training inputs and the limit to held-out ones.
+
+    Args:
+        trained: at least one input.
+        held_out: none of which the model was fitted to; may be empty.
+        statistics: of each group, p of them; a name that is "" in all of a group is told to nobody.
+        clusters: cluster of every training input and of every held-out one: inputs of one cluster are alike.
+    """
+    floors = {name: np.array([s.floor for s in group]) for name, group in statistics.items()}
+    shapes = {name: fit_shape(trained[name], floors[name]) for name in statistics}
+    groups = {
+        name: Group(
+            names=tuple(s.name for s in group) if any(s.name for s in group) else (),
+            **left_out_tail(trained[name], floors[name], clusters[0]),
+            low=tuple(np.quantile(trained[name], RANGE[0], axis=0).tolist()),
+            high=tuple(np.quantile(trained[name], RANGE[1], axis=0).tolist()),
+        )
+        for name, group in statistics.items()
+    }
+    count = len(np.unique(clusters[1]))
+    told = Told(
+        trained_on=len(clusters[0]), held_out=len(clusters[1]), clusters=count, limit=None, false_alarms=None, groups=groups
+    )
+    if not count:
+        return Familiarity(told, shapes)
+    scores = np.max(list(Familiarity(told, shapes).rarities(held_out).values()), axis=0)
+    limit = conformal_limit(scores, clusters[1], rate=FALSE_ALARMS)
+    bound = max(FALSE_ALARMS, 1 / (count + 1))
+    return Familiarity(told.model_copy(update={"limit": limit, "false_alarms": bound}), shapes)
+
+
+def fit_shape(values: np.ndarray, floor: np.ndarray) -> Shape:
+    """Return mean, spread and the precision of the standardised statistics, shrunk as Ledoit and Wolf do.
+
+    spread^2 = variance + floor^2,   C = shrunk covariance of z + diag(floor^2 / spread^2)
+    """
+    from sklearn.covariance import ledoit_wolf  # a second that only the fit pays
+
+    mean = values.mean(axis=0)
+    spread = np.sqrt(values.var(axis=0) + floor**2)
+    z = (values - mean) / spread
+    covariance = ledoit_wolf(z, assume_centered=True)[0] if len(z) > 1 else np.eye(z.shape[1])
+    return Shape(mean, spread, np.linalg.inv(covariance + np.diag((floor / spread) ** 2)))
+
+
+def left_out_tail(values: np.ndarray, floor: np.ndarray, clusters: np.ndarray) -> dict[str, float]:
+    """Return where the tail of the distances of inputs to a fit without their cluster starts, and its index (Hill).
+
+        tail = (m + 5) / (sum of log(d / start) over the m distances above start + 5 * 0.2)
+
+    There are five folds; with a single cluster the distances are those of the inputs to a fit with them.
+    """
+    _, number = np.unique(clusters, return_inverse=True)
+    fold = number % FOLDS
+    distances = np.empty(len(values))
+    for k in np.unique(fold):
+        rest = fold != k if (fold != k).any() else fold == k
+        distances[fold == k] = fit_shape(values[rest], floor).distance(values[fold == k])
+    start = max(float(np.quantile(distances, TAIL_QUANTILE)), SMALLEST)
+    excess = np.log(distances[distances > start] / start)
+    tail = (len(excess) + PRIOR_COUNT) / (float(excess.sum()) + PRIOR_COUNT * PRIOR_EXCESS)
+    return {"start": start, "tail": tail}
+
+
+def conformal_limit(scores: np.ndarray, clusters: np.ndarray, *, rate: float) -> float:
+    """Return the smallest score above which an input of a new cluster lies with a chance of at most ``rate``.
+
+        mass(score i) = 1 / (K + 1) / (size of its cluster),   mass(infinity) = 1 / (K + 1),   limit = inf {t: mass(> t) <= rate}
+
+    Assumes that the new cluster is exchangeable with the K held-out ones; inputs within a cluster may depend on each other in
+    any way. The chance is over the choice of the clusters, too: of one fixed set of them the share can be larger. With fewer
+    than 1 / rate - 1 clusters no finite limit keeps the promise: it is the largest score then, whose chance is 1 / (K + 1).
+    """
+    _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    new = 1 / (len(sizes) + 1)
+    order = np.argsort(-scores, kind="stable")
+    above = new + np.concatenate([[0.0], np.cumsum(new / sizes[number][order])[:-1]])
+    return float(scores[order][max(int((above <= rate + 1e-12).sum()) - 1, 0)])

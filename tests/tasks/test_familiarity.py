@@ -1,0 +1,146 @@
+"""The limit keeps its promise for inputs of new clusters, whatever the inputs of a cluster share; reasons name what deviates."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_pipeline.core.weights import ModelWeights, load_weights, save_weights
+from grpo_pipeline.tasks.familiarity import INPUTS, Familiarity, Statistic, conformal_limit, fit_familiarity
+
+ONE = np.arange
+
+
+def mass_above(scores, clusters, limit: float) -> float:
+    """The definition, input by input: every cluster and the new one weigh 1 / (K + 1), the new one lies at infinity."""
+    names = sorted(set(clusters))
+    total = 1 / (len(names) + 1)
+    for name in names:
+        own = [score for score, cluster in zip(scores, clusters, strict=True) if cluster == name]
+        total += sum(score > limit for score in own) / len(own) / (len(names) + 1)
+    return total
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40),
+    st.sampled_from([0.02, 0.05, 0.2, 0.5]),
+)
+@settings(deadline=None)
+def test_the_limit_is_the_smallest_score_that_keeps_the_rate(pairs, rate):
+    scores, clusters = np.array([float(s) for s, _ in pairs]), np.array([c for _, c in pairs])
+    limit = conformal_limit(scores, clusters, rate=rate)
+    if 1 / (len(set(clusters)) + 1) > rate:
+        assert limit == scores.max()
+        return
+    assert mass_above(scores, clusters, limit) <= rate + 1e-9
+    lower = [score for score in scores if score < limit]
+    assert not lower or mass_above(scores, clusters, max(lower)) > rate
+
+
+def test_patients_count_and_not_images():
+    """In one of 30 patients every image is odd: 20 of 78 images, but one patient, as likely as any to come again."""
+    clusters = np.concatenate([np.repeat(ONE(29), 2), np.full(20, 29)])
+    scores = np.where(clusters == 29, 5.0, 1.0)
+    assert conformal_limit(scores, clusters, rate=0.1) == 1.0
+    assert conformal_limit(scores, ONE(78), rate=0.1) == 5.0
+
+
+def draw(rng: np.random.Generator, clusters: int, *, images: int = 3) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Inputs of patients that share most of what they are; two groups, one of them with heavy tails."""
+    own = np.repeat(rng.standard_normal((clusters, 6)), images, axis=0)
+    values = own + 0.3 * rng.standard_normal(own.shape)
+    return {"a": values[:, :2], "b": np.sinh(values[:, 2:])}, np.repeat(ONE(clusters), images)
+
+
+STATISTICS = {"a": [Statistic("first", 0.01), Statistic("second", 0.01)], "b": [Statistic("", 0.01)] * 4}
+
+
+def fit(rng: np.random.Generator, *, train: int = 60, held_out: int = 60) -> Familiarity:
+    (trained, first), (rest, second) = draw(rng, train), draw(rng, held_out)
+    return fit_familiarity(trained, rest, STATISTICS, clusters=(first, second))
+
+
+def test_all_groups_together_keep_the_rate_over_patients_like_the_trained_ones():
+    """Mean over 60 fits of the share outside of 300 new patients. Its standard error is about 0.002."""
+    rng = np.random.default_rng(0)
+    shares = []
+    for _ in range(60):
+        familiarity = fit(rng)
+        new, _ = draw(rng, 300, images=1)
+        rarities = np.max(list(familiarity.rarities(new).values()), axis=0)
+        shares.append(float((rarities > familiarity.told.limit).mean()))
+    assert 0.02 < np.mean(shares) <= 0.05 + 2 * np.std(shares) / np.sqrt(60)
+
+
+def one(a, b=(0.0, 0.0, 0.0, 0.0)) -> dict[str, np.ndarray]:
+    return {"a": np.array([a], np.float64), "b": np.array([b], np.float64)}
+
+
+def test_a_reason_names_the_group_and_the_statistic():
+    familiarity = fit(np.random.default_rng(1))
+    ordinary, odd, unnamed = (familiarity.judge(x) for x in (one((0, 0)), one((0.5, -30)), one((0, 0), (500, 0, 0, 0))))
+    assert (ordinary.is_outside, ordinary.why) == (False, "")
+    assert odd.is_outside
+    assert odd.why.startswith("a ")
+    assert "times the limit (second -30, in training -2." in odd.why
+    assert unnamed.why.endswith("times the limit")
+    group, limit = familiarity.told.groups["a"], familiarity.told.limit
+    at_limit = group.start * np.exp(limit / group.tail)
+    assert odd.distance == pytest.approx(familiarity.shapes["a"].distance(np.array([[0.5, -30.0]]))[0] / at_limit)
+
+
+def test_a_combination_that_never_occurs_is_outside_though_each_number_is_ordinary():
+    rng = np.random.default_rng(2)
+    common = rng.standard_normal((300, 1))
+    values = {"a": np.concatenate([common, common + 0.01 * rng.standard_normal((300, 1))], axis=1)}
+    statistics = {"a": STATISTICS["a"]}
+    familiarity = fit_familiarity({"a": values["a"][:200]}, {"a": values["a"][200:]}, statistics, clusters=(ONE(200), ONE(100)))
+    judgement = familiarity.judge({"a": np.array([[1.0, -1.0]])})
+    assert judgement.is_outside
+    assert judgement.why.endswith("(each in its range, not so together)")
+
+
+def test_what_never_varied_counts_from_its_floor_on():
+    rng = np.random.default_rng(3)
+    values = np.stack([rng.standard_normal(300), np.full(300, 7.0)], axis=1)
+    statistics = {"a": [Statistic("first", 0.01), Statistic("same", 0.5)]}
+    familiarity = fit_familiarity({"a": values[:200]}, {"a": values[200:]}, statistics, clusters=(ONE(200), ONE(100)))
+    judged = [familiarity.judge({"a": np.array([[0.0, 7.0 + shift]])}) for shift in (0.1, 10.0)]
+    assert [judgement.is_outside for judgement in judged] == [False, True]
+    assert "same 17, in training 7 to 7" in judged[1].why
+
+
+@pytest.mark.parametrize(("clusters", "bound"), [(4, 0.2), (18, 1 / 19), (19, 0.05), (120, 0.05)])
+def test_few_clusters_promise_less_and_say_so(clusters, bound):
+    told = fit(np.random.default_rng(4), held_out=clusters).told
+    assert (told.clusters, told.held_out, told.false_alarms) == (clusters, 3 * clusters, pytest.approx(bound))
+
+
+def test_without_held_out_inputs_there_is_no_judgement():
+    trained, clusters = draw(np.random.default_rng(5), 20)
+    nothing = {name: values[:0] for name, values in trained.items()}
+    familiarity = fit_familiarity(trained, nothing, STATISTICS, clusters=(clusters, clusters[:0]))
+    assert familiarity.told.limit is None
+    assert familiarity.judge(one((900, 900))) is None
+
+
+def test_a_single_input_of_a_single_cluster_can_be_fitted():
+    familiarity = fit_familiarity(one((1, 2)), one((1, 2)), STATISTICS, clusters=(np.array(["p"]), np.array(["q"])))
+    assert familiarity.judge(one((100, 2))).is_outside
+
+
+def test_it_is_read_back_as_it_was_written(tmp_path: Path):
+    familiarity = fit(np.random.default_rng(6))
+    weights = ModelWeights({}, {INPUTS: familiarity.told.model_dump(mode="json")}, beside={INPUTS: familiarity.tensors()})
+    save_weights(tmp_path / "model", weights)
+    assert Familiarity.from_model(load_weights(tmp_path / "model")).judge(one((3, -2))) == familiarity.judge(one((3, -2)))
+    assert Familiarity.from_model(ModelWeights({}, {})) is None
+    with pytest.raises(ValueError, match=r"the file inputs must hold what the model names, got no 'a.mean'"):
+        Familiarity.from_model(replace(weights, beside={}))
+    groups = weights.config[INPUTS]["groups"]
+    told = weights.config[INPUTS] | {"groups": groups | {"a": groups["b"]}}
+    with pytest.raises(ValueError, match=r"the file inputs must hold 4 numbers for a, got \(2,\)"):
+        Familiarity.from_model(replace(weights, config={INPUTS: told}))
