@@ -223,7 +223,8 @@ class Runs:
         return str(self._live.create_run(self._experiment_id, tags={**self._tags, **tags}, run_name=name).info.run_id)
 
     def _flush(self) -> None:
-        self._rows.flush(self._live)
+        if self._client is not None:  # not before the store was opened: on a busy machine that takes longer than a flush waits
+            self._rows.flush(self._client)
 
     def _terminate(self, run: str, status: str, end: int | None) -> None:
         # A run that went on without anything left to train ended when it ended before.
