@@ -1,7 +1,7 @@
 """How many threads share out one operation: a number that a run is given, never the number of cores.
 
 How a sum is shared out decides how it is rounded, and a training carries a difference in the last bit on until other points or
-words are drawn (docs/decisions/0044). So the number is a parameter of the run, ``threads``, and what the environment or the
+words are drawn (docs/decisions/0042). So the number is a parameter of the run, ``threads``, and what the environment or the
 machine says of it does not count.
 """
 
