@@ -79,7 +79,7 @@ def test_column_without_a_known_value_in_train_is_refused(data_set, data_params)
 def test_masks_that_touch_in_a_corner_still_overlap_at_model_size(data_set, data_params):
     region, bag = np.zeros((240, 320), bool), np.zeros((240, 320), bool)
     region[100:200, 100:200], bag[195:235, 199:300] = True, True
-    data_set.save("images/c01.png", np.zeros((240, 320), np.uint8))
+    data_set.save("images/c01.png", np.eye(240, 320, dtype=np.uint8))
     data_set.save("region/c01.png", region)
     data_set.save("needle/c01.png", bag)
     data_set.save("lesion/c01.png", region)
@@ -102,11 +102,11 @@ class TestDigest:
     def test_every_part_counts(self, data_set, data_params):
         digests = {build(data_set, data_params())[0].digest}
         digests.add(build(data_set, data_params(), splits=SPLITS | {"val": SPLITS["test"], "test": SPLITS["val"]})[0].digest)
-        data_set.rows[0]["involvement"] = "0.1"
+        data_set.rows[1]["involvement"] = "0.1"
         digests.add(build(data_set, data_params())[0].digest)
         data_set.save("region/c01.png", np.ones((24, 32), bool))
         digests.add(build(data_set, data_params())[0].digest)
-        data_set.save("images/c01.png", np.zeros((24, 32), np.uint8))
+        data_set.save("images/c01.png", np.eye(24, 32, dtype=np.uint8))
         digests.add(build(data_set, data_params())[0].digest)
         assert len(digests) == 5
 

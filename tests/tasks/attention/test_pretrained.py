@@ -242,7 +242,7 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path: Path, p
 def test_without_a_checkpoint_the_fingerprint_is_what_it_was():
     task = make_task()
     found = task.fingerprint(make_data())
-    assert found.keys() == {"model", "rewards", "supervised_loss", "examples", "split"}
+    assert found.keys() == {"model", "reward", "supervised_loss", "examples", "split"}
     assert found["model"].keys() == ModelParams.model_fields.keys() - {"checkpoint"}
     assert "sam_config" not in task.describe(task.build_policy(0))
 
