@@ -49,7 +49,7 @@ def test_the_store_is_in_the_project_not_in_the_folder_of_the_command(finished):
 def test_the_parent_holds_all_parameters(runs):
     assert runs["__default__"].data.params == {
         "seed": "0",
-        "resume": "None",
+        "resume": "never",
         "attention.training.steps": "6",
         "attention.training.step_seconds": "0.0",
         "attention.training.stop": "",
@@ -220,7 +220,7 @@ def test_a_killed_run_goes_on_in_its_own_child(tiny):
     continued = runs[old[child]]
     assert continued.info.status == "FINISHED"
     assert continued.data.tags["mlflow.parentRunId"] == (parents - {old["__default__"]}).pop()
-    assert continued.data.params["resume"] == "None"
+    assert continued.data.params["resume"] == "never"
     history = tiny.client.get_metric_history(old[child], "reward/mean")
     steps = [metric.step for metric in history]
     assert steps == sorted(set(steps))
