@@ -17,7 +17,7 @@ from mlflow.tracking import MlflowClient
 
 ARMS = ("supervised", "grpo")
 FOLDER = "attention_smoke"
-PLAIN = {".csv", ".html", ".json", ".jsonl", ".npy", ".npz", ".png", ".safetensors"}
+PLAIN = {".csv", ".html", ".json", ".jsonl", ".lock", ".npy", ".npz", ".png", ".safetensors"}
 TRAINING_METRICS = {
     "reward/mean", "reward/std", "reward/class/mean", "reward/ties_fraction", "advantage/abs_mean",
     "supervised/loss", "grad_norm/total", "step_seconds", "samples_per_second", "peak_memory_mb", "val/reward/mean",
@@ -210,7 +210,7 @@ def test_little_is_printed(finished) -> None:
     assert done.stderr == ""
     assert not re.findall(r"WARNING|INFO|Warning|Traceback", done.stdout)
     lines = done.stdout.splitlines()
-    assert len(lines) < 60
+    assert len(lines) < 80  # what got worse and better takes eight sentences
     assert max(map(len, lines)) <= 130
     assert any(line.startswith("attention.reward_audit, val split, 6 examples") for line in lines)
     assert f"Page    data/08_reporting/{FOLDER}/report.html" in lines

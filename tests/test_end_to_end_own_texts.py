@@ -30,7 +30,9 @@ GRAPHS = (
 def run(project: Path, env: str, pipeline: str, params: str) -> str:
     command = [sys.executable, "-m", "kedro", "run", "--env", env, "--pipelines", pipeline, "--params", params]
     done = subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=840, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    # Beside the note that max_steps ends a training early, nothing is to be said.
+    said = [line for line in done.stderr.splitlines() if "max_steps = " not in line]
+    assert (done.returncode, said) == (0, [])
     return done.stdout
 
 

@@ -120,7 +120,7 @@ MUTATIONS = (
         "last = values[..., -1].masked_fill(~is_valid[..., -1], 0.0)",
         "last = values[..., -1]",
     ),
-    _fault("rewards-kl-paid-out", "sign", "- weight * kl.sum(dim=-1)", "+ weight * kl.sum(dim=-1)"),
+    _fault("rewards-kl-paid-out", "sign", "total.detach().double() - penalty", "total.detach().double() + penalty"),
     _fault(
         "rewards-kl-of-padding",
         "mask",
@@ -136,8 +136,8 @@ MUTATIONS = (
         "ruled = total.double()",
         _property("rewards_and_advantages_carry_no_gradient"),
     ),
-    _fault("kl-k3-sign", "sign", "return difference.expm1() - difference", "return difference.expm1() + difference"),
-    _fault("kl-k3-digits-lost", "epsilon", "difference.expm1() - difference", "difference.exp() - 1 - difference"),
+    _fault("kl-k3-sign", "sign", "return x.expm1() - x", "return x.expm1() + x"),
+    _fault("kl-k3-digits-lost", "epsilon", "return x.expm1() - x", "return x.exp() - 1 - x"),
     _fault(
         "kl-rollout-with-gradient",
         "detach",
@@ -360,7 +360,12 @@ MUTATIONS = (
     ),
     _fault("replay-own-fields-of-another-row", "off_by_one", "{name: part[p] for name", "{name: part[p - 1] for name"),
     _fault("replay-weights-of-padding", "mask", "difference.masked_fill(~is_valid, 0.0).sum(dim=-1)", "difference.sum(dim=-1)"),
-    _fault("replay-weights-inverted", "sign", "log_weights.exp() if cap is None", "(-log_weights).exp() if cap is None"),
+    _fault(
+        "replay-weights-inverted",
+        "sign",
+        "log_weights.clamp(max=LOG_RATIO_BOUND).exp()",
+        "(-log_weights).clamp(max=LOG_RATIO_BOUND).exp()",
+    ),
     _fault("replay-shares-memory", "detach", 'detach().to("cpu", copy=True)', "detach()"),
     _fault("replay-weights-with-gradient", "detach", "proximal_logprobs.detach().double()", "proximal_logprobs.double()"),
     _fault(
@@ -415,7 +420,7 @@ MUTATIONS = (
         "return x.unsqueeze(1).expand(x.shape[0], group_size, *x.shape[1:])",
         "return x.unsqueeze(0).expand(group_size, *x.shape)",
     ),
-    _fault("rng-seed-and-step-on-one-axis", "axis", "SeedSequence([seed, step, stream])", "SeedSequence([seed + step, stream])"),
+    _fault("rng-places-on-one-axis", "axis", "for place in places for word", "for place in (sum(places),) for word"),
     _fault(
         "diagnostics-ess-of-the-sum",
         "denominator",
@@ -436,8 +441,8 @@ MUTATIONS = (
     _fault(
         "diagnostics-kl-reversed",
         "sign",
-        "k3(torch.zeros_like(log_ratio), log_ratio)",
-        "k3(log_ratio, torch.zeros_like(log_ratio))",
+        "unbounded_k3(units.log_ratio[",
+        "unbounded_k3(-units.log_ratio[",
     ),
     _fault("accumulator-batches-counted", "denominator", "self._denominator += float(denominator)", "self._denominator += 1.0"),
     _fault(

@@ -88,11 +88,13 @@ def test_an_undefined_cell_is_a_dash_with_its_reason_below():
     assert "- auroc (none): undefined: the split holds one class\n" in text
 
 
-def test_of_the_baselines_every_metric_is_shown_whatever_its_name():
+def test_of_the_baselines_the_headline_is_shown_else_every_metric_whatever_its_name():
     scores = metric(0.5) | {"bycatch": {"value": 0.125, "ci95": None}, "reward": {"value": -0.75, "ci95": None}}
     text = shown({**COMPARISON, "baselines": {"uniform": {"metrics": scores}}})
     below = text.partition("Other rules")[2]
     assert re.findall(r"^ (auroc|bycatch|reward)", below, re.MULTILINE) == ["auroc", "bycatch", "reward"]
+    text = shown({**COMPARISON, "headline": ["bycatch"], "baselines": {"uniform": {"metrics": scores}}})
+    assert re.findall(r"^ (auroc|bycatch|reward)", text.partition("Other rules")[2], re.MULTILINE) == ["bycatch"]
 
 
 def test_with_more_arms_the_differences_are_a_table_of_their_own():

@@ -86,6 +86,7 @@ class MetricSuite:
         verdict: the comparison document -> sentences in plain words.
         discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as parts of a reward
             that a user wrote; each is named like its column.
+        headline: names of the metrics that a short table shows; none: all of them.
     """
 
     unit: Unit
@@ -96,6 +97,7 @@ class MetricSuite:
     prepare: Callable[[pd.DataFrame], pd.DataFrame]
     verdict: Callable[[Mapping[str, Any]], list[str]]
     discover: Callable[[Iterable[str]], Mapping[str, Metric]] = no_more
+    headline: tuple[str, ...] = ()
 
     def for_names(self, names: Iterable[str]) -> Self:
         """Return the suite with the metrics that these names of columns (or of metrics) ask for."""

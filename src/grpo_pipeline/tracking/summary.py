@@ -37,7 +37,9 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
     if baselines:
         arm = comparison.get("baseline_arm", control)
         yield Text(f"Other rules beside the policy of {arm}", style="bold")
-        yield from _table(baselines, _metrics(baselines), signed=len(baselines), with_interval=False)
+        headline = comparison.get("headline") or []
+        chosen = [name for name in _metrics(baselines) if name in headline] or _metrics(baselines)
+        yield from _table(baselines, chosen, signed=len(baselines), with_interval=False)
     for sentence in comparison.get("verdict", []):
         yield Text(sentence)
     if not_covered := comparison.get("interval", {}).get("not_covered"):

@@ -79,5 +79,5 @@ def test_no_good_direction_no_interval_and_no_entry_are_not_looked_at() -> None:
 def test_changes_against_the_start_are_said_too() -> None:
     gain = {name: entry(-1.0, 1.0) for name in METRICS} | {"bycatch": entry(0.5, 0.7)}
     assert said(document(gain))[2] == (
-        "line, worse than the rule 'drift', of 3 metrics looked at: Bycatch +0.600 (95% interval +0.500 to +0.700)."
+        "line, worse than the rule drift, of 3 metrics looked at: Bycatch +0.600 (95% interval +0.500 to +0.700)."
     )

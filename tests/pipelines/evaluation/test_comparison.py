@@ -54,7 +54,7 @@ def check_entry(entry, *, has_n):
 def test_document_follows_the_schema(document):
     json.dumps(document, allow_nan=False)
     assert list(document) == [
-        *("task", "control", "split", "n", "seed", "commit", "interval"),
+        *("task", "control", "split", "n", "seed", "commit", "headline", "interval"),
         *("arms", "differences", "policy_gain", "baseline_arm", "baselines", "verdict"),
     ]
     assert document["n"] == {"examples": 240, "clusters": 40, "cluster": "patient_id"}

@@ -20,7 +20,7 @@ def change_sentences(comparison: Mapping[str, Any], metrics: Mapping[str, Metric
     """
     sentences = []
     for arm in comparison["arms"]:
-        for than, section in ((comparison["control"], "differences"), (f"the rule '{chance_rule}'", "policy_gain")):
+        for than, section in ((comparison["control"], "differences"), (f"the rule {chance_rule}", "policy_gain")):
             if (entries := comparison[section].get(arm)) is not None:
                 sentences += _told(arm, than, entries, metrics)
     return sentences

@@ -51,6 +51,7 @@ def compare(
         "n": {"examples": len(cores), "clusters": clusters, "cluster": params.cluster},
         "seed": params.seed,
         "commit": commit,
+        "headline": list(suite.headline),
         "interval": {
             "method": "percentile bootstrap of whole clusters",
             "level": 0.95,

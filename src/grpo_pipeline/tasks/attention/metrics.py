@@ -255,4 +255,5 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         finite=("label", "prob"),
         prepare=add_prob_shift,
         verdict=verdict,
+        headline=("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "reward"),
     )

@@ -159,4 +159,5 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         prepare=fill_empty_replies,
         verdict=partial(verdict, bounds=WarningBounds.model_validate(dict(options))),
         discover=own_rewards,
+        headline=("f1", "bleu", "distinct_2", "reward"),
     )

@@ -224,4 +224,5 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         prepare=add_training,
         verdict=partial(verdict, min_uniqueness=MetricOptions.model_validate(dict(options)).min_uniqueness),
         discover=reward_parts,
+        headline=("validity", "uniqueness", "vun", "logp", "reward"),
     )
