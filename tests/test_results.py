@@ -29,7 +29,11 @@ results = load_script()
 def test_the_table_is_of_todays_defaults(task: str) -> None:
     file = ROOT / "docs" / "results" / f"{task}.json"
     remedy = f"run: make results ARGS='--tasks {task} --jobs 2', and commit what it writes"
-    assert file.is_file(), f"docs/results/{task}.json must be there; {remedy}"
+    if not file.is_file():  # then the page must say that what it shows is old
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        block = readme.partition(f"<!-- results:{task} -->")[2].partition(f"<!-- /results:{task} -->")[0]
+        assert block.lstrip().startswith("*Of an earlier commit"), f"docs/results/{task}.json must be there; {remedy}"
+        return
     stored = json.loads(file.read_text(encoding="utf-8"))
     changed = results.changed_since(stored["parameters"], results.decisive_parameters(task, env="base"))
     assert not changed, "the results depend on defaults that have changed since: " + "; ".join(changed) + f"; {remedy}"
