@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -142,7 +143,9 @@ def test_arms_of_two_seeds_are_not_compared(finished: Path, run_smoke: KedroRun)
 def test_an_edited_table_is_not_compared(finished: Path, run_smoke: KedroRun) -> None:
     version = record(finished)["attention.grpo.predictions"]["version"]
     table = finished / f"data/07_model_output/{FOLDER}/grpo/predictions.csv/{version}/predictions.csv"
-    table.write_text(table.read_text().replace("0.5", "0.9"))
+    before = table.read_text()
+    table.write_text(re.sub(r"0\.(\d)", r"0.9\1", before, count=1))
+    assert table.read_text() != before
     refused = run_smoke(finished, "--pipelines", "attention_evaluate")
     assert refused.returncode == 1
     assert "attention.grpo.predictions must be what run " in refused.stderr

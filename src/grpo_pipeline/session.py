@@ -90,7 +90,7 @@ class TrackedSession(KedroSession):
             return {}
 
     def _tell_hooks(self, error: BaseException) -> None:
-        for plugin in self._hook_manager.get_plugins():
+        for plugin in sorted(self._hook_manager.get_plugins(), key=lambda plugin: getattr(plugin, "ends_last", False)):
             if callable(tell := getattr(plugin, "on_run_ended", None)):
                 tell(error)
 

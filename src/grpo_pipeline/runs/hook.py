@@ -91,10 +91,6 @@ class RunHooks:
         if self._live:
             self._live.commit()
 
-    def on_run_ended(self, error: BaseException | None) -> None:
-        """Give the folders back, however the run ended."""
-        self.end()
-
     @property
     def _live(self) -> Provenance | None:
         """What the run makes; None in the forked processes of a parallel runner."""
@@ -110,7 +106,13 @@ class RunHooks:
 
 
 class RunEndHooks:
-    """Let a run's folders go when everything else has been told that it ended: files that wait to be logged lie in them."""
+    """Let a run's folders go when everything else has been told that it ended: files that wait to be logged lie in them.
+
+    Attributes:
+        ends_last: the session tells this hook last of how a run ended.
+    """
+
+    ends_last = True
 
     def __init__(self, runs: RunHooks) -> None:
         self._runs = runs
@@ -118,6 +120,10 @@ class RunEndHooks:
     @hook_impl(trylast=True)
     def after_pipeline_run(self) -> None:
         """Give the folders back."""
+        self._runs.end()
+
+    def on_run_ended(self, error: BaseException | None) -> None:
+        """Give the folders back, however the run ended."""
         self._runs.end()
 
 
