@@ -1,5 +1,6 @@
 """The document of a grid whose predictions are made up, against loops over patients and seeds."""
 
+import copy
 import json
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from grpo_pipeline.pipelines.compare import tables
 from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord, CompareError
 from grpo_pipeline.pipelines.compare.document import compare_cells, describe_correction
 from grpo_pipeline.pipelines.compare.params import CompareParams
+from grpo_pipeline.pipelines.compare.verdict import metric_sentence, verdict
 from grpo_pipeline.pipelines.evaluation.bootstrap import cluster_weights
 from grpo_pipeline.pipelines.evaluation.multiplicity import holm
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
@@ -100,7 +102,40 @@ def test_a_real_effect_survives_the_correction_and_a_copy_differs_by_nothing(doc
     (wide_low, wide_high), (low, high) = strong["ci95_simultaneous"], strong["ci95"]
     assert wide_low < low < strong["value"] < high < wide_high
     assert (copy["value"], copy["ci95"], copy["p"], copy["p_holm"], copy["ci95_simultaneous"]) == (0, [0, 0], 1, 1, [0, 0])
-    assert any("AUROC against supervised" in sentence and "higher in grpo" in sentence for sentence in document["verdict"])
+    assert any("AUROC against supervised" in sentence and "better in grpo" in sentence for sentence in document["verdict"])
+
+
+def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_seeds(document):
+    found = copy.deepcopy(document)
+    entries = found["differences"]["grpo"]
+    for name, (value, narrow, wide) in {
+        "brier": (0.1, [0.05, 0.15], [0.02, 0.18]), "ece": (-0.1, [-0.15, -0.05], None),
+        "average_precision": (-0.1, [-0.15, -0.05], [-0.3, 0.1]), "auroc": (-0.2, [-0.3, -0.1], [-0.35, -0.05]),
+    }.items():  # fmt: skip
+        entries[name] |= {"value": value, "ci95": narrow, "ci95_with_seeds": wide}
+    said = verdict(found, SUITE.metrics, chance_rule="uniform")
+    primary = next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
+    assert "worse in grpo" in primary
+    worse, better = (next(s for s in said if s.startswith(f"grpo, {kind} than supervised")) for kind in ("worse", "better"))
+    assert said.index(better) == said.index(worse) + 1
+    titles = {name: SUITE.metrics[name].title for name in ("brier", "ece", "average_precision", "auroc")}
+    assert f"{titles['brier']} +0.100 (95% interval +0.020 to +0.180)" in worse
+    assert f"{titles['auroc']} -0.200" in worse
+    assert f"{titles['ece']} -0.100 (95% interval -0.150 to -0.050)" in better
+    assert not any(f"{titles['average_precision']} -" in sentence for sentence in (worse, better))
+
+
+@pytest.mark.parametrize(
+    ("better", "words"), [("higher", "worse in grpo"), ("lower", "better in grpo"), ("none", "lower in grpo")]
+)
+def test_a_lower_value_is_worse_better_or_only_lower(better, words):
+    found = {
+        "control": "supervised",
+        "correction": {"comparisons": 1},
+        "differences": {"grpo": {"catch": {"value": -1.0, "p_holm": 0.01}}},
+    }
+    metric = replace(SUITE.metrics["auroc"], title="Catch", better=better)
+    assert metric_sentence(found, "catch", metric) == f"Catch against supervised, corrected for 1 comparisons: {words}."
 
 
 def test_the_family_counts_the_pairs_that_could_be_compared(document):

@@ -6,6 +6,7 @@ import pytest
 
 from grpo_pipeline.pipelines.compare import page, tables
 from grpo_pipeline.pipelines.compare.forest import forest
+from grpo_pipeline.pipelines.compare.words import WORDS
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table
 
@@ -109,3 +110,13 @@ def test_the_page_is_self_contained_and_escapes_what_it_shows():
     assert "<script" not in html
     for text in ("&lt;b&gt;abc&lt;/b&gt;", "a &lt;sentence&gt;", "One &amp; two.", "&lt;i&gt;", "no_kl.seed0", "1.3"):
         assert text in html
+
+
+@pytest.mark.parametrize("task", sorted(WORDS))
+def test_only_rules_that_were_measured_are_explained(task):
+    words = WORDS[task]
+    assert words.explanation([]) == f"{words.explained}: none was measured."
+    for rule, choice in words.choices.items():
+        assert words.explanation([rule, rule]) == f"{words.explained}: {rule} ({choice})."
+    assert "oracle" not in words.explanation(["none", "uniform", "start"])
+    assert words.explanation(["house"]) == f"{words.explained}: house."

@@ -78,7 +78,7 @@ def compare_cells(
         "baselines": baseline_section(plan, scores, writer),
         "cells": {cell.key: cell_section(plan, cells, cell.key) for cell in plan.cells},
     }
-    return document | {"verdict": verdict(document, suite.metrics)}
+    return document | {"verdict": verdict(document, suite.metrics, chance_rule=evaluation.chance_rule)}
 
 
 def arm_section(plan: Plan, scores: Scores, arm: str, writer: Writer) -> dict[str, Any]:

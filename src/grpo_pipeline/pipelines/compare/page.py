@@ -32,6 +32,7 @@ def render(
         document=document,
         words=WORDS[document["task"]],
         primaries=primaries,
+        explained=WORDS[document["task"]].explanation(rule for rules in document["baselines"].values() for rule in rules),
         baselines=tables.baselines_table(document),
         metrics=tables.all_metrics_table(document, metrics),
         arms=tables.settings_table(document),

@@ -14,14 +14,14 @@ def change_sentences(comparison: Mapping[str, Any], metrics: Mapping[str, Metric
     With m metrics looked at, about m / 20 intervals leave out 0 by chance alone; the sentences say m.
 
     Args:
-        comparison: the document of docs/metrics.md, without its verdict.
+        comparison: with arms, control, differences and, where there is a chance rule, ``policy_gain``.
         metrics: of the task, with titles and directions; those without a good direction are left out.
         chance_rule: the rule that ``policy_gain`` is measured against, such as the start.
     """
     sentences = []
     for arm in comparison["arms"]:
         for than, section in ((comparison["control"], "differences"), (f"the rule {chance_rule}", "policy_gain")):
-            if (entries := comparison[section].get(arm)) is not None:
+            if (entries := comparison.get(section, {}).get(arm)) is not None:
                 sentences += _told(arm, than, entries, metrics)
     return sentences
 

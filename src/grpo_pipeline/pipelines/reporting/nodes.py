@@ -1,6 +1,6 @@
 """Nodes of the reporting pipeline."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.image_sheet import image_sheet
 from grpo_pipeline.pipelines.reporting.learning_curves import learning_curves
-from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
+from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.roc import roc
 
@@ -59,20 +59,33 @@ def render_report(
         "learning_curves": learning_curves,
         "roc": roc,
         "image_sheet": image_sheet,
-        "outlines": outline_sentence(data_report),
+        "outlines": outline_sentence(data_report, oracle_arms(comparison["arms"], parameters, task=params.task)),
     }
     configuration = configuration_text(parameters, params.task)
     return render(Page("attention.html", comparison, suite.unit.noun, configuration, parts))
 
 
-def outline_sentence(data_report: Mapping[str, Any]) -> str:
-    """Say what the model has learned from lesion outlines; nothing where the data have none."""
+def oracle_arms(arms: Iterable[str], parameters: Mapping[str, Any], *, task: str) -> list[str]:
+    """Return the arms that drew from the truth in training (``proposal: oracle``)."""
+    sections = plain(parameters.get(task, parameters))
+    return [arm for arm in arms if sections.get(arm, {}).get("algorithm", {}).get("proposal") == "oracle"]
+
+
+def outline_sentence(data_report: Mapping[str, Any], oracle_arms: Sequence[str] = ()) -> str:
+    """Say what the models have learned from lesion outlines; nothing where the data have none.
+
+    Args:
+        data_report: counts of the data.
+        oracle_arms: arms whose points in training were drawn from the outlines.
+    """
     outlines, bags = int(data_report.get("lesion_masks", 0)), int(data_report.get("bags_that_are_the_lesion_outline", 0))
     usable = int(data_report.get("usable", outlines))
+    drawn = f"The points of {', '.join(oracle_arms)} were drawn from lesion outlines in training." if oracle_arms else ""
     if bags:
-        return (
+        said = (
             f"In {bags} of {usable} images the lesion outline is the bag mask too: the losses of the decoder and of the heatmap "
             "learned from it, and figures of the heatmap inside the bag are averages over the outline of the test images. This "
             "is no learning from labels of whole images."
         )
-    return "The lesion outline was never shown to the model." if outlines else ""
+        return f"{said} {drawn}".strip()
+    return drawn or ("The lesion outline was never shown to the model." if outlines else "")
