@@ -58,6 +58,7 @@ def test_the_registry_opens_without_them_and_the_dialogue_task_says_what_to_inst
 def test_what_needs_a_library_says_how_to_get_it(name, extra, use, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     bleu._sacrebleu.cache_clear()
+    rouge._rouge_score.cache_clear()
     with pytest.raises(ModuleNotFoundError) as error:
         use()
     assert sentence(error.value) == SAID.format(name, extra)

@@ -268,7 +268,7 @@ def test_rewards_and_rollouts_are_detached(case: Case):
     tensors = [*experience.rewards.parts.values(), experience.rewards.total, experience.advantages.values]
     assert not any(t.requires_grad for t in [*tensors, experience.rollouts.logprobs])
     assert all(part.shape == (4, GROUP) for part in experience.rewards.parts.values())
-    assert float(experience.rewards.total.std(1).min()) > 0  # samples of one prompt earn different rewards
+    assert float(experience.rewards.total.std(1).max()) > 0  # samples of one prompt earn different rewards; a group may tie
 
 
 def test_the_two_gradients_keep_to_their_modules(case: Case):

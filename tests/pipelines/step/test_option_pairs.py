@@ -14,6 +14,7 @@ from functools import cache
 from itertools import combinations
 from typing import Any, get_args
 
+import pytest
 from pydantic import BaseModel, ValidationError
 from tiny_attention import merge, training_params
 from tiny_choices import TinyChoices
@@ -21,6 +22,7 @@ from tiny_choices import TinyChoices
 from grpo_pipeline.core.algorithms import CLIPPED
 from grpo_pipeline.core.params import AlgorithmName, AlgorithmParams, is_on
 from grpo_pipeline.core.schedules import Schedule
+from grpo_pipeline.pipelines.training import fold as fold_module
 from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.pipelines.training.replaying import plan_batch, remember
@@ -50,6 +52,14 @@ NAMES: dict[str, dict[str, Any]] = {
 }
 STEERED = {"target": 1.2, "learning_rate": 0.02, "minimum": 0.0, "maximum": 1.0}
 REPLAYED = {"capacity": 8, "max_age_steps": 5, "share": 0.5, "importance_cap": 3.0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes_arranged_once() -> Iterator[None]:
+    """Thousands of loops of the same nodes: here nothing replaces one of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold_module, "_loop_nodes", cache(fold_module._loop_nodes))
+        yield
 
 
 @dataclass(frozen=True)

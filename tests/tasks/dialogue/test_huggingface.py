@@ -29,7 +29,7 @@ def exported(folder: Path, architecture: str, lora: dict[str, float] | None) -> 
     training = tiny.training_params(optimizer={"learning_rates": rates})
     state = build_state(tiny.algorithm_params(), training, 0, task, tiny.make_data(task))
     tiny_attention.shake(state.policy, seed=1)
-    checkpoint = snapshot(state, progress={"position": 0, "total_steps": 1}, config_digest="")
+    checkpoint = snapshot(state, progress={"position": 0, "total_steps": 1})
     save_weights(folder, export_model(task, checkpoint))
     return task, state.policy
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -119,9 +118,8 @@ def quiet_nodes() -> Iterator[None]:
         logger.setLevel(level)
 
 
-@cache
 def _loop_nodes() -> tuple[list[Node], ...]:
-    """Return the nodes of the loop body in their order, arranged once: they hold nothing of a run."""
+    """Return the nodes of the loop body in their order; they hold nothing of a run."""
     pipelines = (create_collect_pipeline(), create_update_pipeline(), *create_accumulating_pipelines())
     return tuple(pipeline.nodes for pipeline in pipelines)
 
