@@ -33,6 +33,8 @@ from grpo_pipeline.tasks.attention.predictor import Predictor, build_predictor
 from grpo_pipeline.tasks.attention.splits import Splits
 
 ROOT = Path(__file__).resolve().parents[1]
+OTHERS = 400
+"""Images of another environment at most, spread over its manifest."""
 Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 Share = dict[str, Any]
 
@@ -180,7 +182,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     shares |= {kind: share(predictor, some.changed(kind, seed=args.seed)) for kind in CHANGES}
     for other in args.other:
         _, unlike, _ = load(other, arm=args.arm, predictor=predictor)
-        shares[f"images of conf/{other}"] = share(predictor, unlike.changed(None, seed=args.seed))
+        spread = np.unique(np.linspace(0, len(unlike.rows) - 1, OTHERS).round().astype(int))
+        some = Images(unlike.raw, unlike.rows.iloc[spread])
+        shares[f"images of conf/{other}"] = share(predictor, some.changed(None, seed=args.seed))
     told = predictor.familiarity.told
     fitted = {name: getattr(told, name) for name in ("trained_on", "held_out", "clusters", "false_alarms")}
     return {"env": args.env, "arm": args.arm, "seed": args.seed, "commit": commit(), "fitted": fitted, "shares": shares}

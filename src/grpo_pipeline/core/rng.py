@@ -47,6 +47,7 @@ class Stream(StrEnum):
     EVALUATION_ROWS = "evaluation_rows"
     SHOWCASE = "showcase"
     CALIBRATION = "calibration"
+    INPUTS = "inputs"
     PREDICTION = "prediction"
     AUDIT = "audit"
     AUDIT_BASELINES = "audit_baselines"

@@ -203,7 +203,7 @@ def test_a_trained_model_with_stops_is_exported_and_predicts():
 def test_a_prediction_lists_the_points_that_were_placed():
     points = np.array([[[4.0, 9.0], [np.nan, np.nan], [np.nan, np.nan]], [[1.0, 2.0], [8.0, 5.0], [np.nan, np.nan]]])
     values, flat = np.array([0.2, 0.4]), np.zeros((16, 16), np.uint8)
-    prediction = CorePrediction("c", "p", values, values, 0.1, points, np.zeros((16, 16), np.float32), flat, (0.5, 0.25))
+    prediction = CorePrediction("c", "p", values, values, 0.1, points, np.zeros((16, 16), np.float32), flat, None, (0.5, 0.25))
     table = point_rows(prediction)
     assert table[["set", "point", "x", "y", "x_mm", "y_mm"]].values.tolist() == [
         [0, 0, 4.0, 9.0, 1.0, 4.5],

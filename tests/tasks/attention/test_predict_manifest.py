@@ -23,6 +23,7 @@ def params(**changes) -> PredictParams:
         "on_bad_row": "fail",
         "seed": 0,
         "sets": 2,
+        "abstain": False,
     }
     return PredictParams.model_validate(values | changes)
 

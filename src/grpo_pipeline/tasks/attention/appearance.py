@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.examples import Examples
 from grpo_pipeline.tasks.attention.model import AttentionModel
@@ -59,7 +60,7 @@ def describe_inputs(task: "AttentionTask", policy: AttentionModel, data: Attenti
 
 def some_rows(rows: np.ndarray) -> np.ndarray:
     """Return the rows, or where there are too many as many of them as are read, drawn always alike and in their order."""
-    return rows if len(rows) <= MOST else np.sort(np.random.default_rng(0).choice(rows, MOST, replace=False))
+    return rows if len(rows) <= MOST else np.sort(numpy_generator(0, Stream.INPUTS).choice(rows, MOST, replace=False))
 
 
 @torch.no_grad()
