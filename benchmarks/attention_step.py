@@ -1,4 +1,4 @@
-"""What does a training step of the attention task cost? Print ratios of steps that are measured side by side.
+"""Measure what a training step of the attention task costs: ratios of steps that are measured side by side.
 
     python benchmarks/attention_step.py                      (sizes of conf/base, group of 4; some minutes)
     python benchmarks/attention_step.py --smoke --repeats 2  (sizes of conf/smoke; seconds)
@@ -83,7 +83,7 @@ WANTED_OF_VIT_B = {"naive / ours": (">=", 15.0), "grpo / supervised": ("<=", 1.1
 
 @dataclass(frozen=True)
 class Setting:
-    """What all steps share: the task, one batch of it, and the parameters of both arms."""
+    """Hold what all steps share: the task, one batch of it, and the parameters of both arms."""
 
     task: AttentionTask
     data: AttentionData

@@ -1,4 +1,4 @@
-"""What do the functions of core/ cost beside other implementations? Print ratios of steps that are measured side by side.
+"""Measure what the functions of core/ cost beside other implementations: ratios of steps that are measured side by side.
 
     python benchmarks/core.py            (a minute or two)
     python benchmarks/core.py --smoke    (small sizes; seconds; its figures mean nothing)
@@ -51,7 +51,7 @@ Step = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured: lengths of GAE, [P, G, L] of the loss, [rows, width, choices] of the head, [P, G, k, side] of points."""
+    """Sizes: length of GAE, [P, G, L] of the loss, [rows, width, choices] of the head, [P, G, k, side] of points."""
 
     lengths: tuple[int, ...]
     loss: tuple[int, int, int]

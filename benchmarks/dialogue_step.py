@@ -1,4 +1,4 @@
-"""What does a GRPO step of the dialogue task cost, beside TRL's ``GRPOTrainer`` and beside a plain loop?
+"""Measure what a GRPO step of the dialogue task costs, beside TRL's ``GRPOTrainer`` and beside a plain loop.
 
     python benchmarks/dialogue_step.py                (GPT-2, 4 layers of width 128; groups of 4, 8, 16, replies of 32, 64, 128)
     python benchmarks/dialogue_step.py --sizes one    (the first size alone)

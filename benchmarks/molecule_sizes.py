@@ -1,4 +1,4 @@
-"""What do groups of similar size save where molecules differ in size?
+"""Measure what groups of similar size save where molecules differ in size.
 
     python benchmarks/molecule_sizes.py                    (sizes as among drug-like molecules; three minutes or so on one core)
     python benchmarks/molecule_sizes.py --network layers=4 (another network than that of conf/base)

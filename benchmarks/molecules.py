@@ -1,4 +1,4 @@
-"""What does it cost to draw molecules by diffusion and to score their trajectories, beside a plain loop?
+"""Measure what it costs to draw molecules by diffusion and to score their trajectories, beside a plain loop.
 
     python benchmarks/molecules.py                             (T = 50, 200, 500 and n = 9, 20, 38; half an hour on one core)
     python benchmarks/molecules.py --steps 50 --nodes 9 20     (some cells; minutes)

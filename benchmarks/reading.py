@@ -1,4 +1,4 @@
-"""What do the checks of raw data cost, as the number of rows grows?
+"""Measure what the checks of raw data cost, as the number of rows grows.
 
     python benchmarks/reading.py                     (1,000 and 10,000 and 100,000 generated rows; some minutes)
     python benchmarks/reading.py --rows 1000 10000   (fewer)

@@ -1,4 +1,4 @@
-"""What every test gets: one thread, no display, no progress bars, and projects of its own to run Kedro in."""
+"""Fixtures of every test: one thread, no display, no progress bars, and projects of its own to run Kedro in."""
 
 import os
 import shutil

@@ -103,7 +103,7 @@ def test_styles_name_nodes_and_datasets_that_exist() -> None:
 
 
 def test_every_stored_dataset_is_replaced_as_a_whole_or_says_how_it_is_kept(project: Path, tmp_path: Path) -> None:
-    """What a run writes waits for its end, has a version of its own, or is replaced in one step by its dataset."""
+    """Each stored dataset waits for the end of its run, has a version of its own, or is replaced in one step by its dataset."""
     catalog = open_context(project, "smoke").catalog
     used = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
     stored = {name: catalog.get(name) for name in sorted(used) if not name.startswith("param") and name in catalog}

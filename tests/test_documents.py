@@ -1,4 +1,4 @@
-"""What the documents say is true: the tree, the commands, the links, the numbering."""
+"""Documents say the truth: the tree, the commands, the links, the numbering."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What one test leaves in this process does not reach the next: the tests of this file run in their order."""
+"""Tests leave nothing in this process that reaches the next: the tests of this file run in their order."""
 
 import os
 

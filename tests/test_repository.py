@@ -1,4 +1,4 @@
-"""What holds for the repository as a whole: nothing pickled, nothing personal, pins that fit, documents that are true."""
+"""Rules for the repository as a whole: nothing pickled, nothing personal, pins that fit, documents that are true."""
 
 import ast
 import json
@@ -69,6 +69,19 @@ def pickling(tree: ast.AST) -> Iterator[str]:
                     yield f"{node.lineno} torch.load without weights_only=True"
             case ast.keyword(arg="allow_pickle", value=value) if ast.unparse(value) != "False":
                 yield f"{value.lineno} allow_pickle={ast.unparse(value)}"
+
+
+def test_docstrings_name_their_subject(committed_files: tuple[Path, ...]) -> None:
+    """A first line says what the thing is or does; "What is ..." says that only after its end."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{file.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for file in committed_files
+        if file.suffix == ".py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, kinds) and (text := ast.get_docstring(node) or "").startswith("What")
+    ]
+    assert not found
 
 
 @pytest.mark.parametrize("code", PICKLING_CODE)

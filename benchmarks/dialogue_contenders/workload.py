@@ -1,4 +1,4 @@
-"""What all contenders are given: prompts, start weights, a reward, and the sizes of a step.
+"""The workload that all contenders are given: prompts, start weights, a reward, and the sizes of a step.
 
 The weights are such that the end of a reply is never drawn, so that every contender writes exactly ``new_tokens`` tokens.
 """

@@ -1,4 +1,4 @@
-"""What figures depend on besides the sizes: code and seed, machine and its load, torch. Each part is JSON-able, by name."""
+"""Describe what figures depend on beside the sizes: code, seed, machine, load, torch. Each part is JSON-able, by name."""
 
 import os
 import platform

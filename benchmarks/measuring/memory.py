@@ -1,4 +1,4 @@
-"""What a call adds to the memory of its process at its peak."""
+"""Measure how much memory a call adds to its process at the peak."""
 
 import contextlib
 import ctypes

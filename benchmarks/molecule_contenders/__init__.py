@@ -1,1 +1,1 @@
-"""What ``benchmarks/molecules.py`` compares: the task's trajectories, and a loop over steps and graphs."""
+"""Contenders of ``benchmarks/molecules.py``: the task's trajectories, and a loop over steps and graphs."""

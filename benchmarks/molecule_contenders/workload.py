@@ -1,4 +1,4 @@
-"""What all contenders are given: a policy, the sizes of the graphs, and trajectories that are scored."""
+"""The workload that all contenders are given: a policy, the sizes of the graphs, and trajectories that are scored."""
 
 from dataclasses import dataclass
 from functools import cached_property

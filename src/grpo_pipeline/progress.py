@@ -17,7 +17,7 @@ PLAIN_INTERVAL_SECONDS = 10.0
 
 
 class Progress(Protocol):
-    """What a loop may tell about itself."""
+    """The calls by which a loop reports its progress."""
 
     def update(self, n: int = 1, **postfix: float | str) -> None:
         """Count ``n`` finished items and show the latest values of ``postfix``."""

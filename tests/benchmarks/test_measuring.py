@@ -1,4 +1,4 @@
-"""What all benchmarks share: ratios within rounds, and memory at the peak."""
+"""Parts that all benchmarks share: ratios within rounds, and memory at the peak."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the oracles answered, kept as JSON: exact float64, readable without their libraries."""
+"""Answers of the oracles, kept as JSON: exact float64, readable without their libraries."""
 
 import base64
 import json

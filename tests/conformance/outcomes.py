@@ -1,4 +1,4 @@
-"""What a function gives on a case, and how far two of them are apart."""
+"""Run a function on a case, and measure how far two results are apart."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

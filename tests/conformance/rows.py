@@ -1,4 +1,4 @@
-"""What a row of the tables is: one of our functions beside an oracle, or two oracles beside each other."""
+"""Rows of the tables: one of our functions beside an oracle, or two oracles beside each other."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the datasets of the dialogue task write is what they read, and nothing of it is a pickle."""
+"""The datasets of the dialogue task read what they wrote, and nothing of it is a pickle."""
 
 from pathlib import Path
 

@@ -35,7 +35,7 @@ RESUME = ("--params", "resume=auto")
 
 @dataclass
 class Bench:
-    """What all faults share: where they work, how runs are started, and what undisturbed runs report.
+    """Parts that all faults share: where they work, how runs are started, and what undisturbed runs report.
 
     Attributes:
         folder: of all projects.

@@ -68,7 +68,7 @@ class Started:
 
     @property
     def said(self) -> str:
-        """What it has printed, on either stream."""
+        """Return what it has printed, on either stream."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     @property

@@ -1,4 +1,4 @@
-"""What a run of the dialogue task leaves for evaluation, report and notebook, written through the catalogue without a run."""
+"""Files that a run of the dialogue task leaves for evaluation, report, notebook, written through the catalogue with no run."""
 
 from pathlib import Path
 from typing import Any

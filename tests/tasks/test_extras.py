@@ -1,4 +1,4 @@
-"""What a machine without the extras `dialogue` and `molecules` can do, and what it is told otherwise."""
+"""A machine without the extras `dialogue` and `molecules`: what it can do, and what it says about the rest."""
 
 import json
 import subprocess

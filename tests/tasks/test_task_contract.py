@@ -1,4 +1,4 @@
-"""What every task must keep, whatever its samples are. A new task is one more row of ``TASKS``."""
+"""The contract that every task must keep, whatever its samples are. A new task is one more row of ``TASKS``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

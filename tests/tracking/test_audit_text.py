@@ -1,4 +1,4 @@
-"""What the command prints about a reward."""
+"""The text that the command prints about a reward."""
 
 from grpo_pipeline.tracking.audit_text import reward_audit_text
 

@@ -1,4 +1,4 @@
-"""What a whole ``kedro run`` leaves in MLflow: structure, parameters, metrics, files, and its end."""
+"""The traces of a whole ``kedro run`` in MLflow: structure, parameters, metrics, files, and its end."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What a run and its checkpoint must agree on: the parameters that decide the weights, in clear, and how a difference is told.
+"""Compare the parameters that decide the weights between a run and the checkpoint that it resumes, and explain each difference.
 
 A parameter that only says how a run is executed (where, in how many pieces, how often something is written) is marked
 ``Annotated[..., EXECUTION]`` in its pydantic model. It may change when a run goes on, and so may the length of training.

@@ -30,7 +30,7 @@ WHY_UNBOUNDED = {
 
 @dataclass(frozen=True, kw_only=True)
 class LossOptions:
-    """What only some algorithms and reductions read; the others leave it alone.
+    """Options that only some algorithms and reductions read; the others ignore them.
 
     Attributes:
         clip_low: the ratio is clipped below at 1 - clip_low; read by ppo, grpo and its variants, and gspo.

@@ -1,4 +1,4 @@
-"""What the self-check measures on the bandit: objectives, sound and defective, and the figures they reach."""
+"""Objectives of the self-check's bandit, sound and defective, and the figures that they reach."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the numbers of a checkpoint's header may be: it was written by a machine, and is read as if by anyone."""
+"""Bounds on the numbers in a checkpoint's header: the file was written by a machine, but anyone may have changed it since."""
 
 import math
 from collections.abc import Mapping

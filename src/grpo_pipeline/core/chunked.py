@@ -165,7 +165,7 @@ def _open(hidden: Tensor, weight: Tensor, bias: Tensor | None, options: _Options
 
 
 class _Running(NamedTuple):
-    """What the blocks so far say of each row, all [rows]; d = z - top.
+    """Running sums over the blocks read so far, for each row, all [rows]; d = z - top.
 
     The largest logit, the sum of exp(d), the sum of d * exp(d), and the action's logit once its block has come.
     """
@@ -203,7 +203,7 @@ def _add_block(running: _Running, z: Tensor, local: Tensor, work: Tensor | None)
 
 
 class _Demand(NamedTuple):
-    """What the loss asks of each row, times the scale of the logits, all [rows].
+    """The gradient that the loss sends to each row's results, times the scale of the logits, all [rows].
 
     dL/dlogprob; dL/dlogprob + dL/dH * H; dL/dH (None if the loss has no entropy).
     """

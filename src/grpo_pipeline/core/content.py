@@ -1,4 +1,4 @@
-"""What a file or a folder holds, as one short digest; a folder that lists its parts' check sums is read by that list alone."""
+"""Digest the content of a file or a folder; a folder that lists its parts' check sums is read by that list alone."""
 
 import hashlib
 from pathlib import Path

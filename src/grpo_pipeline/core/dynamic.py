@@ -20,7 +20,7 @@ Draw = Callable[[int], tuple[Rollouts, Tensor]]
 
 @dataclass(frozen=True)
 class ResampleReport:
-    """What drawing again achieved, in numbers of prompts.
+    """Outcome of dynamic sampling, in numbers of prompts: how many were drawn again, and how many still tie.
 
     Attributes:
         tied_before: groups without a signal in the first draw.

@@ -147,7 +147,7 @@ class ReplayParams(BaseModel):
 
 
 class AlgorithmParams(BaseModel):
-    """What one arm optimises (``<task>.<arm>.algorithm``).
+    """Parameters of one arm's objective (``<task>.<arm>.algorithm``).
 
     The loss is ``supervised_weight * supervised + policy_weight * policy + kl_weight * KL(policy || reference)
     + rollout_kl_weight * KL(rollout policy || policy) + value_weight * value - entropy_weight * entropy``; every weight is a

@@ -90,7 +90,7 @@ class ReplayBuffer:
 
     @property
     def groups(self) -> tuple[StoredGroup, ...]:
-        """What is stored, in the order in which it came; do not write into the tensors."""
+        """Return what is stored, in the order in which it came; do not write into the tensors."""
         return tuple(self._groups)
 
     def add(self, groups: Iterable[StoredGroup]) -> None:

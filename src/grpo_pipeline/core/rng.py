@@ -21,7 +21,7 @@ WORD = 32
 
 @unique
 class Stream(StrEnum):
-    """What random numbers are drawn for; the places beside each name say what tells its draws apart.
+    """Uses of random numbers, each with a stream of its own; the places beside each name tell its draws apart.
 
     A new stream is one line here. Of a task's own streams each task has one; two tasks never draw in one run.
     """

@@ -59,7 +59,7 @@ class Check:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """What one variant of the code did.
+    """Result of one variant of the code in the self-check.
 
     Attributes:
         name: the algorithm, or the defect.

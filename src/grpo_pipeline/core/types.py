@@ -31,7 +31,7 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Scores:
-    """What the present policy says about stored rollouts, with gradient.
+    """Log-probabilities and values of stored rollouts under the present policy, with gradient.
 
     Attributes:
         logprobs: [P, G, L], log-probability of exactly the stored actions, nats.
@@ -50,7 +50,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class ReferenceScores:
-    """What the reference policy says about stored rollouts, without gradient; empty where no KL is paid.
+    """Log-probabilities of stored rollouts under the reference policy, without gradient; empty where no KL is paid.
 
     Attributes:
         logprobs: [P, G, L], log-probability of exactly the stored actions, nats.

@@ -1,4 +1,4 @@
-"""What one importance ratio belongs to: one decision, the whole sample, or the sample's average decision.
+"""Units of the importance ratio: one decision, the whole sample, or the sample's average decision.
 
 A new ratio is one function in ``UNITS`` and, if it is not per decision, one line in ``counted_units``.
 """

@@ -1,1 +1,1 @@
-"""What a run owns: one writer per folder of results, where every artefact comes from, and when it is put in place."""
+"""Ownership of results: one writing run per folder, a record of where every artefact comes from, and when it is put in place."""

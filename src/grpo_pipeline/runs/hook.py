@@ -93,7 +93,7 @@ class RunHooks:
 
     @property
     def _live(self) -> Provenance | None:
-        """What the run makes; None in the forked processes of a parallel runner."""
+        """The record of the run that is under way; None in the forked processes of a parallel runner."""
         return self._provenance if os.getpid() == self._pid else None
 
     def end(self) -> None:

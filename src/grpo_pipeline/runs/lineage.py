@@ -1,4 +1,4 @@
-"""What each dataset of a pipeline is made from, read off the graph."""
+"""Find which datasets each dataset of a pipeline is made from, by following the graph."""
 
 import hashlib
 import json

@@ -36,7 +36,7 @@ Datasets = dict[str, Any]
 
 
 class Provenance:
-    """What one run reads, makes and leaves.
+    """Records of one run: the artefacts that it reads, makes and leaves.
 
     Args:
         run: its identity.

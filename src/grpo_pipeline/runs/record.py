@@ -1,4 +1,4 @@
-"""What is written down of a folder of results: which run made each artefact, from what, and which version of it counts.
+"""Write down which run made each artefact of a results folder, from what, and which version of it counts.
 
 One JSON file per folder, replaced in one step. "The last result" is what the last successful run wrote down here, whatever the
 clock said: no name of a version is compared with another.
@@ -17,7 +17,7 @@ PARAMETER = "params:"
 
 
 class ProvenanceError(ValueError):
-    """What a run reads is not what the run that it names has made."""
+    """Raised when a run reads something else than the run that it names has made."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a reward audit of a task compares: policies with their roles, weights of the parts of the reward, metrics beside them."""
+"""The plan of a task's reward audit: policies with their roles, weights of the reward's components, metrics beside them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

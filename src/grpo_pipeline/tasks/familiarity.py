@@ -55,7 +55,7 @@ class Statistic:
 
 
 class Group(BaseModel):
-    """What one group of statistics was like in training.
+    """Statistics of one group of inputs in training.
 
     Attributes:
         names: of the statistics; empty for a group whose single numbers mean nothing to a person.
@@ -75,7 +75,7 @@ class Group(BaseModel):
 
 
 class Told(BaseModel):
-    """What a model's description says about the inputs that it knows.
+    """Statistics of the training inputs, as a model's description holds them.
 
     Attributes:
         trained_on: training inputs that the distances are measured to.
@@ -99,7 +99,7 @@ class Told(BaseModel):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is said about one input.
+    """Judgement about one input: is it like those of training, and why not.
 
     Attributes:
         distance: from the training inputs, in units of the limit of the group where that is most: above 1 it is outside.

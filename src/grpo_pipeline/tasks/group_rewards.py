@@ -50,7 +50,7 @@ class GroupRewards:
 
 @dataclass(frozen=True)
 class Subjects:
-    """What is measured.
+    """The samples to be measured.
 
     Attributes:
         groups: P groups of G texts.

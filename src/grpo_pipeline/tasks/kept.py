@@ -1,4 +1,4 @@
-"""What is the same for every arm of a run: the first arm computes it, the others take it."""
+"""Cache of results that are the same for every arm of a run: the first arm computes them, the others take them."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, cast

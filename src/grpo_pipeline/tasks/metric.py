@@ -1,4 +1,4 @@
-"""What a metric is, for every task: rows and resampling weights in, one value per resample out."""
+"""The interface of metrics, for every task: rows and resampling weights in, one value per resample out."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Unit:
-    """What one prediction row of a rule is about.
+    """The subject of one prediction row: an example, or one of its samples.
 
     Attributes:
         column: holds its id.

@@ -1,4 +1,4 @@
-"""What a task must offer, so that one loop, one evaluation and one report serve all tasks.
+"""The interface of a task: with it one loop, one evaluation and one report serve all tasks.
 
 Axes: P prompts, G samples per prompt, L decisions, V choices. ``Batch``, ``Context`` and ``Outcomes`` are the task's own
 frozen dataclasses; the loop passes them on and never looks inside.

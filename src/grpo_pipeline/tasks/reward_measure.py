@@ -45,7 +45,7 @@ class Measure:
 
     @cached_property
     def digest(self) -> str:
-        """What values are kept under: path, options, and the text of the function's own module as it is on disk now.
+        """Return the cache key of values: path, options, and the text of the function's own module as it is on disk now.
 
         Raises:
             ValueError: as ``load_function``.

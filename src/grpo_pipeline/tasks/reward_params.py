@@ -26,7 +26,7 @@ class OwnRewardParams(BaseModel):
 
 
 class FailureParams(BaseModel):
-    """What a sample counts as when one of its rewards could not be measured."""
+    """Value of a sample for which one of the rewards could not be measured."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -52,7 +52,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class PoolCounts:
-    """What a pool did so far: samples found among known or repeated ones, measured, without a value; processes replaced."""
+    """Counts of a pool so far: samples found among known or repeated ones, measured, without a value; processes replaced."""
 
     hits: int
     measured: int
@@ -85,7 +85,7 @@ class RewardPool:
 
     @property
     def counts(self) -> PoolCounts:
-        """What was done so far."""
+        """Return the counts so far."""
         with self._lock:
             return PoolCounts(self._hits, self._measured, self._failed, self._crew.replaced)
 

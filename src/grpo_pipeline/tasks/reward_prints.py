@@ -1,4 +1,4 @@
-"""What reward processes print: passed on to the standard error of this process, up to a limit."""
+"""Pass on what reward processes print to the standard error of this process, up to a limit."""
 
 import contextlib
 import sys

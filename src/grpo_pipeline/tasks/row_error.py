@@ -1,4 +1,4 @@
-"""What is wrong with one row of the data."""
+"""The error of one row of the data: its place, and what is wrong with it."""
 
 
 class RowError(ValueError):

@@ -12,7 +12,7 @@ from grpo_pipeline.core.weights import HEADER, ModelWeights, load_weights
 
 @dataclass(frozen=True)
 class LastModel:
-    """What the last finished run wrote down of an arm's model.
+    """The description that the last finished run wrote of an arm's model.
 
     Attributes:
         version: name of its folder.

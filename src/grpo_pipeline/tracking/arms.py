@@ -10,7 +10,7 @@ Key = tuple[str, str]
 
 @dataclass
 class Arm:
-    """What is known of one arm while a run goes on.
+    """State of one arm while a run goes on.
 
     Attributes:
         task: name of the task.

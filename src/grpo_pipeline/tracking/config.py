@@ -17,7 +17,7 @@ class Server(_Section):
 
 
 class DisableTracking(_Section):
-    """What is not tracked."""
+    """Names of pipelines that are not tracked."""
 
     pipelines: tuple[str, ...] = Field((), description="a run of these pipelines only is not tracked")
 
@@ -55,7 +55,7 @@ class Params(_Section):
 
 
 class Tracking(_Section):
-    """What is tracked, and under which names."""
+    """Names and limits of what is tracked in MLflow."""
 
     disable_tracking: DisableTracking = DisableTracking()
     experiment: Experiment = Experiment()

@@ -1,4 +1,4 @@
-"""What happens in a Kedro run, told to MLflow: the parent run, the arms' child runs, and what each of them logs."""
+"""Report a Kedro run to MLflow: the parent run, the arms' child runs, and what each of them logs."""
 
 import logging
 import os

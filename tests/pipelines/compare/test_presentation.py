@@ -1,4 +1,4 @@
-"""What people read: the summary, the forest plots, the page."""
+"""The summary, the forest plots and the page of a comparison."""
 
 import re
 

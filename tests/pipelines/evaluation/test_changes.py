@@ -1,4 +1,4 @@
-"""What got worse is said in the same words as what got better, for every metric of any task."""
+"""Sentences about what got worse have the same words as those about what got better, for every metric of any task."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a reward of the user's left without a value is counted by arm, in the test split and in training, and said."""
+"""Samples that a user's reward left without a value are counted by arm, in the test split and in training, and said."""
 
 import numpy as np
 import pandas as pd

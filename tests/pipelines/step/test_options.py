@@ -1,4 +1,4 @@
-"""What an arm may add to the loop: other algorithms, value baselines, KL in the reward, other references, replay, retries."""
+"""Options of an arm: other algorithms, value baselines, KL in the reward, other references, replay, retries."""
 
 from dataclasses import dataclass, replace
 from typing import Any

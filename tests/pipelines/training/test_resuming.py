@@ -1,4 +1,4 @@
-"""What may change when a run goes on, what is refused by name, and what is said about the rest."""
+"""Changes that a resumed run accepts, those that it refuses by name, and what it says about the rest."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What an image looks like: numbers that can be said beforehand, and a tiny model that knows its own images."""
+"""The look of an image in numbers: values that can be said beforehand, and a tiny model that knows its own images."""
 
 from dataclasses import replace
 

@@ -37,7 +37,7 @@ def evaluate(
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Outcomes]]:
-    """What was decoded, in the order of the rules."""
+    """Return the point sets that were decoded, in the order of the rules."""
     decoded: list[tuple[Tensor, Outcomes]] = []
     decode = AttentionTask.decode
 

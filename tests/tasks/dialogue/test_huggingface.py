@@ -1,4 +1,4 @@
-"""What an arm writes as a Hugging Face folder is one: transformers loads it, whole, and says the same of every token."""
+"""The Hugging Face folder that an arm writes: transformers loads it, whole, and says the same of every token."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the advantages can see of a reward: how it differs between the samples of one example, and which part makes it differ."""
+"""Measure how a reward differs between the samples of one example (advantages see no more), and which component causes it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a reward audit has found, in sentences; each names the policy or part, the figures and what they mean."""
+"""Describe the findings of a reward audit in sentences; each names the policy or component, the figures and what they mean."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

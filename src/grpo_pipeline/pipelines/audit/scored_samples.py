@@ -34,7 +34,7 @@ class PolicySamples:
 
     @property
     def scored(self) -> dict[str, Floats]:
-        """What may agree with a metric: the reward and its parts."""
+        """Return the columns that are compared with metrics: the reward and its components."""
         return {"reward": self.reward, **self.parts}
 
 

@@ -33,7 +33,7 @@ class ResolvedArm:
 
     @property
     def algorithm(self) -> AlgorithmParams:
-        """What the arm optimises."""
+        """Return the parameters of the arm's objective."""
         found = self.sections[ALGORITHM]
         assert isinstance(found, AlgorithmParams)
         return found

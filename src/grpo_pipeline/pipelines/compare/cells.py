@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be trained.
+    """The trials that a comparison is to train.
 
     Attributes:
         task: name of the task.
@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class CellHeader:
-    """What a finished or failed cell says about itself: the content of ``cell.json``.
+    """The content of ``cell.json``: how a finished or failed trial describes itself.
 
     Attributes:
         key: name of the cell.

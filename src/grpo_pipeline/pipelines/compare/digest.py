@@ -1,4 +1,4 @@
-"""What a finished cell must agree on to be kept: parameters, data, seed, and the code that decides its result."""
+"""Digest what decides a trial's result (parameters, data, seed, code): a finished trial is kept as long as it is the same."""
 
 import hashlib
 import json

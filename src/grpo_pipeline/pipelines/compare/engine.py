@@ -21,7 +21,7 @@ Score = Callable[[pd.DataFrame, str], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Bench:
-    """What every cell is trained with.
+    """Everything that a trial is trained with.
 
     Attributes:
         kit: the task.

@@ -1,4 +1,4 @@
-"""What the engine must know of a task: how examples become a task and its data, and where a split is written.
+"""The contract between the engine of comparisons and a task: how examples become a task and its data, and how a split is written.
 
 The nodes between are those of the task's own pipeline, run in their order with an arm's parameters in the place of the shared
 ones: what an ordinary run prepares is what a cell trains on.

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trained:
-    """What a cell's training leads to: prediction rows of the test split, metrics by step, final weights."""
+    """Result of a trial's training: prediction rows of the test split, metrics by step, final weights."""
 
     predictions: pd.DataFrame
     metric_rows: list[Row]

@@ -18,7 +18,7 @@ ArmScores = dict[str, dict[str, dict[int, Estimate]]]
 
 @dataclass(frozen=True)
 class Scores:
-    """What the table is made from.
+    """The scores that the table of a comparison is made from.
 
     Attributes:
         arms: arm -> rule -> metric -> seed -> estimate; an arm without a finished cell is absent.

@@ -1,4 +1,4 @@
-"""What a comparison calls the other rules of an arm, by task."""
+"""Names that a comparison gives to the baselines of an arm, by task."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

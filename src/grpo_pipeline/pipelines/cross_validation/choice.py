@@ -18,7 +18,7 @@ Values = dict[str, list[float] | None]
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for one arm inside one outer fold, and by what.
+    """The setting that was chosen for one arm inside one outer fold, and by which score.
 
     Attributes:
         fold: the outer fold.

@@ -15,7 +15,7 @@ REWARD = "reward"  # the metric, and the section that weighs its parts
 
 @dataclass(frozen=True)
 class Settings:
-    """What may be trained.
+    """The settings that may be trained.
 
     Attributes:
         task: name of the task.

@@ -1,4 +1,4 @@
-"""What got worse and what got better, in sentences of one form: derived from every metric that has a good direction."""
+"""Say in sentences what got worse and what got better, in one form for every metric that has a good direction."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What rewards of the user's gave no value: counted per arm and part, and said, since nothing else of a result shows it."""
+"""Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -28,7 +28,7 @@ SHEET_CORES = 12
 
 @dataclass
 class Predicted:
-    """What is kept of the cores that were scored: no heatmaps, but thumbnails of the first few.
+    """Scores of the images that a model was applied to: no heatmaps, but thumbnails of the first few.
 
     Attributes:
         rows: of the scores.

@@ -18,7 +18,7 @@ PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": Fa
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows.
+    """Contents of a report page.
 
     Attributes:
         layout: the template that fills the blocks of report.html.

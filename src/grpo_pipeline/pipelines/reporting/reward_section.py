@@ -13,7 +13,7 @@ KINDS = {"within": "inside groups", "between": "between examples"}
 
 @dataclass(frozen=True)
 class RewardSection:
-    """What templates/reward.html lays out.
+    """Contents of the section that templates/reward.html lays out.
 
     Attributes:
         opening: which examples were scored, and at which point of training.

@@ -1,4 +1,4 @@
-"""What the tables of a report call things, by task."""
+"""Names that the tables of a report use, by task."""
 
 from dataclasses import dataclass
 

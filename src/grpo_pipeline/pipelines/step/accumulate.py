@@ -28,7 +28,7 @@ from grpo_pipeline.tasks.protocol import Task, scores_kl
 
 @dataclass(frozen=True)
 class PartReport:
-    """What one micro-batch leaves behind: its share of each term, detached; the scores; its terms' gradients at report steps."""
+    """Results of one micro-batch: its share of each term, detached; the scores; at report steps the gradients of its terms."""
 
     terms: Mapping[str, Tensor]
     weights: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""What the collect half of a step hands to the update half."""
+"""Data that the collect half of a step hands to the update half."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class StepShare:
-    """What a micro-batch must know of its step, so that the gradients of all of them add up to that of the whole batch.
+    """A micro-batch's share of its step: with it the gradients of all micro-batches add up to that of the whole batch.
 
     Attributes:
         number: position of the micro-batch in the step, from 0.

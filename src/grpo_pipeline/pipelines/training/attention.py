@@ -1,4 +1,4 @@
-"""What the attention task adds in front of its arms: the task object, a frozen encoder's features, the data."""
+"""Nodes of the attention task that run before its arms: the task object, a frozen encoder's features, the data."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the dialogue task adds in front of its arms: the task object, the tokens, and the start that all arms share."""
+"""Nodes of the dialogue task that run before its arms: the task object, the tokens, and the initial policy of all arms."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the molecule task adds in front of its arms: data with conditions, the task object, and the start that all arms share.
+"""Nodes of the molecule task that run before its arms: data with conditions, the task object, the initial policy of all arms.
 
 RDKit is imported by the nodes that need it: the registry opens without it.
 """

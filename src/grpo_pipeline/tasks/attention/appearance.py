@@ -1,4 +1,4 @@
-"""What an image looks like, in numbers that do not come from its labels: how bright, how grained, how laid out, how large.
+"""Describe how an image looks in numbers that do not come from its labels: brightness, grain, layout, size.
 
 They are read from the square image that the model sees, inside the rectangle that the stored image fills. The model standardises
 every image, so that a change of brightness alone does not reach it; a person would still want to know.

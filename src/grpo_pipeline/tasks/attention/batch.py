@@ -1,4 +1,4 @@
-"""What travels through the loop: a batch of cores, their encoding, and what the point sets lead to."""
+"""Data of the training loop: a batch of biopsy cores, their encoding, and the outcomes of the sampled point sets."""
 
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ class AttentionContext:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What the decoders make of the point sets: class_logits [P, G], bag_probs [P, G], mask_logits [P, G, 4h, 4w].
+    """Outputs of the decoders for the point sets: class_logits [P, G], bag_probs [P, G], mask_logits [P, G, 4h, 4w].
 
     ``bag_probs`` is the mean heatmap probability over the bag, the model's estimate of the involvement. ``rollouts`` are the
     point sets themselves, where ``AttentionTask.decode`` made the outcomes.

@@ -17,7 +17,7 @@ class Change(BaseModel):
 
 
 class Calibration(BaseModel):
-    """What was fitted on the validation split, and what it changed there.
+    """The calibration fitted on the validation split, and how it changed the scores there.
 
         calibrated = sigmoid(slope * logit + intercept)
 

@@ -43,7 +43,7 @@ class RowError(ValueError):
 
 @dataclass(frozen=True)
 class CheckedMasks:
-    """What the pixels of a row say: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
+    """Findings about the pixels of one row: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
 
     ``bag_is_lesion``: both masks are given and hold the same pixels, so that the outline is what the losses learn from.
 

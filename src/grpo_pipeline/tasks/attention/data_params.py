@@ -152,7 +152,7 @@ class VolumeParams(BaseModel):
 
 
 class Preprocessing(BaseModel):
-    """What turns the files of a core into the model's input; a trained model keeps it and is used with no other.
+    """Steps that turn the files of a biopsy core into the model's input; a trained model keeps them and is used with no others.
 
     Attributes:
         intensity: ``dtype`` reads grey levels by their type (8 bit, 16 bit, floats from 0 to 1); ``minmax`` stretches each

@@ -1,4 +1,4 @@
-"""What of SAM's vision encoder is trained: all of it, nothing, or a small addition to a frozen one."""
+"""Choose which weights of SAM's vision encoder are trained: all, none, or a small addition to a frozen encoder."""
 
 from typing import Any
 

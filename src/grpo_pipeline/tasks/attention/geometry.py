@@ -18,7 +18,7 @@ from grpo_pipeline.tasks.attention.pixels import Pixels
 
 @dataclass(frozen=True)
 class Moves:
-    """What happens to each core, in this order: mirror, scale, turn, shift; all [P].
+    """Geometric changes of each image, applied in this order: mirror, scale, turn, shift; all [P].
 
     Attributes:
         mirror_x: -1 where left and right change places, else 1.

@@ -24,7 +24,7 @@ PATHS = ("image", "region_mask", "bag_mask")
 
 @dataclass(frozen=True)
 class CoreRules:
-    """What a model asks of a core.
+    """Requirements of a model on the files of a biopsy core.
 
     Attributes:
         preprocessing: how its images were prepared.

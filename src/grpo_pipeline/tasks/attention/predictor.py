@@ -40,7 +40,7 @@ REMEDY = "train again: kedro run --pipelines attention_data,attention_train"
 
 @dataclass(frozen=True)
 class CorePrediction:
-    """What the model says about one core.
+    """Prediction of the model for one biopsy core.
 
     Attributes:
         core_id: its name.
@@ -85,7 +85,7 @@ class Predictor:
 
     @property
     def rules(self) -> CoreRules:
-        """What the model asks of a core."""
+        """Return the requirements of the model on a biopsy core's files."""
         return CoreRules(self.preprocessing, points=self.task.model.points, grid=self.task.grid)
 
     @property

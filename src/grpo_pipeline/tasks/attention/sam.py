@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 @dataclass(frozen=True)
 class Decoded:
-    """What the mask decoder makes of N = P*G point sets: mask_logits [P, G, 4h, 4w] and token [P, G, C]."""
+    """Outputs of the mask decoder for N = P*G point sets: mask_logits [P, G, 4h, 4w] and token [P, G, C]."""
 
     mask_logits: Tensor
     token: Tensor

@@ -32,7 +32,7 @@ from grpo_pipeline.tasks.attention.model_params import ModelParams
 
 @dataclass(frozen=True)
 class SetLogits:
-    """What a policy says about one image's points.
+    """Logits of a policy over one image's points.
 
     Attributes:
         cells: [P, V], the attention map before the softmax.

@@ -1,4 +1,4 @@
-"""What an arm of the dialogue task cannot ask for; refused when its parameters are read."""
+"""Refuse settings that an arm of the dialogue task cannot train with; checked when its parameters are read."""
 
 from grpo_pipeline.core.params import AlgorithmParams, is_on
 

@@ -1,4 +1,4 @@
-"""What travels through the loop: a batch of prompts, and what the sampled replies lead to."""
+"""Data of the training loop: a batch of prompts, and the outcomes of the sampled replies."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class RewardShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What the samples of P prompts lead to.
+    """Outcomes of the samples of P prompts.
 
     Attributes:
         replies: of each prompt its G texts.

@@ -14,7 +14,7 @@ WORTH = 0.75
 
 
 class Places(NamedTuple):
-    """What stays: the prompts int64 [P'] and, of each of them, the places int64 [P', G']."""
+    """Places that stay when finished samples leave: prompts int64 [P'] and, for each of them, places int64 [P', G']."""
 
     prompts: Tensor
     places: Tensor

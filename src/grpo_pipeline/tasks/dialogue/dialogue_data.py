@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.dialogue.tokens import Tokenizer
 
 @dataclass(frozen=True)
 class DialogueData:
-    """What an arm trains on and is tested on; row r of each part is example r.
+    """Data that an arm trains on and is tested on; row r of each part is example r.
 
     Attributes:
         examples: the table and the stories.

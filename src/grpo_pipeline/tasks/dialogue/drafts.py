@@ -55,7 +55,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file holds.
+    """Rows of one file: the usable ones as drafts, the others with the reason for refusal.
 
     Attributes:
         drafts: usable examples in the order of the file.

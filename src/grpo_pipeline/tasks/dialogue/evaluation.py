@@ -36,7 +36,7 @@ BATCH_PROMPTS = 64
 
 @dataclass(frozen=True)
 class Said:
-    """What one rule says to P prompts.
+    """Replies of one baseline to P prompts.
 
     Attributes:
         replies: P groups of texts.

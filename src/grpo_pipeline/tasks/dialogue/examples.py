@@ -15,7 +15,7 @@ from grpo_pipeline.tasks.dialogue.story_index import StoryIndex
 
 @dataclass(frozen=True)
 class DialogueExamples:
-    """What a reader is trained and tested on.
+    """Dialogues with which a language model is trained and tested.
 
     Attributes:
         table: one row per example: ``EXAMPLE_COLUMNS`` with ``split`` filled in, and ``story_ids``, the retrieved stories, best

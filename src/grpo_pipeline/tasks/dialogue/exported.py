@@ -23,7 +23,7 @@ from grpo_pipeline.tasks.dialogue.tokens import Tokenizer, decode_rows, encode_t
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """What an arm has learnt, ready to write.
+    """A trained model with its files, ready to be written.
 
     Attributes:
         reader: with the arm's weights, on the CPU.

@@ -1,4 +1,4 @@
-"""What a checkpoint of the dialogue task must agree on to be gone on with."""
+"""List the settings on which a checkpoint of the dialogue task and the run that resumes it must agree."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""What a model folder holds, as one digest: a run may be resumed with a moved folder, and not with another model."""
+"""Digest the content of a model folder: a run may be resumed after the folder was moved, but not with another model."""
 
 import hashlib
 from pathlib import Path

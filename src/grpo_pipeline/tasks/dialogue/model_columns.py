@@ -1,4 +1,4 @@
-"""What prediction rows hold beside a reply and its scores: how it ended, what the model knows, how far it went."""
+"""Columns of prediction rows beside a reply and its scores: how the reply ended, what the model knows, how far it went."""
 
 from typing import TYPE_CHECKING
 

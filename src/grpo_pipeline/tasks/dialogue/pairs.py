@@ -1,4 +1,4 @@
-"""What every score of replies is given: one reply and its reference answers per row."""
+"""The input of every score of replies: one reply and its reference answers per row."""
 
 from collections.abc import Sequence
 

@@ -27,7 +27,7 @@ class NeedShares(BaseModel):
 
 
 class PersonaParams(BaseModel):
-    """What is generated (docs/dialogue_data.md).
+    """Parameters of the generated dialogues (docs/dialogue_data.md).
 
     Attributes:
         seed: fixes every persona, story and reply.

@@ -1,4 +1,4 @@
-"""What a generator of replies can do, whatever its architecture: read a prompt once, then write or score many replies to it.
+"""Interface of the language models, whatever their architecture: encode a prompt once, then write or score many replies to it.
 
 Axes: P prompts, G replies of each, T tokens of a reply, D width, S tokens that are read.
 """

@@ -1,4 +1,4 @@
-"""What a reader is given to read: the question, and the stories that were retrieved for it.
+"""Compose the text that a language model reads: the question, and the stories that were retrieved for it.
 
 Source of the wording: the input of Fusion-in-Decoder (Izacard and Grave, arXiv 2007.01282, section 3).
 """

@@ -91,7 +91,7 @@ def greedy_replies(reader: Reader, encoded: Encoded, *, max_tokens: int, ends: t
 
 
 class _Table:
-    """What has been written so far, and which part of it is still being written.
+    """The tokens written so far, and which of the samples are still being written.
 
     Rows n = p*G + g of the whole batch; ``rows`` [P', G'] are those of the places that are still in it. Columns are kept apart
     until the end: a step writes whole ones.

@@ -12,7 +12,7 @@ Side = Literal["left", "right"]
 
 
 class Tokenizer(Protocol):
-    """What a reader needs of a tokenizer.
+    """Interface that a language model needs of a tokenizer.
 
     Attributes:
         size: number of ids; each id is below it.

@@ -1,4 +1,4 @@
-"""What travels through the loop: a batch of prompts with the molecules they stand for, and what the sampled graphs lead to."""
+"""Data of the training loop: a batch of prompts with the molecules they stand for, and the outcomes of the sampled graphs."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -49,7 +49,7 @@ class RewardShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What the samples of P prompts lead to.
+    """Outcomes of the samples of P prompts.
 
     Attributes:
         molecules: of each prompt its G decoded graphs; empty where nothing was drawn.

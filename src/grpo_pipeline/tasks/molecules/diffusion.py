@@ -7,7 +7,7 @@ from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, Noise
 
 @dataclass(frozen=True)
 class Diffusion:
-    """What belongs together: the noise, the network that undoes it, how trajectories are drawn, and what x0 costs."""
+    """One diffusion model: the noise, the network that undoes it, how trajectories are drawn, and the loss of x0."""
 
     noise: NoiseParams
     denoiser: DenoiserParams

@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs, node_mask
 
 @dataclass(frozen=True)
 class GraphPrompts:
-    """What a graph is drawn from; P rows.
+    """Prompts of the graphs to be drawn: size and conditions; P rows.
 
     Attributes:
         sizes: int64 [P], number of nodes of the graph that is wanted, 1..nodes.

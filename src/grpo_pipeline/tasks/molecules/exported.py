@@ -21,7 +21,7 @@ from grpo_pipeline.tasks.molecules.vocabulary import Vocabulary, read_vocabulary
 
 @dataclass(frozen=True)
 class ExportedDenoiser:
-    """What an arm has learnt, ready to draw molecules.
+    """A trained denoiser with its files, ready to draw molecules.
 
     Attributes:
         policy: denoiser and noise with the arm's weights, on the CPU.

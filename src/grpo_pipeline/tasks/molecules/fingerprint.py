@@ -1,4 +1,4 @@
-"""What a checkpoint of the molecule task must agree on to be gone on with."""
+"""List the settings on which a checkpoint of the molecule task and the run that resumes it must agree."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""What attention over nodes cannot count: the bonds of each class at a node, and the short cycles through it.
+"""Compute features that attention over nodes cannot count: the bonds of each class at a node, and the short cycles through it.
 
 Source: the structural features of DiGress, arXiv 2209.14734. How this differs: counts enter as
 log(1 + count), which stays moderate for the dense graphs of the first denoising steps, in place of a tenth cut off at 1.

@@ -1,4 +1,4 @@
-"""What a layer of the network reads and returns, and which rows of it belong together.
+"""The layout of graphs in a batch: the tensors that a layer reads and returns, and which of their rows belong together.
 
 Axes: B graphs, n nodes, M pairs; D, E, Y the widths of a node, a pair, the whole.
 """
@@ -13,7 +13,7 @@ from grpo_pipeline.tasks.molecules.entries import GraphPrompts, pair_index, pair
 
 @dataclass(frozen=True)
 class GraphState:
-    """What a layer reads and returns: nodes [B, n, D], pairs [B, M, E], whole [B, Y]; padding holds anything finite."""
+    """Input and output of a layer: nodes [B, n, D], pairs [B, M, E], whole [B, Y]; padding holds anything finite."""
 
     nodes: Tensor
     pairs: Tensor

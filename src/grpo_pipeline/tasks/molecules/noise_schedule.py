@@ -17,7 +17,7 @@ OFFSET = 0.008
 
 @dataclass(frozen=True)
 class NoiseSchedule:
-    """What steps keep and change, float64 [T + 1] each, index t = 0..T; entry 0 keeps everything.
+    """Shares that the noise keeps and changes, float64 [T + 1] each, index t = 0..T; entry 0 keeps everything.
 
     Attributes:
         step_keep: alpha_t, what step t alone keeps.

@@ -39,7 +39,7 @@ class WindowParams(BaseModel):
 
 
 class InvalidParams(BaseModel):
-    """What every part but validity counts as for a molecule that is not valid.
+    """Values that the components of the reward, except validity, take for a molecule that is not valid.
 
     Attributes:
         rule: ``penalty``: each part is that number; ``exclude``: each part is "not scored", so that the sample leaves the

@@ -27,7 +27,7 @@ from grpo_pipeline.tasks.molecules.trajectories import Trajectories, transitions
 
 @dataclass(frozen=True)
 class StepScores:
-    """What a policy says about the decisions of trajectories, in nats and reduced over entries.
+    """Scores of the decisions of trajectories under a policy, in nats and reduced over entries.
 
     Attributes:
         logprobs: [P, G, L], of what was drawn.

@@ -10,7 +10,7 @@ Condition = Literal["qed", "logp", "sa"]
 
 
 class GraphPromptParams(BaseModel):
-    """What the network is told before it draws a graph (``molecules.prompt``).
+    """Parameters of the prompt: what the network is told before it draws a graph (``molecules.prompt``).
 
     Attributes:
         conditions: properties of the molecule of the prompt that are told beside its size, each in units of its spread over the

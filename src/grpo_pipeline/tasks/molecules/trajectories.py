@@ -34,7 +34,7 @@ class Trajectories(Rollouts):
 
     @property
     def prompts(self) -> GraphPrompts:
-        """What the trajectories were drawn from, P rows."""
+        """Return the prompts that the trajectories were drawn from, P rows."""
         return GraphPrompts(self.sizes, self.conditions, self.atoms.shape[-1])
 
     @property

@@ -13,7 +13,7 @@ BOND_ORDERS = (0.0, 1.0, 2.0, 3.0, 1.5)
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a class index means; class 0 of the charges is always neutral, class 0 of the bonds is always "none".
+    """Meaning of each class index; class 0 of the charges is always neutral, class 0 of the bonds is always "none".
 
     Attributes:
         atoms: element symbols by atomic number, as "C"; "[nH]" is an aromatic atom that carries a hydrogen, which the
