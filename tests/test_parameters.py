@@ -1,11 +1,25 @@
 """Every environment's parameters pass the models that read them, and describe a model that can be built."""
 
+import copy
+import functools
+import operator
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from parameter_models import GRAPH_ARMS, TALK_ARMS, build_attention, build_dialogue, build_molecule_task, read_sections, sections
+from parameter_models import (
+    GRAPH_ARMS,
+    TALK_ARMS,
+    TASKS,
+    build_attention,
+    build_dialogue,
+    build_molecule_task,
+    read_sections,
+    sections,
+)
 from pydantic import ValidationError
 
 from grpo_pipeline.core.params import TrainingParams
@@ -73,6 +87,33 @@ def test_a_misspelt_parameter_does_not_pass(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"attention": {"training": {"groupsize": 4}}}))
     with pytest.raises(ValidationError, match="groupsize"):
         TrainingParams(**sections(tmp_path, "wrong")["training"])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_number_that_is_none_does_not_pass(task: str) -> None:
+    """``.nan`` and ``.inf`` pass many a bound; no parameter may be one. What an arm sets is read later."""
+    accepted = []
+    for name, section in sections(ROOT / "conf", "base", task).items():
+        for path in [] if section is None else numbers(section):
+            for value in (float("nan"), float("inf"), -float("inf")):
+                wrong = copy.deepcopy(section)
+                functools.reduce(operator.getitem, path[:-1], wrong)[path[-1]] = value
+                try:
+                    TASKS[task][name].model_validate(wrong)
+                except ValidationError:
+                    continue
+                if not {"set", "metric_options"} & set(path):
+                    accepted.append((name, *path, value))
+    assert accepted == []
+
+
+def numbers(values: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every number."""
+    if isinstance(values, dict | list):
+        for key, inner in values.items() if isinstance(values, dict) else enumerate(values):
+            yield from numbers(inner, (*path, key))
+    elif isinstance(values, int | float) and not isinstance(values, bool):
+        yield path
 
 
 def test_the_readmes_example_environment_passes(tmp_path: Path) -> None:

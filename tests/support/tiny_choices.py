@@ -48,6 +48,7 @@ class TinyChoices:
     """The task; see ``tasks.protocol.Task`` for what the methods promise."""
 
     name, repeats_prompts = "tiny", True
+    components = ("encoder", "head")
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         return None

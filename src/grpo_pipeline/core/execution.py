@@ -29,7 +29,7 @@ class ExecutionParams(BaseModel):
         micro_batch_size: prompts that are worked on at once, or None for the whole batch.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     device: Annotated[str, EXECUTION] = Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     precision: Precision

@@ -45,7 +45,7 @@ class AdvantageParams(BaseModel):
         tie_tolerance: absolute and relative spread of the rewards below which a group ties, for advantages and dynamic sampling.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     method: Literal["group", "leave_one_out", "mean_only", "batch", "per_reward"]
     std: Literal["sample", "population"]
@@ -66,7 +66,7 @@ class AdvantageParams(BaseModel):
 class PolicyLossParams(BaseModel):
     """The surrogate (``<task>.<arm>.algorithm.policy_loss``); what goes together: ``core.algorithms.check_combination``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     clip_low: float = Field(gt=0, lt=1)
     clip_high: float = Field(gt=0)
@@ -102,7 +102,7 @@ class PolicyLossParams(BaseModel):
 class ReferenceParams(BaseModel):
     """The policy that the KL is measured to (``<task>.<arm>.algorithm.reference``)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     update: Literal["frozen", "copy", "ema"] = "frozen"
     every_steps: int = Field(default=1, ge=1)
@@ -113,7 +113,7 @@ class ReferenceParams(BaseModel):
 class EntropyTargetParams(BaseModel):
     """Steer the entropy coefficient towards a target in nats (``<task>.<arm>.algorithm.entropy_target``)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     target: float = Field(gt=0)
     learning_rate: float = Field(gt=0)
@@ -130,7 +130,7 @@ class EntropyTargetParams(BaseModel):
 class DynamicSamplingParams(BaseModel):
     """Draw groups whose samples all tie again (``<task>.<arm>.algorithm.dynamic_sampling``)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_retries: int = Field(ge=1)
 
@@ -138,7 +138,7 @@ class DynamicSamplingParams(BaseModel):
 class ReplayParams(BaseModel):
     """Train again on stored groups that taught something (``<task>.<arm>.algorithm.replay``)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     capacity: int = Field(ge=1)
     max_age_steps: int = Field(ge=1)
@@ -157,7 +157,7 @@ class AlgorithmParams(BaseModel):
     ``proposal`` says where the samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: AlgorithmName
     supervised_weight: Coefficient
@@ -285,9 +285,9 @@ class AlgorithmParams(BaseModel):
 class OptimizerParams(BaseModel):
     """AdamW and clipping (``<task>.training.optimizer``); learning rates by parameter group of the task."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    learning_rates: dict[str, float]
+    learning_rates: dict[str, Annotated[float, Field(ge=0)]]
     weight_decay: float = Field(ge=0)
     max_grad_norm: float | None = Field(gt=0)
     clip: Literal["joint", "per_group"]
@@ -302,7 +302,7 @@ class LoaderParams(BaseModel):
         workers: threads that make them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     prefetch: int = Field(default=2, ge=0)
     workers: int = Field(default=1, ge=1)

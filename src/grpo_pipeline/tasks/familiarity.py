@@ -65,7 +65,7 @@ class Group(BaseModel):
         high: its 0.995 quantile.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     names: tuple[str, ...]
     start: float = Field(gt=0)
@@ -87,7 +87,7 @@ class Told(BaseModel):
         groups: by name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     trained_on: int = Field(ge=1)
     held_out: int = Field(ge=0)

@@ -33,6 +33,11 @@ class Task(Protocol):
         """Whether a row is the same prompt in every batch, so that stored actions keep their meaning."""
         ...
 
+    @property
+    def components(self) -> tuple[str, ...]:
+        """All names that ``parameter_groups`` can have, whatever model is built: those that a learning rate may be for."""
+        ...
+
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Raise ValueError where an arm asks for what the task does not have; called before anything is built."""
         ...

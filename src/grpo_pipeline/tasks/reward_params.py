@@ -12,7 +12,7 @@ from grpo_pipeline.tasks.reward_measure import Measure, check_measure
 class OwnRewardParams(BaseModel):
     """A reward of the user's, by path: ``(subjects, references, **options) -> one number per subject``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     function: str
     weight: float = Field(ge=0, allow_inf_nan=False)
@@ -28,7 +28,7 @@ class OwnRewardParams(BaseModel):
 class FailureParams(BaseModel):
     """Value of a sample for which one of the rewards could not be measured."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rule: Literal["exclude", "penalty", "stop"]
     # What the failed part is worth, in units of that part, before its weight.

@@ -27,7 +27,7 @@ Key = tuple[str, str, tuple[str, ...]]
 class PoolParams(BaseModel):
     """Where rewards are measured."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # 0 measures in this process: the same values, and nothing can stop a reward that hangs.
     workers: int = Field(ge=0)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class SplitFractions(BaseModel):
     """Wanted shares of the groups (``<task>.split.fractions``); they add up to 1."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     train: Annotated[float, Field(gt=0, lt=1)]
     val: Annotated[float, Field(gt=0, lt=1)]

@@ -208,6 +208,14 @@ def test_learning_rates_must_name_every_group():
         nodes.build_state(algorithm_params(), lacking, 0, TASK, DATA)
 
 
+def test_a_learning_rate_of_no_component_is_refused():
+    training = short()
+    rates = training.optimizer.learning_rates | {"value_headx": 0.1}
+    misspelt = training.model_copy(update={"optimizer": training.optimizer.model_copy(update={"learning_rates": rates})})
+    with pytest.raises(ValueError, match=r"must name components of the task .*, got 'value_headx'; did you mean value_head\?"):
+        nodes.build_state(algorithm_params(), misspelt, 0, TASK, DATA)
+
+
 def save_all(yielded: Iterator[Yielded], dataset: CheckpointDataset) -> None:
     for _, checkpoint in yielded:
         dataset.save(checkpoint)

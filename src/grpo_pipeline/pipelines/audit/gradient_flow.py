@@ -49,7 +49,7 @@ class GradientFlowParams(BaseModel):
             is ``any``. A reward part is never named: it must carry no graph.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     warmup_steps: int = Field(ge=0)
     expected: dict[Term, dict[str, Expectation]]

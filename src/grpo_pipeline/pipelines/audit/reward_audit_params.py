@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class WarningLimits(BaseModel):
     """From where on a finding of the reward audit is a warning."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     trivial_share: float = Field(
         ge=0, description="a trivial policy that is paid more than the start: share of the way from the start to the ceiling"
@@ -22,7 +22,7 @@ class WarningLimits(BaseModel):
 class RewardAuditParams(BaseModel):
     """How a reward is audited before training. The test split cannot be named: the reward is designed by what this says."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     split: Literal["train", "val"] = Field(description="the split whose examples are scored")
     rows: int = Field(ge=2, description="examples to score, drawn by the seed; all of the split where it has fewer")

@@ -24,7 +24,7 @@ UNTRAINED = "dialogue.untrained_task"
 class WarmStartParams(BaseModel):
     """The stage before the arms (``dialogue.warm_start``): its algorithm and its loop."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     algorithm: AlgorithmParams
     training: TrainingParams

@@ -17,7 +17,7 @@ class ArmParams(BaseModel):
         rule: the rule of the prediction rows by which the arm is judged.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     base: str
     set: dict[str, dict[str, Any]] = {}
@@ -27,7 +27,7 @@ class ArmParams(BaseModel):
 class GridParams(BaseModel):
     """Which arms are trained with which seeds; what ``<task>.compare`` and ``<task>.cross_validation`` share."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seeds: tuple[int, ...] = Field(min_length=1, description="of weights, data order and samples; data and split stay")
     control: str = Field(description="the arm that every other arm is compared with")

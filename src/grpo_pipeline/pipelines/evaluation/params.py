@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class EvaluationParams(BaseModel):
     """How arms are compared: ``<task>.evaluation`` in conf/."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     task: str = Field(description="the task whose metrics are computed")
     split: str = Field(description="name of the split that the predictions belong to")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +50,12 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
     if missing:
         raise ValueError(
             f"{task.name}.training.optimizer.learning_rates must name {sorted(groups)}, got nothing for {missing}; add them"
+        )
+    for unknown in sorted(set(rates) - {*groups, *task.components}):
+        near = get_close_matches(unknown, task.components, n=1)
+        raise ValueError(
+            f"{task.name}.training.optimizer.learning_rates must name components of the task ({', '.join(task.components)}), "
+            f"got {unknown!r}; {f'did you mean {near[0]}?' if near else 'remove it'}"
         )
     optimizer = build_optimizer(
         {name: (parameters, rates[name]) for name, parameters in groups.items()}, weight_decay=training.optimizer.weight_decay

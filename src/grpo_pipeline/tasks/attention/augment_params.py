@@ -21,7 +21,7 @@ class AugmentationParams(BaseModel):
         blackout_size: share of the image side that a square takes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     horizontal_flip: float = Field(default=0.0, ge=0, le=1)
     vertical_flip: float = Field(default=0.0, ge=0, le=1)

@@ -10,7 +10,7 @@ from scipy.special import expit
 class Change(BaseModel):
     """A score on the validation split before and after calibration; both on the cores that it was fitted on."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     before: float
     after: float
@@ -37,7 +37,7 @@ class Calibration(BaseModel):
         bins: of the calibration error.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     split: Literal["val"] = "val"
     rule: Literal["policy"] = "policy"

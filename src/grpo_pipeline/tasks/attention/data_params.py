@@ -46,7 +46,7 @@ class ColumnParams(BaseModel):
         clinical: numeric columns, may hold unknown values.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     image: ColumnName
     region_mask: ColumnName | None
@@ -84,7 +84,7 @@ class ColumnParams(BaseModel):
 class FolderParams(BaseModel):
     """Folders, below the data root, that are put before the paths of a column; "" where the manifest has whole paths."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     image: str
     region_mask: str
@@ -101,7 +101,7 @@ class LabelParams(BaseModel):
         above: numbers above this have label 1, other numbers label 0; null with ``positive``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     positive: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
     negative: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
@@ -137,7 +137,7 @@ class VolumeParams(BaseModel):
         index: which slice ``index`` takes, counted from 0; null with every other ``take``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     axis: Literal[0, 1, 2]
     take: Literal["middle", "max_projection", "mean_projection", "index"]
@@ -162,7 +162,7 @@ class Preprocessing(BaseModel):
         volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     intensity: Literal["dtype", "minmax"]
     empty_bag: Literal["error", "region"]
@@ -242,7 +242,7 @@ class SplitParams(BaseModel):
         single_class: what a val or test split with one class only means; in train it is always an error.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)]
     fractions: SplitFractions

@@ -17,7 +17,7 @@ class FoldParams(BaseModel):
         seed: fixes which patient goes where.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     scheme: Literal["kfold", "nested", "leave_one_center_out"]
     folds: Annotated[int, Field(ge=2)]

@@ -31,7 +31,7 @@ Mass = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class MetricOptions(BaseModel):
     """The constants that the definitions leave open."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     calibration_bins: int = Field(default=10, ge=2, description="equal-width bins of the calibration error")
     high_involvement: float = Field(default=0.4, gt=0, le=1, description="least involvement of a high-involvement positive")

@@ -21,7 +21,7 @@ class CheckpointParams(BaseModel):
             ``none``: images standardised as without a checkpoint.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     path: str = Field(min_length=1)
     kind: Literal["huggingface", "segment_anything"]
@@ -35,7 +35,7 @@ class ClinicalParams(BaseModel):
         dropout: probability with which a known value is made unknown, per core and column of a training batch.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     dropout: float = Field(ge=0, le=1)
 
@@ -49,7 +49,7 @@ class EncoderTuningParams(BaseModel):
         targets: LoRA's layers in each attention block: ``qkv``, or also the output projection ``proj``; null with adapters.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rank: int = Field(ge=1)
     alpha: float | None = Field(default=None, gt=0)
@@ -59,7 +59,7 @@ class EncoderTuningParams(BaseModel):
 class StopParams(BaseModel):
     """Sets of ``min_points`` to ``points`` points, as many as the policy decides (``attention.model.stop``; docs/points.md)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     min_points: int = Field(ge=1)
 
@@ -71,7 +71,7 @@ class ModelParams(BaseModel):
     ``stop`` have defaults, so that a model exported without them can be read.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     patch_size: int = Field(ge=2)
     encoder_width: int = Field(ge=8)
@@ -159,7 +159,7 @@ class RewardParams(BaseModel):
     ``cspca_weight`` is no reward: it weighs the advantages of the cores with ``cspca_min_grade`` or more (``priority``).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     class_weight: float = Field(ge=0)
     heatmap_weight: float = Field(ge=0)
@@ -181,7 +181,7 @@ class RewardParams(BaseModel):
 class SymmetricParams(BaseModel):
     """Symmetric cross-entropy (``attention.supervised_loss.symmetric``): alpha * CE + beta * reverse CE with log 0 = log_zero."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     alpha: float = Field(ge=0)
     beta: float = Field(ge=0)
@@ -197,7 +197,7 @@ class SymmetricParams(BaseModel):
 class SupervisedParams(BaseModel):
     """Weights, forms and clamps of the supervised loss (``attention.supervised_loss``; docs/objectives.md)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     samples: SampleChoice
     class_weight: float = Field(ge=0)

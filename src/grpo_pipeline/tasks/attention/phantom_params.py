@@ -12,7 +12,7 @@ Range = tuple[float, float]
 class SpeckleParams(BaseModel):
     """Statistics of the speckle of benign tissue and of cancer; lengths in pixels, levels in dB."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     benign_psf: tuple[Positive, Positive] = (0.95, 1.5)
     cancer_psf: tuple[Positive, Positive] = (0.75, 1.05)
@@ -48,7 +48,7 @@ class PhantomParams(BaseModel):
         speckle: statistics of the speckle.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)] = 0
     image_size: Annotated[int, Field(ge=32, le=1024)] = 128

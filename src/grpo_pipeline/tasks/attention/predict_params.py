@@ -18,7 +18,7 @@ class PredictColumns(BaseModel):
         bag_mask: path of the mask in which the involvement is estimated; without it, there is no estimate.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     image: ColumnName
     core_id: ColumnName | None
@@ -30,7 +30,7 @@ class PredictColumns(BaseModel):
 class PredictFolders(BaseModel):
     """Folders, below the data root, that are put before the paths of a column."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     image: str
     region_mask: str
@@ -54,7 +54,7 @@ class PredictParams(BaseModel):
         abstain: whether an image unlike those of the training gets no probability, beside being marked.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     arm: str
     root: str

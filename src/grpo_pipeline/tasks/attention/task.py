@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -68,6 +68,7 @@ class AttentionTask:
     device: torch.device
     preprocessing: ModelPreprocessing | None = None
     name: str = "attention"
+    components: ClassVar[tuple[str, ...]] = ("encoder", "policy_head", "value_head", "mask_decoder", "class_decoder", "clinical")
     clinical: ClinicalStatistics | None = None
     execution: ExecutionParams | None = None
     augmentation: AugmentationParams | None = None

@@ -24,7 +24,7 @@ class ConversationParams(BaseModel):
             others, into one split; ``apart`` draws personas alone and leaves out the conversations that would be in two splits.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     conversation: Column
     personas: tuple[Column, Column]
@@ -59,7 +59,7 @@ class DialogueDataParams(BaseModel):
         conversations: how conversations are read; null with every other source.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     source: Literal["generated", "jsonl", "conversations"]
     root: str
@@ -91,7 +91,7 @@ class DialogueDataParams(BaseModel):
 class DialogueSplitParams(BaseModel):
     """How the personas are divided; ``seed`` fixes which one goes where. Unused where a file names the splits."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)]
     fractions: SplitFractions
@@ -106,7 +106,7 @@ class DenseParams(BaseModel):
         max_tokens: longer texts are cut at the end.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     folder: Column
     batch_size: Annotated[int, Field(ge=1)]
@@ -123,7 +123,7 @@ class RetrievalParams(BaseModel):
         dense: null with ``tfidf``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     top_n: Annotated[int, Field(ge=1)]
     query: Literal["persona", "persona_and_last_turn"]

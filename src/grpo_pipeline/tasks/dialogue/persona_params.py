@@ -12,7 +12,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class NeedShares(BaseModel):
     """Probability that a reply needs the persona, the retrieved story, or neither."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     persona: Share
     story: Share
@@ -40,7 +40,7 @@ class PersonaParams(BaseModel):
         two_answers: probability that both phrasings of the reply are references.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)]
     personas: Annotated[int, Field(ge=3)]

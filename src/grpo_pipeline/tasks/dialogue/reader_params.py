@@ -15,7 +15,7 @@ class LoraParams(BaseModel):
         alpha: the update counts alpha / r times.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rank: int = Field(ge=1)
     alpha: float = Field(gt=0)
@@ -34,7 +34,7 @@ class NewReaderParams(BaseModel):
         lora: freeze the reader and train low-rank updates of its attention; null trains all of it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     source: Literal["new"]
     architecture: Literal["t5", "gpt2", "llama"]
@@ -67,7 +67,7 @@ class FolderReaderParams(BaseModel):
         lora: freeze the reader and train low-rank updates of its attention; null trains all of it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     source: Literal["folder"]
     path: str = Field(min_length=1)
@@ -90,7 +90,7 @@ class ReaderSection(BaseModel):
         lora: of either.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     source: Literal["new", "folder"]
     new: dict[str, Any]
@@ -123,7 +123,7 @@ class ReplyParams(BaseModel):
         tokens_per_batch: scored at a time, whole prompts only; null scores all at once.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_tokens: int = Field(ge=1)
     temperature: float = Field(gt=0)

@@ -22,7 +22,7 @@ BUILT_IN = {
 class RewardParams(BaseModel):
     """The named parts of the reward, their weights, what a failure counts as, and where they are measured."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # A part that is absent, or has weight 0, is not computed.
     weights: dict[Literal["f1", "rouge_l", "bleu"], float]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -67,6 +67,7 @@ class DialogueTask:
     start: ModelWeights | None = field(default=None, repr=False)
     kept: Kept = field(init=False, default_factory=Kept, repr=False, compare=False)  # own to each copy: see Kept
     name: str = "dialogue"
+    components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
 
     @property
     def repeats_prompts(self) -> bool:

@@ -15,7 +15,7 @@ class PromptParams(BaseModel):
         too_long: a longer text is refused by name, or loses its beginning: stories before the question.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_tokens: int = Field(ge=2)
     too_long: Literal["refuse", "keep_end"]
@@ -28,6 +28,6 @@ class SupervisedParams(BaseModel):
         mean: over all tokens of a batch, or first over those of a reply.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mean: LossMean

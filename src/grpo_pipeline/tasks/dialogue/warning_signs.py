@@ -15,7 +15,7 @@ START = "start"
 class WarningBounds(BaseModel):
     """From where on a change is a warning; ``dialogue.evaluation.metric_options``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     distinct_fall: float = Field(default=0.2, gt=0, lt=1, description="share of distinct-2 that may be lost")
     perplexity_factor: float = Field(default=2.0, gt=1, description="how many times the perplexity of the references may rise")

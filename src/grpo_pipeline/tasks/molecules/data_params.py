@@ -27,7 +27,7 @@ class GeneratorParams(BaseModel):
         charged: share of the molecules with an acid or an amine that are written in their charged form.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)]
     atoms: Annotated[dict[Text, Weight], Field(min_length=1)]
@@ -48,7 +48,7 @@ class GeneratorParams(BaseModel):
 class ColumnParams(BaseModel):
     """Columns of a CSV file: the SMILES, and the name of a molecule, null if it has none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     smiles: Text
     name: Text | None
@@ -71,7 +71,7 @@ class MoleculeDataParams(BaseModel):
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     source: Literal["generated", "smiles", "csv", "sdf"]
     root: str
@@ -116,7 +116,7 @@ class MoleculeSplitParams(BaseModel):
         fractions: shares of the molecules.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: Annotated[int, Field(ge=0)]
     by: Literal["smiles", "scaffold"]

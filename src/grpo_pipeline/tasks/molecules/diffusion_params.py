@@ -13,7 +13,7 @@ Start = Literal["independent", "per_group"]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ExponentParams(_Section):

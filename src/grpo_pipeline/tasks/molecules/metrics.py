@@ -33,7 +33,7 @@ TO_COMPARE = f"rows of the rule {TRAINING} to compare with"
 class MetricOptions(BaseModel):
     """The constants that the definitions leave open."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     min_uniqueness: float = Field(default=0.9, ge=0, le=1, description="share of different molecules below which a verdict warns")
 

@@ -48,7 +48,7 @@ class InvalidParams(BaseModel):
         penalty: in units of a part, before its weight; null with the other two.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rule: Literal["exclude", "penalty", "group_mean"]
     penalty: Annotated[float, Field(allow_inf_nan=False)] | None
@@ -78,7 +78,7 @@ class MoleculeRewardParams(BaseModel):
         pool: where they are measured.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     weights: dict[Part, float]
     logp: WindowParams | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -79,6 +79,7 @@ class MoleculeTask:
     start: ModelWeights | None = field(default=None, repr=False)
     kept: Kept = field(init=False, default_factory=Kept, repr=False, compare=False)  # own to each copy: see Kept
     name: str = "molecules"
+    components: ClassVar[tuple[str, ...]] = ("embeddings", "layers", "heads")
 
     @property
     def repeats_prompts(self) -> bool:

@@ -18,7 +18,7 @@ class GraphPromptParams(BaseModel):
         max_atoms: nodes that there is room for; null takes the largest molecule of the data. A larger molecule is refused.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     conditions: tuple[Condition, ...]
     max_atoms: Annotated[int, Field(ge=1)] | None
@@ -41,7 +41,7 @@ class SamplingParams(BaseModel):
         graphs_at_once: drawn beside each other; bounds the memory.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     prompts: Annotated[int, Field(ge=1)]
