@@ -142,7 +142,9 @@ def run(name: str, changed: Changed = (), weights_of: Changed | None = None) -> 
 
         state = nodes.build_state(algorithm, training, SEED, task, data)
         phase("probe", nodes.pick_probe_batch, algorithm, training, SEED, task, data)
-        yields = phase("train", lambda *args: list(nodes.train(*args)), algorithm, training, "never", task, data, state, NOTHING, {})
+        yields = phase(
+            "train", lambda *args: list(nodes.train(*args)), algorithm, training, "never", task, data, state, NOTHING, {}
+        )
         checkpoint = next(last for _, last in reversed(yields) if last)
         fitted = phase("calibrate", nodes.calibrate, SEED, task, data, checkpoint)
         model = phase("export", nodes.export_model, task, checkpoint, fitted, data)

@@ -1,8 +1,9 @@
 """Prove that the installed code learns from reward, in seconds: ``python -m grpo_pipeline.core.self_check``.
 
 On the bandit of ``core.bandit`` the functions that train every task (sampling, advantages, policy loss, entropy, update) must
-follow the enumerated gradient, find the good cells and raise the entropy. Beside them the same checks are run on four defects
-that are common in public code; a check that a defect passes too would say nothing, so each of them has to fail.
+follow the enumerated gradient, find the good cells and raise the entropy; on the one of ``core.set_bandit``, whose samples are
+three decisions, likelihood and gradient must be those of whole sets. Beside them the same checks are run on six defects that are
+common in public code; a check that no defect fails would say nothing, so each defect has to fail one.
 
 How this differs from a unit test: it runs where the package is installed, on its versions of torch and Python.
 """
@@ -18,9 +19,10 @@ from typing import Any
 
 import torch
 
-from grpo_pipeline.core import bandit
+from grpo_pipeline.core import bandit, set_bandit
 from grpo_pipeline.core import bandit_figures as figures
 from grpo_pipeline.core.bandit_figures import Bonus, Objective
+from grpo_pipeline.core.sampling import independent_logprobs, plackett_luce_logprobs
 
 STEPS, UPDATE_EPOCHS = 400, 4
 WANTED = {
@@ -29,6 +31,11 @@ WANTED = {
     "best_logprob_gain": 0.01,
     "entropy_gradient_cosine": 0.99,
     "entropy_gain": 0.5,
+    "likelihood_mass": 1.0 - 1e-9,
+    "set_gradient_cosine": 0.98,
+    "loop_likelihood": 1.0 - 1e-9,
+    "loop_gradient_cosine": 0.98,
+    "loop_hit_rate": 0.9,
 }
 ROW = "{:<22}{:<25}{:>9}  {:<9}{:<8}{}"
 
@@ -131,12 +138,15 @@ def _run_variants(seed: int, steps: int) -> SelfCheckResult:
         check_policy("grpo", grpo, seed=seed, steps=steps),
         check_policy("reinforce", reinforce, seed=seed, steps=steps, update_epochs=1),
         check_bonus("analytic_entropy", figures.analytic_bonus, seed=seed),
+        check_sets("sets_of_three", seed=seed),
     )
     defects = (
         check_policy("resampled_actions", figures.resampled(grpo), seed=seed, steps=steps, is_defect=True),
         check_policy("flipped_sign", figures.flipped(grpo), seed=seed, steps=steps, is_defect=True),
         check_policy("misplaced_advantages", figures.misplaced(grpo), seed=seed, steps=steps, is_defect=True),
         check_bonus("pseudo_entropy", figures.pseudo_bonus, seed=seed, is_defect=True),
+        check_sets("independent_draws", seed=seed, likelihood=independent_logprobs, is_defect=True),
+        check_sets("baseline_of_the_batch", seed=seed, compare=set_bandit.batch_advantages, is_defect=True),
     )
     return SelfCheckResult(seed=seed, variants=sound + defects)
 
@@ -150,6 +160,11 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def as_checks(measured: Mapping[str, float]) -> tuple[Check, ...]:
+    """Return the figures with what they must reach."""
+    return tuple(Check(name, value, WANTED[name]) for name, value in measured.items())
 
 
 def check_policy(
@@ -168,7 +183,7 @@ def check_policy(
         "hit_rate": reached,
         "best_logprob_gain": figures.best_logprob_gain(objective, seed=seed),
     }
-    return VariantResult(name, is_defect, _checks(measured), steps=used)
+    return VariantResult(name, is_defect, as_checks(measured), steps=used)
 
 
 def check_bonus(name: str, bonus: Bonus, *, seed: int, is_defect: bool = False) -> VariantResult:
@@ -177,7 +192,23 @@ def check_bonus(name: str, bonus: Bonus, *, seed: int, is_defect: bool = False) 
         "entropy_gradient_cosine": figures.bonus_gradient_cosine(bonus, seed=seed),
         "entropy_gain": figures.entropy_gain(bonus, seed=seed),
     }
-    return VariantResult(name, is_defect, _checks(measured), steps=figures.ENTROPY_STEPS)
+    return VariantResult(name, is_defect, as_checks(measured), steps=figures.ENTROPY_STEPS)
+
+
+def check_sets(
+    name: str,
+    *,
+    seed: int,
+    likelihood: set_bandit.Likelihood = plackett_luce_logprobs,
+    compare: set_bandit.Compare = set_bandit.group_advantages,
+    is_defect: bool = False,
+) -> VariantResult:
+    """Check samples of several decisions: their likelihood, and the gradient of an update that compares within groups."""
+    measured = {
+        "likelihood_mass": set_bandit.likelihood_mass(seed=seed, likelihood=likelihood),
+        "set_gradient_cosine": set_bandit.gradient_cosine(seed=seed, likelihood=likelihood, compare=compare),
+    }
+    return VariantResult(name, is_defect, as_checks(measured), steps=set_bandit.DRAWS)
 
 
 def format_table(result: Mapping[str, Any]) -> str:
@@ -228,10 +259,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = run_self_check(options.seed).to_dict()
     print(json.dumps(result, indent=2, allow_nan=False) if options.json else format_table(result))
     return 0 if result["passed"] else 1
-
-
-def _checks(figures: Mapping[str, float]) -> tuple[Check, ...]:
-    return tuple(Check(name, value, WANTED[name]) for name, value in figures.items())
 
 
 def _variant_dict(variant: VariantResult) -> dict[str, Any]:

@@ -4,8 +4,7 @@ The loops share no formula with the package: they read which rows and actions we
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -343,12 +342,12 @@ class PlainLoop:
 
 
 @pytest.fixture(scope="module", params=[(arm, loop) for arm in ARMS for loop in LOOPS], ids="-".join)
-def both(request: pytest.FixtureRequest) -> Iterator[tuple[Any, ...]]:
+def both(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     task, policy, rows = trained(*request.param)
     plain = PlainLoop(*request.param)
     for number, seen in enumerate(task.seen):
         plain.step(number, seen)
-    yield task, policy, rows, plain
+    return task, policy, rows, plain
 
 
 def test_the_weights_are_those_of_the_plain_loop(both: tuple[Any, ...]) -> None:
