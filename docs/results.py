@@ -4,8 +4,9 @@
 
 Each seed draws its own data, split and training, in a folder of its own (data/results/<environment>/<task>/seed<n>), with one
 thread; `--jobs` of them run beside each other. What is finished at this commit is kept, what was stopped goes on. Written are
-docs/results/<task>.json (the numbers, the commit, and every parameter that they depend on), and the tables between the marks
-`<!-- results:<task> -->` of README.md and docs/results.md. tests/test_results.py fails when a parameter has changed since.
+docs/results/<task>.json (the numbers, the commit, and every parameter that they depend on), the tables between the marks
+`<!-- results:<task> -->` of docs/results.md, and one row per task between the marks `<!-- results:summary -->` of README.md.
+tests/test_results.py fails when a parameter has changed since.
 """
 
 import argparse
@@ -36,10 +37,10 @@ SEEDED = {  # beside `seed`: what draws the data of a seed
     "dialogue": ("dialogue.personas.seed", "dialogue.split.seed"),
     "molecules": ("molecules.generator.seed", "molecules.split.seed"),
 }
-HEADLINES = {  # the rows of README's table; docs/results.md has all
+HEADLINES = {  # the first of them is the row of README's table, all stand first in docs/results.md
     "attention": ("auroc", "average_precision", "auroc_patient", "brier", "lesion_hit_ratio", "heatmap_auroc", "reward"),
-    "dialogue": ("reward", "f1", "bleu", "rouge_l", "distinct_1", "distinct_2", "self_bleu", "perplexity"),
-    "molecules": ("reward", "validity", "uniqueness", "novelty", "vun", "logp", "sa"),
+    "dialogue": ("f1", "reward", "bleu", "rouge_l", "distinct_1", "distinct_2", "self_bleu", "perplexity"),
+    "molecules": ("vun", "reward", "validity", "uniqueness", "novelty", "logp", "sa"),
 }
 BASELINES = {"attention": "auroc", "dialogue": "reward", "molecules": "reward"}  # what the other rules are shown with
 # These say how a run is executed: another value rounds differently at most. `threads` is not among them.
@@ -48,6 +49,7 @@ EXECUTION = {
     *("log_every_steps", "checkpoint_every_steps", "gradient_report_every_steps"),
 }
 COMMAND = "make results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 Document = dict[str, Any]
 
 
@@ -192,12 +194,25 @@ def entry(seeds: Sequence[Mapping[str, Any]], *, clusters: int) -> dict[str, Any
     return over_seeds([seed["value"] for seed in seeds], cluster_variance=variance, clusters=clusters)
 
 
-def headline(document: Document) -> str:
-    """Return README's lines: the table of the main metrics, and what the policy gains over other rules."""
-    task, control, names = document["task"], document["control"], HEADLINES[document["task"]]
+def summary(documents: Sequence[Document]) -> str:
+    """Return README's table: the main metric of each task, in the control and in the arm with GRPO."""
+    lines = ["| task, metric | control | `grpo` | difference [95% interval] |", "|---|---|---|---|"]
+    for document in documents:
+        name, arms = HEADLINES[document["task"]][0], document["arms"]
+        title = titles(document["task"], [name])[name]
+        values = (f"{arms[arm][name]['value']:.3f}" for arm in (document["control"], "grpo"))
+        difference = cell(document["differences"]["grpo"][name], "+")
+        lines.append("| " + " | ".join([f"{document['task']}, {title}", *values, difference]) + " |")
+    return "\n".join(lines)
+
+
+def tables(document: Document) -> str:
+    """Return the block of docs/results.md: every metric, the main ones first, and what the policy gains over baselines."""
+    task, control = document["task"], document["control"]
+    names = list(dict.fromkeys([*HEADLINES[task], *(name for found in document["arms"].values() for name in found)]))
     shown = dict.fromkeys(("reward", BASELINES[task]))
     gains = [
-        f"`{arm}`, its own rule minus the rule `{document['chance_rule']}`: "
+        f"`{arm}`, its own policy minus the baseline `{document['chance_rule']}`: "
         + ", ".join(f"{name} {cell(found[name], '+')}" for name in shown if name in found)
         for arm, found in document["policy_gain"].items()
         if arm != control
@@ -207,7 +222,7 @@ def headline(document: Document) -> str:
     if gains:
         lines += ["", "; ".join(gains) + "."]
     if rules:
-        lines += ["", f"{BASELINES[task]} of other rules beside `{document['baseline_arm']}`: " + "; ".join(rules) + "."]
+        lines += ["", f"{BASELINES[task]} of baselines beside `{document['baseline_arm']}`: " + "; ".join(rules) + "."]
     return "\n".join(lines)
 
 
@@ -230,18 +245,23 @@ def numbers(values: Sequence[int]) -> str:
 def table(document: Document, names: Sequence[str]) -> list[str]:
     """Return metrics x (arms, differences to the control, the difference of each seed) as lines of Markdown."""
     control, differences = document["control"], document["differences"]
-    titles = {name: metric.title for name, metric in build_suite(document["task"], {}).for_names(names).metrics.items()}
+    named = titles(document["task"], names)
     heads = ["metric", *(f"{arm} (control)" if arm == control else arm for arm in document["arms"])]
     heads += [f"{arm} - {control}" for arm in differences] + [f"{arm} - {control}, of the seeds" for arm in differences]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for name in names:
         if not any(found.get(name, {}).get("value") is not None for found in document["arms"].values()):
             continue
-        cells = [titles.get(name, name), *(cell(found[name]) for found in document["arms"].values())]
+        cells = [named.get(name, name), *(cell(found[name]) for found in document["arms"].values())]
         cells += [cell(found[name], "+") for found in differences.values()]
         cells += [" ".join(f"{value:+.3f}" for value in found[name].get("seeds", ())) or "-" for found in differences.values()]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def titles(task: str, names: Sequence[str]) -> dict[str, str]:
+    """Return name -> how a table calls the metric."""
+    return {name: metric.title for name, metric in build_suite(task, {}).for_names(names).metrics.items()}
 
 
 def cell(entry: Mapping[str, Any], sign: str = "") -> str:
@@ -252,30 +272,36 @@ def cell(entry: Mapping[str, Any], sign: str = "") -> str:
     return text if entry["ci95"] is None else f"{text} [{entry['ci95'][0]:{sign}.3f}, {entry['ci95'][1]:{sign}.3f}]"
 
 
-def between_marks(text: str, task: str, block: str) -> str:
-    """Return a document with the task's block replaced.
+def between_marks(text: str, name: str, block: str) -> str:
+    """Return a document with a marked block replaced; its name is a task's or ``summary``.
 
     Raises:
-        ValueError: if the document has no marks for the task.
+        ValueError: if the document has no marks of this name.
     """
-    pattern = re.compile(rf"(<!-- results:{task} -->\n).*?(\n<!-- /results:{task} -->)", re.DOTALL)
+    pattern = re.compile(rf"(<!-- results:{name} -->\n).*?(\n<!-- /results:{name} -->)", re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"the document must hold the marks results:{task} and /results:{task} as comments, got none; add them")
+        raise ValueError(f"the document must hold the marks results:{name} and /results:{name} as comments, got none; add them")
     return pattern.sub(lambda found: found[1] + block + found[2], text, count=1)
 
 
-def write(document: Document, *, out: Path, pages: Mapping[Path, str]) -> None:
-    """Write the numbers, and the task's block into each page."""
+def write(document: Document, *, out: Path) -> None:
+    """Write the numbers of a task as JSON."""
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{document['task']}.json").write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    for page, block in pages.items():
-        page.write_text(between_marks(page.read_text(encoding="utf-8"), document["task"], block), encoding="utf-8")
 
 
-def all_metrics(document: Document) -> str:
-    """Return the block of docs/results.md: every metric."""
-    names = list(dict.fromkeys(name for found in document["arms"].values() for name in found))
-    return "\n".join([about(document), "", *table(document, names)])
+def stored(folder: Path) -> list[Document]:
+    """Read the numbers of all tasks that have some."""
+    files = (folder / f"{task}.json" for task in SEEDED)
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+
+
+def written(page: Path, text: str, documents: Sequence[Document]) -> str:
+    """Return a page with its marked blocks as the numbers say."""
+    blocks = {"summary": summary(documents)} if page.name == "README.md" else {each["task"]: tables(each) for each in documents}
+    for name, block in blocks.items():
+        text = between_marks(text, name, block)
+    return text
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -326,10 +352,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chance = parameters[task][f"{task}.evaluation.chance_rule"]
             document = combine(task, runs) | facts | {"chance_rule": chance, "parameters": parameters[task]}
             is_default = options.out.resolve() == ROOT / "docs" / "results"
-            blocks = {ROOT / "README.md": headline(document), ROOT / "docs" / "results.md": all_metrics(document)}
-            write(document, out=options.out, pages=blocks if is_default else {})
+            write(document, out=options.out)
+            for page in PAGES if is_default else ():
+                text = page.read_text(encoding="utf-8")
+                page.write_text(written(page, text, stored(options.out)), encoding="utf-8")
             if not is_default:
-                print(headline(document))
+                print(tables(document))
             print(f"{task}: {options.out / task}.json is written", flush=True)
     return int(failed)
 

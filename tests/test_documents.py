@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_pipeline.pipeline_registry import register_pipelines
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "grpo_pipeline"
 
@@ -14,20 +16,80 @@ def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", ".ci/run"])
-def test_documents_name_make_targets_that_exist(document: str) -> None:
-    named = set(re.findall(r"(?:`|^\s*)make (?:[A-Z]+=\S+ )?([a-z][a-z-]*)", (ROOT / document).read_text(), re.MULTILINE))
+def prose(committed_files: tuple[Path, ...]) -> dict[str, str]:
+    """Return the documents that say how things are today: the log and the decisions tell how they were."""
+    pages = {str(file.relative_to(ROOT)): file for file in committed_files if file.suffix == ".md"}
+    dated = ("docs/log.md", "docs/decisions/", "CHANGELOG.md")
+    return {name: file.read_text(encoding="utf-8") for name, file in pages.items() if not name.startswith(dated)}
+
+
+def test_documents_name_make_targets_that_exist(committed_files: tuple[Path, ...]) -> None:
+    pages = prose(committed_files) | {".ci/run": (ROOT / ".ci/run").read_text(encoding="utf-8")}
+    found = {
+        name: set(re.findall(r"(?:`|^\s*)make (?:[A-Z]+=\S+ )?([a-z][a-z-]*)", text, re.MULTILINE))
+        for name, text in pages.items()
+    }
+    assert found["README.md"]
+    assert found["CONTRIBUTING.md"]
+    assert found[".ci/run"]
+    assert not {name: sorted(named - make_targets()) for name, named in found.items() if named - make_targets()}
+
+
+def test_documents_name_pipelines_that_are_registered(committed_files: tuple[Path, ...]) -> None:
+    registered = register_pipelines().keys()
+    named = {
+        (name, pipeline)
+        for name, text in prose(committed_files).items()
+        for pipelines in re.findall(r"(?:TASK=|--pipelines )([a-z_,]+)", text)
+        for pipeline in pipelines.strip(",").split(",")
+    }
+    assert {"README.md", "docs/running.md"} <= {name for name, _ in named}
+    assert not sorted((name, pipeline) for name, pipeline in named if pipeline not in registered)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/running.md", "docs/results.md"])
+def test_documents_name_environments_that_exist(document: str) -> None:
+    named = set(re.findall(r"(?:ENV=|--env )(\w+)", (ROOT / document).read_text(encoding="utf-8")))
     assert named
-    assert named <= make_targets()
+    assert not [env for env in sorted(named) if not (ROOT / "conf" / env).is_dir()]
+
+
+def headings(document: Path) -> set[str]:
+    """Return the anchors of a document's headings: small letters, no punctuation, a dash for each space."""
+    found = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
 
 
 def test_links_between_documents_lead_somewhere(committed_files: tuple[Path, ...]) -> None:
     dead = []
     for file in (file for file in committed_files if file.suffix == ".md"):
-        for target in re.findall(r"\]\(([^)#\s]+)", file.read_text(encoding="utf-8")):
-            if "://" not in target and not (file.parent / target).exists():
-                dead.append(f"{file.relative_to(ROOT)}: {target}")
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", file.read_text(encoding="utf-8")):
+            page = file.parent / target if target else file
+            if "://" in target:
+                continue
+            if not page.exists() or (anchor and page.suffix == ".md" and anchor not in headings(page)):
+                dead.append(f"{file.relative_to(ROOT)}: {target}#{anchor}")
     assert not dead
+
+
+def test_the_readme_is_short() -> None:
+    """A newcomer reads it once; what it says in more bytes or more numbers belongs into docs/."""
+    text = (ROOT / "README.md").read_bytes()
+    assert len(text) <= 9 * 1024
+    assert len(re.findall(rb"\d+(?:\.\d+)?", text)) <= 40
+
+
+def test_every_document_is_reachable_from_the_readme() -> None:
+    """Follow the links from README.md: a page that none leads to is not read."""
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md" or not page.is_file():
+            continue
+        reached.add(page)
+        targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+        waiting += [(page.parent / target).resolve() for target in targets if "://" not in target]
+    assert not sorted(page.name for page in (ROOT / "docs").glob("*.md") if page not in reached)
 
 
 def test_decisions_are_numbered_without_gaps_and_listed() -> None:

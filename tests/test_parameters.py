@@ -116,27 +116,21 @@ def numbers(values: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
         yield path
 
 
-def test_the_readmes_example_environment_passes(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_example_of_images_of_ones_own_passes(tmp_path: Path) -> None:
+    document = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     (tmp_path / "base").symlink_to(ROOT / "conf" / "base")
-    for name, block in re.findall(r"^`conf/(mine/\S+\.yml)`\n\n```yaml\n(.*?)^```", readme, re.DOTALL | re.MULTILINE):
+    for name, block in re.findall(r"^`conf/(clinic/\S+\.yml)`\n\n```yaml\n(.*?)^```", document, re.DOTALL | re.MULTILINE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(block, encoding="utf-8")
-    data = DataParams(**sections(tmp_path, "mine")["data"])
-    assert data.root == "../clinic_b"
-    assert (data.columns.label, data.columns.region_mask, data.columns.clinical) == ("diagnosis", None, ())
-    written = yaml.safe_load((tmp_path / "mine" / "parameters" / "attention_data.yml").read_text())["attention"]["data"]
+    data = DataParams(**sections(tmp_path, "clinic")["data"])
+    assert data.root == "../clinic_a"
+    assert (data.columns.label, data.columns.lesion_mask, data.columns.clinical) == (
+        "diagnosis",
+        None,
+        ("age_years", "psa_ng_ml"),
+    )
+    written = yaml.safe_load((tmp_path / "clinic" / "parameters" / "attention_data.yml").read_text())["attention"]["data"]
     assert written["columns"].keys() == set(type(data.columns).model_fields)
-
-
-def test_the_readmes_defaults_are_those_of_base() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = sections(ROOT / "conf", "base")
-    stated = re.findall(r"^\| `attention\.(\w+)\.(\w+)` \| `?([\w.]+)`? \|", readme, re.MULTILINE)
-    assert len(stated) > 4
-    assert {(section, key): value for section, key, value in stated} == {
-        (section, key): str(found[section][key]) for section, key, _ in stated
-    }
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)

@@ -29,21 +29,25 @@ results = load_script()
 def test_the_table_is_of_todays_defaults(task: str) -> None:
     file = ROOT / "docs" / "results" / f"{task}.json"
     remedy = f"run: make results ARGS='--tasks {task} --jobs 2', and commit what it writes"
-    if not file.is_file():  # then the page must say that what it shows is old
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        block = readme.partition(f"<!-- results:{task} -->")[2].partition(f"<!-- /results:{task} -->")[0]
-        assert block.lstrip().startswith("*Of an earlier commit"), f"docs/results/{task}.json must be there; {remedy}"
-        return
+    assert file.is_file(), f"docs/results/{task}.json must be there; {remedy}"
     stored = json.loads(file.read_text(encoding="utf-8"))
     changed = results.changed_since(stored["parameters"], results.decisive_parameters(task, env="base"))
     assert not changed, "the results depend on defaults that have changed since: " + "; ".join(changed) + f"; {remedy}"
     assert stored["digest"] == results.digest_of(stored["parameters"])
-    for page, block in (
-        (ROOT / "README.md", results.headline(stored)),
-        (ROOT / "docs" / "results.md", results.all_metrics(stored)),
-    ):
-        text = page.read_text(encoding="utf-8")
-        assert text == results.between_marks(text, task, block), f"{page.name} must hold the table of {file.name}; {remedy}"
+
+
+@pytest.mark.parametrize("page", results.PAGES, ids=lambda page: page.name)
+def test_the_pages_hold_the_stored_numbers(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == results.written(page, text, results.stored(ROOT / "docs" / "results")), "run make results and commit the page"
+
+
+def test_the_readme_has_one_row_per_task() -> None:
+    documents = results.stored(ROOT / "docs" / "results")
+    rows = results.summary(documents).splitlines()[2:]
+    assert [row.split(",")[0] for row in rows] == [f"| {task}" for task in results.SEEDED]
+    found = documents[0]["differences"]["grpo"]["auroc"]
+    assert f"{found['value']:+.3f} [{found['ci95'][0]:+.3f}, {found['ci95'][1]:+.3f}]" in rows[0]
 
 
 @pytest.mark.parametrize("task", list(results.SEEDED))
@@ -106,7 +110,7 @@ def test_a_finished_seed_is_kept_and_the_mean_is_that_of_the_seeds(trained: list
     assert (difference["value"], difference["seeds"], found["commit"]) == (2.0, [1.0, 2.0, 3.0], "c0ffee")
     # V = 1/3 + 0.01/3, 8 degrees of freedom behind the clusters: df 2.04, t 4.22
     assert difference["ci95"] == pytest.approx([2 - 2.452, 2 + 2.452], abs=5e-3)
-    text = results.headline(found)
+    text = results.tables(found)
     assert "| Reward | 1.000 [" in text
     assert "+1.000 +2.000 +3.000" in text
     assert "greedy -" in text
