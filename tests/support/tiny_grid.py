@@ -11,7 +11,7 @@ from tiny_attention import CONF, make_examples, section
 from grpo_pipeline.pipelines.compare.arms import ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord, Plan, plan_grid
 from grpo_pipeline.pipelines.compare.engine import Bench
-from grpo_pipeline.pipelines.compare.kits import find_kit
+from grpo_pipeline.pipelines.compare.kit import find_kit
 from grpo_pipeline.pipelines.compare.params import CompareParams
 
 SECTIONS = ("supervised", "grpo", "training", "model", "reward", "supervised_loss")

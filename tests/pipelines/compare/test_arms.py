@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tiny_grid import tiny_parameters
 
 from grpo_pipeline.pipelines.compare.arms import merge, resolve_arms
-from grpo_pipeline.pipelines.compare.kits import find_kit
+from grpo_pipeline.pipelines.compare.kit import find_kit
 from grpo_pipeline.pipelines.compare.params import CompareParams
 
 LEAVES = st.none() | st.integers(0, 3)

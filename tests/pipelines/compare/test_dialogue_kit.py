@@ -17,7 +17,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.pipelines.compare import dialogue_kit, nodes, page
 from grpo_pipeline.pipelines.compare.cells import Cell
 from grpo_pipeline.pipelines.compare.digest import cell_digest
-from grpo_pipeline.pipelines.compare.kits import find_kit
+from grpo_pipeline.pipelines.compare.kit import find_kit
 from grpo_pipeline.pipelines.compare.params import CompareParams
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.training.dialogue import SECTIONS

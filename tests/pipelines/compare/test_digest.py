@@ -7,7 +7,7 @@ from tiny_grid import resolve_tiny
 from grpo_pipeline.pipelines.compare import digest
 from grpo_pipeline.pipelines.compare.cells import Cell
 from grpo_pipeline.pipelines.compare.digest import cell_digest
-from grpo_pipeline.pipelines.compare.kits import find_kit
+from grpo_pipeline.pipelines.compare.kit import find_kit
 
 KIT, EXAMPLES = find_kit("attention"), make_examples()
 SPLIT = dict(zip(EXAMPLES.table["core_id"], EXAMPLES.table["split"], strict=True))

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from tiny_attention import make_examples
 
-from grpo_pipeline.pipelines.compare.kits import find_kit, resplit_examples
+from grpo_pipeline.pipelines.compare.kit import find_kit
+from grpo_pipeline.pipelines.compare.kits import resplit_examples
 from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
 
 
@@ -12,8 +13,8 @@ def test_the_sections_are_those_that_the_preparing_nodes_read():
     assert "training" not in models
 
 
-def test_a_task_without_a_kit_is_refused():
-    with pytest.raises(ValueError, match="evaluation.task must be one of attention, dialogue, got 'chess'"):
+def test_a_task_that_is_unknown_is_refused():
+    with pytest.raises(ValueError, match="a task must be one of attention, dialogue, molecules, got 'chess'"):
         find_kit("chess")
 
 

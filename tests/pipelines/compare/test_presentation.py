@@ -6,9 +6,9 @@ import pytest
 
 from grpo_pipeline.pipelines.compare import page, tables
 from grpo_pipeline.pipelines.compare.forest import forest
-from grpo_pipeline.pipelines.compare.words import WORDS
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table
+from grpo_pipeline.tasks import TASKS, find_task
 
 METRICS = build_suite("attention", {}).metrics
 SEEDS = {"n": 2, "sd": 0.1, "min": 0.6, "max": 0.7, "values": {"0": 0.6, "1": 0.7}}
@@ -112,9 +112,9 @@ def test_the_page_is_self_contained_and_escapes_what_it_shows():
         assert text in html
 
 
-@pytest.mark.parametrize("task", sorted(WORDS))
+@pytest.mark.parametrize("task", sorted(TASKS))
 def test_only_rules_that_were_measured_are_explained(task):
-    words = WORDS[task]
+    words = find_task(task).words
     assert words.explanation([]) == f"{words.explained}: none was measured."
     for rule, choice in words.choices.items():
         assert words.explanation([rule, rule]) == f"{words.explained}: {rule} ({choice})."

@@ -28,8 +28,9 @@ from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.fold import rows_of_step
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.nodes import data_of_arm
-from grpo_pipeline.pipelines.training.pipeline import Own, shared_inputs, shared_training
+from grpo_pipeline.pipelines.training.pipeline import shared_inputs, shared_training
 from grpo_pipeline.tasks.protocol import Task
+from grpo_pipeline.tasks.spec import Own
 
 FLOW = "params:gradient_flow"
 Term = Literal["supervised", "policy", "kl", "kl_rollout", "entropy", "value"]

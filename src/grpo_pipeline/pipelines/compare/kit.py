@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from grpo_pipeline.pipelines.compare.arms import TRAINING, ResolvedArm
 from grpo_pipeline.pipelines.compare.cells import Cell
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.protocol import Task
 
 
@@ -64,6 +65,18 @@ class Opened:
     task: Task
     data: Any
     memory: Mapping[str, Any]
+
+
+def find_kit(task: str) -> TaskKit:
+    """Return the kit of a task.
+
+    Raises:
+        ValueError: if there is no such task, or it has none.
+    """
+    create: Callable[[], TaskKit] | None = getattr(find_task(task).wiring(), "create_kit", None)
+    if create is None:
+        raise ValueError(f"evaluation.task must be a task with a create_kit in its pipelines, got {task!r}; add one")
+    return create()
 
 
 def model_of(hint: Any) -> type[BaseModel]:

@@ -1,11 +1,10 @@
-"""Which tasks can be compared: the one place where the engine names a task."""
+"""The attention task as the engine sees it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from grpo_pipeline.pipelines.compare.dialogue_kit import dialogue_kit
 from grpo_pipeline.pipelines.compare.kit import TaskKit, resplit_table
 from grpo_pipeline.pipelines.training.attention import create_pipeline as prepare_attention
 from grpo_pipeline.tasks.attention.batch import AttentionData
@@ -38,17 +37,3 @@ def attention_kit() -> TaskKit:
         carry={"attention.features_cache": "attention.features"},
         gather={"attention.features": gather_features},
     )
-
-
-KITS = {"attention": attention_kit, "dialogue": dialogue_kit}
-
-
-def find_kit(task: str) -> TaskKit:
-    """Return the kit of a task.
-
-    Raises:
-        ValueError: if the task has none.
-    """
-    if task not in KITS:
-        raise ValueError(f"evaluation.task must be one of {', '.join(KITS)}, got {task!r}; arms of other tasks are not compared")
-    return KITS[task]()

@@ -14,7 +14,7 @@ from grpo_pipeline.pipelines.compare.cells import CellRecord, Plan, StoredCells,
 from grpo_pipeline.pipelines.compare.document import compare_cells
 from grpo_pipeline.pipelines.compare.engine import Bench, run_cells
 from grpo_pipeline.pipelines.compare.forest import forest
-from grpo_pipeline.pipelines.compare.kits import find_kit
+from grpo_pipeline.pipelines.compare.kit import find_kit
 from grpo_pipeline.pipelines.compare.params import CompareParams
 from grpo_pipeline.pipelines.evaluation.alignment import split_rules
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_pipeline.pipelines.compare import tables
-from grpo_pipeline.pipelines.compare.words import WORDS
 from grpo_pipeline.pipelines.reporting.page import configuration_text, image_source, template
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.metric import Metric
 
 
@@ -28,11 +28,12 @@ def render(
         {"table": tables.metric_table(document, name, metrics[name]), "image": image_source(forests[f"{name}.png"])}
         for name in document["primary_metrics"]
     ]
+    words = find_task(document["task"]).words
     return template("compare.html").render(
         document=document,
-        words=WORDS[document["task"]],
+        words=words,
         primaries=primaries,
-        explained=WORDS[document["task"]].explanation(rule for rules in document["baselines"].values() for rule in rules),
+        explained=words.explanation(rule for rules in document["baselines"].values() for rule in rules),
         baselines=tables.baselines_table(document),
         metrics=tables.all_metrics_table(document, metrics),
         arms=tables.settings_table(document),

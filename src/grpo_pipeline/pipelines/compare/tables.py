@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.pipelines.compare.words import WORDS
 from grpo_pipeline.pipelines.reporting.tables import ARROWS, Cell, Table, difference_cell, interval_text, metric_cell, value_cell
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.metric import Metric
 
 Document = Mapping[str, Any]
@@ -74,7 +74,7 @@ def all_metrics_table(document: Document, metrics: Metrics) -> Table:
 
 def baselines_table(document: Document) -> Table:
     """Return other points with an arm's own decoder, or other replies: (arm, rule) x primary metrics."""
-    names, words = document["primary_metrics"], WORDS[document["task"]]
+    names, words = document["primary_metrics"], find_task(document["task"]).words
     rows = [
         [Cell(arm), Cell(rule), *(value_cell(found["metrics"][name]) for name in names)]
         for arm, rules in document["baselines"].items()
@@ -99,7 +99,7 @@ def settings_table(document: Document) -> Table:
         [Cell(arm), Cell(found["base"]), Cell(found["rule"]), Cell("; ".join(change_lines(found["set"])) or "nothing")]
         for arm, found in document["arms"].items()
     ]
-    return Table("Arms", ["arm", "base", WORDS[document["task"]].rule, "what differs from the base"], rows)
+    return Table("Arms", ["arm", "base", find_task(document["task"]).words.rule, "what differs from the base"], rows)
 
 
 def change_lines(changes: Mapping[str, Any], *, prefix: str = "") -> Iterator[str]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.compare.cells import CellRecord, StoredCells
 from grpo_pipeline.pipelines.compare.engine import Bench, run_cells
-from grpo_pipeline.pipelines.compare.kits import find_kit
+from grpo_pipeline.pipelines.compare.kit import find_kit
 from grpo_pipeline.pipelines.compare.nodes import score_rows
 from grpo_pipeline.pipelines.cross_validation import choice, figure, tables
 from grpo_pipeline.pipelines.cross_validation.cells import inner_plan, outer_plan

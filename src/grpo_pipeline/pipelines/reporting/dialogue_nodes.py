@@ -13,7 +13,7 @@ from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, ren
 from grpo_pipeline.pipelines.reporting.reply_table import reply_groups
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.scores_by_need import scores_by_need
-from grpo_pipeline.pipelines.reporting.wording import REPLIES
+from grpo_pipeline.tasks import find_task
 
 QUARANTINE_ROWS, SHOWN_EXAMPLES = 50, 6
 
@@ -40,9 +40,10 @@ def render_replies(
     """Put everything on one self-contained HTML page."""
     suite = build_suite(params.task, params.metric_options)
     metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
+    words = find_task(params.task).words
     parts = {
-        "arms": tables.arms_table(comparison, metrics, words=REPLIES),
-        "baselines": tables.baselines_table(comparison, metrics, words=REPLIES),
+        "arms": tables.arms_table(comparison, metrics, words=words),
+        "baselines": tables.baselines_table(comparison, metrics, words=words),
         "learning_curves": learning_curves,
         "scores_by_need": scores_by_need,
         "replies": reply_groups(rollouts, limit=SHOWN_EXAMPLES),

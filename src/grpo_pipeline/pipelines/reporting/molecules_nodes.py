@@ -21,7 +21,7 @@ from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.sampled_molecules import SampledMolecules, gather_molecules
 from grpo_pipeline.pipelines.reporting.training_column import beside_table
 from grpo_pipeline.pipelines.reporting.validity_by_size import validity_by_size
-from grpo_pipeline.pipelines.reporting.wording import MOLECULES
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
 
 QUARANTINE_ROWS = 50
@@ -72,8 +72,9 @@ def render_molecules(
     """Put everything on one self-contained HTML page that runs no script; ``drawings`` are those of ``draw_molecules``."""
     suite = build_suite(params.task, params.metric_options)
     metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
+    words = find_task(params.task).words
     parts = {
-        "arms": tables.arms_table(comparison, metrics, words=MOLECULES),
+        "arms": tables.arms_table(comparison, metrics, words=words),
         "beside": beside_table(comparison, metrics, predictions),
         "window": window_table(logp_window, title="logP"),
         "curves": curves,

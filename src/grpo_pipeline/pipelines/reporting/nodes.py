@@ -16,6 +16,7 @@ from grpo_pipeline.pipelines.reporting.learning_curves import learning_curves
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.roc import roc
+from grpo_pipeline.tasks import find_task
 
 QUARANTINE_ROWS = 50
 
@@ -49,9 +50,10 @@ def render_report(
 ) -> str:
     """Put everything on one self-contained HTML page."""
     suite = build_suite(params.task, params.metric_options)
+    words = find_task(params.task).words
     parts = {
-        "arms": tables.arms_table(comparison, suite.metrics),
-        "baselines": tables.baselines_table(comparison, suite.metrics),
+        "arms": tables.arms_table(comparison, suite.metrics, words=words),
+        "baselines": tables.baselines_table(comparison, suite.metrics, words=words),
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
         "data": tables.facts_table("Data report", data_report),

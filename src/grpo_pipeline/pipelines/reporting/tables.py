@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.pipelines.reporting.wording import POINTS, Wording
 from grpo_pipeline.tasks.metric import Metric
+from grpo_pipeline.tasks.spec import Wording
 
 Entry = Mapping[str, Any]
 ARROWS = {"higher": "↑", "lower": "↓", "none": ""}
@@ -38,7 +38,7 @@ class Table:
     rows: list[list[Cell]]
 
 
-def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording = POINTS) -> Table:
+def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording) -> Table:
     """Return metrics x (arms, differences to the control, gains over the chance rule)."""
     control, differences, gains = comparison["control"], comparison["differences"], comparison["policy_gain"]
     gaining = [arm for arm in differences if arm in gains]
@@ -57,7 +57,7 @@ def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, 
     return Table(caption, heads + [f"{arm}: {words.gain}" for arm in gaining], rows)
 
 
-def baselines_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording = POINTS) -> Table:
+def baselines_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording) -> Table:
     """Return metrics x rules, all of the baseline arm; its own policy stands first."""
     arm = comparison["baseline_arm"]
     columns = {"policy": comparison["arms"][arm], **comparison["baselines"]}

@@ -6,7 +6,6 @@ from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.weights import ModelWeights
-from grpo_pipeline.pipelines.training.pipeline import create_stage
 from grpo_pipeline.tasks.dialogue import build
 from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
 from grpo_pipeline.tasks.dialogue.examples import DialogueExamples
@@ -56,9 +55,9 @@ def start_arms(task: DialogueTask, model: ModelWeights) -> DialogueTask:
 
 
 def create_pipeline() -> Pipeline:
-    """Wire ``dialogue.examples`` -> ``dialogue.task`` and ``dialogue.data``; the warm start is trained on the way."""
+    """Wire ``dialogue.examples`` -> ``dialogue.task`` and ``dialogue.data``; ``warm_start`` is trained between them."""
     algorithms = [f"params:dialogue.{arm}.algorithm" for arm in (STAGE, "supervised", "reinforce", "grpo")]
-    prepare = Pipeline(
+    return Pipeline(
         [
             Node(build_task, [f"params:dialogue.{name}" for name in SECTIONS], "dialogue.untrained_task", name="build_task"),
             Node(
@@ -84,4 +83,3 @@ def create_pipeline() -> Pipeline:
         ],
         tags="dialogue",
     )
-    return prepare + create_stage("dialogue", STAGE)

@@ -9,7 +9,6 @@ from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.weights import ModelWeights
-from grpo_pipeline.pipelines.training.pipeline import Own, create_stage
 from grpo_pipeline.tasks.extras import require
 from grpo_pipeline.tasks.molecules.diffusion import Diffusion
 from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
@@ -20,8 +19,6 @@ from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, Samplin
 DIFFUSION = ("noise", "denoiser", "trajectory", "supervised_loss")
 STAGE, EAGER = "warm_start", "eager"
 ARMS = ("supervised", "grpo", EAGER)
-# What an arm has for itself beside its algorithm; the others share it.
-OWN: dict[str, tuple[Own, ...]] = {EAGER: ("task", "training")}
 
 
 def attach_conditions(prompt: GraphPromptParams, examples: MoleculeExamples) -> Any:
@@ -87,11 +84,11 @@ def take_trajectory(trajectory: TrajectoryParams, task: Any) -> Any:
 
 
 def create_pipeline() -> Pipeline:
-    """Wire ``molecules.examples`` -> ``molecules.data`` and the tasks of the arms; the warm start is trained on the way."""
+    """Wire ``molecules.examples`` -> ``molecules.data`` and the tasks of the arms; ``warm_start`` is trained between them."""
     algorithms = [f"params:molecules.{arm}.algorithm" for arm in (STAGE, *ARMS)]
     sections = [f"params:molecules.{name}" for name in ("prompt", "rewards", "sampling", "training")]
     eager = f"params:molecules.{EAGER}.trajectory"
-    prepare = Pipeline(
+    return Pipeline(
         [
             Node(
                 attach_conditions,
@@ -127,4 +124,3 @@ def create_pipeline() -> Pipeline:
         ],
         tags="molecules",
     )
-    return prepare + create_stage("molecules", STAGE)

@@ -2,15 +2,13 @@
 
 from collections.abc import Collection, Mapping
 from functools import partial, update_wrapper
-from typing import Literal
 
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
 from grpo_pipeline.pipelines.training import nodes
-
-Own = Literal["task", "training"]
+from grpo_pipeline.tasks.spec import Own
 
 
 def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeline:

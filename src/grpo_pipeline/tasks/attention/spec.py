@@ -1,0 +1,20 @@
+"""The attention task as the project sees it."""
+
+from grpo_pipeline.tasks.spec import TaskSpec, Wording
+
+SPEC = TaskSpec(
+    name="attention",
+    arms=("supervised", "grpo"),
+    metrics="grpo_pipeline.tasks.attention.metrics:build_suite",
+    words=Wording(
+        drawn="one set of points per core",
+        gain="its points − uniform",
+        rules="Other ways to choose the points, with the decoder of",
+        rule="points",
+        others="Other points",
+        caption="Other points with each arm's own decoder",
+        explained="The same trained decoders with points from other rules",
+        choices={"none": "no points", "uniform": "drawn uniformly", "oracle": "placed by one who knows the lesion"},
+        clusters="patient",
+    ),
+)

@@ -1,0 +1,26 @@
+"""The dialogue task as the project sees it."""
+
+from grpo_pipeline.tasks.spec import TaskSpec, Wording
+
+SPEC = TaskSpec(
+    name="dialogue",
+    arms=("supervised", "reinforce", "grpo"),
+    stages=("warm_start",),
+    metrics="grpo_pipeline.tasks.dialogue.metrics:build_suite",
+    words=Wording(
+        drawn="one sampled reply per example; rewards are means over all sampled replies",
+        gain="its replies − the start's",
+        rules="Other replies; greedy and policy are those of",
+        rule="replies",
+        others="Other replies",
+        caption="Other replies to the same examples",
+        explained="Replies of other rules to the same examples",
+        choices={
+            "greedy": "the likeliest words of the same trained reader",
+            "start": "the weights that it began with",
+            "constant": "one reply to all, without a model",
+        },
+        clusters="persona",
+    ),
+    reward_section="rewards",
+)

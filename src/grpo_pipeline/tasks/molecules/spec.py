@@ -1,0 +1,24 @@
+"""The molecule task as the project sees it."""
+
+from grpo_pipeline.tasks.spec import TaskSpec, Wording
+
+SPEC = TaskSpec(
+    name="molecules",
+    arms=("supervised", "grpo", "eager"),
+    stages=("warm_start",),
+    own={"eager": ("task", "training")},
+    metrics="grpo_pipeline.tasks.molecules.metrics:build_suite",
+    words=Wording(
+        drawn="of every graph that was drawn",
+        gain="its molecules − the start's",
+        rules="Other molecules; policy is that of",
+        rule="molecules",
+        others="Other molecules",
+        caption="Other molecules for the same prompts",
+        explained="Molecules of other rules for the same prompts",
+        choices={"start": "the weights that it began with"},
+        clusters="molecule",
+    ),
+    shown_arm="grpo",
+    reward_section="rewards",
+)

@@ -1,0 +1,83 @@
+"""What the project must know of a task beside its methods; light, so that the list of pipelines opens without torch.
+
+A task is three places: ``tasks/<name>/`` with a module ``spec``, ``pipelines/data/<name>/``, and its files in ``conf/``.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any, Literal
+
+Own = Literal["task", "training"]
+PIPELINES = "grpo_pipeline.pipelines.data"
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How reports call the samples of a task and the rules beside its policy.
+
+    Attributes:
+        drawn: what an arm's row of the comparison rests on.
+        gain: what the gain over the chance rule compares, after "<arm>: ".
+        rules: what the other rules are, before the arm's name.
+        rule: what a rule chooses, above the column of the rules of many arms.
+        others: heading of the table of the other rules of many arms.
+        caption: of that table.
+        explained: what its rows are, before the rules are named.
+        choices: rule -> how it chooses.
+        clusters: what is resampled as a whole.
+    """
+
+    drawn: str = "one sample per example"
+    gain: str = "its samples − those of the chance rule"
+    rules: str = "Other rules beside the policy of"
+    rule: str = "samples"
+    others: str = "Other samples"
+    caption: str = "Other samples for the same examples"
+    explained: str = "Samples of other rules for the same examples"
+    choices: Mapping[str, str] = field(default_factory=dict)
+    clusters: str = "example"
+
+    def explanation(self, rules: Iterable[str]) -> str:
+        """Return what the rows of these rules are; a rule that was not measured is not spoken of."""
+        named = [f"{rule} ({self.choices[rule]})" if rule in self.choices else rule for rule in dict.fromkeys(rules)]
+        return f"{self.explained}: {', '.join(named) or 'none was measured'}."
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One task: its arms, its parts that are found by name, and its words.
+
+    Attributes:
+        name: prefix of its catalogue names, parameters and pipelines.
+        arms: in the order of the report; the control is named by ``<name>.evaluation``.
+        metrics: ``module:function`` of (metric options) -> ``MetricSuite``; the metrics with their directions.
+        stages: trained before the arms, each ``<name>.<stage>``; the arms begin with the weights of the last one.
+        own: arm -> what it does not share with the others: a task object, a loop.
+        words: how its report calls the samples.
+        shown_arm: the arm whose samples the report shows; empty for the last one.
+        reward_section: the section of the parameters that weighs the parts of the reward.
+        pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
+            ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.task`` and
+            ``<name>.data``; ``create_report``, ``create_prediction`` and ``create_kit`` where the task has its own.
+    """
+
+    name: str
+    arms: tuple[str, ...]
+    metrics: str
+    stages: tuple[str, ...] = ()
+    own: Mapping[str, tuple[Own, ...]] = field(default_factory=dict)
+    words: Wording = field(default_factory=Wording)
+    shown_arm: str = ""
+    reward_section: str = "reward"
+    pipelines: str = ""
+
+    def build_suite(self, options: Mapping[str, float]) -> Any:
+        """Return the ``MetricSuite``; raises ``pydantic.ValidationError`` if an option is unknown to the task."""
+        return resolve_name(self.metrics)(options)
+
+    def wiring(self) -> ModuleType:
+        """Return the module with the Kedro side of the task."""
+        return import_module(self.pipelines or f"{PIPELINES}.{self.name}")
