@@ -37,7 +37,7 @@ def task_pipelines(spec: TaskSpec) -> dict[str, Pipeline]:
     own = {arm: spec.own.get(arm, ()) for arm in arms}
     audit = create_reward_audit(task)
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
-    evaluate = create_evaluation(task, arms) + create_reporting(task, arms, wiring.create_report, shown_arm=spec.shown_arm)
+    evaluate = create_evaluation(task, arms) + create_reporting(task, arms)
     found = {
         "data": data,
         "train": train,

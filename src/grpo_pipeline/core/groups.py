@@ -1,6 +1,6 @@
 """Move between prompts [P, ...], groups [P, G, ...] and rows [N, ...] with N = P * G and row n = p * G + g."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -37,16 +37,21 @@ def to_groups(x: Tensor, group_size: int) -> Tensor:
 
 def replicate_tree(tree: Any, group_size: int) -> Any:
     """Apply ``replicate`` to every tensor of a dataclass, mapping, list or tuple; other leaves stay as they are."""
+    return map_tensors(tree, lambda x: replicate(x, group_size))
+
+
+def map_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Apply a function to every tensor of a dataclass, mapping, list or tuple; other leaves stay as they are."""
     if isinstance(tree, Tensor):
-        return replicate(tree, group_size)
+        return change(tree)
     if isinstance(tree, Mapping):
-        return {key: replicate_tree(value, group_size) for key, value in tree.items()}
+        return {key: map_tensors(value, change) for key, value in tree.items()}
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{f.name: replicate_tree(getattr(tree, f.name), group_size) for f in fields(tree) if f.init})
+        return replace(tree, **{f.name: map_tensors(getattr(tree, f.name), change) for f in fields(tree) if f.init})
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(replicate_tree(value, group_size) for value in tree))
+        return type(tree)(*(map_tensors(value, change) for value in tree))
     if isinstance(tree, (list, tuple)):
-        return type(tree)(replicate_tree(value, group_size) for value in tree)
+        return type(tree)(map_tensors(value, change) for value in tree)
     return tree
 
 

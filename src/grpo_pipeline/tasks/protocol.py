@@ -1,19 +1,28 @@
 """The interface of a task: with it one loop, one evaluation and one report serve all tasks.
 
+A task inherits ``BaseTask``, has a ``name`` and a ``device``, and writes eight methods: ``build_policy``, ``rows``,
+``make_batch``, ``sample``, ``score``, ``reward``, ``supervised_loss``, ``evaluate``. Everything else has a default.
+
 Axes: P prompts, G samples per prompt, L decisions, V choices. ``Batch``, ``Context`` and ``Outcomes`` are the task's own
 frozen dataclasses; the loop passes them on and never looks inside.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Generator, Tensor, nn
 
+from grpo_pipeline.core.groups import map_tensors, replicate_tree
+from grpo_pipeline.core.micro_batches import count_prompts
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
+from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.tasks import defaults
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
 
@@ -26,6 +35,11 @@ class Task(Protocol):
     @property
     def name(self) -> str:
         """Prefix of the task's catalogue names and parameters."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches lie and the policy computes."""
         ...
 
     @property
@@ -67,7 +81,7 @@ class Task(Protocol):
         ...
 
     def encode(self, policy: Any, batch: Any) -> Any:
-        """Run the costly part, once per prompt, never per sample."""
+        """Run the costly part, once per prompt, never per sample. A context may not be None: it is cut, detached and joined."""
         ...
 
     def detach(self, context: Any) -> Any:
@@ -89,7 +103,10 @@ class Task(Protocol):
         ...
 
     def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the named reward parts, each [P, G] and detached, and their weights."""
+        """Return the named reward parts, each [P, G] and detached, and their weights; NaN where a sample was not scored.
+
+        The names and weights are the same at every call. Samples of an arm that draws none (L = 0) are given, too.
+        """
         ...
 
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
@@ -116,7 +133,10 @@ class Task(Protocol):
         ...
 
     def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
-        """Return what the reference policy says about exactly these actions and, where V is small, all choices (no grad)."""
+        """Return what the reference policy says about exactly these actions and, where V is small, all choices (no grad).
+
+        The batch is as ``make_batch`` returned it, without the group's axis.
+        """
         ...
 
     def supervised_counts(self, batch: Any) -> Tensor:
@@ -150,7 +170,10 @@ class Task(Protocol):
 
     @property
     def audit_plan(self) -> AuditPlan:
-        """Which policies a reward audit compares, with their roles, the weights of the reward's parts, and the metrics."""
+        """Which policies a reward audit compares, with their roles, the weights of the reward's parts, and the metrics.
+
+        It is asked before any reward exists: the weights are those of the parameters, of every part that ``reward`` may return.
+        """
         ...
 
     def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
@@ -174,6 +197,142 @@ class Task(Protocol):
         Of an algorithm that draws no samples (``draws`` is False) it is what the supervised loss depends on: no rewards.
         """
         ...
+
+
+class BaseTask(ABC):
+    """A task with a default for everything that is not its very own; see ``Task`` for what each method promises."""
+
+    name: str
+    device: torch.device
+
+    @abstractmethod
+    def build_policy(self, seed: int) -> Any:
+        """Return a freshly initialised policy."""
+
+    @abstractmethod
+    def rows(self, data: Any, split: str) -> np.ndarray:
+        """Return the row numbers of a split."""
+
+    @abstractmethod
+    def make_batch(self, data: Any, rows: np.ndarray, *, generator: Generator | None = None) -> Any:
+        """Return the batch of these rows."""
+
+    @abstractmethod
+    def sample(
+        self, policy: Any, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
+    ) -> Rollouts:
+        """Draw G samples per prompt."""
+
+    @abstractmethod
+    def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
+        """Score exactly these samples."""
+
+    @abstractmethod
+    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return the reward's parts and their weights."""
+
+    @abstractmethod
+    def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None) -> Tensor:
+        """Return the supervised loss."""
+
+    @abstractmethod
+    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Return one row per example and rule."""
+
+    @property
+    def repeats_prompts(self) -> bool:
+        """A row is the same prompt in every batch."""
+        return True
+
+    @property
+    def reward_weights(self) -> Mapping[str, float]:
+        """Weights of the reward's parts, as the default audit must know them before any reward exists; none by default."""
+        return {}
+
+    def check_algorithm(self, algorithm: AlgorithmParams) -> None:
+        """Accept every algorithm; ``sample`` refuses a proposal that it does not know."""
+        return None
+
+    def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
+        """Return all trainable parameters as one group, ``policy``."""
+        return {"policy": [parameter for parameter in policy.parameters() if parameter.requires_grad]}
+
+    def replicate(self, batch: Any, group_size: int) -> Any:
+        """Return the batch with every tensor as a view [P, G, ...]."""
+        return replicate_tree(batch, group_size)
+
+    def encode(self, policy: Any, batch: Any) -> Any:
+        """Return the batch: nothing is computed per prompt alone."""
+        return batch
+
+    def detach(self, context: Any) -> Any:
+        """Return the context with every tensor cut off from the graph."""
+        return map_tensors(context, Tensor.detach)
+
+    def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
+        """Return nothing: samples are rewarded as they are."""
+        return None
+
+    def prompt_weights(self, batch: Any) -> Tensor | None:
+        """Return None: every prompt counts the same."""
+        return None
+
+    def with_reference(self, data: Any, reference: Any) -> Any:
+        """Return the data as they are: a reference is asked when it is needed."""
+        return data
+
+    def with_oracle(self, data: Any) -> Any:
+        """Refuse: no sample can be drawn from the truth."""
+        raise ValueError(f"proposal must be policy or none for the task {self.name}, got oracle; use name = supervised with none")
+
+    @torch.no_grad()
+    def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
+        """Return what ``score`` says of the reference policy."""
+        scores = self.score(reference, self.encode(reference, batch), rollouts, temperature=temperature)
+        return ReferenceScores(logprobs=scores.logprobs, log_probs_full=scores.log_probs_full)
+
+    def supervised_counts(self, batch: Any) -> Tensor:
+        """Return the number of prompts: the supervised loss is a mean over them, float64 [1]."""
+        return torch.as_tensor([count_prompts(batch)], dtype=torch.float64, device=self.device)
+
+    def tabulate(self, data: Any, batch: Any, rollouts: Rollouts) -> pd.DataFrame:
+        """Return row number, actions and log-probability of every sample."""
+        return defaults.tabulate_samples(batch, rollouts)
+
+    def validate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+        """Return the mean reward of sampled groups, and that of each part."""
+        return defaults.mean_reward(self, policy, data, rows, seed=seed, sets=sets)
+
+    def showcase(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+        """Return nothing to look at."""
+        return {}
+
+    @property
+    def audit_plan(self) -> AuditPlan:
+        """Compare the start with samples that know nothing of their example."""
+        return defaults.plan_audit(self.reward_weights)
+
+    def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+        """Score the start's samples, one sample for all examples, and samples of the example beside."""
+        return defaults.audit_start(self, policy, data, rows, seed=seed, sets=sets)
+
+    def calibrate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
+        """Return why there is nothing to fit."""
+        return {"method": "none", "reason": "the task scores no probability of an event"}
+
+    def describe(self, policy: Any) -> dict[str, Any]:
+        """Return the sections of the parameters that the task holds."""
+        sections = {name: section.model_dump(mode="json") for name, section in defaults.sections_of(self).items()}
+        return {"task": self.name} | sections
+
+    def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
+        """Return the sections of the parameters, the start and the content of the data."""
+        return defaults.fingerprint_of(self, data, draws=draws)
+
+    def begin_with(self, start: ModelWeights) -> Self:
+        """Return the task with these weights as ``start``, which ``build_policy`` loads."""
+        begun: Self = defaults.begun_with(self, start)
+        return begun
 
 
 @runtime_checkable

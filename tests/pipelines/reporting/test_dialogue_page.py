@@ -95,5 +95,5 @@ def test_the_pipeline_reads_what_the_run_stores():
 
 
 def test_a_task_without_a_page_is_refused():
-    with pytest.raises(ValueError, match="task must be one of attention, dialogue, molecules, got 'talk'"):
+    with pytest.raises(ValueError, match="a task must be one of attention, dialogue, molecules, got 'talk'"):
         create_pipeline("talk", ARMS)

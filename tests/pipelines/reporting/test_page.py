@@ -13,6 +13,7 @@ from grpo_pipeline.pipelines.reporting import create_pipeline
 from grpo_pipeline.pipelines.reporting.nodes import draw_image_sheet, plot_learning_curves, plot_roc, render_report
 from grpo_pipeline.pipelines.reporting.page import configuration_text
 from grpo_pipeline.pipelines.reporting.tables import baselines_table, difference_cell, flatten, frame_table, shorten
+from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.attention.metrics import METRICS
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
@@ -142,7 +143,7 @@ def test_a_difference_is_marked_by_interval_and_direction(metric, interval, tone
 
 
 def test_baselines_start_with_the_policy_and_leave_out_what_no_rule_has(params, arms):
-    table = baselines_table(compare_arms(params, "x", **arms), METRICS)
+    table = baselines_table(compare_arms(params, "x", **arms), METRICS, words=find_task("attention").words)
     assert table.heads == ["metric", "policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"]
     titles = [row[0].text for row in table.rows]
     assert "AUROC ↑" in titles

@@ -1,28 +1,28 @@
 """Wiring of the reports: metric rows, predictions, samples and comparison -> figures and one page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.reporting.nodes import plot_learning_curves
-
-# (arms, the arm whose samples are shown) -> the nodes of a task's own figures and of its page
-Pages = Callable[[Sequence[str], str], list[Node]]
+from grpo_pipeline.tasks import find_task
 
 
-def create_pipeline(task: str, arms: Sequence[str], pages: Pages, *, shown_arm: str = "") -> Pipeline:
+def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
     """Draw the figures of a task and put them on ``<task>.report``.
 
     Args:
         task: prefix of the catalogue names.
         arms: names of the arms, in the order of the report.
-        pages: the task's own part.
-        shown_arm: the arm whose samples are shown; the last one if not given.
+
+    Raises:
+        ValueError: if there is no such task.
     """
+    spec = find_task(task)
     curves = Node(
         plot_learning_curves,
         inputs={arm: f"{task}.{arm}.metric_rows" for arm in arms},
         outputs=f"{task}.learning_curves",
         name="plot_learning_curves",
     )
-    return Pipeline([curves, *pages(arms, shown_arm or arms[-1])])
+    return Pipeline([curves, *spec.wiring().create_report(arms, spec.shown_arm or arms[-1])])

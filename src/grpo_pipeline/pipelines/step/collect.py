@@ -120,13 +120,13 @@ def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: A
 
 
 def score_reference(
-    algorithm: AlgorithmParams, task: Task, state: TrainState, replicated: Any, rollouts: Rollouts, temperature: float
+    algorithm: AlgorithmParams, task: Task, state: TrainState, batch: Any, rollouts: Rollouts, temperature: float
 ) -> ReferenceScores:
     """Return what the reference policy says about the samples; empty when the arm pays no KL, or the update computes it."""
     if not algorithm.pays_kl or state.reference is None or (algorithm.pays_exact_kl and scores_kl(task)):
         return ReferenceScores()
     with network_precision(state):
-        return task.score_reference(state.reference, replicated, rollouts, temperature=temperature)
+        return task.score_reference(state.reference, batch, rollouts, temperature=temperature)
 
 
 def penalise_kl(

@@ -134,7 +134,7 @@ def _judging() -> Pipeline:
             Node(collect.compute_rewards, ["task", "replicated", "rollouts", "outcomes"], "measured", name="compute_rewards"),
             Node(
                 collect.score_reference,
-                [ALGORITHM, "task", "state", "replicated", "rollouts", "temperature"],
+                [ALGORITHM, "task", "state", "batch", "rollouts", "temperature"],
                 "reference",
                 name="score_reference",
             ),

@@ -14,7 +14,6 @@ from torch.nn.functional import adaptive_avg_pool2d
 from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.execution import ExecutionParams
 from grpo_pipeline.core.groups import replicate
-from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.tasks.attention import appearance, audit, evaluation
@@ -49,13 +48,13 @@ from grpo_pipeline.tasks.attention.sets import (
 )
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
-from grpo_pipeline.tasks.protocol import Proposal
+from grpo_pipeline.tasks.protocol import BaseTask, Proposal
 
 REFERENCE_BATCH = 64
 
 
 @dataclass(frozen=True)
-class AttentionTask:
+class AttentionTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.protocol.Task` for point prompts (L = k points, V = cells of the grid).
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
@@ -82,9 +81,6 @@ class AttentionTask:
     def repeats_prompts(self) -> bool:
         """Whether a core is the same prompt in every batch: not where augmentation moves it."""
         return self.augmentation is None or not self.augmentation.moves
-
-    def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Accept every algorithm."""
 
     def build_policy(self, seed: int) -> AttentionModel:
         """Return a freshly initialised model; leaves the global random state as it was."""

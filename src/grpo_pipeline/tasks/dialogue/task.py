@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.micro_batches import PerPrompt
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
+from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.dialogue import audit
@@ -41,12 +41,12 @@ from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedPar
 from grpo_pipeline.tasks.dialogue.tokens import Tokenizer, decode_rows
 from grpo_pipeline.tasks.dialogue.validation import validate
 from grpo_pipeline.tasks.kept import Kept
-from grpo_pipeline.tasks.protocol import Proposal
+from grpo_pipeline.tasks.protocol import BaseTask, Proposal
 from grpo_pipeline.tasks.reward_pool import RewardPool
 
 
 @dataclass(frozen=True)
-class DialogueTask:
+class DialogueTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.protocol.Task` for replies (L = tokens of a reply, V = ids of the embedding).
 
     Attributes:
@@ -68,11 +68,6 @@ class DialogueTask:
     kept: Kept = field(init=False, default_factory=Kept, repr=False, compare=False)  # own to each copy: see Kept
     name: str = "dialogue"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
-
-    @property
-    def repeats_prompts(self) -> bool:
-        """A row is the same prompt in every batch."""
-        return True
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -171,26 +166,6 @@ class DialogueTask:
         limit = self.replies.tokens_per_batch
         return score_replies(policy, context, _as_replies(rollouts), temperature=temperature, tokens_per_batch=limit)
 
-    def prompt_weights(self, batch: DialogueBatch) -> Tensor | None:
-        """Return None: every prompt counts the same."""
-        return None
-
-    def with_reference(self, data: DialogueData, reference: Reader) -> DialogueData:
-        """Return the data as they are: a reading of every prompt is too large to be kept."""
-        return data
-
-    def with_oracle(self, data: DialogueData) -> DialogueData:
-        """Refuse: the truth is in the supervised loss already."""
-        raise ValueError("proposal must be policy or none for the dialogue task, got oracle; use name = supervised with none")
-
-    @torch.no_grad()
-    def score_reference(
-        self, reference: Reader, batch: DialogueBatch, rollouts: Rollouts, *, temperature: float
-    ) -> ReferenceScores:
-        """Return the reference's log-probabilities of these tokens, under its own distribution over the same choices."""
-        scores = self.score(reference, self.encode(reference, batch), rollouts, temperature=temperature)
-        return ReferenceScores(logprobs=scores.logprobs)
-
     def supervised_counts(self, batch: DialogueBatch) -> Tensor:
         """Return the number of reference tokens, or of prompts, float64 [1]."""
         count = batch.reference.is_token.sum() if self.supervised.mean == "per_token" else len(batch.reference.ids)
@@ -228,10 +203,6 @@ class DialogueTask:
     def audit(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
         """Return one row per example, rule and reply."""
         return audit.audit(self, policy, data, rows, seed=seed, sets=sets)
-
-    def calibrate(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
-        """Return why there is nothing to fit."""
-        return {"method": "none", "reason": "replies are no probabilities of an event"}
 
     def describe(self, policy: Reader) -> dict[str, Any]:
         """Return reader, prompts, replies and the architecture of the reader, from which a policy of these weights is built."""

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.micro_batches import PerPrompt
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
+from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.core.weights import ModelWeights
 from grpo_pipeline.tasks.audit_plan import AuditPlan
 from grpo_pipeline.tasks.kept import Kept
@@ -43,12 +43,12 @@ from grpo_pipeline.tasks.molecules.trajectory_table import tabulate
 from grpo_pipeline.tasks.molecules.validation import validate
 from grpo_pipeline.tasks.molecules.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.x0_loss import x0_counts, x0_loss
-from grpo_pipeline.tasks.protocol import Proposal
+from grpo_pipeline.tasks.protocol import BaseTask, Proposal
 from grpo_pipeline.tasks.reward_pool import RewardPool
 
 
 @dataclass(frozen=True)
-class MoleculeTask:
+class MoleculeTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.protocol.Task` for trajectories (L = steps that an update scores).
 
     Attributes:
@@ -121,10 +121,6 @@ class MoleculeTask:
     def encode(self, policy: GraphPolicy, batch: MoleculeBatch) -> GraphPrompts:
         """Return the prompts: a size is no more than a number, and what the network reads is another graph at every step."""
         return batch.prompts
-
-    def detach(self, context: GraphPrompts) -> GraphPrompts:
-        """Return the prompts, which have no graph."""
-        return context
 
     def draw(
         self, policy: GraphPolicy, prompts: GraphPrompts, group_size: int, *, temperature: float, generator: Generator
@@ -207,25 +203,6 @@ class MoleculeTask:
         )
         return Scores(logprobs=steps.logprobs, entropy=steps.entropy.mean(dim=(1, 2)), kl=steps.kl)
 
-    def prompt_weights(self, batch: MoleculeBatch) -> Tensor | None:
-        """Return None: every prompt counts the same."""
-        return None
-
-    def with_reference(self, data: MoleculeData, reference: GraphPolicy) -> MoleculeData:
-        """Return the data as they are: what a reference says is known only of graphs that were drawn."""
-        return data
-
-    def with_oracle(self, data: MoleculeData) -> MoleculeData:
-        """Refuse: the truth is in the supervised loss already."""
-        raise ValueError("proposal must be policy or none for the molecule task, got oracle; use name = supervised with none")
-
-    @torch.no_grad()
-    def score_reference(
-        self, reference: GraphPolicy, batch: MoleculeBatch, rollouts: Rollouts, *, temperature: float
-    ) -> ReferenceScores:
-        """Return the reference's log-probabilities of these steps."""
-        return ReferenceScores(logprobs=self.score(reference, batch.prompts, rollouts, temperature=temperature).logprobs)
-
     def supervised_counts(self, batch: MoleculeBatch) -> Tensor:
         """Return the number of atoms, charges and pairs of the molecules, float64 [3]."""
         return x0_counts(batch.prompts)
@@ -274,10 +251,6 @@ class MoleculeTask:
     def audit(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
         """Return one row per prompt, policy and graph."""
         return audit.audit(self, policy, data, rows, seed=seed, sets=sets)
-
-    def calibrate(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
-        """Return why there is nothing to fit."""
-        return {"method": "none", "reason": "molecules are no probabilities of an event"}
 
     def describe(self, policy: GraphPolicy) -> dict[str, Any]:
         """Return prompts, noise, network, draw and vocabulary, from which a policy of these weights is built."""

@@ -1,0 +1,175 @@
+"""What ``BaseTask`` does where a task says nothing of its own: functions over the protocol, whatever the task is."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Generator, Tensor
+
+from grpo_pipeline.core.agreement import decisive
+from grpo_pipeline.core.groups import map_tensors
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.types import Rewards, Rollouts
+from grpo_pipeline.core.weights import digest_of_tensors
+from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
+
+BATCH_PROMPTS = 64
+ROLES: dict[str, Role] = {"start": "start", "constant": "trivial", "other_example": "trivial"}
+REWARD_SECTIONS = ("reward", "rewards")
+
+
+@torch.no_grad()
+def mean_reward(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+    """Return ``reward/mean`` and ``reward/<part>/mean`` of ``sets`` samples of each row, with the same noise at every call."""
+    found: dict[str, list[Tensor]] = {}
+    for number, batch in enumerate(batches(task, data, rows)):
+        generator = step_generator(seed, number, stream=Stream.VALIDATION, device=task.device)
+        _, rewards = sampled_rewards(task, policy, batch, sets=sets, generator=generator)
+        for name, values in {"reward/mean": rewards.total, **{f"reward/{k}/mean": v for k, v in rewards.parts.items()}}.items():
+            found.setdefault(name, []).append(values.double().flatten().cpu())
+    return {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
+
+
+@torch.no_grad()
+def audit_start(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    """Score the start's own samples, and two that need no learning, as ``AuditPlan`` wants them.
+
+    ``constant`` gives every example of a batch one sample of the batch's first example; ``other_example`` gives each example
+    one sample of the example beside it. Both are as likely in form as the start's own, and know nothing of the example.
+    """
+    frames, first = [], 0
+    for number, batch in enumerate(batches(task, data, rows)):
+        generator = step_generator(seed, number, stream=Stream.AUDIT, device=task.device)
+        drawn, rewards = sampled_rewards(task, policy, batch, sets=sets, generator=generator)
+        prompts = len(drawn.actions)
+        beside = torch.arange(prompts, device=drawn.actions.device).roll(1)
+        others = {"constant": torch.zeros_like(beside), "other_example": beside}
+        measured = {"start": rewards}
+        for name, taken in others.items():
+            measured[name] = measure(task, policy, batch, map_tensors(drawn, partial(_first_sample_of, taken)))
+        for name, found in measured.items():
+            frames.append(audit_rows(found, rows[first : first + prompts]).assign(policy=name))
+        first += prompts
+    return pd.concat(frames, ignore_index=True)
+
+
+def _first_sample_of(prompts: Tensor, samples: Tensor) -> Tensor:
+    return samples[prompts, :1]
+
+
+def audit_rows(rewards: Rewards, rows: np.ndarray) -> pd.DataFrame:
+    """Return one row per sample with the reward and its parts; an example is named by its row number."""
+    samples = rewards.total.shape[1]
+    columns = {"reward": rewards.total} | {f"reward_{name}": part for name, part in rewards.parts.items()}
+    return pd.DataFrame(
+        {"row": rows.repeat(samples), "sample": np.tile(np.arange(samples), len(rows))}
+        | {name: value.flatten().cpu().numpy() for name, value in columns.items()}
+    )
+
+
+def plan_audit(weights: Mapping[str, float]) -> AuditPlan:
+    """Return the policies of ``audit_start``; an example is its own cluster, and there are no metrics beside the reward."""
+    return AuditPlan("row", "row", policies=ROLES, weights=weights, metrics={})
+
+
+def tabulate_samples(batch: Any, rollouts: Rollouts) -> pd.DataFrame:
+    """Return one row per sample: row number (or place, where a batch does not know it), actions, log-probability."""
+    prompts, group_size, _ = rollouts.actions.shape
+    rows = getattr(batch, "rows", None)
+    known = rows.cpu().numpy() if isinstance(rows, Tensor) else np.arange(prompts)
+    actions, is_valid = rollouts.actions.flatten(0, 1).tolist(), rollouts.is_valid.flatten(0, 1).tolist()
+    taken = [" ".join(str(a) for a, valid in zip(*pair, strict=True) if valid) for pair in zip(actions, is_valid, strict=True)]
+    return pd.DataFrame(
+        {
+            "row": known.repeat(group_size),
+            "sample": np.tile(np.arange(group_size), prompts),
+            "actions": taken,
+            "logprob": (rollouts.logprobs * rollouts.is_valid).sum(-1).flatten().cpu().numpy(),
+        }
+    )
+
+
+def batches(task: Any, data: Any, rows: np.ndarray) -> Iterator[Any]:
+    """Yield the rows in batches that fit into memory, without augmentation."""
+    for start in range(0, len(rows), BATCH_PROMPTS):
+        yield task.make_batch(data, rows[start : start + BATCH_PROMPTS])
+
+
+def sampled_rewards(task: Any, policy: Any, batch: Any, *, sets: int, generator: Generator) -> tuple[Rollouts, Rewards]:
+    """Draw ``sets`` samples of the policy for each prompt and measure them as training does."""
+    context = task.encode(policy, batch)
+    drawn = task.sample(policy, context, sets, temperature=1.0, proposal="policy", generator=generator)
+    return drawn, measure(task, policy, batch, drawn)
+
+
+def measure(task: Any, policy: Any, batch: Any, rollouts: Rollouts) -> Rewards:
+    """Return the rewards of these samples as training measures them."""
+    replicated = task.replicate(batch, rollouts.actions.shape[1])
+    outcomes = task.decode(policy, task.encode(policy, batch), rollouts, replicated)
+    return combine_rewards(*task.reward(replicated, rollouts, outcomes))
+
+
+def sections_of(task: Any) -> dict[str, Any]:
+    """Return the sections of parameters that a task holds: its fields that are pydantic models, by name."""
+    return {f.name: section for f in fields(task) if hasattr(section := getattr(task, f.name), "model_dump")}
+
+
+def fingerprint_of(task: Any, data: Any, *, draws: bool) -> dict[str, Any]:
+    """Return sections, start and content of the data; of an arm that draws nothing without a section ``reward(s)``."""
+    sections = {name: section for name, section in sections_of(task).items() if draws or name not in REWARD_SECTIONS}
+    start = getattr(task, "start", None)
+    return {name: decisive(section) for name, section in sections.items()} | {
+        "start": None if start is None else digest_of_tensors(start.tensors),
+        "examples": digest_of_data(data),
+    }
+
+
+def digest_of_data(data: Any) -> str:
+    """Return ``data.digest`` where there is one, else the SHA-256 of all arrays, tensors, tables and texts that it holds."""
+    known = getattr(data, "digest", None)
+    if isinstance(known, str):
+        return known
+    digest = hashlib.sha256()
+    for piece in _pieces(data):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def begun_with(task: Any, start: Any) -> Any:
+    """Return the task with these weights in its field ``start``, from which its ``build_policy`` reads them.
+
+    Raises:
+        TypeError: if it has no such field.
+    """
+    if not is_dataclass(task) or isinstance(task, type) or "start" not in {f.name for f in fields(task)}:
+        raise TypeError(f"{type(task).__name__} must have a field start to begin with trained weights, got none; add one")
+    return replace(task, start=start)
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """Yield the content of a tree of dataclasses, mappings and sequences, with the names and shapes that tell it apart."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, pd.DataFrame):
+        yield value.to_json(orient="split", double_precision=15).encode()
+    elif isinstance(value, np.ndarray):
+        yield f"{value.dtype} {value.shape} ".encode() + np.ascontiguousarray(value).tobytes()
+    elif is_dataclass(value) and not isinstance(value, type):
+        for f in fields(value):
+            yield f"{f.name}:".encode()
+            yield from _pieces(getattr(value, f.name))
+    elif isinstance(value, Mapping):
+        for name in value:
+            yield f"{name}:".encode()
+            yield from _pieces(value[name])
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _pieces(entry)
+    else:
+        yield f"{value!r};".encode()
