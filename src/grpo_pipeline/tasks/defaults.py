@@ -1,4 +1,4 @@
-"""What ``BaseTask`` does where a task says nothing of its own: functions over the protocol, whatever the task is."""
+"""Defaults of ``BaseTask`` for a task that says nothing of its own: functions over the protocol, whatever the task is."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What the project must know of a task beside its methods; light, so that the list of pipelines opens without torch.
+"""Facts that the project must know of a task beside its methods; light, so that the list of pipelines opens without torch.
 
 A task is three places: ``tasks/<name>/`` with a module ``spec``, ``pipelines/data/<name>/``, and its files in ``conf/``.
 """
