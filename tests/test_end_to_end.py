@@ -199,10 +199,22 @@ def test_a_run_names_code_command_and_data(project: Path, runs: dict[str, Run]) 
     assert tags["argv"] == "kedro run --env smoke"
     assert (tags["mlflow.source.git.commit"], tags["git.dirty"], tags["kedro.env"]) == (head, "false", "smoke")
     assert comparison(project, 0)["commit"] == head
+
     digest = json.loads((project / "data/05_model_input" / FOLDER / "examples" / "meta.json").read_text())["digest"]
     assert [entry.dataset.name for entry in parent.inputs.dataset_inputs] == ["attention.examples"]
     assert tags["data.attention.examples.digest"] == digest
     assert parent.data.params["attention.training.epochs"] == "2"
+
+
+def test_page_comparison_record_and_mlflow_name_the_same_run(project: Path, runs: dict[str, Run]) -> None:
+    record = json.loads((project / f"data/.runs/{FOLDER}.json").read_text())
+    made = {entry["run"] for entry in record["entries"].values()}
+    newest = comparison(project, -1)["run"]
+    assert newest in made
+    page = (project / f"data/08_reporting/{FOLDER}/report.html").read_text(encoding="utf-8")
+    assert f"<dd>{newest}</dd>" in page
+    for name in ("__default__", *(f"attention.{arm}" for arm in ARMS)):
+        assert runs[name].data.tags["run.identity"] in made
 
 
 def test_little_is_printed(finished) -> None:
@@ -232,6 +244,7 @@ def test_the_parts_give_what_the_whole_gives(in_parts: Path) -> None:
     for arm in ARMS:
         pd.testing.assert_frame_equal(predictions(in_parts, arm, 0), predictions(in_parts, arm, 1), check_exact=True)
     first, second = comparison(in_parts, 0), comparison(in_parts, 1)
+    assert first.pop("run") != second.pop("run")
     assert first == second
 
 

@@ -1,6 +1,7 @@
 """`kedro run --pipelines dialogue_evaluate` on what the arms of a run have left."""
 
 import json
+import re
 from pathlib import Path
 
 from kedro_processes import newest, tracked_files
@@ -14,6 +15,7 @@ def test_the_arms_are_compared_drawn_and_told_to_mlflow(project: Path, kedro_run
     done = kedro_run(project, "--pipelines", "dialogue_evaluate")
     assert done.returncode == 0, done.stderr
     comparison = json.loads(newest(project / REPORTS / "comparison.json").read_text(encoding="utf-8"))
+    assert re.fullmatch("[0-9a-f]{12}", comparison.pop("run"))
     assert comparison | {"commit": "abc"} == expected
     assert list(comparison["arms"]) == list(ARMS)
     page = (project / REPORTS / "report.html").read_text(encoding="utf-8")

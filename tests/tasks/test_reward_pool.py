@@ -200,14 +200,15 @@ def test_what_is_always_nan_is_one_value():
         assert math.isnan(pool.submit(SCRIPTED, ["nan"]).result().values[0])
 
 
-def test_prints_are_passed_on_up_to_a_limit(capsys):
-    with RewardPool(params()) as pool:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_prints_are_passed_on_up_to_a_limit(workers, capsys):
+    with RewardPool(params(workers=workers)) as pool:
         loud = Measure("tiny_rewards:loud", {"lines": 100_000})
         assert pool.submit(loud, ["a", "b"]).result(timeout=600).values.tolist() == [1.0, 1.0]
     said = capsys.readouterr().err
     assert said.startswith("reward prints reward prints")
     assert len(said) < LIMIT_BYTES + 400
-    cut = int(re.search(r"\[(\d+) bytes that reward processes printed were not shown", said)[1])
+    cut = int(re.search(r"\[(\d+) bytes that rewards printed were not shown", said)[1])
     assert cut + LIMIT_BYTES == len("reward prints ") * 100_000 * 2  # two calls
 
 

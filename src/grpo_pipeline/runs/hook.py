@@ -2,7 +2,6 @@
 
 import os
 import sys
-import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from kedro.framework.project import pipelines
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
+from grpo_pipeline.run_identity import begin_run
 from grpo_pipeline.runs.areas import remedies, written_areas
 from grpo_pipeline.runs.lock import RunLock
 from grpo_pipeline.runs.names import check_names
@@ -53,7 +53,7 @@ class RunHooks:
         if self._loader is not None:
             read = {name for one in pipelines.values() for name in one.inputs()}
             check_names(self._loader["parameters"], _base_parameters(self._loader), read, others=self._globals)
-        self.run, self._pid = uuid.uuid4().hex[:12], os.getpid()
+        self.run, self._pid = begin_run(), os.getpid()
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         try:
             for area in written_areas(pipeline, catalog, self._data):

@@ -107,7 +107,7 @@ class Crew:
         project's own rewards are pure and short: what hangs there is the machine, and no sample goes without a value.
         """
         if not self._count:
-            return _measure_here(measure, samples)
+            return _measure_here(measure, samples, self._prints)
         try:
             return self._ask(slot, samples, measure)
         except Broken as error:
@@ -125,7 +125,7 @@ class Crew:
             ) from error
         except WorkerHungError:
             self._replace(slot)
-            return _measure_here(measure, samples)
+            return _measure_here(measure, samples, self._prints)
 
     def _measure_alone(self, slot: "_Slot", sample: tuple[str, Any], *, measure: Measure) -> Outcome:
         try:
@@ -149,7 +149,9 @@ class Crew:
         samples = [chunk.samples[place] for place in places]
         other = _Slot() if is_first and self._count else slot
         try:
-            again = self._ask(other, samples, chunk.measure) if self._count else _measure_here(chunk.measure, samples)
+            again = (
+                self._ask(other, samples, chunk.measure) if self._count else _measure_here(chunk.measure, samples, self._prints)
+            )
         except Broken:
             self._replace(other)
             return
@@ -204,8 +206,8 @@ class Crew:
                 self._workers.discard(worker)
 
 
-def _measure_here(measure: Measure, samples: Samples) -> list[Outcome]:
-    """Measure samples in this process, which nothing can stop.
+def _measure_here(measure: Measure, samples: Samples, prints: RewardPrints) -> list[Outcome]:
+    """Measure samples in this process, which nothing can stop; ``prints`` passes on what they print.
 
     Raises:
         RewardPoolError: if the function cannot be imported.
@@ -214,7 +216,7 @@ def _measure_here(measure: Measure, samples: Samples) -> list[Outcome]:
         function = load_function(measure.function)
     except ValueError as error:
         raise RewardPoolError(str(error)) from error
-    with _HERE:
+    with _HERE, prints.limit_this_thread():
         return measure_chunk(function, measure.options, [subject for subject, _ in samples], [texts for _, texts in samples])
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric
 from mlflow.tracking import MlflowClient
 
+from grpo_pipeline.run_identity import run_identity
 from grpo_pipeline.tracking.buffer import RowBuffer
 from grpo_pipeline.tracking.cells import EndedRun
 from grpo_pipeline.tracking.experiment import (
@@ -80,6 +81,7 @@ class Runs:
 
     def open(self, name: str, *, tags: Mapping[str, str], artifacts: str | None) -> None:
         """Connect, find or create the experiment, open the parent run, and end what died without a word."""
+        self._tags["run.identity"] = run_identity()
         project, is_local = self._tags["project.path"], not is_server(self.uri)
 
         def work() -> None:

@@ -20,6 +20,7 @@ from grpo_pipeline.pipelines.evaluation.alignment import split_rules
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting.page import plain
+from grpo_pipeline.run_identity import run_identity
 from grpo_pipeline.tasks.metric import Metric, MetricSuite
 
 REWARD = "reward"  # the metric
@@ -103,7 +104,7 @@ def tabulate_cells(
         ValueError: if the cells do not belong together.
     """
     suite = build_suite(evaluation.task, evaluation.metric_options)
-    return compare_cells(plan, cells, params, evaluation, suite=suite) | {"commit": commit}
+    return compare_cells(plan, cells, params, evaluation, suite=suite) | {"commit": commit, "run": run_identity()}
 
 
 def write_tables(evaluation: EvaluationParams, result: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:

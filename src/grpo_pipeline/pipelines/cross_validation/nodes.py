@@ -21,6 +21,7 @@ from grpo_pipeline.pipelines.cross_validation.settings import Settings, check_me
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
 from grpo_pipeline.pipelines.reporting.page import plain
+from grpo_pipeline.run_identity import run_identity
 from grpo_pipeline.tasks.attention import folds as folding
 from grpo_pipeline.tasks.attention.data_params import DataParams
 from grpo_pipeline.tasks.attention.folds import read_plan
@@ -137,7 +138,7 @@ def score_predictions(
 ) -> Document:
     """Return the document of docs/cross_validation.md."""
     document = build_document(rows, read_plan(folds), choices, params, evaluation, suite=suite_of(evaluation))
-    return document | {"commit": commit}
+    return document | {"commit": commit, "run": run_identity()}
 
 
 def write_tables(evaluation: EvaluationParams, result: Document, rows: OutOfFold) -> tuple[pd.DataFrame, str]:

@@ -9,6 +9,7 @@ import pandas as pd
 from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.suites import build_suite
+from grpo_pipeline.run_identity import run_identity
 
 TRAINING = "__training"
 
@@ -30,7 +31,7 @@ def compare_arms(params: EvaluationParams, commit: str, **tables: pd.DataFrame) 
     predictions = {name: rows for name, rows in tables.items() if not name.endswith(TRAINING)}
     training = {name.removesuffix(TRAINING): rows for name, rows in tables.items() if name.endswith(TRAINING)}
     suite = build_suite(params.task, params.metric_options)
-    return compare(predictions, params, suite=suite, commit=commit, training=training)
+    return compare(predictions, params, suite=suite, commit=commit, training=training) | {"run": run_identity()}
 
 
 def read_commit() -> str:
