@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint format viz viz-build screenshot mlflow mutations faults conformance bench results constraints clean
+.PHONY: help setup run test lint format viz viz-build screenshot mlflow frozen mutations faults conformance bench results constraints clean
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -88,6 +88,9 @@ screenshot: viz-build  ## take docs/images/pipeline.png from the static site, wi
 
 mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
 	@$(PY) -m grpo_pipeline.tracking
+
+frozen: $(STAMP)  ## show that no number of the smoke runs differs from the commit BASE
+	@$(PY) tests/frozen/same_numbers.py $(if $(BASE),--base "$(BASE)") $(ARGS)
 
 mutations: $(STAMP)  ## show that the tests catch each one-line fault of core and of the molecule task
 	@$(PY) tests/mutations/run.py $(ARGS)
