@@ -55,7 +55,7 @@ def test_document_follows_the_schema(document):
     json.dumps(document, allow_nan=False)
     assert list(document) == [
         *("task", "control", "split", "n", "seed", "commit", "headline", "interval"),
-        *("arms", "differences", "policy_gain", "baseline_arm", "baselines", "verdict"),
+        *("arms", "differences", "policy_gain", "baseline_arm", "baselines", "verdict", "run"),
     ]
     assert document["n"] == {"examples": 240, "clusters": 40, "cluster": "patient_id"}
     assert (document["commit"], document["control"], document["seed"]) == ("abc123", "supervised", 0)
