@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Collection
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -50,22 +51,34 @@ def build_site(target: Path, project: Path = ROOT, *, env: str = "", with_patien
         raise RuntimeError(f"the built page must hold no tracking script, got {found}; set consent: false in .telemetry")
     index.write_text(page, encoding="utf-8")
     if not with_patients:
-        drop_patient_tables(built)
+        drop_patient_tables(built, PATIENT_COLUMNS | own_columns(project, env))
     if target.exists():
         shutil.rmtree(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(built, target)
 
 
-def drop_patient_tables(site: Path) -> int:
-    """Remove the previews of tables of patients from a built site; return how many there were."""
+def own_columns(project: Path, env: str) -> set[str]:
+    """Return the columns, in small letters, that the parameters of ``env`` name as clinical or as telling patients apart."""
+    from kedro.config import OmegaConfigLoader
+
+    loader = OmegaConfigLoader(str(project / "conf"), base_env="base", default_run_env="local", env=env or None)
+    sections = [section for section in loader["parameters"].values() if isinstance(section, dict)]
+    parts = [part for section in sections for part in section.values() if isinstance(part, dict)]
+    named = [part["columns"] for part in parts if isinstance(part.get("columns"), dict)]
+    clinical = [name for columns in named for name in columns.get("clinical") or []]
+    return {str(name).casefold() for name in [*clinical, *(columns.get("patient_id") for columns in named)] if name}
+
+
+def drop_patient_tables(site: Path, patient_columns: Collection[str] = PATIENT_COLUMNS) -> int:
+    """Remove the previews of tables of patients, which have one of these columns, from a built site; return how many."""
     dropped = 0
     for path in sorted((site / "api" / "nodes").glob("*")):
         node = json.loads(path.read_text(encoding="utf-8"))
         preview = node.get("preview")
         if not isinstance(preview, dict) or "columns" not in preview:
             continue
-        if PATIENT_COLUMNS & {str(name).casefold() for name in preview["columns"]} or MANIFEST in json.dumps(node):
+        if {str(name).casefold() for name in preview["columns"]} & set(patient_columns) or MANIFEST in json.dumps(node):
             path.write_text(json.dumps(node | {"preview": None, "preview_type": None}), encoding="utf-8")
             dropped += 1
     return dropped

@@ -25,3 +25,24 @@ def test_tables_of_patients_are_dropped_and_others_stay(tmp_path: Path) -> None:
     found = {name: json.loads((tmp_path / "api" / "nodes" / name).read_text()) for name in nodes}
     assert [name for name, node in found.items() if node != nodes[name]] == ["checked", "raw"]
     assert "Smith" not in json.dumps(found)
+
+
+def test_columns_that_the_parameters_name_as_clinical_are_columns_of_patients(tmp_path: Path) -> None:
+    section = {"data": {"columns": {"image": "file", "patient_id": "MRN", "clinical": ["Gleason", "prostate_ml"]}}}
+    for env, parameters in {"base": {"task": section, "seed": 0}, "mine": {}, "local": {}}.items():
+        (tmp_path / "conf" / env).mkdir(parents=True)
+        (tmp_path / "conf" / env / "parameters.yml").write_text(json.dumps(parameters))
+    document = runpy.run_path(str(DOCUMENT))
+    columns = document["own_columns"](tmp_path, "mine")
+    assert columns == {"mrn", "gleason", "prostate_ml"}
+    (tmp_path / "api" / "nodes").mkdir(parents=True)
+    volumes = {"preview": {"columns": ["row", "Prostate_ml"], "index": [0], "data": [[1, 43.2]]}, "preview_type": "TablePreview"}
+    (tmp_path / "api" / "nodes" / "volumes").write_text(json.dumps(volumes))
+    assert document["drop_patient_tables"](tmp_path) == 0
+    assert document["drop_patient_tables"](tmp_path, columns) == 1
+
+
+def test_the_projects_own_parameters_name_their_columns() -> None:
+    document = runpy.run_path(str(DOCUMENT))
+    assert {"age", "psa", "patient_id"} <= document["own_columns"](DOCUMENT.parents[1], "")
+    assert "similarity_group" in document["own_columns"](DOCUMENT.parents[1], "busi")
