@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint format viz viz-build screenshot mlflow frozen mutations faults conformance bench results constraints clean
+.PHONY: help setup run test lint format viz viz-build screenshot mlflow frozen house mutations faults conformance bench results constraints clean
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -91,6 +91,9 @@ mlflow: $(STAMP)  ## compare the runs: MLflow on port 5000
 
 frozen: $(STAMP)  ## show that no number of the smoke runs differs from the commit BASE
 	@$(PY) tests/frozen/same_numbers.py $(if $(BASE),--base "$(BASE)") $(ARGS)
+
+house: $(STAMP)  ## show how the code is built, in figures beside their targets; ARGS="--no-steps --verbose"
+	@$(PY) tests/house/figures.py $(ARGS)
 
 mutations: $(STAMP)  ## show that the tests catch each one-line fault of core and of the molecule task
 	@$(PY) tests/mutations/run.py $(ARGS)

@@ -135,21 +135,22 @@ def copy_project(commit: str | None, target: Path) -> None:
 
 
 def run_pipeline(project: Path, pipeline: str, env: str) -> None:
-    """Run ``kedro run`` in ``project`` with the project's own code, wherever the environment's package lies."""
-    outer = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "KEDRO_", "GRPO_"))}
-    environ = outer | ONE_THREAD | QUIET | {"PYTHONPATH": str(project / "src")}
-
-    def kedro(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "kedro", *arguments]
-        return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False)
-
+    """Run the first pipeline of the entry that is registered in ``project``."""
     name, *others = PIPELINES[pipeline]
     if others:
-        registered = kedro("registry", "list").stdout.split()
+        registered = run_kedro(project, "registry", "list").stdout.split()
         name = next((one for one in PIPELINES[pipeline] if one in registered), name)
-    done = kedro("run", "--env", env, "--pipelines", name, "--params", "seed=0")
+    done = run_kedro(project, "run", "--env", env, "--pipelines", name, "--params", "seed=0")
     if done.returncode:
         raise RuntimeError(f"kedro run --pipelines {name} failed:\n" + "\n".join((done.stdout + done.stderr).splitlines()[-15:]))
+
+
+def run_kedro(project: Path, *arguments: str, before: Sequence[str] = ("-m", "kedro")) -> subprocess.CompletedProcess[str]:
+    """Run Kedro in ``project`` with the project's own code, wherever the environment's package lies."""
+    outer = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "KEDRO_", "GRPO_"))}
+    environ = outer | ONE_THREAD | QUIET | {"PYTHONPATH": str(project / "src")}
+    command = [sys.executable, *before, *arguments]
+    return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False)
 
 
 def save(path: Path, numbers: Artefacts) -> None:

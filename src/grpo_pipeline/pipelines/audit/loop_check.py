@@ -37,7 +37,7 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Logits:
-    """What the policy says about the prompts, [P, V]."""
+    """Scores of the policy for every item of each prompt, [P, V]."""
 
     logits: Tensor
 
