@@ -48,30 +48,30 @@ from measuring.memory import peak_since_mark_mb, set_mark
 from measuring.spread import Spread, ratio
 from transformers import SamConfig, SamModel
 
-from grpo_pipeline.core import losses
-from grpo_pipeline.core.checkpoint import snapshot
-from grpo_pipeline.core.kl import categorical_kl
-from grpo_pipeline.core.optim import advance
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.precision import network_precision
+from grpo_pipeline.core.policy_gradient import losses
+from grpo_pipeline.core.policy_gradient.kl import categorical_kl
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.schedules import value_at
-from grpo_pipeline.core.types import Rewards, Rollouts, TrainState
+from grpo_pipeline.core.storage.checkpoint import snapshot
+from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.training.optim import advance
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rewards, Rollouts
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.experience import Baseline
-from grpo_pipeline.pipelines.training.fold import Fold, merge_metrics, quiet_nodes
+from grpo_pipeline.pipelines.step.collect import Baseline
+from grpo_pipeline.pipelines.training.loop import Fold, merge_metrics, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
-from grpo_pipeline.progress import _Bar
+from grpo_pipeline.runs.progress import _Bar
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
-from grpo_pipeline.tasks.attention.build import build_task
-from grpo_pipeline.tasks.attention.examples import Examples
-from grpo_pipeline.tasks.attention.features import FeatureSet, encode_examples
-from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.attention.phantom import generate_cores
-from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
+from grpo_pipeline.tasks.attention.build import FeatureSet, build_task, encode_examples
+from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.data.phantom.generate import generate_cores
+from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tracking.runs import Runs
 

@@ -36,10 +36,10 @@ from measuring.memory import added_mb
 from measuring.spread import Spread, ratio
 from torch import Tensor
 
-from grpo_pipeline.core.chunked import chunked_logprobs
-from grpo_pipeline.core.losses import policy_loss
-from grpo_pipeline.core.returns import generalized_advantages
-from grpo_pipeline.core.sampling import gumbel_top_k, plackett_luce_logprobs
+from grpo_pipeline.core.policy_gradient.losses import policy_loss
+from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
+from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
+from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k, plackett_luce_logprobs
 
 ROOT = Path(__file__).resolve().parents[1]
 GAMMA, GAE_LAMBDA, CLIP_LOW, CLIP_HIGH = 0.99, 0.95, 0.2, 0.28

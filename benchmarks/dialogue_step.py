@@ -45,7 +45,7 @@ from dialogue_contenders.turns import HYBRID, OURS, PLAIN, TRL, memory_of, take_
 from dialogue_contenders.workload import Workload, write_start
 from measuring import machine
 
-from grpo_pipeline.pipelines.training.fold import quiet_nodes
+from grpo_pipeline.pipelines.training.loop import quiet_nodes
 
 CONTENDERS = (TRL, PLAIN, OURS, HYBRID)
 QUICK = Workload(prompts=2, prompt_tokens=24, group_size=2, new_tokens=6, width=16, layers=2, heads=2)

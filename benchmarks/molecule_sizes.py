@@ -28,16 +28,15 @@ from molecule_contenders.turns import take_turns
 from molecule_contenders.workload import TINY, configured_network, read_size
 from torch import Tensor
 
-from grpo_pipeline.core.heap import keep_freed_memory
-from grpo_pipeline.tasks.molecules import size_groups
-from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams
-from grpo_pipeline.tasks.molecules.entries import GraphPrompts, make_prompts
-from grpo_pipeline.tasks.molecules.policy import GraphPolicy, build_policy
-from grpo_pipeline.tasks.molecules.step_scores import score_steps
-from grpo_pipeline.tasks.molecules.trajectories import choose_decisions
-from grpo_pipeline.tasks.molecules.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.transition import uniform_limit
+from grpo_pipeline.runs.machine import keep_freed_memory
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.diffusion import trajectories
+from grpo_pipeline.tasks.molecules.diffusion.noise import uniform_limit
+from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import choose_decisions
+from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, make_prompts
 
 CLASSES = Components(9, 3, 4)
 NOISE = NoiseParams(steps=50, limit="uniform", exponents={"atoms": 1.0, "charges": 1.0, "bonds": 1.5}, smoothing=0.0)
@@ -58,12 +57,12 @@ def draw_sizes(args: argparse.Namespace) -> GraphPrompts:
 @contextmanager
 def cutting(cost: int) -> Iterator[None]:
     """Cut as if a group cost this much."""
-    before = size_groups.CUT_COSTS["cpu"]
-    size_groups.CUT_COSTS["cpu"] = cost
+    before = trajectories.CUT_COSTS["cpu"]
+    trajectories.CUT_COSTS["cpu"] = cost
     try:
         yield
     finally:
-        size_groups.CUT_COSTS["cpu"] = before
+        trajectories.CUT_COSTS["cpu"] = before
 
 
 def make_steps(policy: GraphPolicy, prompts: GraphPrompts, args: argparse.Namespace) -> dict[str, tuple[Step, int]]:
@@ -89,7 +88,7 @@ def make_steps(policy: GraphPolicy, prompts: GraphPrompts, args: argparse.Namesp
         with cutting(cost):
             return step()
 
-    usual = size_groups.CUT_COSTS["cpu"]
+    usual = trajectories.CUT_COSTS["cpu"]
     distance = float((as_groups(update, NEVER) - as_groups(update, usual)).abs().max())
     if not distance < 1e-3:
         raise RuntimeError(
@@ -109,7 +108,7 @@ def make_report(args: argparse.Namespace) -> dict[str, Any]:
     policy = build_policy(CLASSES.each(uniform_limit), NOISE, DenoiserParams(**args.sizes_of_network), seed=args.seed)
     found = take_turns(make_steps(policy, prompts, args), args.repeats)
     cpu = {name: [turn.cpu for turn in turns] for name, turns in found.items()}
-    groups = size_groups.size_groups(prompts, args.group_size)
+    groups = trajectories.size_groups(prompts, args.group_size)
     return {
         "machine": about,
         "network": args.sizes_of_network,

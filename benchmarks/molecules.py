@@ -45,7 +45,7 @@ from molecule_contenders.report import format_report
 from molecule_contenders.turns import SAMPLE, UPDATE, UPDATE_BY_CHUNKS, UPDATE_PLAIN, make_steps, take_turns
 from molecule_contenders.workload import TINY, Workload, configured_network, read_size
 
-from grpo_pipeline.core.heap import keep_freed_memory
+from grpo_pipeline.runs.machine import keep_freed_memory
 
 STEPS, NODES = (50, 200, 500), (9, 20, 38)
 # Graphs of ours by n: about as many pairs of nodes at a time in every cell.

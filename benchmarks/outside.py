@@ -25,12 +25,11 @@ from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from PIL import Image, ImageDraw
 
-from grpo_pipeline.tasks.attention.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.planes import Plane
-from grpo_pipeline.tasks.attention.predict_manifest import check_predict_manifest
-from grpo_pipeline.tasks.attention.predict_params import PredictParams
-from grpo_pipeline.tasks.attention.predictor import Predictor, build_predictor
-from grpo_pipeline.tasks.attention.splits import Splits
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.planes import Plane
+from grpo_pipeline.tasks.attention.data.splits import Splits
+from grpo_pipeline.tasks.attention.inference.manifest import PredictParams, check_predict_manifest
+from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHERS = 400

@@ -21,9 +21,9 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from grpo_pipeline.tasks.attention import phantom_shapes as shapes
-from grpo_pipeline.tasks.attention.phantom import PhantomCore, generate_cores
-from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
+from grpo_pipeline.tasks.attention.data.phantom import shapes
+from grpo_pipeline.tasks.attention.data.phantom.generate import PhantomCore, generate_cores
+from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
 
 LAGS = ((0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (2, 0), (3, 0), (4, 0), (1, 1), (2, 2))
 

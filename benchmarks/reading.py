@@ -36,7 +36,7 @@ def section(task: str) -> dict[str, Any]:
 
 def write_dialogues(folder: Path, rows: int) -> None:
     """Write rows of as many generated personas as they need, and the stories."""
-    from grpo_pipeline.tasks.dialogue.text_files import dump_lines
+    from grpo_pipeline.tasks.dialogue.data.text_files import dump_lines
 
     numbers = random.Random(0)
     examples = [
@@ -61,9 +61,9 @@ def write_molecules(folder: Path, rows: int) -> None:
 
 def check_dialogues(folder: Path) -> Callable[[], int]:
     """Return the check, its modules loaded."""
-    from grpo_pipeline.datasets.dialogue_folder import DialogueFolderDataset
-    from grpo_pipeline.tasks.dialogue.checks import check_dialogues
-    from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams
+    from grpo_pipeline.datasets.raw_file import DialogueFolderDataset
+    from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
+    from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
 
     params = DialogueDataParams(**section("dialogue")["data"] | {"source": "jsonl", "root": str(folder)})
     return lambda: len(check_dialogues(DialogueFolderDataset(filepath=str(folder)).load(), {}, params)[0])
@@ -71,9 +71,9 @@ def check_dialogues(folder: Path) -> Callable[[], int]:
 
 def check_molecules(folder: Path) -> Callable[[], int]:
     """Return the check, its modules loaded."""
-    from grpo_pipeline.tasks.molecules.checks import check_molecules
-    from grpo_pipeline.tasks.molecules.data_params import MoleculeDataParams
-    from grpo_pipeline.tasks.text_lines import TextFile
+    from grpo_pipeline.tasks.molecules.data.checks import check_molecules
+    from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
+    from grpo_pipeline.tasks.tabular.text_lines import TextFile
 
     params = MoleculeDataParams(**section("molecules")["data"] | {"source": "smiles", "root": str(folder)})
     return lambda: len(check_molecules(TextFile(str(folder / "molecules.smi")), {}, params)[0])

@@ -297,7 +297,7 @@ def test_a_notebook_gets_the_error_itself(project: Path) -> None:
 
 
 def test_a_library_that_the_user_must_install_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grpo_pipeline.tasks.attention.formats import library
+    from grpo_pipeline.tasks.attention.data.image_formats import library
 
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ModuleNotFoundError) as ours:

@@ -13,7 +13,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipeline_registry import register_pipelines
-from grpo_pipeline.runs.stored import is_in_place, is_versioned, moved, place_of
+from grpo_pipeline.runs.areas import is_in_place, is_versioned, moved, place_of
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = sorted(folder.name for folder in (ROOT / "data").glob("0*"))

@@ -13,7 +13,7 @@ from kedro_processes import clean_environ, newest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from grpo_pipeline.tracking.new_database import create_database
+from grpo_pipeline.tracking.store import create_database
 
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
 COMMAND = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "compare"]

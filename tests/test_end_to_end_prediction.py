@@ -21,7 +21,7 @@ from kedro_processes import clean_environ
 from PIL import Image
 from tiny_predictor import make_weights
 
-from grpo_pipeline.core.weights import save_weights
+from grpo_pipeline.core.storage.weights import save_weights
 
 FOLDER = "attention_smoke"
 SIZES = {"plain": (40, 56), "sp/ace": (64, 32), "nifti": (20, 30)}

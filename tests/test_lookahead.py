@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from grpo_pipeline.lookahead import THREAD_NAME, map_ahead, usable_cores
+from grpo_pipeline.runs.lookahead import THREAD_NAME, map_ahead, usable_cores
 
 
 def threads():

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from grpo_pipeline import progress as module
-from grpo_pipeline.progress import plain_line, progress, track
+from grpo_pipeline.runs import progress as module
+from grpo_pipeline.runs.progress import plain_line, progress, track
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_off_prints_nothing(stderr, monkeypatch):
 
 def test_a_terminal_gets_one_bar_that_ends_complete():
     code = (
-        "from grpo_pipeline.progress import progress\n"
+        "from grpo_pipeline.runs.progress import progress\n"
         "with progress(40, 'Training grpo') as shown:\n"
         "    for i in range(40): shown.update(1, reward=i)\n"
     )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from kedro_processes import clean_environ, newest
 
-from grpo_pipeline.threads import VARIABLES, compute_in
+from grpo_pipeline.runs.machine import VARIABLES, compute_in
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 MACHINES = ((1, 1), (2, 8))  # cores that the process may use, and what the environment says of threads

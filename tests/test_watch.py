@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from grpo_pipeline.hooks import WatchHooks
-from grpo_pipeline.watch import DeadCoefficients
+from grpo_pipeline.runs.machine import DeadCoefficients
 
 
 def rows(*values: float | None, name: str = "dead/kl") -> list[dict[str, float]]:

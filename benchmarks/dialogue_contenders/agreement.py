@@ -11,7 +11,7 @@ from dialogue_contenders.with_pipeline import PipelineStep
 from dialogue_contenders.with_trl import TrlRun
 from dialogue_contenders.workload import Workload
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.experience import Baseline, Drawn, Experience
+from grpo_pipeline.pipelines.step.collect import Baseline, Drawn, Experience
 
 # How far reference and old policy are from the trained weights: at the start both ratios are 1, and the KL has no gradient.
 SHIFT = 0.003

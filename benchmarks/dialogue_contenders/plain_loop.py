@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from dialogue_contenders.workload import ADVANTAGE_EPS, BETAS, CLIP, EPS, LEARNING_RATE, WEIGHT_DECAY, Workload, reward
-from grpo_pipeline.tasks.dialogue.byte_tokenizer import ByteTokenizer
+from grpo_pipeline.tasks.dialogue.language_model.tokens import ByteTokenizer
 
 
 class PlainLoop:

@@ -10,19 +10,19 @@ import yaml
 from torch import Tensor
 
 from dialogue_contenders.workload import CLIP, LEARNING_RATE, WEIGHT_DECAY, WEIGHTS, Workload
-from grpo_pipeline.core.micro_batches import PerPrompt
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.core.training.micro_batches import PerPrompt
+from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
-from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.build import build_task
-from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, encode_texts
+from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards import RewardParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
-from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.tokens import Tokens, encode_texts
 
 PARAMETERS = Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "dialogue_training.yml"
 

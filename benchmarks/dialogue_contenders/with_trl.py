@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 
 from dialogue_contenders.workload import BETAS, CLIP, EPS, LEARNING_RATE, WEIGHT_DECAY, Workload, reward
-from grpo_pipeline.tasks.dialogue.byte_tokenizer import EOS, OFFSET, PAD, UNKNOWN
+from grpo_pipeline.tasks.dialogue.language_model.tokens import EOS, OFFSET, PAD, UNKNOWN
 
 INSTALL = 'pip install -c constraints.txt -e ".[oracles]"'
 

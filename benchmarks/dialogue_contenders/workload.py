@@ -10,16 +10,12 @@ from pathlib import Path
 
 import torch
 
-from grpo_pipeline.tasks.dialogue.bleu import bleu
-from grpo_pipeline.tasks.dialogue.byte_tokenizer import OFFSET, ByteTokenizer
-from grpo_pipeline.tasks.dialogue.f1 import f1
-from grpo_pipeline.tasks.dialogue.generate import generate_rows, generate_stories
-from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
-from grpo_pipeline.tasks.dialogue.reader import Reader
-from grpo_pipeline.tasks.dialogue.reader_build import build_reader
-from grpo_pipeline.tasks.dialogue.reader_params import NewReaderParams
-from grpo_pipeline.tasks.dialogue.reader_text import reader_texts, story_text
-from grpo_pipeline.tasks.dialogue.rouge import rouge_l
+from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams, generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.language_model.base import Reader, reader_texts, story_text
+from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
+from grpo_pipeline.tasks.dialogue.language_model.params import NewReaderParams
+from grpo_pipeline.tasks.dialogue.language_model.tokens import OFFSET, ByteTokenizer
+from grpo_pipeline.tasks.dialogue.scores import bleu, f1, rouge_l
 
 PERSONAS = {
     "personas": 40,

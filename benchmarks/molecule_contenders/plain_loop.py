@@ -7,9 +7,8 @@ as the formulas of discrete diffusion are written; the update keeps the graph of
 import torch
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.entries import make_prompts
-from grpo_pipeline.tasks.molecules.transition import Transition
+from grpo_pipeline.tasks.molecules.diffusion.noise import Transition
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, make_prompts
 from molecule_contenders.workload import Workload
 
 

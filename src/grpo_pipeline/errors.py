@@ -15,15 +15,15 @@ from kedro.validation.exceptions import ParameterValidationError
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from grpo_pipeline.core.checkpoint import CheckpointError
-from grpo_pipeline.core.losses import NonFiniteLossError
-from grpo_pipeline.core.optim import NonFiniteGradientError
+from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
 from grpo_pipeline.core.self_check import SelfCheckError
-from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowError
-from grpo_pipeline.pipelines.compare.cells import CompareError
+from grpo_pipeline.core.storage.checkpoint import CheckpointError
+from grpo_pipeline.core.training.optim import NonFiniteGradientError
+from grpo_pipeline.pipelines.experiments.trials.cells import CompareError
+from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
+from grpo_pipeline.rewards.functions import RewardPoolError
+from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.runs.lock import HeldError
-from grpo_pipeline.tasks.group_rewards import RewardFailedError
-from grpo_pipeline.tasks.reward_measure import RewardPoolError
 
 # Raised for what a user gave, wherever they are raised.
 EXPECTED = (

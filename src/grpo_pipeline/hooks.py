@@ -14,13 +14,10 @@ from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 from rich.console import Console
 
-from grpo_pipeline.threads import compute_in
-from grpo_pipeline.tracking.artifacts import dataset_path
-from grpo_pipeline.tracking.audit_text import reward_audit_text
-from grpo_pipeline.tracking.config import MlflowConfig, parse_config
-from grpo_pipeline.tracking.summary import comparison_tables, flow_table, places, prediction_text
-from grpo_pipeline.tracking.tracker import Tracker
-from grpo_pipeline.watch import DeadCoefficients
+from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
+from grpo_pipeline.tracking.store import MlflowConfig, parse_config
+from grpo_pipeline.tracking.summary import comparison_tables, flow_table, places, prediction_text, reward_audit_text
+from grpo_pipeline.tracking.tracker import Tracker, dataset_path
 
 COLUMNS = 120  # of a log file, which has no width of its own
 GRAPH = Path("data/08_reporting/viz/index.html")  # written by `make run` and `make viz-build`

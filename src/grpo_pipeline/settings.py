@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 from kedro.framework.project import LOGGING, configure_logging
 
-from grpo_pipeline.core.heap import keep_freed_memory
 from grpo_pipeline.hooks import MlflowHooks, SummaryHooks, ThreadHooks, WatchHooks
-from grpo_pipeline.runs.config import RunConfigLoader
 from grpo_pipeline.runs.hook import RunEndHooks, RunHooks
+from grpo_pipeline.runs.machine import keep_freed_memory
+from grpo_pipeline.runs.process import set_mlflow_defaults
+from grpo_pipeline.runs.replacing import RunConfigLoader
 from grpo_pipeline.session import TrackedSession
-from grpo_pipeline.tracking.process import set_mlflow_defaults
 
 set_mlflow_defaults(os.environ)
 keep_freed_memory()

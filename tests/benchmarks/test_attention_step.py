@@ -12,7 +12,7 @@ import torch
 from tiny_attention import judge
 
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.loop import Fold
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from grpo_pipeline.core.losses import policy_loss
-from grpo_pipeline.core.returns import generalized_advantages
-from grpo_pipeline.core.sampling import plackett_luce_logprobs
+from grpo_pipeline.core.policy_gradient.losses import policy_loss
+from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
+from grpo_pipeline.core.sampling.plackett_luce import plackett_luce_logprobs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from grpo_pipeline.tasks.dialogue.byte_tokenizer import OFFSET, ByteTokenizer
+from grpo_pipeline.tasks.dialogue.language_model.tokens import OFFSET, ByteTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 

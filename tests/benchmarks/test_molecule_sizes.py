@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from grpo_pipeline.tasks.molecules import size_groups
+from grpo_pipeline.tasks.molecules.diffusion import trajectories
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ def bench() -> ModuleType:
 
 
 def test_it_reports_ratios_of_what_it_timed(bench: ModuleType, capsys: pytest.CaptureFixture[str]):
-    before = dict(size_groups.CUT_COSTS)
+    before = dict(trajectories.CUT_COSTS)
     bench.main(["--quick", "--json", "--mean", "8", "--spread", "3", "--largest", "38"])
     report = json.loads(capsys.readouterr().out)
     assert report["sizes"] == sorted(report["sizes"])
@@ -35,7 +35,7 @@ def test_it_reports_ratios_of_what_it_timed(bench: ModuleType, capsys: pytest.Ca
     for half, found in report["whole_to_groups"].items():
         times = report["cpu_seconds_per_graph"]
         assert found["median"] == pytest.approx(times[f"{half}, whole"][0] / times[f"{half}, groups"][0])
-    assert before == size_groups.CUT_COSTS
+    assert before == trajectories.CUT_COSTS
 
 
 def test_unlike_log_probabilities_end_it(bench: ModuleType, monkeypatch: pytest.MonkeyPatch):

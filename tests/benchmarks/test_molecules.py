@@ -11,8 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.entries import make_prompts
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, make_prompts
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,16 +8,16 @@ from cases import GaeCase, LogitsCase, LossCase, RewardCase
 from outcomes import Outcome, with_gradient
 from torch import Tensor
 
-from grpo_pipeline.core import chunked as chunked_module
-from grpo_pipeline.core import losses
-from grpo_pipeline.core.advantages import Method, compute_advantages, per_reward_advantages
-from grpo_pipeline.core.algorithms import Algorithm, LossOptions, RatioLevel, Reduction
-from grpo_pipeline.core.chunked import chunked_logprobs
-from grpo_pipeline.core.kl import LossEstimator, kl_loss
-from grpo_pipeline.core.returns import discounted_returns, generalized_advantages
-from grpo_pipeline.core.sampling import entropy_of, log_policy
-from grpo_pipeline.core.truncation import truncated_log_probs
-from grpo_pipeline.core.units import importance_ratio
+from grpo_pipeline.core.policy_gradient import losses
+from grpo_pipeline.core.policy_gradient.advantages import Method, compute_advantages, per_reward_advantages
+from grpo_pipeline.core.policy_gradient.algorithms import Algorithm, LossOptions, RatioLevel, Reduction
+from grpo_pipeline.core.policy_gradient.kl import LossEstimator, kl_loss
+from grpo_pipeline.core.policy_gradient.losses import importance_ratio
+from grpo_pipeline.core.policy_gradient.returns import discounted_returns, generalized_advantages
+from grpo_pipeline.core.sampling import linear_logprobs as chunked_module
+from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
+from grpo_pipeline.core.sampling.plackett_luce import entropy_of, log_policy
+from grpo_pipeline.core.sampling.truncation import truncated_log_probs
 
 
 def policy_loss(

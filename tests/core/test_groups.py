@@ -4,7 +4,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from grpo_pipeline.core.groups import replicate, replicate_tree, to_groups, to_rows
+from grpo_pipeline.core.types import replicate, replicate_tree, to_groups, to_rows
 
 
 def test_replicate_copies_nothing_and_keeps_rows_of_a_group_adjacent():

@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from grpo_pipeline.core.algorithms import LossOptions
 from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, OptimizerParams, PolicyLossParams, TrainingParams
+from grpo_pipeline.core.policy_gradient.algorithms import LossOptions
 from grpo_pipeline.core.schedules import value_at
-from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 
 
 def constant(value: float) -> dict[str, Any]:

@@ -8,24 +8,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_pipeline.core.advantages import apply_prompt_weights, compute_advantages
-from grpo_pipeline.core.algorithms import LossOptions
-from grpo_pipeline.core.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
-from grpo_pipeline.core.denominators import add, all_reduce_counts, count
-from grpo_pipeline.core.diagnostics import ratio_statistics
-from grpo_pipeline.core.dynamic import find_silent
-from grpo_pipeline.core.kl import kl_loss, rollout_kl_loss
-from grpo_pipeline.core.losses import policy_loss, value_loss
-from grpo_pipeline.core.optim import advance, apply_update, build_optimizer
-from grpo_pipeline.core.reductions import loss_denominator
-from grpo_pipeline.core.reference import frozen_copy
-from grpo_pipeline.core.replay import importance_weights
-from grpo_pipeline.core.returns import generalized_advantages
+from grpo_pipeline.core.diagnostics.statistics import ratio_statistics
+from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages
+from grpo_pipeline.core.policy_gradient.algorithms import LossOptions
+from grpo_pipeline.core.policy_gradient.denominators import add, all_reduce_counts, count
+from grpo_pipeline.core.policy_gradient.kl import kl_loss, rollout_kl_loss
+from grpo_pipeline.core.policy_gradient.losses import importance_ratio, loss_denominator, policy_loss, value_loss
+from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
 from grpo_pipeline.core.rewards import apply_failure_rule, subtract_kl
 from grpo_pipeline.core.rng import step_generator
-from grpo_pipeline.core.sampling import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
-from grpo_pipeline.core.types import Rewards, TrainState
-from grpo_pipeline.core.units import importance_ratio
+from grpo_pipeline.core.sampling.dynamic import find_silent
+from grpo_pipeline.core.sampling.plackett_luce import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
+from grpo_pipeline.core.storage.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
+from grpo_pipeline.core.training.optim import advance, apply_update, build_optimizer, frozen_copy
+from grpo_pipeline.core.training.replay import importance_weights
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rewards
 
 F64 = torch.float64
 P, G, L, V = 4, 3, 5, 7

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from grpo_pipeline.core.advantages import compute_advantages
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import apply_failure_rule, combine_rewards, subtract_kl
 from grpo_pipeline.core.types import Rewards
 

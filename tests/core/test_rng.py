@@ -84,18 +84,16 @@ SOURCE = Path(__file__).resolve().parents[2] / "src/grpo_pipeline"
 # What makes a generator without the registry, and why its draws meet no other's.
 BY_THEMSELVES = {
     "core/rng.py": "the registry",
-    "tasks/attention/phantom.py": "generated data: [seed, 1, patient] and [seed, 2, center]",
+    "tasks/attention/data/phantom/generate.py": "generated data: [seed, 1, patient] and [seed, 2, center]",
     "tasks/attention/task.py": "initial weights, torch's global stream, put back afterwards",
-    "tasks/attention/intensity.py": "noise on the device, its seed drawn from the batch's generator",
-    "tasks/dialogue/exchanges.py": "generated data: [seed, 3, persona, number]",
-    "tasks/dialogue/personas.py": "generated data: [seed, 0] and [seed, 1, number]",
-    "tasks/dialogue/stories.py": "generated data: [seed, 2, cell]",
-    "tasks/dialogue/reader_build.py": "initial weights, as above",
-    "tasks/dialogue/rollouts.py": "draws from one choice: any seed does",
+    "tasks/attention/data/augmentation.py": "noise on the device, its seed drawn from the batch's generator",
+    "tasks/dialogue/data/generate.py": "data: [seed, 3, persona, number], [seed, 0], [seed, 1, number], [seed, 2, cell]",
+    "tasks/dialogue/language_model/build.py": "initial weights, as above",
+    "tasks/dialogue/language_model/sampling.py": "draws from one choice: any seed does",
     "tasks/molecules/audit.py": "a seed drawn from a generator of the registry",
     "tasks/molecules/batch.py": "the fixed noise of validation",
-    "tasks/molecules/enumerate.py": "generated data: [seed, size] and [seed, size, 1]",
-    "tasks/molecules/policy.py": "initial weights, as above",
+    "tasks/molecules/data/generate.py": "generated data: [seed, size] and [seed, size, 1]",
+    "tasks/molecules/denoiser/denoiser.py": "initial weights, as above",
 }
 MAKES = re.compile(r"default_rng\(|manual_seed\(|SeedSequence\(|RandomState\(|random\.Random\(|random\.seed\(")
 

@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-from grpo_pipeline.core import advantages, bandit_figures, sampling, self_check, set_bandit
+from grpo_pipeline.core import self_check
+from grpo_pipeline.core.diagnostics import bandit, set_bandit
+from grpo_pipeline.core.policy_gradient import advantages
+from grpo_pipeline.core.sampling import plackett_luce
 from grpo_pipeline.core.self_check import Check, SelfCheckError, SelfCheckResult, VariantResult
 
 SOUND = {"grpo", "reinforce", "analytic_entropy", "sets_of_three"}
@@ -65,11 +68,11 @@ def test_sound_code_passes_every_check_and_a_defect_fails_those_that_it_touches(
     assert variants["flipped_sign"]["checks"]["hit_rate"]["value"] < 0.05
 
 
-@pytest.mark.parametrize("defect", [bandit_figures.resampled, bandit_figures.flipped, bandit_figures.misplaced])
+@pytest.mark.parametrize("defect", [bandit.resampled, bandit.flipped, bandit.misplaced])
 def test_installed_code_with_a_defect_fails(monkeypatch, defect):
-    sound = bandit_figures.surrogate
-    monkeypatch.setattr(bandit_figures, "surrogate", lambda algorithm: defect(sound(algorithm)))
-    found = self_check.check_policy("grpo", bandit_figures.surrogate("grpo"), seed=0, steps=60)
+    sound = bandit.surrogate
+    monkeypatch.setattr(bandit, "surrogate", lambda algorithm: defect(sound(algorithm)))
+    found = self_check.check_policy("grpo", bandit.surrogate("grpo"), seed=0, steps=60)
     assert not found.is_as_wanted
     assert not any(check.passed for check in found.checks)
 
@@ -78,8 +81,8 @@ def test_installed_advantages_of_other_samples_fail(monkeypatch):
     def mixed_up(rewards):
         return advantages.compute_advantages(rewards.flatten().roll(5).reshape(rewards.shape))
 
-    monkeypatch.setattr(bandit_figures, "compute_advantages", mixed_up)
-    assert not self_check.check_policy("grpo", bandit_figures.surrogate("grpo"), seed=0, steps=60).is_as_wanted
+    monkeypatch.setattr(bandit, "compute_advantages", mixed_up)
+    assert not self_check.check_policy("grpo", bandit.surrogate("grpo"), seed=0, steps=60).is_as_wanted
 
 
 def test_an_installed_baseline_of_the_whole_batch_fails(monkeypatch):
@@ -94,7 +97,7 @@ def test_an_installed_likelihood_of_independent_draws_fails(monkeypatch):
     def of_all(z, z_taken, is_taken):
         return z.logsumexp(-1)[:, None, None].expand_as(z_taken)
 
-    monkeypatch.setattr(sampling, "log_remaining", of_all)
+    monkeypatch.setattr(plackett_luce, "log_remaining", of_all)
     assert not self_check.check_sets("sets_of_three", seed=0).is_as_wanted
 
 
@@ -102,7 +105,7 @@ def test_an_installed_likelihood_of_independent_draws_fails(monkeypatch):
 def test_the_figures_of_sets_are_far_from_their_limits(seed):
     sound, *defects = (
         {check.name: check.value for check in self_check.check_sets("x", seed=seed, **changes).checks}
-        for changes in ({}, {"likelihood": sampling.independent_logprobs}, {"compare": set_bandit.batch_advantages})
+        for changes in ({}, {"likelihood": plackett_luce.independent_logprobs}, {"compare": set_bandit.batch_advantages})
     )
     assert sound["likelihood_mass"] == pytest.approx(1.0, abs=1e-12)
     assert sound["set_gradient_cosine"] > 0.99
@@ -111,8 +114,8 @@ def test_the_figures_of_sets_are_far_from_their_limits(seed):
 
 
 def test_an_entropy_of_samples_in_place_of_the_analytic_one_fails(monkeypatch):
-    monkeypatch.setattr(bandit_figures, "analytic_bonus", bandit_figures.pseudo_bonus)
-    assert not self_check.check_bonus("analytic_entropy", bandit_figures.analytic_bonus, seed=0).is_as_wanted
+    monkeypatch.setattr(bandit, "analytic_bonus", bandit.pseudo_bonus)
+    assert not self_check.check_bonus("analytic_entropy", bandit.analytic_bonus, seed=0).is_as_wanted
 
 
 def result_with(*, sound=1.0, defect=0.0):
@@ -197,6 +200,6 @@ def test_a_negative_seed_is_refused():
 
 
 def test_every_threshold_is_used():
-    found = self_check.check_bonus("x", bandit_figures.analytic_bonus, seed=1).checks
+    found = self_check.check_bonus("x", bandit.analytic_bonus, seed=1).checks
     assert {check.name for check in found} == {name for name in self_check.WANTED if name.startswith("entropy")}
     assert all(check.at_least == self_check.WANTED[check.name] for check in found)

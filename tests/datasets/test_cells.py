@@ -6,9 +6,9 @@ import torch
 from kedro.io import DataCatalog
 from kedro.io.core import DatasetError
 
-from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.datasets.cells import CellsDataset
-from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord
+from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord
 
 HEADER = CellHeader(
     "grpo.seed0", "attention", "grpo", 0, None, "finished", 1.5, "abc", {"training": {"epochs": 1}}, {"auroc": 0.5}

@@ -7,13 +7,12 @@ import pandas as pd
 import pytest
 from kedro.io import DatasetError
 
-from grpo_pipeline.datasets.dialogue_examples import DialogueExamplesDataset
-from grpo_pipeline.datasets.dialogue_folder import DialogueFolderDataset
-from grpo_pipeline.datasets.json_lines import JsonLinesDataset
+from grpo_pipeline.datasets.json_lines import DialogueExamplesDataset, JsonLinesDataset
+from grpo_pipeline.datasets.raw_file import DialogueFolderDataset
 from grpo_pipeline.datasets.story_index import StoryIndexDataset
-from grpo_pipeline.tasks.dialogue.data_params import RetrievalParams
-from grpo_pipeline.tasks.dialogue.examples import DialogueExamples, content_digest
-from grpo_pipeline.tasks.dialogue.story_index import StoryIndex, index_stories
+from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
+from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
+from grpo_pipeline.tasks.dialogue.data.retrieval import StoryIndex, index_stories
 
 TABLE = pd.DataFrame({"id": ["0012", "NA"], "text": ["é\u2028x\ny", ""], "answers": [["a", "b"], ["c"]], "row": [1, 2]})
 STORIES = pd.DataFrame({"story_id": ["1", "2"], "title": ["Cat", ""], "text": ["cats nap", "dogs run"], "persona_id": ["p", ""]})

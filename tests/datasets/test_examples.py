@@ -6,8 +6,7 @@ import pytest
 from kedro.io import DatasetError
 
 from grpo_pipeline.datasets.examples import ExamplesDataset
-from grpo_pipeline.tasks.attention.build_examples import content_digest
-from grpo_pipeline.tasks.attention.examples import ExampleChunk, Examples
+from grpo_pipeline.tasks.attention.data.examples import ExampleChunk, Examples, content_digest
 
 ARRAYS = ("images", "region", "bag", "lesion")
 

@@ -9,7 +9,7 @@ from kedro.io import DatasetError
 from PIL import Image
 
 from grpo_pipeline.datasets.heatmaps import HeatmapsDataset
-from grpo_pipeline.pipelines.prediction.heatmap_files import HeatmapFiles
+from grpo_pipeline.pipelines.inference.heatmap_files import HeatmapFiles
 
 
 def files(name: str, *, first: bool = False, last: bool = False, **changes) -> HeatmapFiles:

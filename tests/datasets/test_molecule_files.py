@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from kedro.io import DatasetError
 
-from grpo_pipeline.datasets.molecule_examples import MoleculeExamplesDataset
+from grpo_pipeline.datasets.json_lines import MoleculeExamplesDataset
 from grpo_pipeline.datasets.raw_file import RawFileDataset
-from grpo_pipeline.tasks.molecules.build_examples import build_examples
+from grpo_pipeline.tasks.molecules.data.examples import build_examples
 
 SMILES = ["CCO", "CC#N", "CCC"]
 VOCABULARY = {"atoms": ["C", "N", "O"], "charges": [0], "bonds": ["none", "single", "double", "triple"], "max_atoms": 3}

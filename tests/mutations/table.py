@@ -42,17 +42,66 @@ class Mutation:
         return text.replace(self.old, self.new)
 
 
+# The word that a fault's name begins with -> the file of ``core`` that it is in, and that file's own tests.
+CORE = {
+    "accumulator": ("core/backprop/terms.py", "core/backprop/test_accumulator.py"),
+    "advantages": ("core/policy_gradient/advantages.py", "core/policy_gradient/test_advantages.py"),
+    "checkpoint": ("core/storage/checkpoint.py", "core/storage/test_checkpoint.py"),
+    "chunked": ("core/sampling/linear_logprobs.py", "core/sampling/test_linear_logprobs.py"),
+    "decision_terms": ("core/backprop/terms.py", "core/backprop/test_terms.py"),
+    "denominators": ("core/policy_gradient/denominators.py", "core/policy_gradient/test_denominators.py"),
+    "diagnostics": ("core/diagnostics/statistics.py", "core/diagnostics/test_statistics.py"),
+    "dynamic": ("core/sampling/dynamic.py", "core/sampling/test_dynamic.py"),
+    "entropy": ("core/policy_gradient/entropy.py", "core/policy_gradient/test_entropy.py"),
+    "groups": ("core/types.py", "core/test_groups.py"),
+    "kl": ("core/policy_gradient/kl.py", "core/policy_gradient/test_kl.py"),
+    "losses": ("core/policy_gradient/losses.py", "core/policy_gradient/test_losses.py"),
+    "optim": ("core/training/optim.py", "core/training/test_optim.py"),
+    "recomputed": ("core/training/micro_batches.py", "core/training/test_recomputed.py"),
+    "reductions": ("core/policy_gradient/losses.py", "core/policy_gradient/test_reductions.py"),
+    "reference": ("core/training/optim.py", "core/training/test_reference.py"),
+    "replay": ("core/training/replay.py", "core/training/test_replay.py"),
+    "responses": ("core/backprop/terms.py", "core/backprop/test_responses.py"),
+    "returns": ("core/policy_gradient/returns.py", "core/policy_gradient/test_returns.py"),
+    "rewards": ("core/rewards.py", "core/test_rewards.py"),
+    "rng": ("core/rng.py", "core/test_rng.py"),
+    "sampling": ("core/sampling/plackett_luce.py", "core/sampling/test_plackett_luce.py"),
+    "schedules": ("core/schedules.py", "core/test_schedules.py"),
+    "stopping": ("core/sampling/stopping.py", "core/sampling/test_stopping.py"),
+    "surrogates": ("core/policy_gradient/losses.py", "core/policy_gradient/test_surrogates.py"),
+    "truncation": ("core/sampling/truncation.py", "core/sampling/test_truncation.py"),
+    "units": ("core/policy_gradient/losses.py", "core/policy_gradient/test_units.py"),
+}
+# A word for a file of the molecules -> the file, and its own tests.
+MOLECULES = {
+    "entries": ("tasks/molecules/graphs/graphs.py", "tasks/molecules/graphs/test_entries.py"),
+    "measured": ("tasks/molecules/batch.py", "tasks/molecules/test_measured.py"),
+    "pair_attention": ("tasks/molecules/denoiser/layers.py", "tasks/molecules/denoiser/test_pair_attention.py"),
+    "rewards": ("tasks/molecules/rewards.py", "tasks/molecules/test_rewards.py"),
+    "row_norm": ("tasks/molecules/denoiser/layers.py", "tasks/molecules/denoiser/test_row_norm.py"),
+    "size_groups": ("tasks/molecules/diffusion/trajectories.py", "tasks/molecules/diffusion/test_size_groups.py"),
+    "step_chunks": ("tasks/molecules/diffusion/step_scores.py", "tasks/molecules/diffusion/test_step_chunks.py"),
+    "step_scores": ("tasks/molecules/diffusion/step_scores.py", "tasks/molecules/diffusion/test_step_scores.py"),
+    "trajectory_sampling": (
+        "tasks/molecules/diffusion/trajectory_sampling.py",
+        "tasks/molecules/diffusion/test_trajectory_sampling.py",
+    ),
+    "transition": ("tasks/molecules/diffusion/noise.py", "tasks/molecules/diffusion/test_transition.py"),
+    "x0_loss": ("tasks/molecules/diffusion/x0_loss.py", "tasks/molecules/diffusion/test_x0_loss.py"),
+}
+
+
 def _fault(name: str, kind: str, old: str, new: str, *tests: str) -> Mutation:
     """Return a fault of the file of ``core`` that the name begins with, to be found by the tests given, or by that file's own."""
     stem = name.split("-")[0]
-    return Mutation(name, kind, f"core/{stem}.py", old, new, tests or (f"core/test_{stem}.py",))
+    file, own = CORE[stem]
+    return Mutation(name, kind, file, old, new, tests or (own,))
 
 
 def _molecule_fault(name: str, kind: str, file: str, old: str, new: str, *tests: str) -> Mutation:
     """Return a fault of ``tasks/molecules``, to be found by the tests given, or by that file's own."""
-    folder = "tasks/molecules"
-    found_by = tests or (f"test_{file}.py",)
-    return Mutation(f"molecules-{name}", kind, f"{folder}/{file}.py", old, new, tuple(f"{folder}/{test}" for test in found_by))
+    place, own = MOLECULES[file]
+    return Mutation(f"molecules-{name}", kind, place, old, new, tests or (own,))
 
 
 def _property(test: str) -> str:
@@ -196,7 +245,7 @@ MUTATIONS = (
         "mask",
         "is_valid.any(-1, keepdim=True))",
         "is_valid.all(-1, keepdim=True))",
-        "core/test_diagnostics.py",
+        "core/diagnostics/test_statistics.py",
     ),
     _fault(
         "reductions-row-length-over-samples",
@@ -225,7 +274,7 @@ MUTATIONS = (
         "denominator",
         'world if gradient_reduction == "mean" else 1',
         'world if gradient_reduction == "sum" else 1',
-        "core/test_denominators.py::test_two_processes_give_the_gradient_of_the_whole_batch",
+        "core/policy_gradient/test_denominators.py::test_two_processes_give_the_gradient_of_the_whole_batch",
     ),
     _fault(
         "denominators-at-least-one-each",
@@ -286,21 +335,21 @@ MUTATIONS = (
         "mask",
         'z.unsqueeze(1).masked_fill(is_taken, -float("inf")).logsumexp(dim=-1)',
         "z.unsqueeze(1).expand(is_taken.shape).logsumexp(dim=-1)",
-        "core/test_sampling.py::test_likelihood_agrees_with_a_naive_loop",
+        "core/sampling/test_plackett_luce.py::test_likelihood_agrees_with_a_naive_loop",
     ),
     _fault(
         "sampling-temperature-multiplies",
         "denominator",
         "return logits if temperature == 1.0 else logits / temperature",
         "return logits if temperature == 1.0 else logits * temperature",
-        "core/test_sampling.py::test_likelihood_agrees_with_a_naive_loop",
+        "core/sampling/test_plackett_luce.py::test_likelihood_agrees_with_a_naive_loop",
     ),
     _fault(
         "sampling-independent-without-temperature",
         "denominator",
         "return log_policy(logits, is_allowed, temperature).gather",
         "return log_policy(logits, is_allowed).gather",
-        "core/test_sampling.py::test_independent_terms_are_those_of_single_draws",
+        "core/sampling/test_plackett_luce.py::test_independent_terms_are_those_of_single_draws",
     ),
     _fault("sampling-remaining-in-reverse", "axis", "logs[::-1], dim=-1)", "logs, dim=-1)"),
     _fault("sampling-repeat-before-first", "off_by_one", "ranked[..., :-1], (1, 0))", "ranked[..., :-1], (0, 1))"),
@@ -399,14 +448,14 @@ MUTATIONS = (
         "detach",
         'name: tensor.detach().to("cpu", copy=True) for name',
         "name: tensor.detach() for name",
-        "core/test_checkpoint.py::test_snapshot_is_a_copy_and_restore_leaves_it_one",
+        "core/storage/test_checkpoint.py::test_snapshot_is_a_copy_and_restore_leaves_it_one",
     ),
     _fault(
         "checkpoint-moments-share-memory",
         "detach",
         'value.detach().to("cpu", copy=True)',
         "value.detach()",
-        "core/test_checkpoint.py::test_snapshot_is_a_copy_and_restore_leaves_it_one",
+        "core/storage/test_checkpoint.py::test_snapshot_is_a_copy_and_restore_leaves_it_one",
     ),
     _fault(
         "groups-samples-before-prompts",
@@ -461,7 +510,7 @@ MUTATIONS = (
         "step_scores",
         "categorical_kl(p, q, torch.ones_like(q, dtype=torch.bool))",
         "categorical_kl(q, p, torch.ones_like(q, dtype=torch.bool))",
-        "test_enumeration.py::test_entropy_and_kl_are_sums_over_all_graphs",
+        "tasks/molecules/test_enumeration.py::test_entropy_and_kl_are_sums_over_all_graphs",
     ),
     _molecule_fault("eager-of-the-noise", "off_by_one", "step_scores", "part[:, :, :1].expand", "part[:, :, -1:].expand"),
     _molecule_fault(
@@ -473,7 +522,12 @@ MUTATIONS = (
     ),
     _molecule_fault("padding-scored", "mask", "step_scores", "return values.masked_fill(~mask, 0.0)", "return values"),
     _molecule_fault(
-        "padded-logprobs", "mask", "entries", ".squeeze(-1).masked_fill(~mask, 0.0)", ".squeeze(-1)", "test_step_scores.py"
+        "padded-logprobs",
+        "mask",
+        "entries",
+        ".squeeze(-1).masked_fill(~mask, 0.0)",
+        ".squeeze(-1)",
+        "tasks/molecules/diffusion/test_step_scores.py",
     ),
     _molecule_fault(
         "loss-of-a-micro-batch",
@@ -481,10 +535,15 @@ MUTATIONS = (
         "x0_loss",
         "counts.to(sums)",
         "torch.stack([mask.sum() for mask in masks]).to(sums)",
-        "test_task.py",
+        "tasks/molecules/test_task.py",
     ),
     _molecule_fault(
-        "noise-at-time-zero", "off_by_one", "x0_loss", "torch.randint(1, steps + 1", "torch.randint(0, steps", "test_task.py"
+        "noise-at-time-zero",
+        "off_by_one",
+        "x0_loss",
+        "torch.randint(1, steps + 1",
+        "torch.randint(0, steps",
+        "tasks/molecules/test_task.py",
     ),
     _molecule_fault(
         "every-chunk-scores-all",
@@ -520,7 +579,7 @@ MUTATIONS = (
         "transition",
         "keep, change = (table[t - 1]",
         "keep, change = (table[t]",
-        "test_enumeration.py::test_the_probabilities_of_all_trajectories_sum_to_one",
+        "tasks/molecules/test_enumeration.py::test_the_probabilities_of_all_trajectories_sum_to_one",
     ),
     _molecule_fault(
         "posterior-multiplied",
@@ -528,7 +587,7 @@ MUTATIONS = (
         "transition",
         "weights = log_x0 - self._towards",
         "weights = log_x0 + self._towards",
-        "test_enumeration.py::test_the_probabilities_of_all_trajectories_sum_to_one",
+        "tasks/molecules/test_enumeration.py::test_the_probabilities_of_all_trajectories_sum_to_one",
     ),
     _molecule_fault(
         "trajectory-turned-round",
@@ -536,7 +595,7 @@ MUTATIONS = (
         "trajectory_sampling",
         "parts[::-1]",
         "parts",
-        "test_enumeration.py::test_a_sampled_trajectory_has_its_enumerated_probability_and_frequency",
+        "tasks/molecules/test_enumeration.py::test_a_sampled_trajectory_has_its_enumerated_probability_and_frequency",
     ),
     _molecule_fault(
         "group-of-other-noise",
@@ -552,7 +611,7 @@ MUTATIONS = (
         "pair_attention",
         "~layout.is_node[:, None, None, :]",
         "torch.zeros_like(layout.is_node)[:, None, None, :]",
-        "test_denoiser.py",
+        "tasks/molecules/denoiser/test_denoiser.py",
     ),
     _molecule_fault(
         "unique-in-a-part",
@@ -560,7 +619,7 @@ MUTATIONS = (
         "measured",
         "len(results) > 1",
         "len(results) > 99",
-        "test_task.py::test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does",
+        "tasks/molecules/test_task.py::test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does",
     ),
     _molecule_fault("norm-scaled-to-nothing", "off_by_one", "row_norm", "1 + scale)", "scale)"),
 )

@@ -21,14 +21,15 @@ import torch
 from rdkit import Chem
 from torch import Tensor
 
-from grpo_pipeline.core.checkpoint import NoCheckpoint
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.pipelines.audit import gradient_flow, reward_audit
-from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
-from grpo_pipeline.pipelines.audit.reward_audit_params import RewardAuditParams
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.pipelines import gradient_flow
+from grpo_pipeline.pipelines.gradient_flow import GradientFlowParams
+from grpo_pipeline.pipelines.reward_audit import pipeline
+from grpo_pipeline.pipelines.reward_audit.warnings import RewardAuditParams
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.dialogue.build import tokenise
-from grpo_pipeline.tasks.dialogue.examples import DialogueExamples, content_digest
+from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 
 SEED, TRAIN, VAL, TEST = 3, "train", "val", "test"
 LENGTH = {"epochs": 2, "batch_size": 4, "group_size": 3, "max_steps": None, "micro_batch_size": None, "validation_samples": 2}
@@ -196,7 +197,7 @@ def test_audits_before_training_read_training_rows_and_the_split_that_they_are_a
     params = RewardAuditParams.model_construct(split=split, warmup_steps=1, rows=2, sets=2)
     train = task.rows(data, TRAIN).tolist()
     with noting(task) as notes:
-        reward_audit.score_policies(params, control, training, SEED, task, data)
+        pipeline.score_policies(params, control, training, SEED, task, data)
         [audited] = given(notes, "audit")
         assert set(audited) <= set(task.rows(data, split).tolist())
         assert len(audited) == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpo_pipeline.runs.lock import HeldError, RunLock
-from grpo_pipeline.tracking.process import process_tags
+from grpo_pipeline.runs.process import process_tags
 
 HOLD = """
 import os, sys, time

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_pipeline.runs.names import check_names
+from grpo_pipeline.runs.hook import check_names
 
 BASE = {"seed": 0, "resume": "never", "task": {"data": {"root": "x"}, "training": {"epochs": 1}}}
 READ = ["params:task.arm.algorithm", "params:seed", "task.raw"]

@@ -8,7 +8,7 @@ import torch
 from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.core.checkpoint import Checkpoint, save_checkpoint
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, save_checkpoint
 from grpo_pipeline.runs.provenance import Provenance
 from grpo_pipeline.runs.record import Entry, ProvenanceError, Record, finish_moves, load_record, refuse_mixture, save_record
 

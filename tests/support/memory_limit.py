@@ -11,15 +11,15 @@ import numpy as np
 import yaml
 from tiny_attention import CONF, algorithm_params, make_data, make_state, make_task, training_params
 
-from grpo_pipeline.core.checkpoint import NoCheckpoint
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.datasets.examples import ExamplesDataset
 from grpo_pipeline.datasets.image_folder import ImageFolderDataset
 from grpo_pipeline.pipelines.data.attention.nodes import build_examples, check_manifest
 from grpo_pipeline.pipelines.training.nodes import train
-from grpo_pipeline.tasks.attention import build_examples as building
 from grpo_pipeline.tasks.attention import task as task_module
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.data_params import DataParams
+from grpo_pipeline.tasks.attention.data import examples as building
+from grpo_pipeline.tasks.attention.data.params import DataParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 

@@ -8,33 +8,31 @@ from pydantic import BaseModel
 from tiny_chemist import make_data
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.pipelines.audit.gradient_flow import GradientFlowParams
-from grpo_pipeline.pipelines.audit.reward_audit_params import RewardAuditParams
-from grpo_pipeline.pipelines.compare.params import CompareParams
-from grpo_pipeline.pipelines.cross_validation.params import CrossValidationParams
-from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import CrossValidationParams
+from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.gradient_flow import GradientFlowParams
+from grpo_pipeline.pipelines.reward_audit.warnings import RewardAuditParams
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
-from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
 from grpo_pipeline.tasks.attention.build import AttentionTask
-from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
-from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
-from grpo_pipeline.tasks.attention.predict_params import PredictParams
+from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams
+from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.inference.manifest import PredictParams
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
-from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams, DialogueSplitParams, RetrievalParams
-from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
-from grpo_pipeline.tasks.dialogue.reader_params import ReaderSection, ReplyParams
-from grpo_pipeline.tasks.dialogue.reward_params import RewardParams as DialogueRewardParams
-from grpo_pipeline.tasks.dialogue.task_params import PromptParams
-from grpo_pipeline.tasks.dialogue.task_params import SupervisedParams as DialogueSupervisedParams
+from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.language_model.params import ReaderSection, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams
+from grpo_pipeline.tasks.dialogue.params import SupervisedParams as DialogueSupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards import RewardParams as DialogueRewardParams
 from grpo_pipeline.tasks.molecules.build import build_task as build_molecules
 from grpo_pipeline.tasks.molecules.build import check_arms as check_molecule_arms
-from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
-from grpo_pipeline.tasks.molecules.diffusion import Diffusion
-from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
+from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
+from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, Diffusion, NoiseParams, TrajectoryParams, X0LossParams
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS: dict[str, type[BaseModel]] = {

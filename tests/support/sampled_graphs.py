@@ -8,16 +8,14 @@ import pandas as pd
 import torch
 from rdkit import Chem
 
-from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
-from grpo_pipeline.tasks.molecules.data_params import GeneratorParams
-from grpo_pipeline.tasks.molecules.decoding import decode
-from grpo_pipeline.tasks.molecules.encoding import encode
-from grpo_pipeline.tasks.molecules.enumerate import enumerate_molecules
-from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs
-from grpo_pipeline.tasks.molecules.molecule_table import tabulate_molecules
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.sketch import sketch_molecule
-from grpo_pipeline.tasks.molecules.vocabulary import BONDS, Vocabulary
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.tasks.molecules.data.generate import enumerate_molecules
+from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
+from grpo_pipeline.tasks.molecules.graphs.encoding import decode, encode, sketch_molecule
+from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
+from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS, Vocabulary
+from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
 
 ARMS = ("supervised", "grpo", "eager")
 VOCABULARY = Vocabulary(("C", "N", "O", "F"), (0,), BONDS, 6)

@@ -11,14 +11,15 @@ import torch
 import yaml
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect
-from grpo_pipeline.pipelines.step.experience import Drawn, Experience
+from grpo_pipeline.pipelines.step.collect import Drawn, Experience
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
-from grpo_pipeline.tasks.attention.examples import Examples
-from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.pipelines.audit.reward_document import RewardDocument
-from grpo_pipeline.pipelines.audit.scored_samples import PolicySamples, read_samples
-from grpo_pipeline.tasks.audit_plan import AuditPlan
+from grpo_pipeline.pipelines.reward_audit.document import RewardDocument
+from grpo_pipeline.pipelines.reward_audit.samples import PolicySamples, read_samples
+from grpo_pipeline.tasks.defaults import AuditPlan
 
 PLAN = AuditPlan(
     example="name",

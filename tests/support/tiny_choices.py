@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.sampling import entropy_of
+from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 
 ROWS, CHOICES, LENGTH, WIDTH, F64 = 8, 5, 3, 4, torch.float64
@@ -45,7 +45,7 @@ class Encoded:
 
 
 class TinyChoices:
-    """The task; see ``tasks.protocol.Task`` for what the methods promise."""
+    """The task; see ``tasks.base.Task`` for what the methods promise."""
 
     name, repeats_prompts = "tiny", True
     components = ("encoder", "head")

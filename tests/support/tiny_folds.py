@@ -8,13 +8,13 @@ import pandas as pd
 from tiny_attention import make_clinical_examples, section
 from tiny_grid import SHORT, Memory, tiny_parameters
 
-from grpo_pipeline.pipelines.cross_validation import nodes
-from grpo_pipeline.pipelines.cross_validation.out_of_fold import OutOfFold
-from grpo_pipeline.pipelines.cross_validation.params import CrossValidationParams
-from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
-from grpo_pipeline.tasks.attention.examples import Examples
-from grpo_pipeline.tasks.attention.folds import plan_folds
-from grpo_pipeline.tasks.attention.splits import SPLITS
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.experiments.cross_validation import nodes
+from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import CrossValidationParams
+from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.data.folds import plan_folds
+from grpo_pipeline.tasks.attention.data.splits import SPLITS
 
 TRAINING = {"epochs": 1, "validation_samples": 2}
 EVALUATION = EvaluationParams(

@@ -3,15 +3,12 @@
 import torch
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams
-from grpo_pipeline.tasks.molecules.entries import GraphPrompts, graphs_of, make_prompts
-from grpo_pipeline.tasks.molecules.graphs import MoleculeGraphs
-from grpo_pipeline.tasks.molecules.noise import GraphNoise
-from grpo_pipeline.tasks.molecules.policy import GraphPolicy, build_policy
-from grpo_pipeline.tasks.molecules.trajectories import Trajectories
-from grpo_pipeline.tasks.molecules.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.transition import marginal_limit
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise, marginal_limit
+from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
+from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, MoleculeGraphs, graphs_of, make_prompts
 
 CLASSES = Components(3, 2, 4)
 

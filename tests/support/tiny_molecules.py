@@ -2,8 +2,8 @@
 
 from rdkit import Chem
 
-from grpo_pipeline.tasks.molecules.sketch import Sketch, sketch_molecule
-from grpo_pipeline.tasks.molecules.vocabulary import BondForm, Vocabulary, bonds_of
+from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, sketch_molecule
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary, bonds_of
 
 SMILES = (
     *("CO", "CC#N", "C[NH3+]", "CC(=O)[O-]", "C[N+](=O)[O-]", "[O-][n+]1ccccc1", "C[n+]1ccccc1", "c1cc[nH+]cc1", "C[N+](C)(C)C"),

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from tiny_attention import make_data, make_task, shake
 
-from grpo_pipeline.core.weights import ModelWeights, weights_of
-from grpo_pipeline.tasks.attention.data_params import ModelPreprocessing
-from grpo_pipeline.tasks.attention.predictor import Predictor, build_predictor
+from grpo_pipeline.core.storage.weights import ModelWeights, weights_of
+from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
 from grpo_pipeline.tasks.familiarity import INPUTS
 
 CALIBRATION = {"method": "platt", "reason": "", "slope": 0.5, "intercept": -0.25, "n": 20, "positives": 10, "bins": 10}

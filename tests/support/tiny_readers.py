@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
-from grpo_pipeline.tasks.dialogue.causal_reader import CausalReader
-from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader
-from grpo_pipeline.tasks.dialogue.reader_params import ReplyParams
-from grpo_pipeline.tasks.dialogue.seq2seq_reader import Seq2SeqReader
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.language_model.causal import CausalReader
+from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqReader
+from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 
 ARCHITECTURES = ("t5", "gpt2", "llama")
 EOS, PAD = 1, 0

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.pipelines.evaluation import EvaluationParams
-from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
-from grpo_pipeline.tasks.dialogue.trivial import trivial_replies
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.tasks.dialogue.scores import score_replies
+from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
 
 NOUNS = ("dog", "cat", "boat", "train", "garden", "bread", "letter", "river", "bell", "lamp", "coat", "piano")
 VERBS = ("lost", "found", "sold", "made", "broke", "kept")

@@ -8,14 +8,14 @@ import yaml
 from tiny_attention import CONF, constant, merge
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.tasks.dialogue.batch import DialogueData
 from grpo_pipeline.tasks.dialogue.build import build_task, tokenise
-from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
-from grpo_pipeline.tasks.dialogue.drafts import EXAMPLE_COLUMNS
-from grpo_pipeline.tasks.dialogue.examples import DialogueExamples, content_digest
-from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS
+from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, NewReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards import RewardParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
-from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
 
 SPLITS = ("train",) * 8 + ("val",) * 2 + ("test",) * 3
 __all__ = ["constant", "merge"]

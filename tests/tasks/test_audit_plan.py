@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_pipeline.tasks.audit_plan import AuditPlan
+from grpo_pipeline.tasks.defaults import AuditPlan
 
 
 def plan(**policies):

@@ -13,10 +13,10 @@ import tiny_predictor
 import tiny_talk
 import torch
 
-from grpo_pipeline.core.checkpoint import snapshot
-from grpo_pipeline.core.weights import save_weights
+from grpo_pipeline.core.storage.checkpoint import snapshot
+from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
-from grpo_pipeline.tasks.attention.data_params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import load_exported
 from grpo_pipeline.tasks.molecules.exported import draw_molecules
 

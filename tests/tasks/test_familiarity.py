@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_pipeline.core.weights import ModelWeights, load_weights, save_weights
+from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.tasks.familiarity import INPUTS, Familiarity, Statistic, conformal_limit, fit_familiarity
 
 ONE = np.arange

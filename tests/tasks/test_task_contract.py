@@ -12,15 +12,15 @@ import tiny_talk as dialogue
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.types import Rollouts, Scores, TrainState
-from grpo_pipeline.pipelines.audit.scored_samples import read_samples
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts, Scores, replicate
+from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.experience import Experience
-from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.step.collect import Experience
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.pipelines.training.nodes import build_state
-from grpo_pipeline.tasks.protocol import Proposal
+from grpo_pipeline.tasks.base import Proposal
 
 GROUP, TEMPERATURE = 4, 0.7
 

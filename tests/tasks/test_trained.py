@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_pipeline.core.weights import ModelWeights, save_weights
-from grpo_pipeline.tasks.trained import TrainedArms, version_of
+from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
+from grpo_pipeline.tasks.exported import TrainedArms, version_of
 
 
 def save(folder: Path, value: float) -> None:

@@ -7,7 +7,7 @@ from kedro.io import CachedDataset, MemoryDataset, Version
 from kedro_datasets.pandas import CSVDataset
 
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
-from grpo_pipeline.tracking.artifacts import catalog_text, dataset_path, matches, parameters_text
+from grpo_pipeline.tracking.tracker import catalog_text, dataset_path, matches, parameters_text
 
 
 def test_patterns():

@@ -1,7 +1,7 @@
 import pandas as pd
 
-from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord
-from grpo_pipeline.tracking.cells import ended_run, grid_scores
+from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord
+from grpo_pipeline.tracking.metrics import ended_run, grid_scores
 
 PARAMETERS = {"algorithm": {"name": "grpo", "kl_weight": {"start": 0.1}}, "training": {"epochs": 2}, "model": {"points": 3}}
 HEADER = CellHeader(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from grpo_pipeline.tracking.flatten import arm_parameters, batches, flatten, sanitise, shorten, to_plain
+from grpo_pipeline.tracking.metrics import arm_parameters, batches, flatten, sanitise, shorten, to_plain
 
 
 class Model(BaseModel):

@@ -11,9 +11,9 @@ import pytest
 from mlflow.entities import RunStatus
 from mlflow.tracking import MlflowClient
 
+from grpo_pipeline.runs.process import process_tags
 from grpo_pipeline.tracking.experiment import find_experiment, log_params, logged_values
-from grpo_pipeline.tracking.flatten import MAX_VALUE_LENGTH
-from grpo_pipeline.tracking.process import process_tags
+from grpo_pipeline.tracking.metrics import MAX_VALUE_LENGTH
 from grpo_pipeline.tracking.runs import PARENT, Runs
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_pipeline.tracking.config import parse_config
-from grpo_pipeline.tracking.store import artifact_location, redact, root_cause, tracking_uri, unreachable_reason
+from grpo_pipeline.tracking.store import artifact_location, parse_config, redact, root_cause, tracking_uri, unreachable_reason
 
 PROJECT = Path("/some/project")
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from grpo_pipeline.tracking.writer import Writer
+from grpo_pipeline.tracking.experiment import Writer
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_refused_entry_is_skipped_and_announced_three_times(writer, lost):
     messages = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
-    logger = logging.getLogger("grpo_pipeline.tracking.writer")
+    logger = logging.getLogger("grpo_pipeline.tracking.experiment")
     logger.addHandler(handler)
     try:
         for _ in range(5):
@@ -118,7 +118,7 @@ def test_a_second_ctrl_c_gives_up_what_is_left(lost):
 
 
 def test_it_flushes_while_nothing_is_posted(lost, monkeypatch):
-    monkeypatch.setattr("grpo_pipeline.tracking.writer.FLUSH_SECONDS", 0.02)
+    monkeypatch.setattr("grpo_pipeline.tracking.experiment.FLUSH_SECONDS", 0.02)
     flushed = threading.Event()
     writer = Writer(on_lost=lost.append, flush=flushed.set, is_refusal=lambda error: False)
     assert flushed.wait(120)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from grpo_pipeline.core.agreement import EXECUTION
-from grpo_pipeline.core.algorithms import LossOptions, check_combination
-from grpo_pipeline.core.execution import ExecutionParams
+from grpo_pipeline.core.policy_gradient.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.schedules import Schedule
+from grpo_pipeline.core.training.execution import ExecutionParams
 
 AlgorithmName = Literal["supervised", "reinforce", "ppo", "grpo", "gspo", "cispo", "sapo", "dr_grpo", "dapo", "bnpo"]
 ProposalName = Literal["policy", "uniform", "none", "oracle"]
@@ -37,7 +37,7 @@ class AdvantageParams(BaseModel):
     """How rewards become advantages (``<task>.<arm>.algorithm.advantage``).
 
     Attributes:
-        method: the baseline and the scale, see ``core.advantages``.
+        method: the baseline and the scale, see ``core.policy_gradient.advantages``.
         std: ``sample`` divides by n - 1, ``population`` by n; read where the method divides by a deviation.
         baseline: the mean of the group, or the predicted value of the prompt.
         top_k_ratio: share of the best samples of a group that teach.
@@ -64,7 +64,7 @@ class AdvantageParams(BaseModel):
 
 
 class PolicyLossParams(BaseModel):
-    """The surrogate (``<task>.<arm>.algorithm.policy_loss``); what goes together: ``core.algorithms.check_combination``."""
+    """The surrogate (``<task>.<arm>.algorithm.policy_loss``); what goes together: ``algorithms.check_combination``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

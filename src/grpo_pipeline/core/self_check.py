@@ -1,7 +1,7 @@
 """Prove that the installed code learns from reward, in seconds: ``python -m grpo_pipeline.core.self_check``.
 
-On the bandit of ``core.bandit`` the functions that train every task (sampling, advantages, policy loss, entropy, update) must
-follow the enumerated gradient, find the good cells and raise the entropy; on the one of ``core.set_bandit``, whose samples are
+On the bandit of ``bandit`` the functions that train every task (sampling, advantages, policy loss, entropy, update) must
+follow the enumerated gradient, find the good cells and raise the entropy; on the one of ``set_bandit``, whose samples are
 three decisions, likelihood and gradient must be those of whole sets. Beside them the same checks are run on six defects that are
 common in public code; a check that no defect fails would say nothing, so each defect has to fail one.
 
@@ -19,10 +19,9 @@ from typing import Any
 
 import torch
 
-from grpo_pipeline.core import bandit, set_bandit
-from grpo_pipeline.core import bandit_figures as figures
-from grpo_pipeline.core.bandit_figures import Bonus, Objective
-from grpo_pipeline.core.sampling import independent_logprobs, plackett_luce_logprobs
+from grpo_pipeline.core.diagnostics import bandit, set_bandit
+from grpo_pipeline.core.diagnostics.bandit import Bonus, Objective
+from grpo_pipeline.core.sampling.plackett_luce import independent_logprobs, plackett_luce_logprobs
 
 STEPS, UPDATE_EPOCHS = 400, 4
 WANTED = {
@@ -133,18 +132,18 @@ def run_self_check(seed: int = 0, *, steps: int = STEPS) -> SelfCheckResult:
 
 
 def _run_variants(seed: int, steps: int) -> SelfCheckResult:
-    grpo, reinforce = figures.surrogate("grpo"), figures.surrogate("reinforce")
+    grpo, reinforce = bandit.surrogate("grpo"), bandit.surrogate("reinforce")
     sound = (
         check_policy("grpo", grpo, seed=seed, steps=steps),
         check_policy("reinforce", reinforce, seed=seed, steps=steps, update_epochs=1),
-        check_bonus("analytic_entropy", figures.analytic_bonus, seed=seed),
+        check_bonus("analytic_entropy", bandit.analytic_bonus, seed=seed),
         check_sets("sets_of_three", seed=seed),
     )
     defects = (
-        check_policy("resampled_actions", figures.resampled(grpo), seed=seed, steps=steps, is_defect=True),
-        check_policy("flipped_sign", figures.flipped(grpo), seed=seed, steps=steps, is_defect=True),
-        check_policy("misplaced_advantages", figures.misplaced(grpo), seed=seed, steps=steps, is_defect=True),
-        check_bonus("pseudo_entropy", figures.pseudo_bonus, seed=seed, is_defect=True),
+        check_policy("resampled_actions", bandit.resampled(grpo), seed=seed, steps=steps, is_defect=True),
+        check_policy("flipped_sign", bandit.flipped(grpo), seed=seed, steps=steps, is_defect=True),
+        check_policy("misplaced_advantages", bandit.misplaced(grpo), seed=seed, steps=steps, is_defect=True),
+        check_bonus("pseudo_entropy", bandit.pseudo_bonus, seed=seed, is_defect=True),
         check_sets("independent_draws", seed=seed, likelihood=independent_logprobs, is_defect=True),
         check_sets("baseline_of_the_batch", seed=seed, compare=set_bandit.batch_advantages, is_defect=True),
     )
@@ -177,11 +176,11 @@ def check_policy(
     is_defect: bool = False,
 ) -> VariantResult:
     """Check one objective: its gradient, its first step, and what it learns in ``steps`` batches."""
-    reached, used = figures.train(objective, seed=seed, steps=steps, update_epochs=update_epochs, until=WANTED["hit_rate"])
+    reached, used = bandit.train(objective, seed=seed, steps=steps, update_epochs=update_epochs, until=WANTED["hit_rate"])
     measured = {
-        "gradient_cosine": figures.gradient_cosine(objective, seed=seed),
+        "gradient_cosine": bandit.gradient_cosine(objective, seed=seed),
         "hit_rate": reached,
-        "best_logprob_gain": figures.best_logprob_gain(objective, seed=seed),
+        "best_logprob_gain": bandit.best_logprob_gain(objective, seed=seed),
     }
     return VariantResult(name, is_defect, as_checks(measured), steps=used)
 
@@ -189,10 +188,10 @@ def check_policy(
 def check_bonus(name: str, bonus: Bonus, *, seed: int, is_defect: bool = False) -> VariantResult:
     """Check one entropy bonus: its gradient, and what it does to the entropy by itself."""
     measured = {
-        "entropy_gradient_cosine": figures.bonus_gradient_cosine(bonus, seed=seed),
-        "entropy_gain": figures.entropy_gain(bonus, seed=seed),
+        "entropy_gradient_cosine": bandit.bonus_gradient_cosine(bonus, seed=seed),
+        "entropy_gain": bandit.entropy_gain(bonus, seed=seed),
     }
-    return VariantResult(name, is_defect, as_checks(measured), steps=figures.ENTROPY_STEPS)
+    return VariantResult(name, is_defect, as_checks(measured), steps=bandit.ENTROPY_STEPS)
 
 
 def check_sets(

@@ -3,15 +3,11 @@
 Axes: P prompts, G samples per prompt, L decisions per sample, V choices per decision.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
-from torch import Tensor, nn
-from torch.optim import Optimizer
-
-if TYPE_CHECKING:
-    from grpo_pipeline.core.replay import ReplayBuffer
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -19,7 +15,7 @@ class Rollouts:
     """Samples as they were drawn; an update replays these actions and never draws new ones.
 
     Attributes:
-        actions: int64 [P, G, L], the index of each choice, 0..V-1; V where a sample stops (``core.stopping``) and after it.
+        actions: int64 [P, G, L], the index of each choice, 0..V-1; V where a sample stops (``sampling.stopping``) and after it.
         logprobs: [P, G, L], log-probability of each action under the policy that drew it, nats, detached.
         is_valid: bool [P, G, L], True where a decision was really taken (False for padding).
     """
@@ -91,33 +87,57 @@ class Advantages:
     is_tied: Tensor
 
 
-@dataclass(frozen=True)
-class TrainState:
-    """Everything that training changes; ``dataclasses.replace`` moves the counters on.
+# Move between prompts [P, ...], groups [P, G, ...] and rows [N, ...] with N = P * G and row n = p * G + g.
 
-    The modules inside are mutable and shared between successive states: only ``core.optim``, ``core.checkpoint.restore`` and
-    ``core.reference.update_reference`` (the reference alone) write to them. The replay buffer is mutable too.
 
-    Attributes:
-        policy: the trained module.
-        optimizer: the optimiser over the policy's parameters.
-        reference: frozen copy of the policy, as it was at the start of RL or as a ``ReferenceRule`` moves it on, or None.
-        step: batches used so far; the next batch has this number.
-        epoch: passes over the data completed so far.
-        generator_seed: seed from which every step's generator is derived.
-        total_steps: batches of the whole run, the horizon of the schedules.
-        replay: informative groups of past batches, or None.
-        coefficients: numbers that training adapts, by name, such as the weight of the entropy.
-        precision: in which its networks compute within a step, see ``core.precision``; the weights are float32.
+def replicate(x: Tensor, group_size: int) -> Tensor:
+    """Repeat each prompt for its samples, [P, ...] -> [P, G, ...], as an expanded view that copies nothing.
+
+    Do not write into the result: its G samples share memory.
     """
+    _check_group_size(group_size)
+    return x.unsqueeze(1).expand(x.shape[0], group_size, *x.shape[1:])
 
-    policy: nn.Module
-    optimizer: Optimizer
-    reference: nn.Module | None
-    step: int
-    epoch: int
-    generator_seed: int
-    total_steps: int = 1
-    replay: "ReplayBuffer | None" = None
-    coefficients: Mapping[str, float] = field(default_factory=dict)
-    precision: Literal["float32", "bf16"] = "float32"
+
+def to_rows(x: Tensor) -> Tensor:
+    """Flatten groups to rows, [P, G, ...] -> [P * G, ...]; copies only if ``x`` is an expanded view."""
+    if x.ndim < 2:
+        raise ValueError(f"groups must have at least the two axes [P, G], got shape {tuple(x.shape)}; call replicate first")
+    return x.flatten(0, 1)
+
+
+def to_groups(x: Tensor, group_size: int) -> Tensor:
+    """Split rows into groups, [P * G, ...] -> [P, G, ...], a view where the memory allows.
+
+    Raises:
+        ValueError: if the number of rows is not a multiple of the group size.
+    """
+    _check_group_size(group_size)
+    if x.shape[0] % group_size:
+        raise ValueError(f"the number of rows must be a multiple of group_size {group_size}, got {x.shape[0]}; pass whole groups")
+    return x.reshape(x.shape[0] // group_size, group_size, *x.shape[1:])
+
+
+def replicate_tree(tree: Any, group_size: int) -> Any:
+    """Apply ``replicate`` to every tensor of a dataclass, mapping, list or tuple; other leaves stay as they are."""
+    return map_tensors(tree, lambda x: replicate(x, group_size))
+
+
+def map_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Apply a function to every tensor of a dataclass, mapping, list or tuple; other leaves stay as they are."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {key: map_tensors(value, change) for key, value in tree.items()}
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return replace(tree, **{f.name: map_tensors(getattr(tree, f.name), change) for f in fields(tree) if f.init})
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_tensors(value, change) for value in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_tensors(value, change) for value in tree)
+    return tree
+
+
+def _check_group_size(group_size: int) -> None:
+    if group_size < 1:
+        raise ValueError(f"group_size must be at least 1, got {group_size}; set it to the number of samples per prompt")

@@ -10,11 +10,11 @@ import pandas as pd
 from kedro.io.core import AbstractDataset, DatasetError
 from kedro_datasets._typing import TablePreview
 
-from grpo_pipeline.core.atomic import find_complete, replacing_folder
-from grpo_pipeline.core.weights import ModelWeights, load_weights, save_weights
+from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
 from grpo_pipeline.datasets.table import escaped, restored
-from grpo_pipeline.pipelines.compare.cells import CellHeader, CellRecord
+from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord
 
 HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = "cell.json", "predictions.csv", "metrics.jsonl", "weights", "traceback.txt"
 # Ids such as 0012, centers such as NA and replies such as 1 stay what they are.

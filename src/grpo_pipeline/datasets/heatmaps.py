@@ -11,8 +11,8 @@ import numpy as np
 from kedro.io import AbstractDataset, DatasetError
 from PIL import Image
 
-from grpo_pipeline.core.atomic import find_complete, replacing_folder
-from grpo_pipeline.pipelines.prediction.heatmap_files import HeatmapFiles
+from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.pipelines.inference.heatmap_files import HeatmapFiles
 
 TOP = 65535
 MM_PER_INCH = 25.4

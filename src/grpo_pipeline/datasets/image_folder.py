@@ -11,8 +11,8 @@ from kedro.io import AbstractDataset, DatasetError
 from kedro_datasets._typing import TablePreview
 from PIL import Image
 
-from grpo_pipeline.core.atomic import replacing_folder
-from grpo_pipeline.tasks.attention.image_folder import ImageChunk, ImageFolder, read_manifest
+from grpo_pipeline.core.storage.files import replacing_folder
+from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder, read_manifest
 
 
 class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):

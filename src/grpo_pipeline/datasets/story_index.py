@@ -10,8 +10,8 @@ from kedro.io import AbstractDataset, DatasetError
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_array
 
-from grpo_pipeline.core.atomic import find_complete, replacing_folder
-from grpo_pipeline.tasks.dialogue.story_index import StoryIndex
+from grpo_pipeline.core.storage.files import find_complete, replacing_folder
+from grpo_pipeline.tasks.dialogue.data.retrieval import StoryIndex
 
 
 class StoryIndexDataset(AbstractDataset[StoryIndex, StoryIndex]):

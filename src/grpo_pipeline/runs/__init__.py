@@ -1,1 +1,5 @@
-"""Ownership of results: one writing run per folder, a record of where every artefact comes from, and when it is put in place."""
+"""Parts of a run that are no pipeline, whatever the task.
+
+Ownership of results: one writing run per folder (``lock``), a record of where every artefact comes from (``record``,
+``provenance``) and when it is put in place. The process: its name, threads and memory, progress, and the code's version.
+"""

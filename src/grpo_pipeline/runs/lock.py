@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from grpo_pipeline.tracking.process import is_gone, process_tags
+from grpo_pipeline.runs.process import is_gone, process_tags
 
 logger = logging.getLogger(__name__)
 

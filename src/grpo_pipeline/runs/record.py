@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
-from grpo_pipeline.core.atomic import put_in_place, replace_file
+from grpo_pipeline.core.storage.files import put_in_place, replace_file
 
 FORMAT = 1
 PARAMETER = "params:"

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,50 @@ import torch
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.agreement import decisive
-from grpo_pipeline.core.groups import map_tensors
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.types import Rewards, Rollouts
-from grpo_pipeline.core.weights import digest_of_tensors
-from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
+from grpo_pipeline.core.storage.weights import digest_of_tensors
+from grpo_pipeline.core.types import Rewards, Rollouts, map_tensors
+from grpo_pipeline.statistics.metric import Direction
+
+# The plan of a task's reward audit: policies with their roles, weights of the reward's components, metrics beside them.
+
+Role = Literal["start", "trivial", "ceiling"]
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """How to read the rows of ``Task.audit``.
+
+    A row is one sample of one policy for one example: the columns ``policy``, ``sample`` (0, 1, ... within policy and example),
+    ``reward`` (NaN where it was not scored), ``reward_<part>``, those below, and one column per metric (NaN where undefined).
+
+    Attributes:
+        example: column of the examples' names; the samples of one policy for one example are a group.
+        cluster: column of the units that are resampled together.
+        policies: name -> role, in the order of the report. ``start`` is where training begins; there is exactly one. A
+            ``trivial`` policy needs no learning; the ``ceiling`` knows the answer.
+        weights: part -> its weight in the reward; a part that is named here need not be in the rows.
+        metrics: column -> which direction is good.
+    """
+
+    example: str
+    cluster: str
+    policies: Mapping[str, Role]
+    weights: Mapping[str, float]
+    metrics: Mapping[str, Direction]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless exactly one policy is the start."""
+        starts = [name for name, role in self.policies.items() if role == "start"]
+        if len(starts) != 1:
+            raise ValueError(f"exactly one audited policy must have the role start, got {starts}; name where training begins")
+
+    @property
+    def start(self) -> str:
+        """Name of the policy that training begins with."""
+        return next(name for name, role in self.policies.items() if role == "start")
+
 
 BATCH_PROMPTS = 64
 ROLES: dict[str, Role] = {"start": "start", "constant": "trivial", "other_example": "trivial"}

@@ -1,5 +1,7 @@
 """Read a trained model back, of whichever task, from the folder that an arm has left."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,9 +9,8 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from grpo_pipeline.core.atomic import find_complete
-from grpo_pipeline.core.tensorfiles import read_header
-from grpo_pipeline.core.weights import HEADER
+from grpo_pipeline.core.storage.files import CorruptFolderError, content_digest, find_complete, read_header
+from grpo_pipeline.core.storage.weights import HEADER, ModelWeights, load_weights
 
 
 class Exported(Protocol):
@@ -40,3 +41,93 @@ def load_exported(folder: Path) -> Any:
     if not task.isidentifier() or find_spec(f"{package}.{task}") is None:
         raise ValueError(f"{folder} must hold a model of a task of this project, got {task!r}; name another folder")
     return import_module(f"{package}.{task}.exported").read_exported(found)
+
+
+# The trained models below a folder, by arm; read when they are asked for.
+
+
+@dataclass(frozen=True)
+class LastModel:
+    """The description that the last finished run wrote of an arm's model.
+
+    Attributes:
+        version: name of its folder.
+        digest: of its content.
+        run: identity of the run.
+    """
+
+    version: str
+    digest: str
+    run: str
+
+
+@dataclass(frozen=True)
+class TrainedArms:
+    """Models as ``<folder>/<arm>/model/``, or in versions of it, ``<folder>/<arm>/model/<version>/model/``.
+
+    Attributes:
+        folder: the task's folder of models.
+        last: arm -> the model of its last finished run; None where no run has written anything down: then the newest name counts.
+    """
+
+    folder: Path
+    last: Mapping[str, LastModel] | None = None
+
+    def newest(self) -> dict[str, Path]:
+        """Return arm -> folder of its model: of its last finished run, whatever its date."""
+        folders = sorted(path for path in self.folder.glob("*/model") if path.is_dir())
+        found = {path.parent.name: self._last_version(path) for path in folders}
+        return {arm: path for arm, path in found.items() if path is not None}
+
+    def find(self, arm: str, *, parameter: str) -> Path:
+        """Return the folder of an arm's model, of its last finished run.
+
+        Raises:
+            FileNotFoundError: if there is none; the sentence names ``parameter``, the folder and the arms that are there.
+            CorruptFolderError: if it is not the one that this run has saved.
+        """
+        arms = self.newest()
+        if arm not in arms:
+            there = f"it has {sorted(arms)}; choose one of them or train" if arms else "there is no model at all; train"
+            raise FileNotFoundError(
+                f"{parameter} must name an arm with a trained model in {self.folder}, got {arm!r} and {there} it first: "
+                "kedro run with the same --env"
+            )
+        last = None if self.last is None else self.last[arm]
+        if last is not None and (found := content_digest(arms[arm])) != last.digest:
+            raise CorruptFolderError(
+                f"{arms[arm]} must be the model that run {last.run} saved, with digest {last.digest}, got {found}; something "
+                "else has written there: train again"
+            )
+        return arms[arm]
+
+    def load(self, arm: str, *, parameter: str) -> ModelWeights:
+        """Read an arm's model; raises as ``find`` does, and ``CorruptFolderError`` for a damaged one."""
+        return load_weights(self.find(arm, parameter=parameter))
+
+    def _last_version(self, folder: Path) -> Path | None:
+        if self.last is None:
+            return newest_version(folder)
+        last = self.last.get(folder.parent.name)
+        found = None if last is None else find_complete(folder / last.version / folder.name)
+        return found if found is not None and (found / HEADER).is_file() else None
+
+
+def newest_version(folder: Path) -> Path | None:
+    """Return the newest complete model in a folder ``model``: versions sort by their time."""
+    if (folder / HEADER).is_file():
+        return folder
+    return next(versions(folder), None)
+
+
+def versions(folder: Path) -> Iterator[Path]:
+    """Yield the complete versions of a model, the newest first."""
+    for version in sorted(folder.iterdir(), reverse=True):
+        found = find_complete(version / folder.name) if version.is_dir() else None
+        if found is not None and (found / HEADER).is_file():
+            yield found
+
+
+def version_of(path: Path) -> str:
+    """Return the version of a model's folder, its own name where it has none."""
+    return path.parent.name if path.parent.parent.name == path.name else path.name

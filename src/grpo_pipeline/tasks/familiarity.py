@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, as_tensor
 
-from grpo_pipeline.core.weights import ModelWeights
+from grpo_pipeline.core.storage.weights import ModelWeights
 
 FALSE_ALARMS = 0.05
 """Bound on the expected share of ordinary inputs beyond the limit."""

@@ -5,18 +5,49 @@
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from kedro.utils import find_kedro_project
 
+from grpo_pipeline.datasets.checkpoint import recorded_arms
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
-from grpo_pipeline.tracking.config import MlflowConfig, parse_config
-from grpo_pipeline.tracking.export import export_arm, trained_arms
-from grpo_pipeline.tracking.store import is_server, redact, tracking_uri
+from grpo_pipeline.tasks.exported import TrainedArms
+from grpo_pipeline.tracking.served import save_served
+from grpo_pipeline.tracking.store import MlflowConfig, is_server, parse_config, redact, tracking_uri
+
+# Export a finished arm's newest model as a folder that MLflow can load and serve.
+
+MODELS = "attention.predict.models"
+
+
+def trained_arms(project: Path, *, env: str | None) -> TrainedArms:
+    """Return the models of a project's environment, where its catalogue says they are."""
+    catalog = ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["catalog"]
+    return recorded_arms(Path(os.path.abspath(project / catalog[MODELS]["filepath"])))
+
+
+def export_arm(arms: TrainedArms, arm: str, *, target: Path) -> Path:
+    """Write an arm's newest model to a folder that does not exist yet, complete or not at all; return the model's own folder.
+
+    Raises:
+        FileNotFoundError: if the arm has no model.
+        FileExistsError: if the folder is there.
+        ValueError: if the model cannot be used alone.
+    """
+    if target.exists():
+        raise FileExistsError(f"--to must be a folder that does not exist yet, got {target}; choose another or remove it")
+    model = arms.find(arm, parameter="--arm")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{target.name}.partial-", dir=target.parent) as staging:
+        save_served(model, Path(staging) / "pyfunc")
+        shutil.move(Path(staging) / "pyfunc", target)
+    return model
 
 
 def read_config(project: Path, *, env: str | None) -> MlflowConfig:

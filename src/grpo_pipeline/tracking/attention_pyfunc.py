@@ -13,9 +13,9 @@ from mlflow.models import set_model
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel
 
-from grpo_pipeline.core.weights import load_weights
-from grpo_pipeline.tasks.attention.predictor import Predictor, build_predictor
-from grpo_pipeline.tasks.attention.request import answer
+from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
+from grpo_pipeline.tasks.attention.inference.request import answer
 
 ROOT_VARIABLE = "GRPO_IMAGE_ROOT"
 
@@ -31,7 +31,7 @@ class AttentionPyfunc(PythonModel):
         self._predictor = build_predictor(load_weights(Path(context.artifacts["model"])), name="in MLflow")
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Score every row; see ``tasks.attention.request.answer``."""
+        """Score every row; see ``tasks.attention.inference.request.answer``."""
         given = params or {}
         root = Path(os.environ.get(ROOT_VARIABLE) or ".")
         try:

@@ -1,14 +1,19 @@
 """Single conversations with an MLflow store: functions of a client and a run id, called by the writer's thread."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from grpo_pipeline.tracking.flatten import batches, shorten
-from grpo_pipeline.tracking.process import is_gone
+from grpo_pipeline.runs.process import is_gone
+from grpo_pipeline.tracking.metrics import batches, row_points, shorten
 
 MAX_METRICS_PER_CALL = 1000
 MAX_PER_CALL = 100
@@ -87,3 +92,163 @@ def logged_values(client: MlflowClient, run: str, name: str) -> dict[int, float]
     """Return step -> value of a metric that a run holds, of the last one where a step has several."""
     history: Sequence[Any] = client.get_metric_history(run, name)
     return {metric.step: metric.value for metric in history}
+
+
+# Training rows on their way to MLflow: collected, then written together.
+
+
+class RowBuffer:
+    """Rows by run; used by the writer's thread only, except ``stamp``."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+        self._continued: set[str] = set()
+        self._held: dict[tuple[str, str], dict[int, float]] = {}
+
+    @staticmethod
+    def stamp(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
+        """Copy rows together with the time, in milliseconds."""
+        now = int(time.time() * 1000)
+        return [(now, dict(row)) for row in rows]
+
+    def add(self, run: str, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Keep rows until the next flush."""
+        self._rows.setdefault(run, []).extend(rows)
+
+    def mark_continued(self, run: str) -> None:
+        """Note that a run was resumed: what it is given again at a step at which it holds the metric is not written twice.
+
+        Each metric counts for itself: rows of several kinds share steps, and a kill may have come between two of them.
+        """
+        self._continued.add(run)
+
+    def flush(self, client: MlflowClient) -> None:
+        """Write what was collected: whole rows, in order, in as few calls as MLflow's limit allows."""
+        waiting, self._rows = self._rows, {}
+        for run, rows in waiting.items():
+            batch: list[Metric] = []
+            for now, row in rows:
+                metrics = self._metrics(client, run, row, now=now)
+                if len(batch) + len(metrics) > MAX_METRICS_PER_CALL:
+                    log_metrics(client, run, batch)
+                    batch = []
+                batch += metrics
+            log_metrics(client, run, batch)
+
+    def _metrics(self, client: MlflowClient, run: str, row: Mapping[str, Any], *, now: int) -> list[Metric]:
+        points = [Metric(point.name, point.value, now, point.step) for point in row_points(row)]
+        return self.news(client, run, points)
+
+    def news(self, client: MlflowClient, run: str, metrics: Sequence[Metric], *, replace: bool = False) -> list[Metric]:
+        """Return the metrics that a run does not hold yet at their step; with ``replace``, those of another value as well."""
+        if run not in self._continued:
+            return list(metrics)
+        found = []
+        for metric in metrics:
+            key = run, metric.key
+            if key not in self._held:
+                self._held[key] = logged_values(client, run, metric.key)
+            held = self._held[key]
+            if metric.step not in held or (replace and held[metric.step] != metric.value):
+                held[metric.step] = metric.value
+                found.append(metric)
+        return found
+
+
+# The one thread that talks to MLflow, so that training never waits for it.
+#
+# Work is done in the order in which it was posted. The first time the store does not answer, tracking ends for this run: what is
+# still queued is dropped, the loss is announced once, and nothing is raised. What the store refuses (a name, a deleted run) is
+# announced and skipped.
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 2.0
+MAX_REFUSALS_SHOWN = 3
+
+
+class Writer:
+    """Runs posted work in a daemon thread.
+
+    Attributes:
+        lost: why the store was given up, or None.
+    """
+
+    def __init__(self, *, on_lost: Callable[[BaseException], None], flush: Callable[[], None], is_refusal: Callable[[Any], bool]):
+        """Start the thread.
+
+        Args:
+            on_lost: announces that the store was given up; called once.
+            flush: called about every two seconds, and before the end, in the thread.
+            is_refusal: whether an error means "refused", not "gone".
+        """
+        self.lost: BaseException | None = None
+        self._on_lost, self._flush, self._is_refusal = on_lost, flush, is_refusal
+        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._refusals, self._lock = 0, threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name="mlflow-writer", daemon=True)
+        self._thread.start()
+
+    def post(self, work: Callable[[], T]) -> "Future[T | None]":
+        """Queue work and return at once; the future holds None where it was not done."""
+        future: Future[T | None] = Future()
+        self._queue.put((work, future))
+        return future
+
+    def call(self, work: Callable[[], T], *, timeout: float) -> T | None:
+        """Do work after all that is queued and return its result; None where it was not done in time."""
+        try:
+            return self.post(work).result(timeout)
+        except TimeoutError:
+            self._give_up(TimeoutError(f"no answer within {timeout:.0f} s"))
+            return None
+
+    def close(self, *, timeout: float) -> bool:
+        """Finish what is queued; return whether all of it was written in time. Ctrl-C gives up what is left."""
+        self.post(self._flush)
+        self._queue.put(None)
+        try:
+            self._thread.join(timeout)
+        except KeyboardInterrupt:
+            self._give_up(InterruptedError("not all was written before Ctrl-C"))
+        if self._thread.is_alive():
+            self._give_up(TimeoutError(f"not all was written within {timeout:.0f} s"))
+        return self.lost is None
+
+    def _serve(self) -> None:
+        due = time.monotonic() + FLUSH_SECONDS
+        while True:
+            try:
+                item = self._queue.get(timeout=max(0.0, due - time.monotonic()))
+            except queue.Empty:
+                item = (self._flush, Future())
+            if item is None:
+                return
+            self._do(*item)
+            if time.monotonic() >= due:
+                self._do(self._flush, Future())
+                due = time.monotonic() + FLUSH_SECONDS
+
+    def _do(self, work: Callable[[], Any], future: "Future[Any]") -> None:
+        result = None
+        if self.lost is None:
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001 - whatever the tracker raises, training goes on
+                self._handle(error)
+        future.set_result(result)
+
+    def _handle(self, error: Exception) -> None:
+        if not self._is_refusal(error):
+            self._give_up(error)
+        elif (count := self._refusals) < MAX_REFUSALS_SHOWN:
+            self._refusals = count + 1
+            logger.warning("MLflow refused one entry, which is skipped: %s", str(error).partition("\n")[0][:300])
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._lock:
+            is_news, self.lost = self.lost is None, self.lost or error
+        if is_news:
+            self._on_lost(error)

@@ -16,10 +16,10 @@ from typing import Any
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric
 from mlflow.tracking import MlflowClient
 
-from grpo_pipeline.run_identity import run_identity
-from grpo_pipeline.tracking.buffer import RowBuffer
-from grpo_pipeline.tracking.cells import EndedRun
+from grpo_pipeline.runs.process import process_tags, run_identity
 from grpo_pipeline.tracking.experiment import (
+    RowBuffer,
+    Writer,
     end_stale_runs,
     find_experiment,
     is_refusal,
@@ -28,12 +28,9 @@ from grpo_pipeline.tracking.experiment import (
     log_tags,
     reopen_run,
 )
-from grpo_pipeline.tracking.metrics import row_points
-from grpo_pipeline.tracking.new_database import create_database
-from grpo_pipeline.tracking.process import process_tags
+from grpo_pipeline.tracking.metrics import EndedRun, row_points
 from grpo_pipeline.tracking.served import save_served
-from grpo_pipeline.tracking.store import is_server, root_cause
-from grpo_pipeline.tracking.writer import Writer
+from grpo_pipeline.tracking.store import create_database, is_server, root_cause
 
 logger = logging.getLogger(__name__)
 

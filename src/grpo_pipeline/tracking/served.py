@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from grpo_pipeline.core.tensorfiles import read_header
-from grpo_pipeline.core.weights import HEADER
+from grpo_pipeline.core.storage.files import read_header
+from grpo_pipeline.core.storage.weights import HEADER
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CODE = {"attention": Path(__file__).with_name("attention_pyfunc.py")}

@@ -5,26 +5,149 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
-from grpo_pipeline.pipelines.compare.cells import CellRecord
-from grpo_pipeline.tracking.arms import Arm, Key, dataset_key, end_statuses, find_arms, node_key, status_of
-from grpo_pipeline.tracking.artifacts import catalog_text, dataset_path, matches, parameters_text
-from grpo_pipeline.tracking.cells import ended_run, fold_scores, grid_scores
-from grpo_pipeline.tracking.config import MlflowConfig
-from grpo_pipeline.tracking.flatten import arm_parameters, flatten
-from grpo_pipeline.tracking.metrics import arm_scores, shared_scores
-from grpo_pipeline.tracking.process import source_tags
+from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord
+from grpo_pipeline.runs.process import source_tags
+from grpo_pipeline.tracking.metrics import (
+    arm_parameters,
+    arm_scores,
+    ended_run,
+    flatten,
+    fold_scores,
+    grid_scores,
+    shared_scores,
+    to_plain,
+)
 from grpo_pipeline.tracking.served import can_be_served
-from grpo_pipeline.tracking.store import artifact_location, redact, root_cause, tracking_uri, unreachable_reason
+from grpo_pipeline.tracking.store import MlflowConfig, artifact_location, redact, root_cause, tracking_uri, unreachable_reason
+
+# Which arm of which task a node or a dataset belongs to: both begin with ``<task>.<arm>``.
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Arm:
+    """State of one arm while a run goes on.
+
+    Attributes:
+        task: name of the task.
+        name: name of the arm within it.
+        nodes_left: nodes of the arm that have not started.
+        awaits_checkpoint: a checkpoint will be loaded that may name the child run to go on with.
+        resumed: id of that run.
+        trainer: name of the node that trains it; empty where this command only evaluates it.
+        ended: when it was trained last, or else its last node ended, in milliseconds; None before.
+        run: id of the child run; empty until it is opened.
+        pending: what is to be logged once it is.
+    """
+
+    task: str
+    name: str
+    nodes_left: int = 0
+    awaits_checkpoint: bool = False
+    resumed: str = ""
+    trainer: str = ""
+    ended: int | None = None
+    run: str = ""
+    pending: list[Callable[[str], None]] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """Name of the child run."""
+        return f"{self.task}.{self.name}"
+
+
+def node_key(node: Node) -> Key | None:
+    """Return task and arm of a node's namespace; deeper levels belong to the arm, a namespace of one level to no arm."""
+    parts = (node.namespace or "").split(".")
+    return (parts[0], parts[1]) if len(parts) > 1 else None
+
+
+def dataset_key(name: str) -> Key | None:
+    """Return task and arm of a dataset's name ``<task>.<arm>.<what>``."""
+    parts = name.split(".")
+    return (parts[0], parts[1]) if len(parts) > 2 else None
+
+
+def find_arms(nodes: Iterable[Node], *, resume: bool) -> dict[Key, Arm]:
+    """Return the arms of a pipeline, in the order in which they first appear; ``resume`` lets them wait for a checkpoint."""
+    arms: dict[Key, Arm] = {}
+    for node in nodes:
+        if (key := node_key(node)) is not None:
+            arm = arms.setdefault(key, Arm(*key))
+            arm.nodes_left += 1
+            if f"{arm.label}.metric_rows" in node.outputs:
+                arm.trainer = node.name
+            arm.awaits_checkpoint |= resume and f"{arm.label}.resume_from" in node.inputs
+    return arms
+
+
+def status_of(error: BaseException | None) -> str:
+    """Return MLflow's word for how a run ended; Ctrl-C and SIGTERM are no ``Exception``."""
+    if error is None:
+        return "FINISHED"
+    return "FAILED" if isinstance(error, Exception) else "KILLED"
+
+
+def end_statuses(arms: Mapping[Key, Arm], *, current: Key | None, error: BaseException | None) -> dict[str, str]:
+    """Return child run id -> status: an arm whose nodes were all done before the error has finished."""
+    done = {key: arm.nodes_left == 0 and key != current for key, arm in arms.items()}
+    return {arm.run: status_of(None if done[key] else error) for key, arm in arms.items() if arm.run}
+
+
+# Files of catalogue entries, and the configuration as text.
+
+SECRET_KEYS = ("credentials", "password", "secret", "token", "api_key")
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a catalogue name fits one of the shell patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def dataset_path(dataset: Any) -> Path | None:
+    """Return the local file or folder that a dataset saves to (of a versioned one: in this run), None if it has none.
+
+    Reads the attributes by which Kedro's file datasets say where they are.
+    """
+    inner = getattr(dataset, "_dataset", dataset)  # of a CachedDataset
+    if getattr(inner, "_version", None):
+        where = inner._get_versioned_path(inner.resolve_save_version())
+    else:
+        where = getattr(inner, "_filepath", None) or getattr(inner, "_path", None)
+    return None if where is None else Path(str(where))
+
+
+def parameters_text(parameters: Mapping[str, Any]) -> str:
+    """Return all resolved parameters as YAML."""
+    return yaml.safe_dump(to_plain(parameters), sort_keys=False, allow_unicode=True)
+
+
+def catalog_text(catalog: Mapping[str, Any]) -> str:
+    """Return the catalogue's configuration as YAML, without credentials and without passwords in addresses."""
+    return yaml.safe_dump(_without_secrets(to_plain(catalog)), sort_keys=False, allow_unicode=True)
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_secrets(item) for key, item in value.items() if str(key).lower() not in SECRET_KEYS}
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in value]
+    return redact(value) if isinstance(value, str) and "://" in value else value
+
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from tiny_replies import evaluation_params, make_predictions
 
+from grpo_pipeline.pipelines.evaluation.comparison import unscored_sentences
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.pipelines.evaluation.unscored import unscored_sentences
-from grpo_pipeline.tasks.columns import unscored_columns
+from grpo_pipeline.statistics.metric import unscored_columns
 from grpo_pipeline.tracking.summary import comparison_tables
 
 PARAMS = evaluation_params(resamples=40)

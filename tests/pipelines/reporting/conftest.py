@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_pipeline.pipelines.evaluation import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 
 
 @pytest.fixture(scope="session")

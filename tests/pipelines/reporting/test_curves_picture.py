@@ -1,8 +1,7 @@
 import numpy as np
 from matplotlib.colors import to_hex
 
-from grpo_pipeline.pipelines.reporting.curves_picture import curves_picture
-from grpo_pipeline.pipelines.reporting.learning_curves import learning_curves
+from grpo_pipeline.pipelines.reporting.learning_curves import curves_picture, learning_curves
 from grpo_pipeline.pipelines.reporting.palette import colour_of
 
 

@@ -6,10 +6,10 @@ import pytest
 from tiny_audit import audit_document
 from tiny_replies import evaluation_params, make_predictions
 
+from grpo_pipeline.pipelines.data.attention.report import plot_learning_curves
+from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.pipelines.reporting import create_pipeline
-from grpo_pipeline.pipelines.reporting.dialogue_nodes import plot_scores_by_need, render_replies
-from grpo_pipeline.pipelines.reporting.nodes import plot_learning_curves
+from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline
 
 PARAMS = evaluation_params()
 ARMS = ("supervised", "reinforce", "grpo")

@@ -5,9 +5,9 @@ import pytest
 from sampled_graphs import ARMS, all_arms, evaluation_params, reward_params
 from tiny_audit import audit_document
 
+from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window, render_molecules
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.pipelines.reporting import create_pipeline
-from grpo_pipeline.pipelines.reporting.molecules_nodes import draw_molecules, measure_window, render_molecules
+from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline
 
 PARAMS = evaluation_params()
 

@@ -1,6 +1,6 @@
 """Whether lesion outlines taught the model is read off the data, not assumed."""
 
-from grpo_pipeline.pipelines.reporting.nodes import oracle_arms, outline_sentence
+from grpo_pipeline.pipelines.data.attention.report import oracle_arms, outline_sentence
 
 
 def test_it_says_how_many_outlines_were_shown() -> None:

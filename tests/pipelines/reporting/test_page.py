@@ -8,10 +8,10 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from tiny_audit import audit_document
 
+from grpo_pipeline.pipelines.data.attention.report import draw_image_sheet, plot_learning_curves, plot_roc, render_report
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.pipelines.reporting import create_pipeline
-from grpo_pipeline.pipelines.reporting.nodes import draw_image_sheet, plot_learning_curves, plot_roc, render_report
 from grpo_pipeline.pipelines.reporting.page import configuration_text
+from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline
 from grpo_pipeline.pipelines.reporting.tables import baselines_table, difference_cell, flatten, frame_table, shorten
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.attention.metrics import METRICS

@@ -10,10 +10,11 @@ import torch
 from tiny_attention import algorithm_params, make_data, make_examples, make_state, make_task, shake, training_params, weights
 from torch import Tensor
 
-from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect
-from grpo_pipeline.pipelines.training.fold import Fold
-from grpo_pipeline.pipelines.training.replaying import plan_batch, remember
+from grpo_pipeline.pipelines.training.loader import plan_batch, remember
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

@@ -19,13 +19,13 @@ from tiny_attention import (
 )
 from torch import Tensor
 
-from grpo_pipeline.core.kl import categorical_kl
-from grpo_pipeline.core.losses import NonFiniteLossError
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.sampling import log_policy
-from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.core.policy_gradient.kl import categorical_kl
+from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
+from grpo_pipeline.core.sampling.plackett_luce import log_policy
+from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA = make_task(), make_data()

@@ -19,13 +19,13 @@ from pydantic import BaseModel, ValidationError
 from tiny_attention import merge, training_params
 from tiny_choices import TinyChoices
 
-from grpo_pipeline.core.algorithms import CLIPPED
 from grpo_pipeline.core.params import AlgorithmName, AlgorithmParams, is_on
+from grpo_pipeline.core.policy_gradient.algorithms import CLIPPED
 from grpo_pipeline.core.schedules import Schedule
-from grpo_pipeline.pipelines.training import fold as fold_module
-from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step
+from grpo_pipeline.pipelines.training import loop as fold_module
+from grpo_pipeline.pipelines.training.loader import plan_batch, remember
+from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes, rows_of_step
 from grpo_pipeline.pipelines.training.nodes import build_state
-from grpo_pipeline.pipelines.training.replaying import plan_batch, remember
 
 TASK, STEPS = TinyChoices(), 3
 TRAINING = training_params(

@@ -24,11 +24,12 @@ from tiny_choices import TinyChoices
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.types import Rollouts, TrainState
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.experience import Baseline, Drawn
-from grpo_pipeline.pipelines.training.fold import Fold
-from grpo_pipeline.pipelines.training.replaying import plan_batch, remember
+from grpo_pipeline.pipelines.step.collect import Baseline, Drawn
+from grpo_pipeline.pipelines.training.loader import plan_batch, remember
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA = make_task(), make_data()

@@ -3,17 +3,17 @@ import pytest
 import torch
 from tiny_attention import algorithm_params, differing, make_data, make_state, make_task, training_params, weights
 
-from grpo_pipeline.core.advantages import compute_advantages
-from grpo_pipeline.core.kl import categorical_kl
-from grpo_pipeline.core.losses import policy_loss, value_loss
-from grpo_pipeline.core.optim import apply_update
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
+from grpo_pipeline.core.policy_gradient.kl import categorical_kl
+from grpo_pipeline.core.policy_gradient.losses import policy_loss, value_loss
 from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.schedules import value_at
+from grpo_pipeline.core.training.optim import apply_update
 from grpo_pipeline.pipelines.step.pipeline import create_collect_pipeline, create_pipeline, create_update_pipeline
-from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.model import AttentionModel
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 STEPS = 3

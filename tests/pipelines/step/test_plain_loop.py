@@ -14,8 +14,8 @@ from tiny_attention import merge, training_params
 from tiny_choices import CHOICES, WIDTH, ChoicePolicy, TinyChoices
 from torch import Tensor
 
-from grpo_pipeline.core.checkpoint import NoCheckpoint
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.training import nodes
 
 SEED, STEPS, PROMPTS, GROUP, BETAS = 7, 6, 5, 3, (0.9, 0.999)

@@ -8,11 +8,11 @@ import torch
 from tiny_attention import algorithm_params, judge, make_batch, make_data, make_state, make_task, shake, training_params
 from torch import Tensor
 
-from grpo_pipeline.core.checkpoint import NoCheckpoint
-from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 DATA = make_data()

@@ -9,16 +9,16 @@ import torch
 from tiny_attention import algorithm_params, judge, make_batch, make_data, make_state, make_task, shake, training_params, weights
 from torch import Tensor
 
-from grpo_pipeline.core.checkpoint import NoCheckpoint
-from grpo_pipeline.core.types import Rollouts, TrainState
-from grpo_pipeline.pipelines.prediction.overlay import draw_overlay
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.pipelines.inference.nodes import draw_overlay
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.experience import Experience
+from grpo_pipeline.pipelines.step.collect import Experience
 from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.tasks.attention.model import AttentionModel
-from grpo_pipeline.tasks.attention.points import points_used
-from grpo_pipeline.tasks.attention.predictor import CorePrediction
-from grpo_pipeline.tasks.attention.scores import point_rows, score_row
+from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction, point_rows, score_row
+from grpo_pipeline.tasks.attention.model.baselines import points_used
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 STOP = {"min_points": 1}

@@ -8,12 +8,12 @@ import pytest
 import torch
 from tiny_attention import algorithm_params, differing, make_data, make_state, make_task, training_params
 
-from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.params import LoaderParams
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.lookahead import THREAD_NAME
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.pipelines.training import loader, nodes
 from grpo_pipeline.pipelines.training.loader import BatchLoader, make_training_batch
+from grpo_pipeline.runs.lookahead import THREAD_NAME
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA, NOTHING = make_task(), make_data(), NoCheckpoint("nowhere")

@@ -20,10 +20,10 @@ from tiny_attention import (
     weights,
 )
 
-from grpo_pipeline.core.checkpoint import Checkpoint, CheckpointError, NoCheckpoint
-from grpo_pipeline.core.losses import NonFiniteLossError
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.types import TrainState
+from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, CheckpointError, NoCheckpoint
+from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.step import collect
 from grpo_pipeline.pipelines.training import nodes

@@ -6,7 +6,7 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from tiny_attention import algorithm_params, differing, make_data, make_task, training_params, weights
 
-from grpo_pipeline.core.checkpoint import NoCheckpoint
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline

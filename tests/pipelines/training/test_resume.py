@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from grpo_pipeline.core.checkpoint import CheckpointError, load_progress
+from grpo_pipeline.core.storage.checkpoint import CheckpointError, load_progress
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 EPOCHS, SAVE_EVERY = 30, 3

@@ -11,15 +11,15 @@ import torch
 from tiny_attention import algorithm_params, differing, make_data, make_examples, make_task, section, training_params
 
 from grpo_pipeline.core.agreement import execution_fields
-from grpo_pipeline.core.checkpoint import Checkpoint, CheckpointError, NoCheckpoint
 from grpo_pipeline.core.params import LENGTH, AlgorithmParams, TrainingParams
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, CheckpointError, NoCheckpoint
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.training import nodes, resuming
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.tasks.attention.build import build_task
-from grpo_pipeline.tasks.attention.model_params import ModelParams as AttentionModelParams
-from grpo_pipeline.tasks.attention.model_params import RewardParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.reward_params import RewardParams as DialogueRewardParams
+from grpo_pipeline.tasks.attention.params import ModelParams as AttentionModelParams
+from grpo_pipeline.tasks.attention.params import RewardParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards import RewardParams as DialogueRewardParams
 
 DATA, NOTHING = make_data(), NoCheckpoint("nowhere")
 SECTIONS = {"algorithm": "attention.grpo.algorithm", "training": "attention.training", "task": "attention"}

@@ -3,10 +3,9 @@ import pandas as pd
 import pytest
 from tiny_talk import algorithm_params, make_data, make_task, training_params
 
-from grpo_pipeline.core.weights import ModelWeights
-from grpo_pipeline.pipelines.training.nodes import predict
-from grpo_pipeline.pipelines.training.shown_samples import shown_samples
-from grpo_pipeline.tasks.dialogue.f1 import f1
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.pipelines.training.nodes import predict, shown_samples
+from grpo_pipeline.tasks.dialogue.scores import f1
 
 # An untrained reader earns no overlap: a reward that differs between any two replies.
 TASK = make_task(rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}})

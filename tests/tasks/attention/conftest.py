@@ -11,8 +11,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.data_params import DataParams
-from grpo_pipeline.tasks.attention.image_folder import ImageFolder, read_manifest
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, read_manifest
+from grpo_pipeline.tasks.attention.data.params import DataParams
 
 ROOT = Path(__file__).resolve().parents[3]
 HEADER = ("core_id", "patient_id", "center", "image", "region_mask", "bag_mask", "lesion_mask", "label", "involvement",

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from tiny_attention import GRID, SIZE, make_examples, make_task
 
-from grpo_pipeline.tasks.attention.build import join_features
-from grpo_pipeline.tasks.attention.features import FeatureSet
+from grpo_pipeline.tasks.attention.build import FeatureSet, join_features
 
 
 def test_the_task_has_the_size_of_the_images():

@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.cross_entropy import label_loss, symmetric_cross_entropy
-from grpo_pipeline.tasks.attention.model_params import SymmetricParams
+from grpo_pipeline.tasks.attention.losses import label_loss, symmetric_cross_entropy
+from grpo_pipeline.tasks.attention.params import SymmetricParams
 
 LOGITS = torch.tensor([-7.0, -0.5, 0.0, 0.3, 2.0, 9.0], dtype=torch.float64)
 

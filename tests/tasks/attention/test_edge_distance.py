@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from scipy.ndimage import distance_transform_edt
 
-from grpo_pipeline.tasks.attention.edge_distance import distance_to_edge
+from grpo_pipeline.tasks.attention.rewards import distance_to_edge
 
 
 def test_equals_scipys_distance_transform():

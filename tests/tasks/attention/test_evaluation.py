@@ -8,11 +8,11 @@ import torch
 from tiny_attention import make_data, make_task, shake
 from torch import Tensor
 
-from grpo_pipeline.pipelines.audit.scored_samples import read_samples
+from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import Outcomes, region_cells
-from grpo_pipeline.tasks.attention.model import AttentionModel
-from grpo_pipeline.tasks.attention.points import RULES
+from grpo_pipeline.tasks.attention.model.baselines import RULES
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.arange(10, 15)

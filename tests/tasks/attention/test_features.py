@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_attention import make_data, make_examples, make_task, shake
 
-from grpo_pipeline.tasks.attention.features import FeatureSet, encode_examples, stream_features
+from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples, stream_features
 
 EMPTY = FeatureSet(key="", values=None)
 
@@ -61,7 +61,7 @@ def test_chunks_are_the_features_in_order_and_leave_gradients_on(monkeypatch):
     task, examples = make_task(encoder="frozen"), make_examples()
     policy = task.build_policy(0)
     whole = encode_examples(task, policy, examples, EMPTY)
-    monkeypatch.setattr("grpo_pipeline.tasks.attention.features.BATCH_SIZE", 4)
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.build.BATCH_SIZE", 4)
     starts, parts = [], []
     for chunk in stream_features(task, policy, examples, EMPTY):
         assert torch.is_grad_enabled()

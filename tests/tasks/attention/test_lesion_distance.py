@@ -6,7 +6,7 @@ import torch
 from tiny_attention import GRID, SIZE, make_data, make_examples, make_task
 
 from grpo_pipeline.tasks.attention.batch import region_cells
-from grpo_pipeline.tasks.attention.lesion_distance import lesion_distances, mean_distance
+from grpo_pipeline.tasks.attention.evaluation import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.metrics import METRICS
 
 

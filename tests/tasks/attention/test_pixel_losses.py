@@ -8,9 +8,14 @@ from torch import Tensor
 from torch.distributions import Bernoulli
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.cross_entropy import symmetric_cross_entropy
-from grpo_pipeline.tasks.attention.model_params import SupervisedParams
-from grpo_pipeline.tasks.attention.pixel_losses import heatmap_entropy, mean_in_bag, multiple_instance_loss, needle_cross_entropy
+from grpo_pipeline.tasks.attention.losses import (
+    heatmap_entropy,
+    mean_in_bag,
+    multiple_instance_loss,
+    needle_cross_entropy,
+    symmetric_cross_entropy,
+)
+from grpo_pipeline.tasks.attention.params import SupervisedParams
 
 P, G, SIDE = 3, 2, 5
 

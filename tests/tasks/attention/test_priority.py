@@ -7,9 +7,9 @@ from tiny_attention import algorithm_params, make_batch, make_examples, make_tas
 
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.pipelines.step import collect
-from grpo_pipeline.pipelines.step.experience import Baseline
+from grpo_pipeline.pipelines.step.collect import Baseline
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
-from grpo_pipeline.tasks.attention.model_params import RewardParams
+from grpo_pipeline.tasks.attention.params import RewardParams
 
 NAN = float("nan")
 REWARDS = torch.tensor([[0.0, 1.0, 2.0, 4.0], [-3.0, -1.0, -1.0, 0.5]])

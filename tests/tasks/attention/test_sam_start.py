@@ -9,8 +9,8 @@ from tiny_attention import model_params
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.model_params import ModelParams
-from grpo_pipeline.tasks.attention.sam import Sam
+from grpo_pipeline.tasks.attention.model.sam import Sam
+from grpo_pipeline.tasks.attention.params import ModelParams
 
 SIZE, PATCH, WIDTH, CHANNELS, LAYERS, HEADS = 128, 8, 48, 32, 2, 4
 GRID = SIZE // PATCH

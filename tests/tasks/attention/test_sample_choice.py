@@ -20,12 +20,12 @@ from tiny_attention import (
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
 from grpo_pipeline.tasks.attention.build import build_task
-from grpo_pipeline.tasks.attention.model import AttentionModel
-from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
+from grpo_pipeline.tasks.attention.losses import best_samples, last_samples, take_samples
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 EVERY_TERM = {"needle_weight": 0.5, "mil_weight": 0.25, "entropy_weight": 0.1, "class_form": "symmetric"}

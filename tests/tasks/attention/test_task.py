@@ -9,10 +9,10 @@ from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.model import AttentionModel
-from grpo_pipeline.tasks.attention.objectives import supervised_loss
+from grpo_pipeline.tasks.attention.losses import supervised_loss
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
-from grpo_pipeline.tasks.protocol import Proposal
+from grpo_pipeline.tasks.base import Proposal
 
 
 def make_policy(task: AttentionTask) -> AttentionModel:

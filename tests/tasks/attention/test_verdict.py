@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_pipeline.tasks.attention.verdict import (
+from grpo_pipeline.tasks.attention.metrics import (
     auroc_sentence,
     lesion_sentence,
     oracle_sentences,

@@ -7,10 +7,10 @@ import torch
 from tiny_attention import shake
 from tiny_talk import make_data, make_examples, make_task
 
-from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.types import replicate
 from grpo_pipeline.tasks.dialogue.audit import METRICS, ROLES
-from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
+from grpo_pipeline.tasks.dialogue.batch import DialogueData
 
 ROWS, SETS = np.arange(8), 3
 SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 2.0}}}

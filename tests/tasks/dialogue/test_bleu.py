@@ -6,8 +6,7 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.dialogue.bleu import BLEU_COLUMNS, bleu, bleu_counts, corpus_bleu
-from grpo_pipeline.tasks.dialogue.normalise import normalise
+from grpo_pipeline.tasks.dialogue.scores import BLEU_COLUMNS, bleu, bleu_counts, corpus_bleu, normalise
 
 TEXTS = st.lists(st.sampled_from(["i", "like", "the", "Cats!", "and", "dogs"]), max_size=8).map(" ".join)
 ROWS = st.lists(st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), min_size=1, max_size=4)

@@ -4,12 +4,11 @@ import tiny_talk as tiny
 import yaml
 from tiny_attention import CONF
 
-from grpo_pipeline.tasks.dialogue.byte_tokenizer import EOS, ByteTokenizer
-from grpo_pipeline.tasks.dialogue.dialogue_data import tokenise_examples
-from grpo_pipeline.tasks.dialogue.generate import generate_rows, generate_stories
-from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
-from grpo_pipeline.tasks.dialogue.reader_text import story_text
-from grpo_pipeline.tasks.dialogue.task_params import PromptParams
+from grpo_pipeline.tasks.dialogue.batch import tokenise_examples
+from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams, generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.language_model.base import story_text
+from grpo_pipeline.tasks.dialogue.language_model.tokens import EOS, ByteTokenizer
+from grpo_pipeline.tasks.dialogue.params import PromptParams
 
 BYTES = ByteTokenizer()
 

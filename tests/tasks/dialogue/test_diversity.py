@@ -3,8 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from grpo_pipeline.tasks.dialogue.bleu import bleu
-from grpo_pipeline.tasks.dialogue.diversity import distinct, length, self_bleu
+from grpo_pipeline.tasks.dialogue.scores import bleu, distinct, length, self_bleu
 
 
 def test_distinct_counts_kinds_over_all_replies():

@@ -8,14 +8,13 @@ import torch
 from tiny_rewards import scripted
 from tiny_talk import make_data, make_task
 
-from grpo_pipeline.tasks.dialogue.evaluation import Said, prediction_rows
-from grpo_pipeline.tasks.dialogue.f1 import f1
+from grpo_pipeline.tasks.dialogue.data.text_files import printable
+from grpo_pipeline.tasks.dialogue.evaluation import MODEL_COLUMNS, Said, kl_per_reply, prediction_rows
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
+from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_perplexity
 from grpo_pipeline.tasks.dialogue.metrics import REQUIRED, RULES, build_suite
-from grpo_pipeline.tasks.dialogue.model_columns import MODEL_COLUMNS, kl_per_reply
-from grpo_pipeline.tasks.dialogue.printable import printable
-from grpo_pipeline.tasks.dialogue.reference_reply import reference_perplexity
-from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
-from grpo_pipeline.tasks.dialogue.trivial import TRIVIAL_RULES
+from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.warning_signs import TRIVIAL_RULES
 
 SEED, SETS = 3, 4
 # An untrained reader earns no overlap: a reward that differs between any two replies.

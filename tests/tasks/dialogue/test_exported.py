@@ -13,12 +13,12 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from grpo_pipeline.core.checkpoint import snapshot
-from grpo_pipeline.core.weights import load_weights, save_weights
+from grpo_pipeline.core.storage.checkpoint import snapshot
+from grpo_pipeline.core.storage.weights import load_weights, save_weights
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.dialogue.exported import read_exported, write_reply
-from grpo_pipeline.tasks.dialogue.reader_text import story_text
-from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
+from grpo_pipeline.tasks.dialogue.language_model.base import story_text
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 
 ROWS = np.arange(6)
 POSITIONS = {"t5": None, "gpt2": 400, "llama": 400}

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.dialogue.f1 import f1
-from grpo_pipeline.tasks.dialogue.normalise import normalise
+from grpo_pipeline.tasks.dialogue.scores import f1, normalise
 
 TEXTS = st.lists(st.sampled_from(["the", "cat", "Cat!", "dog", "a", "?", "é", "sat"]), max_size=6).map(" ".join)
 

@@ -10,12 +10,12 @@ import tiny_talk as tiny
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from grpo_pipeline.core.checkpoint import snapshot
-from grpo_pipeline.core.weights import save_weights
+from grpo_pipeline.core.storage.checkpoint import snapshot
+from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
-from grpo_pipeline.tasks.dialogue.huggingface import plain_model
-from grpo_pipeline.tasks.dialogue.reader_build import build_reader
-from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams
+from grpo_pipeline.tasks.dialogue.exported import plain_model
+from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams
 
 POSITIONS = {"t5": None, "gpt2": 400, "llama": 400}
 LORA = {"rank": 2, "alpha": 3.0}

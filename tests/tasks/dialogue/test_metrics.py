@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 from tiny_replies import PARTS, evaluation_params, make_examples, make_predictions
 
-from grpo_pipeline.pipelines.evaluation.bootstrap import cluster_weights
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.tasks.dialogue import diversity
-from grpo_pipeline.tasks.dialogue.bleu import BLEU_COLUMNS, bleu_counts, corpus_bleu
+from grpo_pipeline.statistics.bootstrap import cluster_weights
+from grpo_pipeline.tasks.dialogue import scores as diversity
 from grpo_pipeline.tasks.dialogue.metrics import METRICS, REQUIRED, RULES, build_suite
-from grpo_pipeline.tasks.dialogue.trivial import TRIVIAL_RULES, trivial_replies
+from grpo_pipeline.tasks.dialogue.scores import BLEU_COLUMNS, bleu_counts, corpus_bleu
+from grpo_pipeline.tasks.dialogue.warning_signs import TRIVIAL_RULES, trivial_replies
 
 PARAMS = evaluation_params(resamples=40)
 
@@ -145,7 +145,7 @@ def test_names_agree_with_what_writes_them():
 
 
 def test_the_other_tasks_metrics_need_no_library_of_this_one():
-    code = "import sys; sys.modules['sacrebleu'] = None; from grpo_pipeline.pipelines.evaluation.suites import build_suite; "
+    code = "import sys; sys.modules['sacrebleu'] = None; from grpo_pipeline.pipelines.evaluation.nodes import build_suite; "
     code += "print(len(build_suite('attention', {}).metrics))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip().isdigit(), done.stderr

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.dialogue.normalise import normalise, words
+from grpo_pipeline.tasks.dialogue.scores import normalise, words
 
 
 def squad(text):

@@ -4,11 +4,10 @@ import pytest
 import torch
 from tiny_readers import ARCHITECTURES, ENDS, reply_params, tiny_encoded, tiny_prompts, tiny_reader
 
-from grpo_pipeline.core.micro_batches import take_prompts
-from grpo_pipeline.tasks.dialogue.reference_reply import reference_logprobs, reference_loss
-from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies, sample_replies
-from grpo_pipeline.tasks.dialogue.scoring import score_replies
-from grpo_pipeline.tasks.dialogue.tokens import pad_rows
+from grpo_pipeline.core.training.micro_batches import take_prompts
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies, sample_replies
+from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_logprobs, reference_loss, score_replies
+from grpo_pipeline.tasks.dialogue.language_model.tokens import pad_rows
 
 STEPS = 40
 

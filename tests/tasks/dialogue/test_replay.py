@@ -8,8 +8,8 @@ import tiny_talk as tiny
 import torch
 from safetensors.torch import load, save
 
-from grpo_pipeline.core.checkpoint import NoCheckpoint
-from grpo_pipeline.core.replay import ReplayBuffer, ReplayState, merge_groups, split_groups
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.core.training.replay import ReplayBuffer, ReplayState, merge_groups, split_groups
 from grpo_pipeline.pipelines.training import nodes
 
 ROWS = np.arange(4)

@@ -4,8 +4,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from grpo_pipeline.tasks.dialogue.reward_params import BUILT_IN, RewardParams
-from grpo_pipeline.tasks.reward_measure import check_measure
+from grpo_pipeline.rewards.functions import check_measure
+from grpo_pipeline.tasks.dialogue.rewards import BUILT_IN, RewardParams
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "dialogue_rewards.md"
 SECTION = {

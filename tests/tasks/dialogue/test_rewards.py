@@ -1,15 +1,11 @@
 import pytest
 import torch
 
-from grpo_pipeline.core.advantages import compute_advantages
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.tasks.dialogue.bleu import bleu
-from grpo_pipeline.tasks.dialogue.f1 import f1
-from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
-from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, submit_rewards
-from grpo_pipeline.tasks.dialogue.rouge import rouge_l
-from grpo_pipeline.tasks.reward_pool import PoolParams, RewardPool
+from grpo_pipeline.rewards.pool import PoolParams, RewardPool
+from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, RewardParams, submit_rewards
+from grpo_pipeline.tasks.dialogue.scores import bleu, f1, rouge_l, score_replies
 
 REPLIES = [["I like the cats!", "dogs", "raise me"], ["", "good morning", "good Morning!"]]
 ANSWERS = [["i like cats", "i like dogs"], ["good evening"]]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from grpo_pipeline.tasks.dialogue.rouge import rouge, rouge_l
+from grpo_pipeline.tasks.dialogue.scores import rouge, rouge_l
 
 WORDS = st.lists(st.sampled_from(["cat", "dog", "sat", "mat", "on"]), min_size=1, max_size=7)
 

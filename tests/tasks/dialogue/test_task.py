@@ -10,14 +10,14 @@ import torch
 from pydantic import ValidationError
 from torch.nn import functional as F
 
-from grpo_pipeline.core.groups import replicate
-from grpo_pipeline.core.weights import digest_of_tensors, weights_of
-from grpo_pipeline.pipelines.training.fold import Fold
+from grpo_pipeline.core.storage.weights import digest_of_tensors, weights_of
+from grpo_pipeline.core.types import replicate
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms, start_from
-from grpo_pipeline.tasks.dialogue.f1 import f1
-from grpo_pipeline.tasks.dialogue.printable import printable
+from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
+from grpo_pipeline.tasks.dialogue.scores import f1
 
 SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}}
 NOTHING = {"proposal": "none"}

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import tiny_talk as tiny
 
-from grpo_pipeline.core.types import TrainState
-from grpo_pipeline.core.weights import ModelWeights, weights_of
+from grpo_pipeline.core.storage.weights import ModelWeights, weights_of
+from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, pipeline
-from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes
 from grpo_pipeline.pipelines.training.loader import make_training_batch
+from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue.build import start_from
 

@@ -1,7 +1,7 @@
 import pytest
 
-from grpo_pipeline.tasks.dialogue.f1 import f1
-from grpo_pipeline.tasks.dialogue.trivial import most_frequent_words, trivial_replies
+from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.warning_signs import most_frequent_words, trivial_replies
 
 
 def test_most_frequent_words_are_normalised_and_ties_go_by_alphabet():

@@ -1,8 +1,7 @@
 import pytest
 
-from grpo_pipeline.tasks.dialogue.trivial import TRIVIAL_RULES
-from grpo_pipeline.tasks.dialogue.verdict import verdict
-from grpo_pipeline.tasks.dialogue.warning_signs import READ_BY_PEOPLE, WarningBounds
+from grpo_pipeline.tasks.dialogue.metrics import verdict
+from grpo_pipeline.tasks.dialogue.warning_signs import READ_BY_PEOPLE, TRIVIAL_RULES, WarningBounds
 
 BOUNDS = WarningBounds()
 SOUND = {"reward": 1.2, "distinct_2": 0.5, "perplexity": 4.0, "length": 6.0}

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from grpo_pipeline.tasks.dialogue.bleu import bleu_counts, corpus_bleu
-from grpo_pipeline.tasks.dialogue.weighted_bleu import corpus_bleu as weighted_corpus_bleu
+from grpo_pipeline.tasks.dialogue.metrics import weighted_corpus_bleu
+from grpo_pipeline.tasks.dialogue.scores import bleu_counts, corpus_bleu
 
 WORDS = ["cat", "dog", "ran", "home", "red", "big", "sun"]
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from grpo_pipeline.tasks.dialogue import diversity
-from grpo_pipeline.tasks.dialogue.weighted_distinct import count_grams, distinct
+from grpo_pipeline.tasks.dialogue import scores
+from grpo_pipeline.tasks.dialogue.metrics import count_grams, weighted_distinct
 
 LEVELS = [0.025, 0.975]
 
@@ -28,8 +28,8 @@ def resamples(generator, clusters, of_row, count):
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_weights_of_one_give_the_distinct_of_the_report(n):
     replies, of_row = talk(np.random.default_rng(n), clusters=10)
-    found = distinct(replies, of_row, np.ones((2, len(replies))), n=n)
-    assert found.tolist() == [diversity.distinct(replies, n=n)] * 2
+    found = weighted_distinct(replies, of_row, np.ones((2, len(replies))), n=n)
+    assert found.tolist() == [scores.distinct(replies, n=n)] * 2
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -38,14 +38,14 @@ def test_each_cluster_moves_it_as_leaving_it_out_does(n):
     generator = np.random.default_rng(3)
     replies, of_row = talk(generator, clusters=6, vocabulary=20)
     weights = resamples(generator, 6, of_row, 8)
-    whole = diversity.distinct(replies, n=n)
-    without = [diversity.distinct([r for r, c in zip(replies, of_row, strict=True) if c != k], n=n) for k in range(6)]
+    whole = scores.distinct(replies, n=n)
+    without = [scores.distinct([r for r, c in zip(replies, of_row, strict=True) if c != k], n=n) for k in range(6)]
     expected = []
     for row in weights:
         of_cluster = [row[of_row == k][0] for k in range(6)]
         shift = sum((w - 1) * d for w, d in zip(of_cluster, without, strict=True))
         expected.append(whole - 5 / 6 * shift)
-    np.testing.assert_allclose(distinct(replies, of_row, weights, n=n), np.clip(expected, 0, 1), rtol=1e-12)
+    np.testing.assert_allclose(weighted_distinct(replies, of_row, weights, n=n), np.clip(expected, 0, 1), rtol=1e-12)
 
 
 def test_where_it_is_a_share_of_fixed_sizes_it_is_the_bootstrap():
@@ -53,23 +53,23 @@ def test_where_it_is_a_share_of_fixed_sizes_it_is_the_bootstrap():
     replies = [f"a{k} a{k}" if k % 3 else f"a{k} b{k}" for k in range(9)]
     weights = resamples(np.random.default_rng(0), 9, np.arange(9), 50)
     share = np.array([0.5 if k % 3 else 1.0 for k in range(9)])
-    np.testing.assert_allclose(distinct(replies, np.arange(9), weights, n=1), weights @ share / 9, rtol=1e-12)
+    np.testing.assert_allclose(weighted_distinct(replies, np.arange(9), weights, n=1), weights @ share / 9, rtol=1e-12)
 
 
 def test_its_interval_holds_the_expected_value_and_that_of_repeated_rows_does_not():
     """150 samples of 20 clusters: a true coverage of 0.95 stays above 0.90 (2.8 standard errors); repeated rows never cover."""
     generator = np.random.default_rng(0)
-    fresh = [diversity.distinct(talk(generator, clusters=20)[0], n=2) for _ in range(200)]
+    fresh = [scores.distinct(talk(generator, clusters=20)[0], n=2) for _ in range(200)]
     truth = np.mean(fresh)
     covered, covered_by_rows = [], []
     for trial in range(150):
         replies, of_row = talk(generator, clusters=20)
         weights = resamples(generator, 20, of_row, 200)
-        low, high = np.quantile(distinct(replies, of_row, weights, n=2), LEVELS)
+        low, high = np.quantile(weighted_distinct(replies, of_row, weights, n=2), LEVELS)
         covered.append(low <= truth <= high)
         if trial < 10:
             drawn = [[r for r, w in zip(replies, row.astype(int), strict=True) for _ in range(w)] for row in weights[:60]]
-            low, high = np.quantile([diversity.distinct(texts, n=2) for texts in drawn], LEVELS)
+            low, high = np.quantile([scores.distinct(texts, n=2) for texts in drawn], LEVELS)
             covered_by_rows.append(low <= truth <= high)
     assert np.mean(covered) > 0.90
     assert not any(covered_by_rows)
@@ -78,16 +78,14 @@ def test_its_interval_holds_the_expected_value_and_that_of_repeated_rows_does_no
 def test_the_paired_difference_covers_and_is_not_too_wide():
     """150 pairs with a true difference: coverage above 0.90, and at most 1.4 times as wide as the spread of the differences."""
     generator = np.random.default_rng(1)
-    means = [
-        np.mean([diversity.distinct(talk(generator, clusters=20, own=own)[0], n=2) for _ in range(200)]) for own in (1.0, 0.2)
-    ]
+    means = [np.mean([scores.distinct(talk(generator, clusters=20, own=own)[0], n=2) for _ in range(200)]) for own in (1.0, 0.2)]
     truth = means[0] - means[1]
     covered, widths, values = [], [], []
     for _ in range(150):
         one, of_row = talk(generator, clusters=20, own=1.0)
         other, _ = talk(generator, clusters=20, own=0.2)
         weights = np.vstack([np.ones(len(of_row)), resamples(generator, 20, of_row, 200)])
-        difference = distinct(one, of_row, weights, n=2) - distinct(other, of_row, weights, n=2)
+        difference = weighted_distinct(one, of_row, weights, n=2) - weighted_distinct(other, of_row, weights, n=2)
         low, high = np.quantile(difference[1:], LEVELS)
         covered.append(low <= truth <= high)
         widths.append(high - low)
@@ -97,13 +95,13 @@ def test_the_paired_difference_covers_and_is_not_too_wide():
 
 
 def test_without_an_n_gram_it_is_undefined():
-    assert np.isnan(distinct(["the", ""], np.array([0, 1]), np.ones((3, 2)), n=1)).all()
-    assert np.isnan(distinct(["one", "two"], np.array([0, 1]), np.ones((3, 2)), n=2)).all()
+    assert np.isnan(weighted_distinct(["the", ""], np.array([0, 1]), np.ones((3, 2)), n=1)).all()
+    assert np.isnan(weighted_distinct(["one", "two"], np.array([0, 1]), np.ones((3, 2)), n=2)).all()
 
 
 def test_with_n_grams_of_one_cluster_alone_it_has_a_value_and_no_interval():
     weights = np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
-    found = distinct(["one two", "one"], np.array([0, 1]), weights, n=2)
+    found = weighted_distinct(["one two", "one"], np.array([0, 1]), weights, n=2)
     assert found[0] == 1.0
     assert np.isnan(found[1:]).all()
 
@@ -116,4 +114,4 @@ def test_counts_by_cluster():
 
 def test_rows_of_a_cluster_must_weigh_the_same():
     with pytest.raises(ValueError, match="the weights of one persona's rows must be equal, got different ones"):
-        distinct(["one", "two"], np.array([0, 0]), np.array([[1.0, 2.0]]), n=1)
+        weighted_distinct(["one", "two"], np.array([0, 0]), np.array([[1.0, 2.0]]), n=1)

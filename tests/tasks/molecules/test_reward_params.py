@@ -5,11 +5,11 @@ import yaml
 from pydantic import ValidationError
 from tiny_molecules import sketch
 
+from grpo_pipeline.rewards.functions import check_measure
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.molecules import rewards
-from grpo_pipeline.tasks.molecules.decoding import decode_sketch
-from grpo_pipeline.tasks.molecules.reward_params import AT_ONCE, MEASURED, MoleculeRewardParams
-from grpo_pipeline.tasks.reward_measure import check_measure
-from grpo_pipeline.tasks.reward_pool import RewardPool
+from grpo_pipeline.tasks.molecules.graphs.encoding import decode_sketch
+from grpo_pipeline.tasks.molecules.params import AT_ONCE, MEASURED, MoleculeRewardParams
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "molecules_rewards.md"
 SECTION = {

@@ -7,13 +7,12 @@ from rdkit import Chem
 from rdkit.Chem import QED
 from tiny_molecules import canonical, sketch
 
-from grpo_pipeline.core.advantages import compute_advantages
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.tasks.molecules.decoding import decode_sketch
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
+from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, decode_sketch
+from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards, unique_in_group
-from grpo_pipeline.tasks.molecules.sketch import Sketch
-from grpo_pipeline.tasks.reward_pool import RewardPool
 
 BROKEN = decode_sketch(Sketch(("C", "O", "O"), (0,) * 3, ((0, 1, "triple"),)))
 APART = decode_sketch(Sketch(("C", "O"), (0,) * 2, ()))

@@ -10,22 +10,22 @@ import tiny_chemist as tiny
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.checkpoint import restore, snapshot
-from grpo_pipeline.core.micro_batches import join_prompts
-from grpo_pipeline.core.types import TrainState
-from grpo_pipeline.core.weights import weights_of
+from grpo_pipeline.core.storage.checkpoint import restore, snapshot
+from grpo_pipeline.core.storage.weights import weights_of
+from grpo_pipeline.core.training.micro_batches import join_prompts
+from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.experience import Experience
-from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes
+from grpo_pipeline.pipelines.step.collect import Experience
 from grpo_pipeline.pipelines.training.loader import make_training_batch
+from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
-from grpo_pipeline.tasks.group_rewards import RewardFailedError
-from grpo_pipeline.tasks.molecules import size_groups
+from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules.build import check_arms, start_from, with_trajectory
-from grpo_pipeline.tasks.molecules.entries import GraphPrompts
-from grpo_pipeline.tasks.molecules.policy import GraphPolicy
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.step_scores import score_steps
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.diffusion import trajectories
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
+from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts
+from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 
 ROWS = np.arange(4)
@@ -133,7 +133,7 @@ def test_the_supervised_loss_of_groups_of_similar_size_is_that_of_the_batch(monk
     assert len(set(batch.prompts.sizes.tolist())) > 1
     losses = {}
     for cut_cost in (0, 10**9):
-        monkeypatch.setitem(size_groups.CUT_COSTS, "cpu", cut_cost)
+        monkeypatch.setitem(trajectories.CUT_COSTS, "cpu", cut_cost)
         loss = task.supervised_loss(policy, batch.prompts, batch, None)
         losses[cut_cost] = (loss.detach(), *torch.autograd.grad(loss, list(policy.parameters())))
     for cut, whole in zip(losses[0], losses[10**9], strict=True):

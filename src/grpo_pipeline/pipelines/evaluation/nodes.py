@@ -1,15 +1,30 @@
 """Nodes of the evaluation pipeline."""
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.pipelines.evaluation.comparison import compare
-from grpo_pipeline.pipelines.evaluation.params import EvaluationParams
-from grpo_pipeline.pipelines.evaluation.suites import build_suite
-from grpo_pipeline.run_identity import run_identity
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams, compare
+from grpo_pipeline.runs.process import run_identity
+from grpo_pipeline.statistics.metric import MetricSuite
+from grpo_pipeline.tasks import find_task
+
+# The metrics of a task, found by its name.
+
+
+def build_suite(task: str, options: Mapping[str, float]) -> MetricSuite:
+    """Return the metrics of a task.
+
+    Raises:
+        ValueError: if there is no such task.
+        pydantic.ValidationError: if an option is unknown to the task.
+    """
+    suite: MetricSuite = find_task(task).build_suite(options)
+    return suite
+
 
 TRAINING = "__training"
 

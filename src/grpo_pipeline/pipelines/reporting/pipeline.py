@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.reporting.nodes import plot_learning_curves
+from grpo_pipeline.pipelines.data.attention.report import plot_learning_curves
 from grpo_pipeline.tasks import find_task
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.tasks.metric import Metric
+from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.tasks.spec import Wording
 
 Entry = Mapping[str, Any]

@@ -7,28 +7,30 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.algorithms import Algorithm
-from grpo_pipeline.core.denominators import count_kl
-from grpo_pipeline.core.diagnostics import gradient_report, ratio_statistics
-from grpo_pipeline.core.entropy import AdaptiveEntropy
-from grpo_pipeline.core.kl import LossEstimator, categorical_kl, kl_loss, rollout_kl_loss
-from grpo_pipeline.core.losses import (
+from grpo_pipeline.core.diagnostics.statistics import gradient_report, ratio_statistics
+from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
+from grpo_pipeline.core.policy_gradient.algorithms import Algorithm
+from grpo_pipeline.core.policy_gradient.denominators import count_kl
+from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
+from grpo_pipeline.core.policy_gradient.kl import LossEstimator, categorical_kl, kl_loss, rollout_kl_loss
+from grpo_pipeline.core.policy_gradient.losses import (
     check_finite,
     explained_variance,
     hybrid_loss,
+    importance_ratio,
+    mean_over,
     policy_loss,
+    reduce_units,
     value_loss,
 )
-from grpo_pipeline.core.optim import apply_update as update_weights
-from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
-from grpo_pipeline.core.precision import network_precision
-from grpo_pipeline.core.reductions import mean_over, reduce_units
-from grpo_pipeline.core.reference import ReferenceRule, update_reference
 from grpo_pipeline.core.schedules import value_at
-from grpo_pipeline.core.types import Scores, TrainState
-from grpo_pipeline.core.units import importance_ratio
-from grpo_pipeline.pipelines.step.experience import Experience, LossTerms
-from grpo_pipeline.tasks.protocol import Task, scores_kl
+from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.training.optim import ReferenceRule, update_reference
+from grpo_pipeline.core.training.optim import apply_update as update_weights
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Scores
+from grpo_pipeline.pipelines.step.collect import Experience, LossTerms
+from grpo_pipeline.tasks.base import Task, scores_kl
 
 ENTROPY = "entropy_weight"
 

@@ -11,24 +11,71 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.code_version import code_version
-from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint, snapshot
-from grpo_pipeline.core.optim import build_optimizer
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.precision import network_precision
-from grpo_pipeline.core.reference import frozen_copy, load_reference
-from grpo_pipeline.core.replay import ReplayBuffer
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
-from grpo_pipeline.core.types import Advantages, Rewards, Rollouts, TrainState
-from grpo_pipeline.core.weights import ModelWeights
-from grpo_pipeline.pipelines.training.fold import Fold, quiet_nodes, rows_of_step, steps_per_epoch
-from grpo_pipeline.pipelines.training.loader import BatchLoader, LoadedBatch, make_training_batch
-from grpo_pipeline.pipelines.training.replaying import refuse_changing_prompts, remember, replay_metrics
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint, snapshot
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.training.execution import network_precision
+from grpo_pipeline.core.training.optim import build_optimizer, frozen_copy, load_reference
+from grpo_pipeline.core.training.replay import ReplayBuffer
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
+from grpo_pipeline.pipelines.step.collect import Baseline, compute_advantages, compute_rewards
+from grpo_pipeline.pipelines.training.loader import (
+    BatchLoader,
+    LoadedBatch,
+    make_training_batch,
+    refuse_changing_prompts,
+    remember,
+    replay_metrics,
+)
+from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes, rows_of_step, steps_per_epoch
 from grpo_pipeline.pipelines.training.resuming import frozen_reference_digest, resumed, run_parameters, tell_early_end
-from grpo_pipeline.pipelines.training.shown_samples import add_rewards, shown_samples
-from grpo_pipeline.progress import progress
+from grpo_pipeline.runs.code_version import code_version
+from grpo_pipeline.runs.progress import progress
+from grpo_pipeline.tasks.base import HasFolders, KnowsInputs, ShowsRewards, Task
 from grpo_pipeline.tasks.familiarity import INPUTS
-from grpo_pipeline.tasks.protocol import HasFolders, KnowsInputs, ShowsRewards, Task
+
+# Sampled rollouts of held-out examples with the rewards and advantages that training would have given them.
+
+
+@torch.no_grad()
+def shown_samples(
+    task: ShowsRewards, policy: Any, data: Any, rows: np.ndarray, *, algorithm: AlgorithmParams, group_size: int, seed: int
+) -> pd.DataFrame:
+    """Return one row per sample: what was sampled, each reward part, the reward and the arm's advantage.
+
+    Drawn from the policy in every arm, also in one that learned from no samples, with the same noise.
+
+    Args:
+        task: the task.
+        policy: the arm's trained policy.
+        data: its data.
+        rows: row numbers of the examples, int64 [n], few.
+        algorithm: of the arm; says how rewards become advantages.
+        group_size: G.
+        seed: of the run.
+    """
+    batch = task.make_batch(data, rows)
+    replicated, context = task.replicate(batch, group_size), task.encode(policy, batch)
+    generator = step_generator(seed, stream=Stream.SHOWN_SAMPLES, device=next(policy.parameters()).device)
+    drawn = task.sample(policy, context, group_size, temperature=task.shown_temperature, proposal="policy", generator=generator)
+    rewards = compute_rewards(task, replicated, drawn, task.decode(policy, context, drawn, replicated))
+    once = torch.ones_like(rewards.total)
+    advantages = compute_advantages(algorithm, task, replicated, rewards, Baseline(None), once)
+    return add_rewards(task.tabulate(data, batch, drawn), rewards, advantages)
+
+
+def add_rewards(table: pd.DataFrame, rewards: Rewards, advantages: Advantages) -> pd.DataFrame:
+    """Return the table of samples with ``reward_<part>``, ``reward``, ``advantage`` and ``group_is_tied``."""
+    parts = {f"reward_{name}": part.flatten().cpu().numpy() for name, part in rewards.parts.items()}
+    return table.assign(
+        **parts,
+        reward=rewards.total.flatten().cpu().numpy(),
+        advantage=advantages.values.flatten().cpu().numpy(),
+        group_is_tied=advantages.is_tied.repeat_interleave(rewards.total.shape[1]).cpu().numpy(),
+    )
+
 
 SHOWCASE_CORES = 12
 Row = dict[str, Any]

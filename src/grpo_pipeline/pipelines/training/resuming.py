@@ -8,14 +8,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from grpo_pipeline.code_version import code_version
 from grpo_pipeline.core.agreement import decisive, digest_of
-from grpo_pipeline.core.checkpoint import Checkpoint, NoCheckpoint, restore
 from grpo_pipeline.core.params import LENGTH, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.schedules import Schedule
-from grpo_pipeline.core.types import TrainState
-from grpo_pipeline.core.weights import digest_of_tensors
-from grpo_pipeline.tasks.protocol import Task
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint, restore
+from grpo_pipeline.core.storage.weights import digest_of_tensors
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.runs.code_version import code_version
+from grpo_pipeline.tasks.base import Task
 
 logger = logging.getLogger(__name__)
 

@@ -16,13 +16,19 @@ from torch import Tensor
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes
-from grpo_pipeline.tasks.attention.evaluation import as_rollouts, choose_points, evaluation_batches, knows_lesions
-from grpo_pipeline.tasks.attention.lesion_distance import lesion_distances, mean_distance
-from grpo_pipeline.tasks.attention.model import AttentionModel
-from grpo_pipeline.tasks.attention.model_params import RewardParams
-from grpo_pipeline.tasks.attention.objectives import has_bag
-from grpo_pipeline.tasks.attention.points import ORACLE, lesion_share
-from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
+from grpo_pipeline.tasks.attention.evaluation import (
+    as_rollouts,
+    choose_points,
+    evaluation_batches,
+    knows_lesions,
+    lesion_distances,
+    mean_distance,
+)
+from grpo_pipeline.tasks.attention.losses import has_bag
+from grpo_pipeline.tasks.attention.model.baselines import ORACLE, lesion_share
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.params import RewardParams
+from grpo_pipeline.tasks.defaults import AuditPlan, Role
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.attention.task import AttentionTask

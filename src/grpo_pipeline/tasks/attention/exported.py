@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from grpo_pipeline.core.weights import load_weights
-from grpo_pipeline.tasks.attention.predictor import Predictor, build_predictor
+from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
 
 
 def read_exported(folder: Path) -> Predictor:

@@ -12,32 +12,29 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
-from grpo_pipeline.core.execution import ExecutionParams
-from grpo_pipeline.core.groups import replicate
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
-from grpo_pipeline.tasks.attention import appearance, audit, evaluation
-from grpo_pipeline.tasks.attention.augment import augment
-from grpo_pipeline.tasks.attention.augment_params import AugmentationParams
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch
-from grpo_pipeline.tasks.attention.calibration_fit import calibrate
-from grpo_pipeline.tasks.attention.clinical_values import ClinicalStatistics, drop_values, fit_statistics
-from grpo_pipeline.tasks.attention.data_params import ModelPreprocessing
-from grpo_pipeline.tasks.attention.decoders import GlimpseDecoder
-from grpo_pipeline.tasks.attention.encoder_execution import prepare_model
-from grpo_pipeline.tasks.attention.encoder_input import add_grey
-from grpo_pipeline.tasks.attention.model import AttentionModel
-from grpo_pipeline.tasks.attention.model_params import ModelParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.attention.objectives import reward_parts, supervised_counts, supervised_loss
-from grpo_pipeline.tasks.attention.pixels import read_pixels
-from grpo_pipeline.tasks.attention.point_rewards import point_reward_parts
-from grpo_pipeline.tasks.attention.points import point_coordinates
-from grpo_pipeline.tasks.attention.pretrained import fingerprint_of
-from grpo_pipeline.tasks.attention.priority import cspca_weights
-from grpo_pipeline.tasks.attention.proposals import empty_sets, proposal_logits, show_lesion
-from grpo_pipeline.tasks.attention.sam import cell_centres
-from grpo_pipeline.tasks.attention.sample_choice import best_samples, last_samples, take_samples
-from grpo_pipeline.tasks.attention.sets import (
+from grpo_pipeline.core.training.execution import ExecutionParams
+from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
+from grpo_pipeline.tasks.attention import audit, evaluation
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch, read_pixels
+from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams, augment
+from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, drop_values, fit_statistics
+from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.inference import appearance
+from grpo_pipeline.tasks.attention.inference.calibration import calibrate
+from grpo_pipeline.tasks.attention.losses import (
+    best_samples,
+    last_samples,
+    reward_parts,
+    supervised_counts,
+    supervised_loss,
+    take_samples,
+)
+from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
+from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder
+from grpo_pipeline.tasks.attention.model.encoder_input import add_grey
+from grpo_pipeline.tasks.attention.model.model import AttentionModel, empty_sets, prepare_model, proposal_logits, show_lesion
+from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
     chosen_points,
     draw_sets,
@@ -46,16 +43,20 @@ from grpo_pipeline.tasks.attention.sets import (
     score_sets,
     set_entropy,
 )
-from grpo_pipeline.tasks.audit_plan import AuditPlan
+from grpo_pipeline.tasks.attention.model.pretrained import fingerprint_of
+from grpo_pipeline.tasks.attention.model.sam import cell_centres
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.rewards import cspca_weights, point_reward_parts
+from grpo_pipeline.tasks.base import BaseTask, Proposal
+from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
-from grpo_pipeline.tasks.protocol import BaseTask, Proposal
 
 REFERENCE_BATCH = 64
 
 
 @dataclass(frozen=True)
 class AttentionTask(BaseTask):
-    """Implements :class:`grpo_pipeline.tasks.protocol.Task` for point prompts (L = k points, V = cells of the grid).
+    """Implements :class:`grpo_pipeline.tasks.base.Task` for point prompts (L = k points, V = cells of the grid).
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
     """

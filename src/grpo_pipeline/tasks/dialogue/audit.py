@@ -9,16 +9,14 @@ import torch
 
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.tasks.audit_plan import AuditPlan, Role
-from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
-from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
-from grpo_pipeline.tasks.dialogue.printable import printable
-from grpo_pipeline.tasks.dialogue.reader import Reader
-from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
-from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
-from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
-from grpo_pipeline.tasks.dialogue.trivial import trivial_replies
-from grpo_pipeline.tasks.metric import Direction
+from grpo_pipeline.statistics.metric import Direction
+from grpo_pipeline.tasks.defaults import AuditPlan, Role
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
+from grpo_pipeline.tasks.dialogue.data.text_files import printable
+from grpo_pipeline.tasks.dialogue.language_model.base import Reader
+from grpo_pipeline.tasks.dialogue.rewards import RewardParams, submit_rewards
+from grpo_pipeline.tasks.dialogue.scores import score_replies
+from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask

@@ -4,21 +4,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from grpo_pipeline.core.execution import ExecutionParams, choose_device, set_float32_products
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.weights import ModelWeights
-from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData, tokenise_examples
-from grpo_pipeline.tasks.dialogue.examples import DialogueExamples
-from grpo_pipeline.tasks.dialogue.reader import Reader
-from grpo_pipeline.tasks.dialogue.reader_build import build_reader
-from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, NewReaderParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.reward_params import RewardParams
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.training.execution import ExecutionParams, choose_device, set_float32_products
+from grpo_pipeline.rewards.pool import TRIED, RewardPool, try_rewards
+from grpo_pipeline.tasks.dialogue.batch import DialogueData, tokenise_examples
+from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
+from grpo_pipeline.tasks.dialogue.language_model.base import Reader
+from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, NewReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards import RewardParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
-from grpo_pipeline.tasks.dialogue.task_params import PromptParams, SupervisedParams
-from grpo_pipeline.tasks.extras import require
-from grpo_pipeline.tasks.group_rewards import TRIED, try_rewards
-from grpo_pipeline.tasks.plain_execution import check_plain
-from grpo_pipeline.tasks.reward_pool import RewardPool
+from grpo_pipeline.tasks.shared import check_plain, require
 
 LIBRARIES = ("transformers", "rouge_score", "sacrebleu")  # peft is asked for by the reader that has LoRA
 

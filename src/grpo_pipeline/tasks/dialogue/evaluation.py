@@ -4,7 +4,7 @@ Policy and start draw with the same noise, so that what training changed is comp
 of the first reply of a rule, as if it were the only one; rewards are means over all of its replies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -12,24 +12,65 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import torch
+from torch import Generator, Tensor
 
+from grpo_pipeline.core.policy_gradient.kl import k3
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.columns import unscored_columns
-from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
-from grpo_pipeline.tasks.dialogue.dialogue_data import DialogueData
-from grpo_pipeline.tasks.dialogue.diversity import self_bleu
-from grpo_pipeline.tasks.dialogue.model_columns import Columns, kl_per_reply, reference_columns, reply_columns, without_model
-from grpo_pipeline.tasks.dialogue.printable import printable
-from grpo_pipeline.tasks.dialogue.reader import Encoded, Reader
-from grpo_pipeline.tasks.dialogue.reply_scores import score_replies
+from grpo_pipeline.statistics.metric import unscored_columns
+from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
+from grpo_pipeline.tasks.dialogue.data.text_files import printable
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
+from grpo_pipeline.tasks.dialogue.language_model.scoring import Perplexity, reference_perplexity
 from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, submit_rewards
-from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
-from grpo_pipeline.tasks.dialogue.trivial import trivial_replies
+from grpo_pipeline.tasks.dialogue.scores import score_replies, self_bleu
+from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.dialogue.task import DialogueTask
+
+# Columns of prediction rows beside a reply and its scores: how the reply ended, what the model knows, how far it went.
+
+Columns = dict[str, np.ndarray]
+MODEL_COLUMNS = ("tokens", "ended", "self_bleu", "reference_nll", "reference_tokens", "kl_start")
+
+
+def reply_columns(task: "DialogueTask", rollouts: Rollouts) -> Columns:
+    """Return ``tokens`` and ``ended`` of each prompt's first reply."""
+    actions, is_valid = rollouts.actions[:, 0], rollouts.is_valid[:, 0]
+    ended = ((actions == task.ends[0]) & is_valid).any(dim=-1)
+    return {"tokens": is_valid.sum(dim=-1).cpu().numpy(), "ended": ended.to(torch.float64).cpu().numpy()}
+
+
+def reference_columns(policy: Reader, context: Encoded, batch: DialogueBatch) -> Columns:
+    """Return ``reference_nll`` in nats and ``reference_tokens`` of each prompt's first reference."""
+    found = reference_perplexity(policy, context, batch.reference)
+    return {"reference_nll": found.nll.cpu().numpy(), "reference_tokens": found.tokens.cpu().numpy()}
+
+
+def kl_per_reply(logprobs: Tensor, start_logprobs: Tensor, is_valid: Tensor) -> Tensor:
+    """Return KL(policy || start) of each prompt in nats per reply, float64 [P].
+
+        kl[p] = mean over g of sum over valid t of k3[p, g, t]
+
+    The replies must be the policy's own samples. k3 of a token is unbiased for the KL of its decision, given what stands before
+    it, and so the sum is for the KL of whole replies. Exactly 0 where both are the same numbers.
+
+    Args:
+        logprobs: [P, G, L] of the policy, of the distribution that was sampled.
+        start_logprobs: [P, G, L] of the start, over the same choices.
+        is_valid: bool [P, G, L].
+    """
+    estimate = torch.where(is_valid, k3(logprobs.double(), start_logprobs.double()), 0.0)
+    return estimate.sum(dim=-1).mean(dim=-1)
+
+
+def without_model(prompts: int) -> Columns:
+    """Return the columns of a rule that has no model: NaN."""
+    return {name: np.full(prompts, np.nan) for name in MODEL_COLUMNS}
+
 
 BATCH_PROMPTS = 64
 
@@ -161,3 +202,96 @@ def prediction_rows(
             story_found=np.asarray(found, dtype=np.float64),
         )
     )
+
+
+# Sampled replies as a table that a person reads.
+
+
+def tabulate(task: "DialogueTask", data: DialogueData, batch: DialogueBatch, rollouts: Rollouts) -> pd.DataFrame:
+    """Return one row per reply, n = p*G + g.
+
+    Columns: ``example_id``, ``persona_id``, ``needs``, ``question``, ``answer`` (the first one), ``group`` (row number of the
+    example in the data), ``sample`` (g), ``reply``, ``tokens`` (the end included) and ``ended`` (0 where the reply was cut).
+    """
+    prompts, group_size, _ = rollouts.actions.shape
+    rows = batch.rows.reshape(prompts, -1)[:, 0].cpu().numpy().repeat(group_size)
+    table = data.examples.table.iloc[rows].reset_index(drop=True)
+    ended = ((rollouts.actions == task.ends[0]) & rollouts.is_valid).any(dim=-1)
+    frame = table[["example_id", "persona_id", "needs", "question"]].copy()
+    return frame.assign(
+        answer=[texts[0] for texts in table["answers"]],
+        group=rows,
+        sample=np.tile(np.arange(group_size), prompts),
+        reply=[printable(reply) for replies in task.texts(rollouts) for reply in replies],
+        tokens=rollouts.is_valid.sum(dim=-1).flatten().cpu().numpy(),
+        ended=ended.flatten().long().cpu().numpy(),
+    )
+
+
+# Replies to a few examples, as arrays of text for the report.
+
+SHOWN_SAMPLES = 4
+
+
+@torch.no_grad()
+def showcase(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
+    """Return ``example_id``, ``question``, ``answer`` and ``greedy`` [n], and ``replies`` [n, 4], as arrays of text."""
+    batch = task.make_batch(data, rows)
+    context = task.encode(policy, batch)
+    generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
+    drawn = task.sample(
+        policy, context, SHOWN_SAMPLES, temperature=task.replies.temperature, proposal="policy", generator=generator
+    )
+    greedy = greedy_replies(policy, context, max_tokens=task.replies.max_tokens, ends=task.ends)
+    table = data.examples.table.iloc[rows]
+    return {
+        "example_id": table["example_id"].to_numpy(str),
+        "question": table["question"].to_numpy(str),
+        "answer": np.asarray([texts[0] for texts in table["answers"]], dtype=str),
+        "greedy": np.asarray([replies[0] for replies in task.texts(greedy)], dtype=str),
+        "replies": np.asarray([list(replies) for replies in task.texts(drawn)], dtype=str),
+    }
+
+
+# A few cheap numbers on held-out prompts to watch while training.
+
+
+@torch.no_grad()
+def validate(
+    task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int
+) -> dict[str, float]:
+    """Return means over the sampled replies of held-out prompts, and the perplexity of their first references.
+
+    Keys: ``reward/mean``, ``reward/<part>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended`` and
+    ``reference/perplexity``. Replies are drawn at ``dialogue.replies.temperature``, with the same noise whenever it is called.
+    """
+    found: dict[str, list[Tensor]] = {}
+    nll, tokens = 0.0, 0.0
+    for number, batch in enumerate(_batches(task, data, rows)):
+        generator = step_generator(seed, number, stream=Stream.VALIDATION, device=task.device)
+        measured, perplexity = _measure(task, policy, batch, sets, generator)
+        for name, values in measured.items():
+            found.setdefault(name, []).append(values.double().flatten().cpu())
+        nll, tokens = nll + float(perplexity.nll.sum()), tokens + float(perplexity.tokens.sum())
+    means = {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
+    return means | {"reference/perplexity": float(np.exp(nll / tokens))}
+
+
+def _batches(task: "DialogueTask", data: DialogueData, rows: np.ndarray) -> Iterator[DialogueBatch]:
+    for start in range(0, len(rows), BATCH_PROMPTS):
+        yield task.make_batch(data, rows[start : start + BATCH_PROMPTS])
+
+
+def _measure(
+    task: "DialogueTask", policy: Reader, batch: DialogueBatch, sets: int, generator: Generator
+) -> tuple[dict[str, Tensor], Perplexity]:
+    context = task.encode(policy, batch)
+    temperature = task.replies.temperature
+    rollouts = task.sample(policy, context, sets, temperature=temperature, proposal="policy", generator=generator)
+    outcomes = task.decode(policy, context, rollouts, batch)
+    perplexity = reference_perplexity(policy, context, batch.reference)
+    parts, weights = task.reward(batch, rollouts, outcomes)
+    ended = ((rollouts.actions == task.ends[0]) & rollouts.is_valid).any(dim=-1)
+    measured = {"reward/mean": combine_rewards(parts, weights).total}
+    measured |= {f"reward/{name}/mean": part for name, part in parts.items()}
+    return measured | {"reply/tokens": rollouts.is_valid.sum(dim=-1), "reply/ended": ended}, perplexity

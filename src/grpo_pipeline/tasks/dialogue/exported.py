@@ -1,24 +1,88 @@
 """An exported model by itself: the reader, its tokenizer and how it was asked, from the model's folder alone."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter
+from transformers.utils import logging
 
-from grpo_pipeline.core.atomic import find_complete
-from grpo_pipeline.core.weights import load_weights
-from grpo_pipeline.tasks.dialogue.byte_tokenizer import ByteTokenizer
-from grpo_pipeline.tasks.dialogue.folder_tokenizer import read_tokenizer
-from grpo_pipeline.tasks.dialogue.huggingface import FOLDER
-from grpo_pipeline.tasks.dialogue.reader import Reader
-from grpo_pipeline.tasks.dialogue.reader_build import build_from_config, check_tokenizer
-from grpo_pipeline.tasks.dialogue.reader_params import FolderReaderParams, ReaderParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.reader_text import reader_texts
-from grpo_pipeline.tasks.dialogue.rollouts import greedy_replies
-from grpo_pipeline.tasks.dialogue.task_params import PromptParams
-from grpo_pipeline.tasks.dialogue.tokens import Tokenizer, decode_rows, encode_texts
+from grpo_pipeline.core.storage.files import find_complete
+from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.tasks.dialogue.language_model.base import Reader, reader_texts
+from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config, check_tokenizer
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, ReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
+from grpo_pipeline.tasks.dialogue.language_model.tokens import (
+    ByteTokenizer,
+    FolderTokenizer,
+    Tokenizer,
+    decode_rows,
+    encode_texts,
+    read_tokenizer,
+)
+from grpo_pipeline.tasks.dialogue.params import PromptParams
+
+# The reader as a Hugging Face folder: config.json, model.safetensors and the tokenizer, which transformers loads by itself.
+#
+# Low-rank updates are merged into the weights they update, W + (alpha / r) B A, so that nothing but transformers is needed to
+# load the folder and no key is missing or unexpected. What this project reads back is the model beside it, with the updates
+# apart.
+
+FOLDER = "huggingface"
+
+
+def write_huggingface(reader: Reader, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a reader so that ``AutoModelFor….from_pretrained(folder)`` gives the same log-probabilities.
+
+    Args:
+        reader: of ``build_reader``, with or without low-rank updates; it stays as it is.
+        tokenizer: that it was trained with. The byte-level one is written as transformers' ``ByT5Tokenizer``, whose ids are the
+            same.
+        folder: exists and is empty.
+    """
+    with _without_bars():
+        plain_model(reader).save_pretrained(folder)
+    if isinstance(tokenizer, FolderTokenizer):
+        for name, content in tokenizer.files.items():
+            if name != "config.json":
+                (folder / name).write_bytes(content)
+    else:
+        # Here and not above: reading a model back needs none of it.
+        from transformers import ByT5Tokenizer
+
+        ByT5Tokenizer(extra_ids=0).save_pretrained(folder)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers from drawing a bar of its own for every model that is written."""
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def plain_model(reader: Reader) -> Any:
+    """Return the reader's model without low-rank updates: itself where it has none, else a copy with them merged."""
+    if not any("lora_" in name for name, _ in reader.model.named_parameters()):
+        return reader.model
+    from peft.tuners.lora import LoraLayer
+
+    model = copy.deepcopy(reader.model)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LoraLayer):
+            module.merge()
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, module.get_base_layer())
+    return model
 
 
 @dataclass(frozen=True)

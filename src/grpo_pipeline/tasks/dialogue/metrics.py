@@ -3,20 +3,183 @@
 Definitions, directions and the rule for "undefined" are in docs/metrics.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from grpo_pipeline.tasks import weighted
-from grpo_pipeline.tasks.columns import column, has_value, mean_metric
-from grpo_pipeline.tasks.dialogue import weighted_bleu, weighted_distinct
-from grpo_pipeline.tasks.dialogue.bleu import BLEU_COLUMNS
-from grpo_pipeline.tasks.dialogue.trivial import TRIVIAL_RULES
-from grpo_pipeline.tasks.dialogue.verdict import verdict
-from grpo_pipeline.tasks.dialogue.warning_signs import WarningBounds
-from grpo_pipeline.tasks.metric import Direction, Metric, MetricSuite, Unit
+from grpo_pipeline.statistics import weighted
+from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite, Unit, column, has_value, mean_metric
+from grpo_pipeline.statistics.weighted import linear_resamples
+from grpo_pipeline.statistics.wording import signed
+from grpo_pipeline.tasks.dialogue.scores import BLEU_COLUMNS, ORDERS, words
+from grpo_pipeline.tasks.dialogue.warning_signs import (
+    READ_BY_PEOPLE,
+    START,
+    TRIVIAL_RULES,
+    Entry,
+    WarningBounds,
+    direction,
+    warnings,
+)
+
+# Plain sentences about a comparison document: did the reward rise, did what people read rise with it, and at what price.
+
+
+def verdict(comparison: Mapping[str, Any], *, bounds: WarningBounds) -> list[str]:
+    """Say for every arm what its reward did, what moved with it, and what has to be looked at before it is believed.
+
+    Args:
+        comparison: the document of docs/metrics.md, without its verdict.
+        bounds: of the warnings.
+    """
+    control = comparison["control"]
+    sentences = []
+    for arm in comparison["arms"]:
+        if arm != control:
+            differences = comparison["differences"][arm]
+            sentences.append(reward_sentence(arm, differences["reward"], than=control))
+            sentences.append(scores_sentence(arm, differences, than=control))
+        gain = comparison["policy_gain"].get(arm, {}).get("reward")
+        if gain is not None:
+            sentences.append(reward_sentence(arm, gain, than=f"the {START}"))
+        sentences += warnings(arm, comparison, bounds)
+    return sentences
+
+
+def reward_sentence(arm: str, difference: Entry, *, than: str) -> str:
+    """Say whether sampled replies earn more than those of the control or of the start."""
+    if difference["ci95"] is None:
+        return f"{arm}: reward against {than}: no statement ({difference['reason']})."
+    ending = {1: f"more than {than}", -1: f"less than {than}", 0: "no difference shown"}[direction(difference)]
+    return f"{arm}: its replies earn {signed(difference)} reward against {than}: {ending}."
+
+
+def scores_sentence(arm: str, differences: Mapping[str, Entry], *, than: str) -> str:
+    """Say which of the scores that people report moved with the reward."""
+    rose, fell = ([title for name, title in READ_BY_PEOPLE.items() if direction(differences[name]) == sign] for sign in (1, -1))
+    still = [title for title in READ_BY_PEOPLE.values() if title not in rose + fell]
+    parts = [
+        f"{', '.join(titles)} {words}"
+        for titles, words in ((rose, "higher"), (fell, "lower"), (still, "not shown to differ"))
+        if titles
+    ]
+    return f"{arm}: against {than}: {'; '.join(parts)}."
+
+
+# Corpus BLEU of all resamples at once: its counts add up, so a resample is a weighted sum of rows.
+
+Floats = NDArray[np.float64]
+
+
+def weighted_corpus_bleu(counts: Floats, weights: Floats) -> Floats:
+    """Return the corpus BLEU of each resample, [B] in [0, 1].
+
+        BLEU = min(1, exp(1 - r / c)) * (p_1 p_2 p_3 p_4) ** (1 / 4),   p_n = m_n / a_n
+
+    with sums over the rows of the resample: c words of the replies, r of the closest answers, a_n n-grams, m_n of them matched.
+    An order without a match counts 1 / (2^k a_n), k the number of such orders so far (``exp``). Nothing matched at all, or no
+    reply of four words: 0. Equals ``bleu.corpus_bleu`` of a table that repeats its rows; undefined in a resample without a row.
+
+    Args:
+        counts: [n, 10], columns ``BLEU_COLUMNS``.
+        weights: [B, n], how often a resample holds each row.
+    """
+    sums = weights @ counts
+    reply, answer, matched, total = sums[:, 0], sums[:, 1], sums[:, 2 : 2 + ORDERS], sums[:, 2 + ORDERS :]
+    is_missed = matched == 0
+    halvings = np.cumsum(is_missed, axis=1)
+    is_defined = (total > 0).all(axis=1) & ~is_missed.all(axis=1)
+    precision = np.where(is_missed, 0.5**halvings, matched) / np.where(total > 0, total, 1.0)
+    brevity = np.exp(np.minimum(0.0, 1 - answer / np.where(reply > 0, reply, 1.0)))
+    value = np.minimum(1.0, brevity * np.exp(np.log(precision).mean(axis=1)))
+    return np.where(weights.sum(axis=1) > 0, np.where(is_defined, value, 0.0), np.nan)
+
+
+# Distinct-n with an honest interval.
+#
+# A resample of clusters holds some of them twice. A repeated reply adds n-grams and no different ones, so that distinct-n of a
+# resample is too low, always: its percentile interval lies below the value of the sample. Distinct-n is therefore taken as
+# linear around the sample, with the effect of each cluster measured by leaving it out. That is the jackknife; for a mean it
+# is exactly the bootstrap (``jackknife``).
+
+
+@dataclass(frozen=True)
+class GramCounts:
+    """N-grams of replies by cluster.
+
+    Attributes:
+        different: number of different n-grams of all clusters.
+        own: n-grams that no other cluster has, float64 [C].
+        total: all n-grams, float64 [C].
+    """
+
+    different: int
+    own: Floats
+    total: Floats
+
+    @property
+    def value(self) -> float:
+        """Distinct-n of the sample; NaN without an n-gram."""
+        return float(_ratio(np.array(float(self.different)), self.total.sum()))
+
+    @property
+    def without_each(self) -> Floats:
+        """Distinct-n of the sample without each cluster, [C]; NaN where nothing is left."""
+        return _ratio(self.different - self.own, self.total.sum() - self.total)
+
+
+def weighted_distinct(replies: Sequence[str], clusters: NDArray[np.int64], weights: Floats, *, n: int) -> Floats:
+    """Return distinct-n of the sample, made to vary over resamples of clusters as the jackknife says, [B].
+
+        D[b] = D - (C - 1) / C * sum_c (w[b, c] - 1) * D_(-c),   cut to [0, 1]
+
+    D is distinct-n of all replies, D_(-c) that of the replies of all clusters but c. Weights of 1 give D itself. The variance of
+    D[b] is the jackknife's, which is on average not too small (Efron and Stein, Annals of Statistics 9, 1981, pages 586-596), and
+    its middle is D. The estimand is the expected distinct-n of as many replies of as many clusters: distinct-n falls with the
+    number of replies. If all n-grams belong to one cluster, D is given and nothing varies: the resamples are undefined.
+
+    Args:
+        replies: [n], texts; n-grams of their normalised words, never across two replies.
+        clusters: [n], number of each reply's cluster, 0 .. C - 1, none empty.
+        weights: [B, n], how often a resample holds each row; equal for the rows of a cluster.
+        n: words in an n-gram.
+
+    Raises:
+        ValueError: if rows of one cluster have different weights.
+    """
+    _, first_row = np.unique(clusters, return_index=True)
+    of_clusters = weights[:, first_row]
+    if not np.array_equal(of_clusters[:, clusters], weights):
+        raise ValueError("the weights of one persona's rows must be equal, got different ones; resample whole personas")
+    counts = count_grams(replies, clusters, n=n)
+    return linear_resamples(counts.value, counts.without_each, of_clusters)
+
+
+def count_grams(replies: Sequence[str], clusters: NDArray[np.int64], *, n: int) -> GramCounts:
+    """Count the n-grams of each cluster, and those that it alone has; arguments as ``distinct``."""
+    texts = [words(reply) for reply in replies]
+    places = [max(0, len(text) - n + 1) for text in texts]
+    grams = {gram: i for i, gram in enumerate(sorted({tuple(t[i : i + n]) for t in texts for i in range(len(t) - n + 1)}))}
+    gram = np.array([grams[tuple(t[i : i + n])] for t in texts for i in range(len(t) - n + 1)], dtype=np.int64)
+    cluster = np.repeat(clusters, places)
+    size = int(clusters.max()) + 1
+    pairs = np.unique(cluster * max(1, len(grams)) + gram)
+    holder, held = np.divmod(pairs, max(1, len(grams)))
+    is_own = np.bincount(held, minlength=len(grams))[held] == 1
+    own = np.bincount(holder[is_own], minlength=size)
+    return GramCounts(len(grams), own.astype(np.float64), np.bincount(cluster, minlength=size).astype(np.float64))
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    quotient = np.full(np.broadcast_shapes(np.shape(part), np.shape(whole)), np.nan)
+    np.divide(part, whole, out=quotient, where=np.asarray(whole) > 0)
+    return quotient
+
 
 COUNTS = tuple(f"bleu_{name}" for name in BLEU_COLUMNS)
 SCORES = ("f1", "rouge_1", "rouge_2", "rouge_l", "length", *COUNTS)
@@ -34,13 +197,13 @@ def all_rows(rows: pd.DataFrame) -> np.ndarray:
 
 def corpus_bleu(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
     """Return the BLEU of all replies of each resample together, [B]."""
-    return weighted_bleu.corpus_bleu(np.stack([column(rows, name) for name in COUNTS], axis=1), weights)
+    return weighted_corpus_bleu(np.stack([column(rows, name) for name in COUNTS], axis=1), weights)
 
 
 def distinct(rows: pd.DataFrame, weights: np.ndarray, *, n: int) -> np.ndarray:
     """Return distinct-n, made to vary as the jackknife over personas says, [B]."""
     personas = rows["persona_id"].factorize(sort=True)[0]
-    return weighted_distinct.distinct(list(rows["reply"]), personas, weights, n=n)
+    return weighted_distinct(list(rows["reply"]), personas, weights, n=n)
 
 
 def has_reference_score(rows: pd.DataFrame) -> np.ndarray:

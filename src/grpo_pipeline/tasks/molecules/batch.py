@@ -1,19 +1,89 @@
 """Data of the training loop: a batch of prompts with the molecules they stand for, and the outcomes of the sampled graphs."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from grpo_pipeline.core.micro_batches import PerPrompt
-from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.entries import GraphPrompts, entries_of, prompts_of
-from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
-from grpo_pipeline.tasks.molecules.noise import GraphNoise
-from grpo_pipeline.tasks.molecules.rewards import PendingMoleculeRewards
-from grpo_pipeline.tasks.molecules.x0_loss import draw_times
+from grpo_pipeline.core.training.micro_batches import PerPrompt
+from grpo_pipeline.rewards.pool import GroupRewards, RewardFailedError
+from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
+from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
+from grpo_pipeline.tasks.molecules.diffusion.x0_loss import draw_times
+from grpo_pipeline.tasks.molecules.graphs.encoding import decode
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, entries_of, pair_index, prompts_of
+from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
+from grpo_pipeline.tasks.molecules.params import MEASURED, GraphPromptParams, MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards import PendingMoleculeRewards, apply_invalid_rule, unique_in_batch
+
+# The data of a run: the examples, and what prompts are told about their molecules beside the size.
+
+ROWS = 1024  # graphs that are wide integers at a time
+
+
+@dataclass(frozen=True)
+class MoleculeData:
+    """Molecules of all splits; row i of the examples' table owns row i here.
+
+    Attributes:
+        examples: the molecules.
+        targets: properties that prompts name, float64 [n, F], in their own units.
+        conditions: the same as the network is told them, float32 [n, F]: 0 is the training mean, 1 a standard deviation more.
+        scales: that lead from one to the other.
+    """
+
+    examples: MoleculeExamples
+    targets: NDArray[np.float64]
+    conditions: Tensor
+    scales: PropertyScales
+
+    @cached_property
+    def training_rows(self) -> pd.DataFrame:
+        """The training molecules as rows of ``tabulate_molecules``, each from its graph; what distances compare with."""
+        examples = self.examples
+        rows, known = examples.rows("train"), examples.known()
+        parts = map(examples.graphs, np.array_split(rows, range(ROWS, len(rows), ROWS)))
+        tables = [tabulate_molecules(graphs, decode(graphs, examples.vocabulary), examples.vocabulary, known) for graphs in parts]
+        return pd.concat(tables, ignore_index=True)
+
+
+def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> MoleculeData:
+    """Return the data with the conditions of every prompt: its properties in the units of ``PropertyScales``.
+
+    Raises:
+        ValueError: if there is no training molecule, or a molecule is larger than there is room for.
+    """
+    train = examples.rows("train")
+    if not len(train):
+        raise ValueError("molecules.split must leave at least one training molecule, got none; raise fractions.train")
+    _check_room(examples, prompt)
+    targets = examples.table[list(prompt.conditions)].to_numpy(np.float64)
+    scales = PropertyScales.fit(prompt.conditions, targets[train])
+    return MoleculeData(examples, targets, scales.scale(targets), scales)
+
+
+def nodes_of(examples: MoleculeExamples, prompt: GraphPromptParams) -> int:
+    """Return n, the width to which every graph is padded."""
+    return prompt.max_atoms or examples.vocabulary.max_atoms
+
+
+def _check_room(examples: MoleculeExamples, prompt: GraphPromptParams) -> None:
+    sizes = examples.arrays["sizes"]
+    room, largest = nodes_of(examples, prompt), int(sizes.max())
+    if largest > room:
+        smiles = examples.table["smiles"].iloc[int(sizes.argmax())]
+        raise ValueError(
+            f"molecules.prompt.max_atoms must be at least the size of the largest molecule, {largest} ({smiles!r}), got {room}; "
+            "raise it, or set molecules.data.max_atoms so that larger molecules are refused"
+        )
+
 
 # Noise of a batch that nobody trains on: always the same.
 FIXED_NOISE = 0
@@ -97,3 +167,63 @@ def make_batch(
 def target_texts(data: MoleculeData, rows: np.ndarray) -> PerPrompt:
     """Return of each row the properties that its prompt names, as texts."""
     return PerPrompt(tuple(f"{value:.6g}" for value in values) for values in data.targets[rows])
+
+
+# Put the rewards of a batch together from those that were measured with it; what stands for graphs that are not there.
+
+# From so many valid molecules on, a reward that scores none of them is broken and not unlucky.
+ENOUGH = 8
+
+
+def nothing_drawn(prompts: GraphPrompts, group_size: int) -> Trajectories:
+    """Return G trajectories without a step for each prompt: the samples of an arm that learns from molecules alone."""
+    shape, device = (len(prompts.sizes), group_size), prompts.sizes.device
+    actions = torch.zeros(*shape, 0, dtype=torch.int64, device=device)
+    nodes = torch.zeros(*shape, 1, prompts.nodes, dtype=torch.uint8, device=device)
+    pairs = nodes.new_zeros(*shape, 1, pair_index(prompts.nodes).shape[1])
+    return Trajectories(
+        actions=actions,
+        logprobs=torch.zeros(*shape, 0, device=device),
+        is_valid=torch.zeros_like(actions, dtype=torch.bool),
+        atoms=nodes,
+        charges=nodes.clone(),
+        bonds=pairs,
+        sizes=prompts.sizes,
+        conditions=prompts.conditions,
+    )
+
+
+def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]) -> dict[str, Tensor]:
+    """Wait for the rewards of P prompts and return the parts, float64 [P, G].
+
+    Where nothing was drawn there is nothing to measure: every part is NaN (not scored).
+
+    Raises:
+        RewardFailedError: if a part failed under the rule ``stop``, or a weighted part could not be measured for any of at
+            least 8 valid molecules: a reward that always fails would train nothing without a word.
+    """
+    if not outcomes.rewards:
+        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.part_weights}
+    results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
+    shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
+    valid = torch.tensor([[molecule.is_valid for molecule in group] for group in outcomes.molecules])
+    _refuse_without_any(params, shares, valid)
+    parts = {name: torch.stack([result.parts[name][place] for result, place in shares]) for name in params.part_weights}
+    if "batch_uniqueness" in parts and len(results) > 1:  # micro-batches were measured apart, each beside itself alone
+        smiles = [[molecule.smiles for molecule in group] for group in outcomes.molecules]
+        parts["batch_uniqueness"] = apply_invalid_rule(unique_in_batch(smiles), valid, params.invalid)
+    return parts
+
+
+def _refuse_without_any(params: MoleculeRewardParams, shares: list[tuple[GroupRewards, int]], is_valid: Tensor) -> None:
+    """Raise where a weighted part failed for every valid molecule, bool [P, G]; a few of them say nothing yet."""
+    for name in (*MEASURED, *(params.own or {})):
+        if not params.part_weights.get(name) or int(is_valid.sum()) < ENOUGH:
+            continue
+        failed = torch.stack([result.is_failed[name][place] for result, place in shares])
+        if bool(failed[is_valid].all()):
+            cause = next(result.causes[name] for result, _ in shares if name in result.causes)
+            raise RewardFailedError(
+                f"reward {name!r} must score at least one valid molecule of a batch, got no value from {cause}; correct the "
+                "function, or set its weight to 0"
+            )

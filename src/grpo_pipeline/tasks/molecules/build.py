@@ -3,22 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from grpo_pipeline.core.execution import ExecutionParams, choose_device, set_float32_products
 from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.weights import ModelWeights
-from grpo_pipeline.tasks.group_rewards import TRIED, try_rewards
-from grpo_pipeline.tasks.molecules.arm_checks import check_algorithm
-from grpo_pipeline.tasks.molecules.batch import target_texts
-from grpo_pipeline.tasks.molecules.components import Components
-from grpo_pipeline.tasks.molecules.diffusion import Diffusion
-from grpo_pipeline.tasks.molecules.diffusion_params import TrajectoryParams, check_steps
-from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData, nodes_of
-from grpo_pipeline.tasks.molecules.noise import GraphNoise, limits_of
-from grpo_pipeline.tasks.molecules.reward_params import MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.task import MoleculeTask
-from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
-from grpo_pipeline.tasks.plain_execution import check_plain
-from grpo_pipeline.tasks.reward_pool import RewardPool
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.training.execution import ExecutionParams, choose_device, set_float32_products
+from grpo_pipeline.rewards.pool import TRIED, RewardPool, try_rewards
+from grpo_pipeline.tasks.molecules.batch import MoleculeData, nodes_of, target_texts
+from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise, limits_of
+from grpo_pipeline.tasks.molecules.diffusion.params import Diffusion, TrajectoryParams, check_steps
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
+from grpo_pipeline.tasks.molecules.task import MoleculeTask, check_algorithm
+from grpo_pipeline.tasks.shared import check_plain
 
 
 def build_task(

@@ -3,6 +3,8 @@
 Policy and start draw with the same noise, so that what training changed is compared draw by draw.
 """
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,18 +12,101 @@ import numpy as np
 import pandas as pd
 import torch
 
-from grpo_pipeline.core.rng import Stream
-from grpo_pipeline.tasks.columns import unscored_columns
-from grpo_pipeline.tasks.molecules.batch import MoleculeBatch
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
+from grpo_pipeline.core.types import Rewards, Rollouts
+from grpo_pipeline.statistics.metric import unscored_columns
+from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import graphs_at
+from grpo_pipeline.tasks.molecules.graphs.encoding import Decoded
+from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
+from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
-from grpo_pipeline.tasks.molecules.molecule_data import MoleculeData
-from grpo_pipeline.tasks.molecules.molecule_table import tabulate_molecules
-from grpo_pipeline.tasks.molecules.policy import GraphPolicy
-from grpo_pipeline.tasks.molecules.sampling import DrawnGraphs, choose_prompts, draw_graphs, prompt_batches
-from grpo_pipeline.tasks.molecules.trajectory_table import prompt_names
+from grpo_pipeline.tasks.molecules.rewards import submit_rewards
 
 if TYPE_CHECKING:
     from grpo_pipeline.tasks.molecules.task import MoleculeTask
+
+# Draw graphs for held-out prompts, batch by batch: what validation, audit, evaluation and showcase share.
+
+
+@dataclass(frozen=True)
+class DrawnGraphs:
+    """P x G graphs, row n = p * G + g, and what they earned.
+
+    Attributes:
+        graphs: N of them.
+        molecules: P groups of G decoded graphs.
+        rewards: named parts and their weighted sum, [P, G].
+    """
+
+    graphs: MoleculeGraphs
+    molecules: Sequence[Sequence[Decoded]]
+    rewards: Rewards
+
+
+def choose_prompts(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
+    """Return ``count`` of the rows, or all where there are fewer, drawn by the seed and sorted."""
+    return np.sort(numpy_generator(seed, Stream.EVALUATION_ROWS).permutation(rows)[:count])
+
+
+def prompt_batches(task: "MoleculeTask", data: MoleculeData, rows: np.ndarray, group_size: int) -> Iterator[MoleculeBatch]:
+    """Yield the rows in batches of at most ``sampling.graphs_at_once`` graphs, of one prompt at least."""
+    size = max(1, task.sampling.graphs_at_once // group_size)
+    for start in range(0, len(rows), size):
+        yield task.make_batch(data, rows[start : start + size])
+
+
+def draw_graphs(
+    task: "MoleculeTask", policy: GraphPolicy, batch: MoleculeBatch, group_size: int, *, seed: int, number: int, stream: Stream
+) -> DrawnGraphs:
+    """Draw G graphs for each prompt of a batch and score them as in training; the same numbers give the same noise."""
+    generator = step_generator(seed, number, stream=stream, device=task.device)
+    context, temperature = task.encode(policy, batch), task.sampling.temperature
+    rollouts = task.sample(policy, context, group_size, temperature=temperature, proposal="policy", generator=generator)
+    outcomes = task.decode(policy, context, rollouts, batch)
+    return DrawnGraphs(graphs_at(rollouts, 0), outcomes.molecules, combine_rewards(*task.reward(batch, rollouts, outcomes)))
+
+
+def score_molecules(task: "MoleculeTask", batch: MoleculeBatch, molecules: Sequence[Sequence[Decoded]]) -> Rewards:
+    """Return the rewards of groups of given molecules, [P, E]."""
+    pending = submit_rewards(task.rewards, task.pool, molecules=molecules, known=task.known, references=batch.targets)
+    measured = pending.result()
+    return combine_rewards(measured.parts, measured.weights)
+
+
+# Sampled graphs as a table that a person reads.
+
+
+def prompt_names(rows: np.ndarray) -> list[str]:
+    """Return the names of prompts: that of row 12 is p00012."""
+    return [f"p{row:05d}" for row in rows]
+
+
+def tabulate(task: "MoleculeTask", data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts) -> pd.DataFrame:
+    """Return one row per graph, n = p*G + g.
+
+    Columns: ``prompt_id``, ``size`` and ``molecule`` (whose size it is), the properties that the prompt names, ``group`` (row
+    number in the data), ``sample`` (g), ``smiles`` ("" if not valid), ``is_valid``, ``cause`` (why not) and ``decisions`` (steps
+    that an update scores); without a step there is no molecule, and ``is_valid`` is NaN.
+    """
+    prompts, group_size, decisions = rollouts.actions.shape
+    rows = batch.rows.reshape(prompts, -1)[:, 0].cpu().numpy()
+    decoded = [molecule for group in task.molecules(rollouts) for molecule in group]
+    examples = data.examples.table.iloc[rows.repeat(group_size)].reset_index(drop=True)
+    told = {f"wanted_{name}": examples[name] for name in task.prompt.conditions}
+    return pd.DataFrame({"prompt_id": np.repeat(prompt_names(rows), group_size)}).assign(
+        size=examples["atoms"],
+        molecule=examples["smiles"],
+        **told,
+        group=rows.repeat(group_size),
+        sample=np.tile(np.arange(group_size), prompts),
+        smiles=[one.smiles for one in decoded] or "",
+        is_valid=[float(one.is_valid) for one in decoded] or np.nan,
+        cause=[one.cause for one in decoded] or "",
+        decisions=decisions,
+    )
 
 
 @torch.no_grad()
@@ -76,3 +161,70 @@ def training_rows(data: MoleculeData) -> pd.DataFrame:
     rows = data.training_rows
     names = [f"t{number:06d}" for number in range(len(rows))]
     return rows.assign(sample_id=names, prompt_id="", rule=TRAINING, reward=np.nan)
+
+
+# How a few molecules come out of noise, as arrays for the report.
+
+SHOWN_SAMPLES, FRAMES = 4, 6
+
+
+@torch.no_grad()
+def showcase(
+    task: "MoleculeTask", policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
+) -> dict[str, np.ndarray]:
+    """Return the molecules drawn for these prompts, and the graphs that the first of each went through.
+
+    ``prompt_id`` and ``size`` [n]; ``smiles`` [n, 4], "" if not valid; ``times`` [F], from T to 0; the classes at these times:
+    ``atoms`` and ``charges`` [n, F, nodes], ``bonds`` [n, F, pairs], pairs in the order of ``entries.pair_index``.
+    """
+    batch = task.make_batch(data, rows)
+    generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
+    drawn = task.draw(policy, batch.prompts, SHOWN_SAMPLES, temperature=task.sampling.temperature, generator=generator)
+    times = np.unique(np.linspace(0, drawn.steps, FRAMES).round().astype(np.int64))[::-1].copy()
+    shown = {name: getattr(drawn, name)[:, 0, torch.as_tensor(times)] for name in ("atoms", "charges", "bonds")}
+    return {
+        "prompt_id": np.asarray(prompt_names(rows), dtype=str),
+        "size": drawn.sizes.cpu().numpy(),
+        "smiles": np.asarray([[one.smiles for one in group] for group in task.molecules(drawn)], dtype=str),
+        "times": times,
+        **{name: classes.cpu().numpy() for name, classes in shown.items()},
+    }
+
+
+# A few cheap numbers on held-out prompts to watch while training.
+
+
+@torch.no_grad()
+def validate(
+    task: "MoleculeTask", policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int
+) -> dict[str, float]:
+    """Return means over graphs drawn for held-out prompts, and how well x0 is predicted of held-out molecules.
+
+    Keys: ``reward/mean``, ``reward/<part>/mean`` (NaN where nothing could be measured), ``molecule/validity``,
+    ``molecule/uniqueness`` (different among valid ones), ``molecule/novelty`` (not in the training split, among different ones;
+    both NaN without a valid one) and ``x0/loss`` (nats). Drawn at ``molecules.sampling.temperature``, with the same noise
+    whenever it is called.
+    """
+    rows = choose_prompts(rows, task.sampling.prompts, seed=seed)
+    found: dict[str, list[torch.Tensor]] = {}
+    smiles: list[str] = []
+    losses = []
+    for number, batch in enumerate(prompt_batches(task, data, rows, sets)):
+        drawn = draw_graphs(task, policy, batch, sets, seed=seed, number=number, stream=Stream.VALIDATION)
+        measured = {"reward/mean": drawn.rewards.total} | {f"reward/{k}/mean": part for k, part in drawn.rewards.parts.items()}
+        for name, values in measured.items():
+            found.setdefault(name, []).append(values.double().flatten().cpu())
+        smiles += [molecule.smiles for group in drawn.molecules for molecule in group]
+        losses += [float(task.supervised_loss(policy, batch.prompts, batch, None))] * len(batch.times)
+    means = {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
+    return means | _variety(smiles, task.known) | {"x0/loss": float(np.mean(losses))}
+
+
+def _variety(smiles: list[str], known: frozenset[str]) -> dict[str, float]:
+    valid = [text for text in smiles if text]
+    different = set(valid)
+    return {
+        "molecule/validity": len(valid) / len(smiles),
+        "molecule/uniqueness": len(different) / len(valid) if valid else np.nan,
+        "molecule/novelty": len(different - known) / len(different) if different else np.nan,
+    }

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import torch
 
-from grpo_pipeline.core.weights import load_weights
-from grpo_pipeline.tasks.molecules.components import NAMES, Components
-from grpo_pipeline.tasks.molecules.decoding import Decoded, decode
-from grpo_pipeline.tasks.molecules.diffusion_params import DenoiserParams, NoiseParams, TrajectoryParams
-from grpo_pipeline.tasks.molecules.entries import make_prompts
-from grpo_pipeline.tasks.molecules.policy import GraphPolicy, build_policy
-from grpo_pipeline.tasks.molecules.property_scales import PropertyScales
-from grpo_pipeline.tasks.molecules.task_params import GraphPromptParams, SamplingParams
-from grpo_pipeline.tasks.molecules.trajectories import graphs_at
-from grpo_pipeline.tasks.molecules.trajectory_sampling import sample_trajectories
-from grpo_pipeline.tasks.molecules.vocabulary import Vocabulary, read_vocabulary
+from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
+from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import graphs_at
+from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
+from grpo_pipeline.tasks.molecules.graphs.encoding import Decoded, decode
+from grpo_pipeline.tasks.molecules.graphs.graphs import NAMES, Components, make_prompts
+from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, read_vocabulary
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, SamplingParams
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.rewards import apply_failure_rule
-from grpo_pipeline.tasks.group_rewards import GroupRewards, PendingRewards, Subjects, check_groups
-from grpo_pipeline.tasks.molecules.decoding import Decoded
-from grpo_pipeline.tasks.molecules.reward_params import InvalidParams, MoleculeRewardParams
-from grpo_pipeline.tasks.reward_pool import RewardPool
+from grpo_pipeline.rewards.pool import GroupRewards, PendingRewards, RewardPool, Subjects, check_groups
+from grpo_pipeline.tasks.molecules.graphs.encoding import Decoded
+from grpo_pipeline.tasks.molecules.params import InvalidParams, MoleculeRewardParams
 
 
 class PendingMoleculeRewards:

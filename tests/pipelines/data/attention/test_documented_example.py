@@ -9,11 +9,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.build_examples import build_examples
-from grpo_pipeline.tasks.attention.data_params import ColumnParams, DataParams, FolderParams, LabelParams, SplitParams
-from grpo_pipeline.tasks.attention.image_folder import ImageFolder, read_manifest
-from grpo_pipeline.tasks.attention.manifest import check_manifest
-from grpo_pipeline.tasks.attention.splits import split_cores
+from grpo_pipeline.tasks.attention.data.examples import build_examples
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, read_manifest
+from grpo_pipeline.tasks.attention.data.manifest import check_manifest
+from grpo_pipeline.tasks.attention.data.params import ColumnParams, DataParams, FolderParams, LabelParams, SplitParams
+from grpo_pipeline.tasks.attention.data.splits import split_cores
 
 ROOT = Path(__file__).resolve().parents[4]
 TEXT = (ROOT / "docs/data.md").read_text(encoding="utf-8")

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from grpo_pipeline.pipelines.data.dialogue import create_pipeline
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
-from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams, DialogueSplitParams, RetrievalParams
-from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
 
 ROOT = Path(__file__).resolve().parents[4]
 STAGES: dict[str, type[BaseModel]] = {

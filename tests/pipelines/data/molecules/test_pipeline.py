@@ -19,8 +19,8 @@ from rdkit import Chem
 from grpo_pipeline.pipelines.data.molecules import create_pipeline
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
-from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
-from grpo_pipeline.tasks.molecules.decoding import decode
+from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
+from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 
 ROOT = Path(__file__).resolve().parents[4]
 STAGES: dict[str, type[BaseModel]] = {"generator": GeneratorParams, "data": MoleculeDataParams, "split": MoleculeSplitParams}

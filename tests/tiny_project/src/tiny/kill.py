@@ -12,19 +12,19 @@ class Killer:
         self.what, _, number = os.environ.get("TINY_KILL", "").partition(":")
         self.left = int(number or 0)
         if self.what == "writes":
-            from grpo_pipeline.tracking import buffer, writer
+            from grpo_pipeline.tracking import experiment
 
-            log_metrics = buffer.log_metrics
+            log_metrics = experiment.log_metrics
 
             def counted(client, run, metrics):
                 log_metrics(client, run, metrics)
                 self.count()
 
-            buffer.log_metrics, writer.FLUSH_SECONDS = counted, 0.01
+            experiment.log_metrics, experiment.FLUSH_SECONDS = counted, 0.01
         elif self.what == "saves":
-            from grpo_pipeline.tracking import writer
+            from grpo_pipeline.tracking import experiment
 
-            writer.FLUSH_SECONDS = 1e6  # whatever was not written at the end of an arm is lost
+            experiment.FLUSH_SECONDS = 1e6  # whatever was not written at the end of an arm is lost
 
     @hook_impl(trylast=True)
     def after_dataset_saved(self, dataset_name, data):

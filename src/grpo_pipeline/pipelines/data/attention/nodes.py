@@ -4,17 +4,16 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from grpo_pipeline.progress import track
-from grpo_pipeline.tasks.attention import build_examples as build
-from grpo_pipeline.tasks.attention import manifest
-from grpo_pipeline.tasks.attention import splits as splitting
-from grpo_pipeline.tasks.attention.clinical_values import Description
-from grpo_pipeline.tasks.attention.data_params import DataParams, SplitParams
-from grpo_pipeline.tasks.attention.examples import ExampleChunk
-from grpo_pipeline.tasks.attention.image_folder import ImageChunk, ImageFolder
-from grpo_pipeline.tasks.attention.phantom import count_cores, generate_cores
-from grpo_pipeline.tasks.attention.phantom_folder import empty_chunk, phantom_chunks
-from grpo_pipeline.tasks.attention.phantom_params import PhantomParams
+from grpo_pipeline.runs.progress import track
+from grpo_pipeline.tasks.attention.data import examples as build
+from grpo_pipeline.tasks.attention.data import manifest
+from grpo_pipeline.tasks.attention.data import splits as splitting
+from grpo_pipeline.tasks.attention.data.clinical import Description
+from grpo_pipeline.tasks.attention.data.examples import ExampleChunk
+from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder
+from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.data.phantom.generate import count_cores, empty_chunk, generate_cores, phantom_chunks
+from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
 
 
 def generate_phantom(phantom: PhantomParams, data: DataParams) -> Iterator[tuple[ImageChunk, dict[str, object]]]:
@@ -35,17 +34,17 @@ def generate_phantom(phantom: PhantomParams, data: DataParams) -> Iterator[tuple
 def check_manifest(
     data: DataParams, raw: ImageFolder, generated: dict[str, object]
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
-    """Check every manifest row and its files; see ``tasks.attention.manifest.check_manifest``."""
+    """Check every manifest row and its files; see ``tasks.attention.data.manifest.check_manifest``."""
     return manifest.check_manifest(raw, generated, data)
 
 
 def split_cores(split: SplitParams, data: DataParams, checked: pd.DataFrame) -> splitting.Splits:
-    """Divide the cores by group; see ``tasks.attention.splits.split_cores``."""
+    """Divide the cores by group; see ``tasks.attention.data.splits.split_cores``."""
     return splitting.split_cores(manifest.parse_checked(checked, data), split)
 
 
 def build_examples(
     data: DataParams, raw: ImageFolder, checked: pd.DataFrame, splits: splitting.Splits
 ) -> Iterator[tuple[ExampleChunk, Description]]:
-    """Yield the model input chunk by chunk; see ``tasks.attention.build_examples.stream_examples``."""
+    """Yield the model input chunk by chunk; see ``tasks.attention.data.examples.stream_examples``."""
     yield from build.stream_examples(raw, checked, splits, data)

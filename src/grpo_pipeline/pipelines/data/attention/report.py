@@ -1,10 +1,187 @@
 """Wiring of the attention task's own figures and of its page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+import pandas as pd
 from kedro.pipeline import Node
+from matplotlib.figure import Figure
+from plotly import graph_objects as go
 
-from grpo_pipeline.pipelines.reporting.nodes import draw_image_sheet, plot_roc, render_report
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting.image_sheet import image_sheet
+from grpo_pipeline.pipelines.reporting.learning_curves import learning_curves, style
+from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
+from grpo_pipeline.pipelines.reporting.palette import GRID, colour_of, translucent
+from grpo_pipeline.pipelines.reporting.reward_section import reward_section
+from grpo_pipeline.statistics import weighted
+from grpo_pipeline.statistics.alignment import align_arms
+from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe, percentile_interval
+from grpo_pipeline.statistics.metric import MetricSuite
+from grpo_pipeline.tasks import find_task
+
+# Predictions of all arms -> ROC curves with clustered-bootstrap bands.
+
+INSIDE_CORNER = {
+    **{"orientation": "v", "xref": "paper", "x": 0.98, "xanchor": "right", "yref": "paper", "y": 0.04, "yanchor": "bottom"},
+    **{"bordercolor": GRID, "borderwidth": 1, "bgcolor": "rgba(255, 255, 255, 0.85)"},
+}
+LEVELS = np.linspace(1.0, 0.0, 101)
+
+
+def roc(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite) -> go.Figure:
+    """Draw sensitivity against 1 - specificity for the headline rule of each arm, with pointwise 95% bands.
+
+    Every arm is read on the same resamples of whole clusters as in the comparison. An arm whose split holds a single
+    class has no curve and says so.
+    """
+    tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
+    figure = go.Figure()
+    figure.add_trace(
+        go.Scatter(x=[0, 1], y=[0, 1], mode="lines", name="chance", line={"color": "#999999", "dash": "dash", "width": 1})
+    )
+    colours = colour_of(tables)
+    for arm, rules in tables.items():
+        rows = rules[params.headline_rule]
+        weights = cluster_weights(rows[params.cluster], resamples=params.resamples, seed=params.seed)
+        figure.add_traces(arm_traces(arm, rows, weights, params=params, colour=colours[arm]))
+    figure.update_xaxes(title="1 - specificity", range=[-0.01, 1.01], constrain="domain")
+    figure.update_yaxes(title="sensitivity", range=[-0.01, 1.01], scaleanchor="x")
+    style(figure, height=560)
+    return figure.update_layout(legend=INSIDE_CORNER, width=620)
+
+
+def arm_traces(arm: str, rows: pd.DataFrame, weights: np.ndarray, *, params: EvaluationParams, colour: str) -> list[go.Scatter]:
+    """Return the band and the curve of one arm; without an interval for its AUROC it has no band."""
+    scores, is_positive = rows["prob"].to_numpy(dtype=np.float64), rows["label"].to_numpy() == 1
+    weights = np.vstack([np.ones(len(rows)), weights])
+    areas = weighted.auroc(scores, is_positive, weights)
+    if np.isnan(areas[0]):
+        return [go.Scatter(x=[None], y=[None], name=f"{arm}: undefined (a single class)", line={"color": colour})]
+    estimate = Estimate(value=float(areas[0]), resamples=areas[1:], n=len(rows), reason="a single class")
+    entry = describe(estimate, clusters=rows[params.cluster].nunique(), max_undefined=params.max_undefined)
+    levels = curves(scores, is_positive, weights)
+    if entry["ci95"] is None:
+        return [curve_trace(levels[0], name=f"{arm}: AUROC {areas[0]:.3f}", arm=arm, colour=colour)]
+    low, high = percentile_interval(areas[1:])
+    name = f"{arm}: AUROC {areas[0]:.3f} [{low:.3f}, {high:.3f}]"
+    return [band_trace(*bands(levels[1:]), arm=arm, colour=colour), curve_trace(levels[0], name=name, arm=arm, colour=colour)]
+
+
+def curve_trace(sensitivity: np.ndarray, *, name: str, arm: str, colour: str) -> go.Scatter:
+    """Return the line of one arm."""
+    line = {"color": colour, "width": 2, "shape": "hv"}
+    return go.Scatter(x=(1 - LEVELS).tolist(), y=sensitivity.tolist(), mode="lines", name=name, legendgroup=arm, line=line)
+
+
+def band_trace(low: np.ndarray, high: np.ndarray, *, arm: str, colour: str) -> go.Scatter:
+    """Return the shaded band of one arm as a closed outline."""
+    there = (1 - LEVELS).tolist()
+    return go.Scatter(
+        x=there + there[::-1],
+        y=high.tolist() + low.tolist()[::-1],
+        fill="toself",
+        fillcolor=translucent(colour, 0.15),
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=arm,
+        name=f"{arm}, 95% band",
+    )
+
+
+def curves(scores: np.ndarray, is_positive: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the sensitivity at each of LEVELS specificities for each resample, [B, 101]."""
+    counts = weighted.tally(scores, is_positive, weights)
+    return np.stack([weighted.sensitivity_of_tally(counts, level=level) for level in LEVELS], axis=1)
+
+
+def bands(resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pointwise 95% band, low and high, over the resamples that hold both classes."""
+    limits = np.array([percentile_interval(column) for column in resampled.T])
+    return limits[:, 0], limits[:, 1]
+
+
+# Nodes of the reporting pipeline.
+
+QUARANTINE_ROWS = 50
+
+
+def plot_learning_curves(**metric_rows: pd.DataFrame) -> go.Figure:
+    """Overlay the training metrics of the arms; one keyword argument per arm, its metric rows."""
+    return learning_curves(metric_rows)
+
+
+def plot_roc(params: EvaluationParams, **predictions: pd.DataFrame) -> go.Figure:
+    """Draw the ROC curve of each arm with its band; one keyword argument per arm, its prediction rows."""
+    return roc(predictions, params, suite=build_suite(params.task, params.metric_options))
+
+
+def draw_image_sheet(params: EvaluationParams, showcase: dict[str, np.ndarray]) -> Figure:
+    """Draw the showcase cores of the baseline arm with outlines, heatmap and points."""
+    return image_sheet(showcase, arm=params.baseline_arm)
+
+
+def render_report(
+    params: EvaluationParams,
+    comparison: Mapping[str, Any],
+    learning_curves: go.Figure,
+    roc: go.Figure,
+    image_sheet: bytes,
+    reward_audit: Mapping[str, Any],
+    reward_audit_figure: bytes,
+    data_report: Mapping[str, Any],
+    quarantine: pd.DataFrame,
+    parameters: Mapping[str, Any],
+) -> str:
+    """Put everything on one self-contained HTML page."""
+    suite = build_suite(params.task, params.metric_options)
+    words = find_task(params.task).words
+    parts = {
+        "arms": tables.arms_table(comparison, suite.metrics, words=words),
+        "baselines": tables.baselines_table(comparison, suite.metrics, words=words),
+        "reward": reward_section(reward_audit),
+        "reward_figure": reward_audit_figure,
+        "data": tables.facts_table("Data report", data_report),
+        "quarantine": tables.frame_table("Refused rows", quarantine, limit=QUARANTINE_ROWS),
+        "learning_curves": learning_curves,
+        "roc": roc,
+        "image_sheet": image_sheet,
+        "outlines": outline_sentence(data_report, oracle_arms(comparison["arms"], parameters, task=params.task)),
+    }
+    configuration = configuration_text(parameters, params.task)
+    return render(Page("attention.html", comparison, suite.unit.noun, configuration, parts))
+
+
+def oracle_arms(arms: Iterable[str], parameters: Mapping[str, Any], *, task: str) -> list[str]:
+    """Return the arms that drew from the truth in training (``proposal: oracle``)."""
+    sections = plain(parameters.get(task, parameters))
+    return [arm for arm in arms if sections.get(arm, {}).get("algorithm", {}).get("proposal") == "oracle"]
+
+
+def outline_sentence(data_report: Mapping[str, Any], oracle_arms: Sequence[str] = ()) -> str:
+    """Say what the models have learned from lesion outlines; nothing where the data have none.
+
+    Args:
+        data_report: counts of the data.
+        oracle_arms: arms whose points in training were drawn from the outlines.
+    """
+    outlines, bags = int(data_report.get("lesion_masks", 0)), int(data_report.get("bags_that_are_the_lesion_outline", 0))
+    usable = int(data_report.get("usable", outlines))
+    drawn = f"The points of {', '.join(oracle_arms)} were drawn from lesion outlines in training." if oracle_arms else ""
+    if bags:
+        said = (
+            f"In {bags} of {usable} images the lesion outline is the bag mask too: the losses of the decoder and of the heatmap "
+            "learned from it, and figures of the heatmap inside the bag are averages over the outline of the test images. This "
+            "is no learning from labels of whole images."
+        )
+        return f"{said} {drawn}".strip()
+    return drawn or ("The lesion outline was never shown to the model." if outlines else "")
+
 
 PARTS = (
     *("comparison", "learning_curves", "roc", "image_sheet", "data_report", "quarantine"),

@@ -2,10 +2,11 @@
 
 import pandas as pd
 
-from grpo_pipeline.tasks.dialogue import checks, examples, generate, retrieval, splits, story_index
-from grpo_pipeline.tasks.dialogue.data_params import DialogueDataParams, DialogueSplitParams, RetrievalParams
-from grpo_pipeline.tasks.dialogue.persona_params import PersonaParams
-from grpo_pipeline.tasks.dialogue.text_files import DialogueFiles, dump_lines
+from grpo_pipeline.tasks.dialogue.data import checks, examples, generate, retrieval, splits
+from grpo_pipeline.tasks.dialogue.data import retrieval as story_index
+from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles, dump_lines
 
 
 def generate_dialogues(personas: PersonaParams, data: DialogueDataParams) -> tuple[dict[str, bytes], dict[str, object]]:
@@ -19,17 +20,17 @@ def generate_dialogues(personas: PersonaParams, data: DialogueDataParams) -> tup
 
 
 def check_dialogues(data: DialogueDataParams, raw: DialogueFiles, generated: dict[str, object]) -> checks.CheckedData:
-    """Check every row; see ``tasks.dialogue.checks.check_dialogues``."""
+    """Check every row; see ``tasks.dialogue.data.checks.check_dialogues``."""
     return checks.check_dialogues(raw, generated, data)
 
 
 def split_personas(split: DialogueSplitParams, checked: pd.DataFrame) -> splits.Splits:
-    """Divide the examples by persona; see ``tasks.dialogue.splits.split_personas``."""
+    """Divide the examples by persona; see ``tasks.dialogue.data.splits.split_personas``."""
     return splits.split_personas(checked, split)
 
 
 def index_stories(retrieval: RetrievalParams, stories: pd.DataFrame) -> story_index.StoryIndex:
-    """Index the corpus; see ``tasks.dialogue.story_index.index_stories``."""
+    """Index the corpus; see ``tasks.dialogue.data.retrieval.index_stories``."""
     return story_index.index_stories(stories, retrieval)
 
 

@@ -1,10 +1,193 @@
 """Wiring of the dialogue task's own figures and of its page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import pandas as pd
 from kedro.pipeline import Node
+from plotly import graph_objects as go
+from plotly.subplots import make_subplots
 
-from grpo_pipeline.pipelines.reporting.dialogue_nodes import plot_scores_by_need, render_replies
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.reporting import tables
+from grpo_pipeline.pipelines.reporting.learning_curves import style
+from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
+from grpo_pipeline.pipelines.reporting.palette import colour_of
+from grpo_pipeline.pipelines.reporting.reward_section import reward_section
+from grpo_pipeline.pipelines.reporting.tables import Cell, Table, shorten
+from grpo_pipeline.statistics.alignment import align_arms
+from grpo_pipeline.statistics.bootstrap import cluster_weights, percentile_interval
+from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.tasks import find_task
+
+# Sampled replies with each reward part and advantage -> one table per example, the best reply first.
+
+REWARD = "reward_"
+
+
+@dataclass(frozen=True)
+class ReplyGroup:
+    """The group of replies to one example.
+
+    Attributes:
+        question: what the reader read, without the stories.
+        needs: what the right reply needs.
+        replies: reply, reward parts, reward and advantage.
+    """
+
+    question: str
+    needs: str
+    replies: Table
+
+
+def reply_groups(rollouts: pd.DataFrame, *, limit: int) -> list[ReplyGroup]:
+    """Return the first ``limit`` examples of a table of sampled replies.
+
+    Args:
+        rollouts: rows of ``dialogue.<arm>.rollouts`` (docs/architecture.md); an empty cell is an empty reply.
+        limit: how many examples.
+    """
+    groups = [group for _, group in rollouts.groupby("example_id", sort=False)]
+    return [reply_group(group) for group in groups[:limit]]
+
+
+def reply_group(group: pd.DataFrame) -> ReplyGroup:
+    """Return the replies to one example by falling reward; equal replies are shown once, with their number."""
+    parts = [name for name in group.columns if name.startswith(REWARD)]
+    group = group.assign(reply=group["reply"].fillna("").astype(str))
+    shown = group.groupby("reply", sort=False).agg(dict.fromkeys((*parts, "reward", "advantage"), "first") | {"sample": "size"})
+    ranked = shown.sort_values("reward", ascending=False, kind="stable", na_position="last")
+    heads = ["reply", "times", *(name.removeprefix(REWARD) for name in parts), "reward", "advantage"]
+    rows = [
+        [
+            Cell(shorten(reply) or "(nothing)"),
+            Cell(str(row["sample"])),
+            *(number_cell(row[name]) for name in (*parts, "reward")),
+            advantage_cell(row["advantage"]),
+        ]
+        for reply, row in ranked.to_dict(orient="index").items()
+    ]
+    first = group.iloc[0]
+    caption = f"{first['example_id']}: the right reply is “{shorten(first['answer'])}”"
+    return ReplyGroup(shorten(first["question"]), str(first["needs"]), Table(caption, heads, rows))
+
+
+def number_cell(value: float) -> Cell:
+    """Return a reward, or that it could not be measured."""
+    return Cell("not measured") if pd.isna(value) else Cell(f"{value:.3f}")
+
+
+def advantage_cell(value: float) -> Cell:
+    """Return a signed advantage, coloured by what it teaches; 0 teaches nothing."""
+    return Cell(f"{value:+.2f}", tone="better" if value > 0 else "worse" if value < 0 else "")
+
+
+# Predictions of all arms -> bars of reward and F1 by what the right reply needs, with intervals.
+
+PANELS = ("reward", "f1")
+NEEDS = ("persona", "story", "none", "unknown")
+START_COLOUR = "#999999"
+
+
+def scores_by_need(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite) -> go.Figure:
+    """Draw reward and F1 of the headline rule of each arm, and of the chance rule of the baseline arm, by ``needs``.
+
+    Every bar is read on the same resamples of whole clusters as in the comparison; a metric without an interval (one
+    cluster alone needs it) has a bar without one.
+    """
+    tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
+    rows = {arm: rules[params.headline_rule] for arm, rules in tables.items()}
+    before = tables[params.baseline_arm].get(params.chance_rule)
+    shown = ({params.chance_rule: before} if before is not None else {}) | rows
+    colours = {params.chance_rule: START_COLOUR} | colour_of(rows)
+    clusters = next(iter(rows.values()))[params.cluster]
+    weights = cluster_weights(clusters, resamples=params.resamples, seed=params.seed)
+    figure = make_subplots(1, len(PANELS), subplot_titles=[suite.metrics[name].title for name in PANELS])
+    for place, name in enumerate(PANELS):
+        for arm, table in shown.items():
+            bar = bars(suite.metrics[name], table, weights, arm=arm, colour=colours[arm]).update(showlegend=place == 0)
+            figure.add_trace(bar, 1, place + 1)
+    figure.update_xaxes(title="what the right reply needs")
+    return style(figure, height=420).update_layout(barmode="group")
+
+
+def bars(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, arm: str, colour: str) -> go.Bar:
+    """Return one arm's bars of one metric."""
+    needs = [name for name in NEEDS if (rows["needs"] == name).any()]
+    found = [measure(metric, rows, weights, rows["needs"].to_numpy() == name) for name in needs]
+    heights = [value for value, _, _ in found]
+    return go.Bar(
+        x=[f"{name} ({int((rows['needs'] == name).sum())})" for name in needs],
+        y=heights,
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for value, _, high in found],
+            "arrayminus": [value - low for value, low, _ in found],
+        },
+        name=arm,
+        legendgroup=arm,
+        marker={"color": colour},
+    )
+
+
+def measure(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, is_in: np.ndarray) -> tuple[float, float, float]:
+    """Return a metric of some of the rows with its 95% interval; the interval is the value where there is none."""
+    part = rows[is_in]
+    value = float(metric(part, np.ones((1, len(part))))[0])
+    if part["persona_id"].nunique() < 2:
+        return value, value, value
+    low, high = percentile_interval(metric(part, weights[:, is_in]))
+    return value, low, high
+
+
+# Nodes of the dialogue task's report.
+
+QUARANTINE_ROWS, SHOWN_EXAMPLES = 50, 6
+
+
+def plot_scores_by_need(params: EvaluationParams, **predictions: pd.DataFrame) -> go.Figure:
+    """Draw reward and F1 by what the right reply needs; one keyword argument per arm, its prediction rows."""
+    return scores_by_need(predictions, params, suite=build_suite(params.task, params.metric_options))
+
+
+def render_replies(
+    params: EvaluationParams,
+    comparison: Mapping[str, Any],
+    learning_curves: go.Figure,
+    scores_by_need: go.Figure,
+    rollouts: pd.DataFrame,
+    reward_audit: Mapping[str, Any],
+    reward_audit_figure: bytes,
+    data_report: Mapping[str, Any],
+    token_report: Mapping[str, Any],
+    retrieval_report: Mapping[str, Any],
+    quarantine: pd.DataFrame,
+    parameters: Mapping[str, Any],
+) -> str:
+    """Put everything on one self-contained HTML page."""
+    suite = build_suite(params.task, params.metric_options)
+    metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
+    words = find_task(params.task).words
+    parts = {
+        "arms": tables.arms_table(comparison, metrics, words=words),
+        "baselines": tables.baselines_table(comparison, metrics, words=words),
+        "learning_curves": learning_curves,
+        "scores_by_need": scores_by_need,
+        "replies": reply_groups(rollouts, limit=SHOWN_EXAMPLES),
+        "reward": reward_section(reward_audit),
+        "reward_figure": reward_audit_figure,
+        "data": tables.facts_table("Data report", data_report),
+        "retrieval": tables.facts_table("Was the story found that the reply needs?", retrieval_report),
+        "tokens": tables.facts_table("Tokens, and what had to be cut", token_report),
+        "quarantine": tables.frame_table("Refused entries", quarantine, limit=QUARANTINE_ROWS),
+    }
+    configuration = configuration_text(parameters, params.task)
+    return render(Page("dialogue.html", comparison, suite.unit.noun, configuration, parts))
+
 
 PARTS = (
     *("comparison", "learning_curves", "scores_by_need", "data_report", "token_report", "retrieval_report", "quarantine"),

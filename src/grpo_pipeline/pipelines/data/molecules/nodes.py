@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.tasks.extras import require
-from grpo_pipeline.tasks.molecules.data_params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
-from grpo_pipeline.tasks.molecules.examples import MoleculeExamples
-from grpo_pipeline.tasks.text_lines import TextFile
+from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
+from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
+from grpo_pipeline.tasks.shared import require
+from grpo_pipeline.tasks.tabular.text_lines import TextFile
 
 
 def generate_molecules(generator: GeneratorParams, data: MoleculeDataParams) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -22,7 +22,7 @@ def generate_molecules(generator: GeneratorParams, data: MoleculeDataParams) -> 
     require("rdkit", extra="molecules")
     if data.source != "generated":
         return {}, {"source": data.source, "molecules": 0}
-    from grpo_pipeline.tasks.molecules.enumerate import enumerate_molecules
+    from grpo_pipeline.tasks.molecules.data.generate import enumerate_molecules
 
     smiles = enumerate_molecules(generator)
     files = {"molecules.smi": "".join(f"{text}\n" for text in smiles).encode()}
@@ -32,22 +32,22 @@ def generate_molecules(generator: GeneratorParams, data: MoleculeDataParams) -> 
 def check_molecules(
     data: MoleculeDataParams, raw: TextFile, generated: dict[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any], dict[str, Any]]:
-    """Check every molecule; see ``tasks.molecules.checks.check_molecules``."""
-    from grpo_pipeline.tasks.molecules import checks
+    """Check every molecule; see ``tasks.molecules.data.checks.check_molecules``."""
+    from grpo_pipeline.tasks.molecules.data import checks
 
     return checks.check_molecules(raw, generated, data)
 
 
 def split_molecules(split: MoleculeSplitParams, checked: pd.DataFrame) -> dict[str, list[str]]:
-    """Divide the molecules; see ``tasks.molecules.splits.split_molecules``."""
-    from grpo_pipeline.tasks.molecules import splits
+    """Divide the molecules; see ``tasks.molecules.data.splits.split_molecules``."""
+    from grpo_pipeline.tasks.molecules.data import splits
 
     return splits.split_molecules(checked, split)
 
 
 def measure_molecules(checked: pd.DataFrame) -> pd.DataFrame:
     """Return QED, logP and synthetic accessibility of every molecule."""
-    from grpo_pipeline.tasks.molecules.properties import tabulate_properties
+    from grpo_pipeline.tasks.molecules.graphs.properties import tabulate_properties
 
     return tabulate_properties(list(checked["smiles"]))
 
@@ -55,7 +55,7 @@ def measure_molecules(checked: pd.DataFrame) -> pd.DataFrame:
 def build_molecule_examples(
     vocabulary: dict[str, Any], checked: pd.DataFrame, properties: pd.DataFrame, parts: dict[str, list[str]]
 ) -> MoleculeExamples:
-    """Return the model input; see ``tasks.molecules.build_examples.build_examples``."""
-    from grpo_pipeline.tasks.molecules.build_examples import build_examples
+    """Return the model input; see ``tasks.molecules.data.examples.build_examples``."""
+    from grpo_pipeline.tasks.molecules.data.examples import build_examples
 
     return build_examples(vocabulary, checked, properties, parts)

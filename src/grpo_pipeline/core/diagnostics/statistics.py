@@ -1,0 +1,266 @@
+"""Numbers that say whether the update does what it should; none of them changes anything."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.core.policy_gradient.algorithms import (
+    ALGORITHMS,
+    CLIPPED,
+    DEFAULT_OPTIONS,
+    Algorithm,
+    LossOptions,
+    RatioLevel,
+    check_name,
+    choose,
+    with_clip,
+)
+from grpo_pipeline.core.policy_gradient.kl import unbounded_k3
+from grpo_pipeline.core.policy_gradient.losses import UNITS, Units, decision_units
+
+Gradient = Mapping[str, list[Tensor]]
+
+
+@torch.no_grad()
+def ratio_statistics(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    is_valid: Tensor,
+    *,
+    ratio_level: RatioLevel,
+    clip_low: float | None = None,
+    clip_high: float | None = None,
+    algorithm: Algorithm = "grpo",
+    options: LossOptions = DEFAULT_OPTIONS,
+) -> dict[str, float]:
+    """Summarise how far the present policy has moved from the one that drew the rollouts.
+
+    A unit is what the algorithm's ratio belongs to: a decision, or a row for ``joint`` and ``sequence``.
+
+    Args:
+        logprobs: [P, G, L], present policy.
+        old_logprobs: [P, G, L], as drawn.
+        advantages: [P, G].
+        is_valid: bool [P, G, L].
+        ratio_level: as in ``policy_loss``.
+        clip_low: as in ``policy_loss``.
+        clip_high: as in ``policy_loss``.
+        algorithm: as in ``policy_loss``; says what the clip does to a unit.
+        options: as in ``policy_loss``.
+
+    Returns:
+        ``policy/ratio_mean`` and ``policy/ratio_max`` over valid units (1 at the first update), at most exp(20);
+        ``policy/clip_low``, ``policy/clip_high``: share of valid units whose gradient the clip removes; for cispo, whose
+        cap removes none, ``policy/clip_high`` is the share of capped ratios; exactly 0 where the algorithm has no such bound
+        (reinforce and sapo both, cispo the lower one);
+        ``policy/clip_dual``, only where delta or dual_clip is set: share of valid units with A < 0 that it holds;
+        ``policy/ess``: (sum r)^2 / (n * sum r^2), the effective share of the samples, in (0, 1];
+        ``kl/rollout``: mean of r - 1 - log r over valid units, unbiased for KL(rollout policy || present policy) because the
+        actions came from the rollout policy. For ``sequence`` it is taken per decision: a length-normalised ratio is no
+        likelihood ratio. Not to be mixed up with ``kl/reference``, see ``kl.py``.
+
+    Raises:
+        ValueError: if no unit is valid, or for an unknown name.
+    """
+    check_name(algorithm, ALGORITHMS, "algorithm")
+    new, old = logprobs.double(), old_logprobs.double()
+    units = choose(UNITS, ratio_level, "ratio_level")(new, old, is_valid)
+    if not bool(units.is_valid.any()):
+        raise ValueError("at least one decision must be valid, got none; check the is_valid mask of the rollouts")
+    r = units.ratio[units.is_valid]
+    a = advantages.unsqueeze(-1).expand_as(units.log_ratio)[units.is_valid]
+    statistics = {
+        "policy/ratio_mean": r.mean(),
+        "policy/ratio_max": r.max(),
+        **_clip_shares(r, a, algorithm, with_clip(options, clip_low, clip_high)),
+        "policy/ess": _effective_share(units.log_ratio[units.is_valid]),
+        "kl/rollout": _kl_rollout(decision_units(new, old, is_valid) if ratio_level == "sequence" else units),
+    }
+    # One transfer from the device for all of them.
+    return dict(zip(statistics, torch.stack(list(statistics.values())).tolist(), strict=True))
+
+
+def _clip_shares(r: Tensor, a: Tensor, algorithm: Algorithm, options: LossOptions) -> dict[str, Tensor]:
+    """Return the shares of units [n] that the bounds of the algorithm hold."""
+    held = {"policy/clip_low": torch.zeros_like(r), "policy/clip_high": torch.zeros_like(r)}
+    if algorithm == "cispo":
+        held["policy/clip_high"] = r > options.ratio_cap
+    if algorithm in CLIPPED:
+        held["policy/clip_low"] = (r < 1 - options.clip_low) & (a < 0)
+        held["policy/clip_high"] = (r > 1 + options.clip_high) & (a > 0)
+        bound = options.delta if options.delta is not None else options.dual_clip
+        if bound is not None:
+            held["policy/clip_dual"] = (r > bound) & (a < 0)
+    return {name: mask.double().mean() for name, mask in held.items()}
+
+
+def _effective_share(log_ratio: Tensor) -> Tensor:
+    """Return (sum r)^2 / (n * sum r^2); in units of the largest ratio, so that nothing under- or overflows."""
+    weights = (log_ratio - log_ratio.max()).exp()
+    return weights.sum().square() / (weights.numel() * weights.square().sum())
+
+
+def _kl_rollout(units: Units) -> Tensor:
+    return unbounded_k3(units.log_ratio[units.is_valid]).mean()
+
+
+def gradient_report(
+    terms: Mapping[str, Tensor],
+    weights: Mapping[str, float],
+    parameters: Mapping[str, Sequence[torch.nn.Parameter]],
+    *,
+    supervised: str = "supervised",
+) -> dict[str, float]:
+    """Measure what each weighted term of the hybrid loss pulls at; ``.grad`` is not touched and the graph is kept.
+
+    RL is the sum of all weighted terms except ``supervised``. Costs one backward pass for each term of non-zero weight.
+
+    Args:
+        terms: name -> scalar with graph.
+        weights: name -> weight, as in ``hybrid_loss``.
+        parameters: group name -> parameters.
+        supervised: name of the supervised term.
+
+    Returns:
+        ``grad_norm/<term>`` and ``group_grad_norm/<term>/<group>``; the same with ``rl`` as the term;
+        ``grad_cosine/supervised_rl`` and ``group_grad_cosine/supervised_rl/<group>``, absent where one side is exactly 0
+        (the angle is undefined);
+        ``dead/<term>``: 1.0 where a non-zero weight had exactly zero gradient.
+    """
+    return report_gradients(term_gradients(terms, weights, parameters), parameters, supervised=supervised)
+
+
+def term_gradients(
+    terms: Mapping[str, Tensor], weights: Mapping[str, float], parameters: Mapping[str, Sequence[torch.nn.Parameter]]
+) -> dict[str, Gradient]:
+    """Return the gradient of each weighted term of non-zero weight: term -> group name -> tensors; the graph is kept."""
+    return {
+        name: _weighted_gradient(terms[name], weight, parameters)
+        for name, weight in weights.items()
+        if weight != 0 and name in terms
+    }
+
+
+def add_gradients(parts: Sequence[Mapping[str, Gradient]]) -> dict[str, Gradient]:
+    """Add up the gradients of micro-batches, term by term; what ``term_gradients`` returned of each."""
+    return {
+        term: {name: _sum_lists([part[term][name] for part in parts]) for name in groups} for term, groups in parts[0].items()
+    }
+
+
+def report_gradients(
+    gradients: Mapping[str, Gradient],
+    parameters: Mapping[str, Sequence[torch.nn.Parameter]],
+    *,
+    supervised: str = "supervised",
+) -> dict[str, float]:
+    """Return what ``gradient_report`` returns, from gradients that are there already."""
+    rl = _sum_gradients([g for name, g in gradients.items() if name != supervised], parameters)
+    report: dict[str, float] = {}
+    for name, gradient in gradients.items():
+        report |= _norms(name, gradient)
+        report[f"dead/{name}"] = float(report[f"grad_norm/{name}"] == 0.0)
+    if supervised in gradients:
+        report |= _cosines(gradients[supervised], rl)
+    return report | _norms("rl", rl)
+
+
+def _weighted_gradient(term: Tensor, weight: float, parameters: Mapping[str, Sequence[torch.nn.Parameter]]) -> Gradient:
+    flat = [p for group in parameters.values() for p in group if p.requires_grad]
+    if not term.requires_grad:
+        return {name: [] for name in parameters}
+    found = dict(zip(map(id, flat), torch.autograd.grad(term, flat, retain_graph=True, allow_unused=True), strict=True))
+    return {
+        name: [torch.zeros_like(p) if (g := found[id(p)]) is None else g * weight for p in group if p.requires_grad]
+        for name, group in parameters.items()
+    }
+
+
+def _sum_gradients(gradients: Sequence[Gradient], parameters: Mapping[str, Sequence[torch.nn.Parameter]]) -> Gradient:
+    """Add gradients tensor by tensor; a term without a graph has an empty list and adds nothing."""
+    return {name: _sum_lists([g[name] for g in gradients if g[name]]) for name in parameters}
+
+
+def _sum_lists(parts: Sequence[list[Tensor]]) -> list[Tensor]:
+    return [torch.stack(same).sum(dim=0) for same in zip(*parts, strict=True)]
+
+
+def _norms(label: str, gradient: Gradient) -> dict[str, float]:
+    squares = {name: _dot(tensors, tensors) for name, tensors in gradient.items()}
+    report = {f"group_grad_norm/{label}/{name}": square**0.5 for name, square in squares.items()}
+    return report | {f"grad_norm/{label}": sum(squares.values()) ** 0.5}
+
+
+def _cosines(a: Gradient, b: Gradient) -> dict[str, float]:
+    prefix = "group_grad_cosine/supervised_rl/"
+    dots = {prefix + name: (_dot(a[name], b[name]), _dot(a[name], a[name]), _dot(b[name], b[name])) for name in a}
+    ab, aa, bb = (sum(column) for column in zip(*dots.values(), strict=True))
+    dots["grad_cosine/supervised_rl"] = (ab, aa, bb)
+    return {name: ab / (aa**0.5 * bb**0.5) for name, (ab, aa, bb) in dots.items() if aa > 0 and bb > 0}
+
+
+def _dot(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
+    # float64: squares of float32 gradients below 1e-19 would be 0 and read as a dead term.
+    products = [torch.dot(x.flatten().double(), y.flatten().double()) for x, y in zip(a, b, strict=False)]
+    return float(torch.stack(products).sum()) if products else 0.0
+
+
+# Which component each term of a hybrid loss teaches, and whether that is what was meant.
+#
+# How this differs from ``diagnostics.gradient_report``: that one measures while training runs, this one judges. A leak of 1e-9 is
+# a leak, so "none" means exactly 0.
+
+Expectation = Literal["gradient", "none", "any"]
+RULES: dict[str, Callable[[float], bool]] = {
+    "gradient": lambda norm: 0.0 < norm < math.inf,
+    "none": lambda norm: norm == 0.0,
+    "any": math.isfinite,
+}
+
+
+def gradient_norms(
+    terms: Mapping[str, Tensor], weights: Mapping[str, float], components: Mapping[str, Sequence[nn.Parameter]]
+) -> dict[str, dict[str, float]]:
+    """Measure how strongly each weighted term pulls at each component; ``.grad`` is not touched and the graph is kept.
+
+        norm[t, c] = || w_t * dL_t / dtheta_c ||_2
+
+    Args:
+        terms: name -> scalar; one without a graph has norm 0 everywhere.
+        weights: name -> weight w_t, for every term; a weight of 0 gives norms of 0.
+        components: name -> parameters; the frozen ones count nothing.
+
+    Returns:
+        term -> component -> norm.
+
+    Raises:
+        ValueError: if a term has no weight.
+    """
+    unweighted = sorted(terms.keys() - weights.keys())
+    if unweighted:
+        raise ValueError(f"weights must name every term, got none for {unweighted}; give each a weight, 0 to turn it off")
+    report = gradient_report(terms, weights, components)
+    return {term: {name: report.get(f"group_grad_norm/{term}/{name}", 0.0) for name in components} for term in terms}
+
+
+def reward_norms(parts: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return part -> 0.0 where the part carries no gradient, NaN where it is attached to a graph.
+
+    The norm of an attached part is not computed: a reward with a graph is a fault even where its gradient is 0.
+    """
+    return {name: math.nan if part.requires_grad else 0.0 for name, part in parts.items()}
+
+
+def agrees(norm: float, expected: str) -> bool:
+    """Say whether a norm is as expected; a NaN or infinite one never is.
+
+    ``gradient``: greater than 0; ``none``: exactly 0; ``any``: whatever it is.
+
+    Raises:
+        ValueError: if the expectation is unknown.
+    """
+    return choose(RULES, expected, "expected")(norm)

@@ -1,0 +1,422 @@
+"""The whole training state as safetensors + JSON, replaced atomically; nothing is pickled.
+
+Format 3 adds a check sum over the header, the parameters in clear and the version of the code, and leaves out a reference that
+never moves. The formats before it have no such sum: an edited step or learning rate would be believed, so they are refused.
+"""
+
+import math
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.core.agreement import differences, digest_of, summary
+from grpo_pipeline.core.rng import capture_rng, restore_rng
+from grpo_pipeline.core.storage.files import (
+    SEAL,
+    CorruptFolderError,
+    find_complete,
+    read_header,
+    read_tensors,
+    replacing_folder,
+    write_tensors,
+)
+from grpo_pipeline.core.training.replay import ReplayBuffer, ReplayState
+from grpo_pipeline.core.training.state import TrainState
+
+# Bounds on the numbers in a checkpoint's header: the file was written by a machine, but anyone may have changed it since.
+
+COUNTERS = ("step", "epoch", "seed")
+NOT_NEGATIVE = ("lr", "initial_lr", "weight_decay", "eps")
+
+
+def check_bounds(header: Mapping[str, Any]) -> None:
+    """Refuse counters, coefficients and optimiser settings that no run writes.
+
+    Args:
+        header: with "progress", "coefficients" and "optimizer" (its "groups").
+
+    Raises:
+        ValueError: naming the first of them.
+        KeyError: if an entry is missing.
+    """
+    progress = header["progress"]
+    for name in COUNTERS:
+        _check(name, progress[name], is_count(progress[name]), "a whole number of at least 0")
+    if "total_steps" in progress:
+        total = progress["total_steps"]
+        rule = f"at most the {total} steps of the run"
+        _check("step", progress["step"], is_count(total) and progress["step"] <= total, rule)
+        _check("epoch", progress["epoch"], progress["epoch"] <= progress["step"], f"at most the {progress['step']} steps done")
+    for name, value in header["coefficients"].items():
+        _check(f"coefficient '{name}'", value, is_number(value), "finite")
+    for group in header["optimizer"]["groups"]:
+        label = group.get("name", "of the optimiser")
+        for name in NOT_NEGATIVE:
+            value = group.get(name, 0.0)
+            _check(f"{name} of group {label}", value, is_number(value) and value >= 0, "finite and at least 0")
+        betas = group.get("betas", ())
+        _check(f"betas of group {label}", betas, all(is_number(b) and 0 <= b < 1 for b in betas), "at least 0 and below 1")
+
+
+def is_count(value: Any) -> bool:
+    """Say whether a JSON value is a whole number of at least 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_number(value: Any) -> bool:
+    """Say whether a JSON value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check(name: str, value: Any, holds: bool, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {rule}, got {value}")
+
+
+HEADER = "checkpoint.json"
+FORMAT = 3
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written, read, or does not fit the run."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on bit-identically.
+
+    Attributes:
+        policy: tensors of the policy by name, on the CPU.
+        optimizer: "tensors" ("<parameter>:<entry>" -> tensor), "scalars" (parameter -> entry -> number) and "groups"
+            (settings of each parameter group, with the names of its parameters).
+        reference: tensors of a reference policy that moves, or None.
+        frozen_reference: digest of a reference policy that never moves, which is built again from the start; or None.
+        rng: every random stream, as ``core.rng.capture_rng`` returns it.
+        progress: "step", "epoch", "seed" and what the loop adds (position in the data order).
+        parameters: nested JSON values that a run must agree on to go on, see ``core.agreement``.
+        code: name -> version of what wrote it.
+        extra: free text by name; a hook keeps the tracking run's id here.
+        replay: content of the replay buffer, or None.
+        coefficients: numbers that training adapts, by name.
+        folder: where it was read; "" before it was written.
+    """
+
+    policy: Mapping[str, Tensor] = field(repr=False)
+    optimizer: Mapping[str, Any] = field(repr=False)
+    reference: Mapping[str, Tensor] | None = field(repr=False)
+    rng: Mapping[str, Any] = field(repr=False)
+    progress: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    extra: MutableMapping[str, str] = field(default_factory=dict)
+    replay: ReplayState | None = field(default=None, repr=False)
+    coefficients: Mapping[str, float] = field(default_factory=dict)
+    frozen_reference: str | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+
+    @property
+    def config_digest(self) -> str:
+        """Digest of the parameters."""
+        return digest_of(self.parameters)
+
+
+@dataclass(frozen=True)
+class NoCheckpoint:
+    """Stands for a checkpoint that has not been written yet.
+
+    Attributes:
+        folder: where it would be.
+    """
+
+    folder: str
+
+
+def snapshot(
+    state: TrainState,
+    *,
+    progress: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    code: Mapping[str, str] | None = None,
+    frozen_reference: str | None = None,
+    extra: Mapping[str, str] | None = None,
+    generators: Mapping[str, torch.Generator] | None = None,
+) -> Checkpoint:
+    """Copy the state as it is now; later training does not change the copy.
+
+    Args:
+        state: the state to copy.
+        progress: JSON values added to step, epoch and seed, such as the position in the data order.
+        parameters: nested JSON values that the run must agree on to go on.
+        code: name -> version.
+        frozen_reference: digest of a reference that never moves, in the place of its tensors.
+        extra: free text by name.
+        generators: named generators whose streams go on across steps.
+
+    Raises:
+        CheckpointError: if a coefficient is not finite.
+    """
+    _check_coefficients(state)
+    is_stored = state.reference is not None and frozen_reference is None
+    counters = {"step": state.step, "epoch": state.epoch, "seed": state.generator_seed}
+    return Checkpoint(
+        policy=_copy_tensors(state.policy.state_dict()),
+        optimizer=_copy_optimizer(state),
+        reference=_copy_tensors(state.reference.state_dict()) if state.reference is not None and is_stored else None,
+        rng=capture_rng(generators),
+        progress={**counters, **(progress or {})},
+        parameters=dict(parameters or {}),
+        extra=dict(extra or {}),
+        replay=None if state.replay is None else state.replay.state(),
+        coefficients=dict(state.coefficients),
+        frozen_reference=None if state.reference is None else frozen_reference,
+        code=dict(code or {}),
+    )
+
+
+def restore(
+    state: TrainState,
+    checkpoint: Checkpoint,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
+    frozen_reference: str | None = None,
+    generators: Mapping[str, torch.Generator] | None = None,
+) -> TrainState:
+    """Put a checkpoint into freshly built modules and the replay buffer, in place, exactly; also sets the global random streams.
+
+    Args:
+        state: built with the same configuration.
+        checkpoint: what to restore; it stays independent of later training.
+        parameters: the present parameters, as they were given to ``snapshot``; None skips the comparison.
+        names: first key of the parameters -> what an error calls it.
+        frozen_reference: digest of the present reference, if it never moves.
+        generators: the named generators that were given to ``snapshot``.
+
+    Returns:
+        The state with the checkpoint's counters and coefficients.
+
+    Raises:
+        CheckpointError: if the checkpoint was written under other parameters or for another model or optimiser.
+    """
+    _check_parameters(checkpoint, parameters, names)
+    _check_fit(state, checkpoint, frozen_reference)
+    optimizer_state = _optimizer_state_dict(state, checkpoint.optimizer)
+    _load_module(state.policy, checkpoint.policy, "policy")
+    if state.reference is not None and checkpoint.reference is not None:
+        _load_module(state.reference, checkpoint.reference, "reference")
+    if state.replay is not None and checkpoint.replay is not None:
+        _load_replay(state.replay, checkpoint.replay)
+    state.optimizer.load_state_dict(optimizer_state)
+    restore_rng(checkpoint.rng, generators)
+    p = checkpoint.progress
+    coefficients = {**state.coefficients, **checkpoint.coefficients}
+    return replace(state, step=p["step"], epoch=p["epoch"], generator_seed=p["seed"], coefficients=coefficients)
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint so that ``folder`` holds the old or the new one at every moment, whole.
+
+    Raises:
+        CheckpointError: if the disk refuses it; the checkpoint that was there is intact and nothing half-written is left.
+    """
+    replay = checkpoint.replay
+    parts = {"policy": checkpoint.policy, "optimizer": checkpoint.optimizer["tensors"], "reference": checkpoint.reference}
+    parts["replay"] = None if replay is None else replay.tensors
+    header = {
+        "format": FORMAT,
+        "progress": dict(checkpoint.progress),
+        "parameters": dict(checkpoint.parameters),
+        "code": dict(checkpoint.code),
+        "frozen_reference": checkpoint.frozen_reference,
+        "extra": dict(checkpoint.extra),
+        "optimizer": {key: checkpoint.optimizer[key] for key in ("scalars", "groups")},
+        "rng": dict(checkpoint.rng),
+        "replay": None if replay is None else dict(replay.scalars),
+        "coefficients": dict(checkpoint.coefficients),
+    }
+    try:
+        with replacing_folder(folder) as partial:
+            write_tensors(partial, {name: part for name, part in parts.items() if part is not None}, HEADER, header)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {folder} must be writable, got {error}; free some space or choose another folder "
+            "(the earlier checkpoint is intact)"
+        ) from error
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read the last complete checkpoint.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        CheckpointError: if it is damaged, edited or of another format.
+    """
+    try:
+        found = _complete(folder)
+        header = _read_checked(found)
+        tensors, _ = read_tensors(found, HEADER)
+        return Checkpoint(
+            policy=tensors["policy"],
+            optimizer={"tensors": tensors["optimizer"], **header["optimizer"]},
+            reference=tensors.get("reference"),
+            rng=header["rng"],
+            progress=header["progress"],
+            parameters=header["parameters"],
+            extra=header["extra"],
+            replay=None if header["replay"] is None else ReplayState(tensors["replay"], header["replay"]),
+            coefficients=header["coefficients"],
+            frozen_reference=header["frozen_reference"],
+            code=header["code"],
+            folder=str(folder),
+        )
+    except (CorruptFolderError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(folder, error) from error
+
+
+def load_progress(folder: Path) -> dict[str, Any]:
+    """Read the counters of the last complete checkpoint without its tensors; raises as ``load_checkpoint`` does."""
+    try:
+        return dict(_read_checked(_complete(folder))["progress"])
+    except (CorruptFolderError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(folder, error) from error
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Say whether a complete checkpoint is there."""
+    return find_complete(folder) is not None
+
+
+def _complete(folder: Path) -> Path:
+    found = find_complete(folder)
+    if found is None:
+        raise FileNotFoundError(f"checkpoint {folder} must exist, got nothing there; run without resume first")
+    return found
+
+
+def _read_checked(found: Path) -> dict[str, Any]:
+    """Read the header; refuses another format, a header that was changed, and numbers outside their bounds."""
+    header = read_header(found / HEADER)
+    if (written := header.get("format")) != FORMAT:
+        older = ", an earlier one without a check sum" if written in (1, 2) else ""
+        raise CheckpointError(
+            f"checkpoint {found} must be of format {FORMAT}, got {written}{older}; go on with the version that wrote it, or "
+            "remove the folder to train anew"
+        )
+    if SEAL not in header:
+        raise CorruptFolderError(f"{found / HEADER} must hold a check sum of its own, got none")
+    try:
+        check_bounds(header)
+    except ValueError as error:
+        raise CorruptFolderError(f"{found / HEADER}: {error}") from error
+    return header
+
+
+def _damaged(folder: Path, error: Exception) -> CheckpointError:
+    what = str(error) if isinstance(error, CorruptFolderError) else f"{folder / HEADER} must be complete, got no usable {error}"
+    return CheckpointError(f"{what}; the checkpoint is damaged or edited: remove {folder} and train anew, or put back a copy")
+
+
+def _check_coefficients(state: TrainState) -> None:
+    for name, value in state.coefficients.items():
+        if not math.isfinite(value):
+            raise CheckpointError(
+                f"coefficient '{name}' must be finite, got {value} at step {state.step}; bound it and resume from the last "
+                "checkpoint"
+            )
+
+
+def _check_parameters(checkpoint: Checkpoint, parameters: Mapping[str, Any] | None, names: Mapping[str, str] | None) -> None:
+    if parameters is not None and (found := differences(parameters, checkpoint.parameters, names=names)):
+        where = f"the checkpoint {checkpoint.folder}" if checkpoint.folder else "the checkpoint"
+        raise CheckpointError(
+            f"{where} must be of a run with these parameters, got {summary(found)}; go on with the checkpoint's values, or "
+            "remove its folder to train this part anew"
+        )
+
+
+def _check_fit(state: TrainState, checkpoint: Checkpoint, frozen_reference: str | None) -> None:
+    step, total = checkpoint.progress["step"], state.total_steps
+    if "total_steps" in checkpoint.progress and step > total:
+        raise CheckpointError(
+            f"a run must be at least as long as its checkpoint, got {total} steps after {step}; give it more epochs or max_steps"
+        )
+    if frozen_reference != checkpoint.frozen_reference and None not in (frozen_reference, checkpoint.frozen_reference):
+        raise CheckpointError(
+            "the reference policy must be the one that training began with, got other weights; give the start, or the folder in "
+            "reference.path, its old content, and use the same torch"
+        )
+    references = checkpoint.reference if checkpoint.frozen_reference is None else checkpoint.frozen_reference
+    parts = {"reference policy": (references, state.reference), "replay buffer": (checkpoint.replay, state.replay)}
+    for name, (stored, present) in parts.items():
+        if (stored is None) != (present is None):
+            has, runs = ("none" if part is None else "one" for part in (stored, present))
+            raise CheckpointError(f"the checkpoint's {name} must be the run's, got {has} for {runs}; use the same parameters")
+    if missing := sorted(set(state.coefficients) - set(checkpoint.coefficients)):
+        raise CheckpointError(f"the checkpoint must hold the run's coefficients, got none for {missing}; use the same parameters")
+
+
+def _load_replay(buffer: ReplayBuffer, stored: ReplayState) -> None:
+    try:
+        buffer.load(stored)
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint must fit the replay buffer, got: {error}") from error
+
+
+def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _parameter_names(state: TrainState) -> list[str]:
+    """Return the name of each parameter of the optimiser, in the order of its groups."""
+    names = {id(p): name for name, p in state.policy.named_parameters()}
+    order = [p for group in state.optimizer.param_groups for p in group["params"]]
+    return [names.get(id(p), f"#{i}") for i, p in enumerate(order)]
+
+
+def _copy_optimizer(state: TrainState) -> dict[str, Any]:
+    names = _parameter_names(state)
+    plain = state.optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    scalars: dict[str, dict[str, float]] = {}
+    for index, entries in plain["state"].items():
+        for key, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{names[index]}:{key}"] = value.detach().to("cpu", copy=True)
+            else:
+                scalars.setdefault(names[index], {})[key] = value
+    groups = [{**group, "params": [names[i] for i in group["params"]]} for group in plain["param_groups"]]
+    return {"tensors": tensors, "scalars": scalars, "groups": groups}
+
+
+def _optimizer_state_dict(state: TrainState, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Rebuild what ``Optimizer.load_state_dict`` takes, with tensors of its own."""
+    names = _parameter_names(state)
+    stored_names = [name for group in stored["groups"] for name in group["params"]]
+    if names != stored_names:
+        odd = sorted(set(names) ^ set(stored_names))[:3]
+        raise CheckpointError(
+            f"the checkpoint must hold the optimiser's parameters, got a difference in {odd}; use the same model"
+        )
+    index = {name: i for i, name in enumerate(names)}
+    entries: dict[int, dict[str, Any]] = {index[name]: dict(values) for name, values in stored["scalars"].items()}
+    for name, tensor in stored["tensors"].items():
+        parameter, key = name.rsplit(":", 1)
+        entries.setdefault(index[parameter], {})[key] = tensor.clone()
+    groups = [_group_from_json(group, index) for group in stored["groups"]]
+    return {"state": entries, "param_groups": groups}
+
+
+def _group_from_json(group: Mapping[str, Any], index: Mapping[str, int]) -> dict[str, Any]:
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
+    return {**settings, "params": [index[name] for name in group["params"]]}
+
+
+def _load_module(module: nn.Module, tensors: Mapping[str, Tensor], label: str) -> None:
+    try:
+        module.load_state_dict(dict(tensors), strict=True)
+    except RuntimeError as error:
+        raise CheckpointError(f"the checkpoint must fit the {label}, got: {error}; use the same parameters") from error

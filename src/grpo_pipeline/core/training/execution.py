@@ -1,0 +1,139 @@
+"""Parameters that say where and how a step computes, and not what: device, precision, memory (``<task>.training``)."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from grpo_pipeline.core.agreement import EXECUTION
+from grpo_pipeline.core.training.state import TrainState
+
+# In which precision the networks of a step compute: one context around every call, and what must stay in float32.
+#
+# Mixed precision: the weights are float32, matrix products and convolutions run in bfloat16, and what a loss is made of (logits
+# of a choice, log-probabilities, entropies, values) leaves the network in float32. The rollout, the update and the reference
+# enter the same context: a sample that is drawn in one precision and scored in another has a ratio other than 1 before anything
+# was learned (test_sampling_in_another_precision_than_scoring_is_noticed).
+
+Precision = Literal["float32", "bf16"]
+
+
+def network_precision(state: TrainState) -> AbstractContextManager[Any]:
+    """Return the context in which the networks of this state compute; with float32 it does nothing.
+
+    The casts of the weights are not kept from call to call within a context: one that was made without a graph, or before an
+    update, would be used afterwards.
+
+    Raises:
+        ValueError: for an unknown precision.
+    """
+    if state.precision == "float32":
+        return nullcontext()
+    if state.precision != "bf16":
+        raise ValueError(f"precision must be float32 or bf16, got {state.precision!r}; correct the parameter training.precision")
+    device = next(state.policy.parameters()).device.type
+    return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False)
+
+
+@contextmanager
+def exact_region(like: Tensor) -> Iterator[None]:
+    """Compute in the types of the inputs, and in all of their bits, also within ``network_precision``; on the device of ``like``.
+
+    Products and convolutions of float32 are not rounded to TF32 here, whatever ``training.float32_products`` says of the rest;
+    that is a matter of CUDA devices alone. Gradients are computed after the region, by the settings of that moment.
+    """
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]  # not fp32_precision: see set_float32_products
+    with torch.autocast(like.device.type, enabled=False):
+        try:
+            for backend in backends:
+                backend.allow_tf32 = False
+            yield
+        finally:
+            for backend, was_allowed in zip(backends, before, strict=True):
+                backend.allow_tf32 = was_allowed
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return float32 where x is of half precision, else x itself."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+Float32Products = Literal["default", "ieee", "tf32"]
+
+
+class ExecutionParams(BaseModel):
+    """Device, precision and memory of the training step, shared by all arms of a task.
+
+    What is marked as EXECUTION may differ when a run goes on from a checkpoint: sums are rounded in another order at most. The
+    two precisions may not: they are other numbers.
+
+    Attributes:
+        device: ``auto`` is CUDA where there is one, else the CPU; ``cuda:1`` is the second one.
+        precision: of the networks in a step, see ``core.training.execution``; the weights are float32 either way.
+        float32_products: on CUDA, how exactly float32 matrix products and convolutions multiply: ``ieee`` (24 bits), ``tf32`` (11
+            bits, several times faster), or as torch does it of itself. For the whole process.
+        compile: ``encoder`` lets torch.compile translate the encoder when it first runs.
+        memory_format: how images and convolution weights lie in memory.
+        activation_checkpointing: ``encoder`` keeps the inputs of the encoder's layers alone and computes each layer again in the
+            backward pass.
+        micro_batch_size: prompts that are worked on at once, or None for the whole batch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    device: Annotated[str, EXECUTION] = Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    precision: Precision
+    float32_products: Float32Products
+    compile: Annotated[Literal["none", "encoder"], EXECUTION]
+    memory_format: Annotated[Literal["contiguous", "channels_last"], EXECUTION]
+    activation_checkpointing: Annotated[Literal["none", "encoder"], EXECUTION]
+    micro_batch_size: Annotated[int | None, EXECUTION] = Field(ge=1)
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Return the device of ``training.device``.
+
+    Raises:
+        ValueError: for a CUDA device that torch does not find.
+    """
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device = torch.device(("cuda" if found else "cpu") if wanted == "auto" else wanted)
+    if device.type == "cuda" and (device.index or 0) >= found:
+        raise ValueError(
+            f"training.device must be a device that torch finds, got {wanted} with {found} CUDA devices; use auto or cpu, or "
+            "install a torch with CUDA"
+        )
+    return device
+
+
+def set_float32_products(wanted: Float32Products) -> None:
+    """Set how exactly CUDA multiplies float32 numbers, for the whole process; ``default`` changes nothing."""
+    if wanted != "default":
+        # Not fp32_precision: after it torch.compile fails, which asks for the older setting.
+        torch.backends.cuda.matmul.allow_tf32 = wanted == "tf32"
+        torch.backends.cudnn.allow_tf32 = wanted == "tf32"
+
+
+def check_compiler(device: torch.device) -> None:
+    """Compile one addition, to fail now and in one sentence where torch cannot compile.
+
+    Raises:
+        ValueError: if there is no compiler for this device.
+    """
+    try:
+        torch.compile(_add_one)(torch.zeros(2, device=device))
+    except RuntimeError as error:
+        needed = "Triton" if device.type == "cuda" else "a C++ compiler"
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"training.compile must be none where torch cannot compile for {device.type}, got encoder ({reason}); "
+            f"install {needed}, or set it to none"
+        ) from error
+
+
+def _add_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1

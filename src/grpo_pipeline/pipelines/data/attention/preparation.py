@@ -1,0 +1,97 @@
+"""Nodes of the attention task that run before its arms: the task object, a frozen encoder's features, the data."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit, resplit_table
+from grpo_pipeline.tasks.attention import build
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
+from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams
+from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+
+def build_task(
+    model: ModelParams,
+    rewards: RewardParams,
+    supervised_loss: SupervisedParams,
+    training: TrainingParams,
+    data: DataParams,
+    examples: Examples,
+    augmentation: AugmentationParams | None,
+) -> AttentionTask:
+    """Put the task together; refuses cores with fewer cells than points, and what does not go together."""
+    task = build.build_task(model, rewards, supervised_loss, examples, training, augmentation)
+    return build.keep_preprocessing(task, data)
+
+
+def encode_examples(
+    seed: int, task: AttentionTask, examples: Examples, cached: FeatureSet
+) -> Iterator[FeatureSet | FeatureChunk]:
+    """Encode the data set once, chunk by chunk, when the encoder is frozen; found again by the key of weights and data."""
+    yield from build.stream_features(task, task.build_policy(seed), examples, cached)
+
+
+def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:
+    """Hand examples and features to the arms together."""
+    return build.join_features(examples, encoded)
+
+
+def create_pipeline() -> Pipeline:
+    """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``."""
+    parameters = [f"params:attention.{name}" for name in ("model", "reward", "supervised_loss", "training", "data")]
+    return Pipeline(
+        [
+            Node(
+                build_task,
+                [*parameters, "attention.examples", "params:attention.augmentation"],
+                "attention.task",
+                name="build_task",
+            ),
+            Node(
+                encode_examples,
+                ["params:seed", "attention.task", "attention.examples", "attention.features_cache"],
+                "attention.features",
+                name="encode_examples",
+            ),
+            Node(join_features, ["attention.examples", "attention.features"], "attention.data", name="join_features"),
+        ],
+        tags="attention",
+    )
+
+
+# The attention task as the engine sees it.
+
+
+def resplit_examples(examples: Examples, split: Mapping[str, str]) -> Examples:
+    """Return the examples with another split; a core that the mapping does not name is in none."""
+    return replace(examples, table=resplit_table(examples.table, split, key="core_id", noun="core"))
+
+
+def gather_features(parts: Iterable[FeatureSet | FeatureChunk]) -> FeatureSet:
+    """Return the features as one array in memory."""
+    found = list(parts)
+    values = [part.values for part in found if part.values is not None]
+    if isinstance(found[0], FeatureSet):
+        return found[0]
+    return FeatureSet(key=found[0].key, values=np.concatenate(values))
+
+
+def attention_kit() -> TaskKit:
+    """Return the kit of the attention task."""
+    return TaskKit(
+        task="attention",
+        prepare=create_pipeline(),
+        resplit=resplit_examples,
+        without_features=lambda examples: AttentionData(examples, None),
+        memory={"attention.features_cache": FeatureSet(key="", values=None)},
+        carry={"attention.features_cache": "attention.features"},
+        gather={"attention.features": gather_features},
+    )

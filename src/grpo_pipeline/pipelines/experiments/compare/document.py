@@ -1,0 +1,321 @@
+"""Estimates of all arms -> the document ``<task>.compare.result`` (docs/compare.md)."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams, estimate
+from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CompareError, Plan, StoredCells
+from grpo_pipeline.statistics.alignment import Rules, check_same_units, split_rules
+from grpo_pipeline.statistics.bootstrap import (
+    LEVEL,
+    Estimate,
+    cluster_weights,
+    describe,
+    holm,
+    simultaneous_intervals,
+    two_sided_p,
+)
+from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.statistics.over_seeds import BySeed, differences_by_seed, interval_with_seeds, mean_over_seeds, spread
+from grpo_pipeline.statistics.wording import change_sentences
+
+# Finished cells -> estimates of every arm, seed, rule and metric, all on the same resamples of patients.
+
+# rule -> metric -> seed -> estimate
+ArmScores = dict[str, dict[str, dict[int, Estimate]]]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores that the table of a comparison is made from.
+
+    Attributes:
+        arms: arm -> rule -> metric -> seed -> estimate; an arm without a finished cell is absent.
+        cores: the rows that were resampled, of one cell and rule: their number and clusters are those of all.
+    """
+
+    arms: Mapping[str, ArmScores]
+    cores: pd.DataFrame
+
+
+def usable(plan: Plan, cells: StoredCells) -> list[Cell]:
+    """Return the cells of the plan that are finished, and were trained with the parameters of the plan."""
+    return [cell for cell in plan.cells if why_missing(plan, cell, cells) is None]
+
+
+def why_missing(plan: Plan, cell: Cell, cells: StoredCells) -> str | None:
+    """Return why a cell does not take part, or None."""
+    header = cells.headers.get(cell.key)
+    if header is None:
+        return "not trained"
+    if header.status == "failed":
+        return header.reason or "failed"
+    return None if header.parameters == plan.arms[cell.arm].parameters else "trained with other parameters; run compare again"
+
+
+def score_cells(plan: Plan, cells: StoredCells, params: EvaluationParams, suite: MetricSuite, *, rules: "RuleMetrics") -> Scores:
+    """Score every usable cell.
+
+    Args:
+        plan: arms and cells.
+        cells: what is stored.
+        params: cluster, resamples and seed.
+        suite: the task's metrics.
+        rules: which rules and metrics of an arm are scored.
+
+    Raises:
+        CompareError: if no cell of the control is usable.
+        ValueError: if two cells do not hold the same cores.
+    """
+    cores = control_cores(plan, cells, params, suite)
+    weights = cluster_weights(cores[params.cluster], resamples=params.resamples, seed=params.seed)
+    arms: dict[str, ArmScores] = {}
+    for cell in usable(plan, cells):
+        tables = aligned(cell, plan, cells, suite, cluster=params.cluster)
+        for rule, names in rules.of(plan.arms[cell.arm].description.rule, tables).items():
+            check_same_units(tables[rule], cores, who=f"{cell.key} / {rule}", unit=suite.unit, cluster=params.cluster)
+            scores = arms.setdefault(cell.arm, {}).setdefault(rule, {})
+            for name in names:
+                scores.setdefault(name, {})[cell.seed] = estimate(suite.metrics[name], tables[rule], weights)
+    return Scores({arm: arms[arm] for arm in plan.arms if arm in arms}, cores)
+
+
+def control_cores(plan: Plan, cells: StoredCells, params: EvaluationParams, suite: MetricSuite) -> pd.DataFrame:
+    """Return the rows of the control's first usable cell; those of all other cells must hold the same cores.
+
+    Raises:
+        CompareError: if the control has no usable cell.
+    """
+    control = next(iter(plan.arms))
+    first = next((cell for cell in usable(plan, cells) if cell.arm == control), None)
+    if first is None:
+        lost = next(cell for cell in plan.cells if cell.arm == control)
+        reason = why_missing(plan, lost, cells)
+        raise CompareError(f"the control {control} must have a finished cell, got none ({lost.key}: {reason}); train it first")
+    return aligned(first, plan, cells, suite, cluster=params.cluster)[plan.arms[control].description.rule]
+
+
+@dataclass(frozen=True)
+class RuleMetrics:
+    """All metrics of an arm's own rule, and the primary ones of the other rules that are shown."""
+
+    metrics: Collection[str]
+    primary: Collection[str]
+    baselines: Iterable[str]
+
+    def of(self, headline: str, tables: Rules) -> dict[str, list[str]]:
+        """Return rule -> metrics."""
+        others = {rule: list(self.primary) for rule in self.baselines if rule in tables and rule != headline}
+        return {headline: list(self.metrics)} | others
+
+
+def aligned(cell: Cell, plan: Plan, cells: StoredCells, suite: MetricSuite, *, cluster: str) -> Rules:
+    """Return a cell's prediction rows by rule, in the order of the core ids.
+
+    Raises:
+        ValueError: if the rows lack a column, repeat a core, or do not hold the arm's rule.
+    """
+    rules = split_rules(cells.predictions(cell.key), suite, arm=cell.key, cluster=cluster)
+    rule = plan.arms[cell.arm].description.rule
+    if rule not in rules:
+        raise ValueError(f"predictions of {cell.key} must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
+    return rules
+
+
+# Plain sentences about the document: what was shown for each primary metric, and what is missing.
+
+SHOWN_ALPHA = 0.05
+
+
+# (lower, higher) than the control, in words, by which is better.
+SIDES = {"higher": ("worse", "better"), "lower": ("better", "worse"), "none": ("lower", "higher")}
+
+
+def verdict(document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str) -> list[str]:
+    """Say which arms differ from the control by primary metric, then of every arm what got worse and better, then what failed.
+
+    The first are corrected for the number of comparisons, the second are not, and say how many metrics were looked at.
+
+    Args:
+        document: ``<task>.compare.result`` without its verdict.
+        metrics: the task's metrics.
+        chance_rule: of the task's evaluation.
+    """
+    sentences = [metric_sentence(document, name, metrics[name]) for name in document["primary_metrics"]]
+    if note := document["correction"].get("note"):
+        sentences.append(f"{note[0].upper()}{note[1:]}.")
+    sentences += change_sentences(with_seeds(document), metrics, chance_rule=chance_rule)
+    lost = [f"{key} ({cell['reason']})" for key, cell in document["cells"].items() if cell["reason"]]
+    return sentences + ([f"Not in the table: {'; '.join(lost)}."] if lost else [])
+
+
+def with_seeds(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document with differences whose ``ci95`` is that over seeds and clusters, where there is one."""
+
+    def widest(entry: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(entry) | {"ci95": entry["ci95_with_seeds"] or entry["ci95"]}
+
+    differences = {arm: {name: widest(entry) for name, entry in found.items()} for arm, found in document["differences"].items()}
+    return dict(document) | {"differences": differences}
+
+
+def metric_sentence(document: Mapping[str, Any], name: str, metric: Metric) -> str:
+    """Return which arms are worse and better than the control (lower and higher, where neither is better), by the corrected p."""
+    entries = {arm: found[name] for arm, found in document["differences"].items() if name in found}
+    shown = {arm: entry["value"] for arm, entry in entries.items() if entry.get("p_holm", 1.0) < SHOWN_ALPHA}
+    sides = {
+        word: [arm for arm, value in shown.items() if sign * value > 0]
+        for sign, word in zip((-1, 1), SIDES[metric.better], strict=True)
+    }
+    parts = [f"{word} in {', '.join(sides[word])}" for word in sorted(sides, reverse=True) if sides[word]]  # worse before better
+    text = "; ".join(parts) or "no difference shown in any arm"
+    rest = [arm for arm, entry in entries.items() if arm not in shown and "p_holm" in entry]
+    text += f"; no difference shown in {', '.join(rest)}" if parts and rest else ""
+    unknown = [arm for arm, entry in entries.items() if "p_holm" not in entry]
+    text += f"; no statement about {', '.join(unknown)}" if unknown else ""
+    corrected = document["correction"]["comparisons"]
+    return f"{metric.title} against {document['control']}, corrected for {corrected} comparisons: {text}."
+
+
+Pair = tuple[str, str]  # arm, metric
+ALPHA = 1 - LEVEL
+
+
+class Writer:
+    """Turns estimates into entries: what every entry of one document shares."""
+
+    def __init__(self, evaluation: EvaluationParams, *, clusters: int) -> None:
+        self._evaluation, self._clusters = evaluation, clusters
+
+    @property
+    def resamples(self) -> int:
+        """Number of resamples behind each interval."""
+        return self._evaluation.resamples
+
+    def entry(self, by_seed: BySeed) -> dict[str, Any]:
+        """Return the mean over the seeds, its intervals without and with the luck of training, and the spread of the seeds."""
+        mean = mean_over_seeds(by_seed, resamples=self.resamples)
+        described = self.describe(mean)
+        with_seeds = interval_with_seeds(by_seed, mean, clusters=self._clusters) if described["ci95"] else None
+        return described | {"ci95_with_seeds": with_seeds, "seeds": spread(by_seed)}
+
+    def describe(self, estimate: Estimate) -> dict[str, Any]:
+        """Return value, interval and n, or the reason why there is none."""
+        return describe(estimate, clusters=self._clusters, max_undefined=self._evaluation.max_undefined)
+
+
+def compare_cells(
+    plan: Plan, cells: StoredCells, params: CompareParams, evaluation: EvaluationParams, *, suite: MetricSuite
+) -> dict[str, Any]:
+    """Score the finished cells, average over the seeds, take paired differences and correct their p-values.
+
+    Args:
+        plan: arms and cells, the control first.
+        cells: what is stored.
+        params: control, primary metrics, rules of the second table.
+        evaluation: cluster, resamples and seed.
+        suite: the task's metrics.
+
+    Raises:
+        CompareError: if no cell of the control is finished.
+    """
+    measured = (name for cell in usable(plan, cells) for name in cells.headers[cell.key].metrics)
+    suite = suite.for_names(dict.fromkeys(measured))
+    shown = RuleMetrics(list(suite.metrics), params.primary_metrics, params.baseline_rules)
+    scores = score_cells(plan, cells, evaluation, suite, rules=shown)
+    clusters = int(scores.cores[evaluation.cluster].nunique())
+    writer = Writer(evaluation, clusters=clusters)
+    differences, correction = compare_with_control(plan, scores, params.primary_metrics, writer)
+    document = {
+        "task": plan.task,
+        "control": params.control,
+        "split": evaluation.split,
+        "n": {"examples": len(scores.cores), "clusters": clusters, "cluster": evaluation.cluster},
+        "seeds": list(params.seeds),
+        "primary_metrics": list(params.primary_metrics),
+        "interval": {"method": "percentile bootstrap of whole clusters", "level": LEVEL, "resamples": evaluation.resamples},
+        "correction": correction,
+        "arms": {arm: arm_section(plan, scores, arm, writer) for arm in scores.arms},
+        "differences": differences,
+        "baselines": baseline_section(plan, scores, writer),
+        "cells": {cell.key: cell_section(plan, cells, cell.key) for cell in plan.cells},
+    }
+    return document | {"verdict": verdict(document, suite.metrics, chance_rule=evaluation.chance_rule)}
+
+
+def arm_section(plan: Plan, scores: Scores, arm: str, writer: Writer) -> dict[str, Any]:
+    """Return an arm's description and the metrics of its own rule."""
+    described = plan.arms[arm].description
+    headline = scores.arms[arm][described.rule]
+    return described.model_dump(mode="json") | {"metrics": {name: writer.entry(by_seed) for name, by_seed in headline.items()}}
+
+
+def compare_with_control(
+    plan: Plan, scores: Scores, primary: tuple[str, ...], writer: Writer
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return arm -> metric -> difference to the control, and how the primary ones were corrected together."""
+    control = next(iter(plan.arms))
+    headlines = {arm: scores.arms[arm][plan.arms[arm].description.rule] for arm in scores.arms}
+    gaps = {
+        (arm, name): differences_by_seed(by_seed, headlines[control][name])
+        for arm, headline in headlines.items()
+        if arm != control
+        for name, by_seed in headline.items()
+    }
+    entries = {pair: {key: value for key, value in writer.entry(gap).items() if key != "n"} for pair, gap in gaps.items()}
+    family = {
+        pair: mean_over_seeds(gap, resamples=writer.resamples)
+        for pair, gap in gaps.items()
+        if pair[1] in primary and entries[pair]["ci95"] is not None
+    }
+    p_values = {pair: two_sided_p(one.resamples) for pair, one in family.items()}
+    adjusted, together = holm(p_values), simultaneous_intervals(family)
+    for pair in family:
+        bounds = list(together.intervals[pair])
+        entries[pair] |= {"p": p_values[pair], "p_holm": adjusted[pair], "ci95_simultaneous": bounds}
+    found = {arm: {name: entries[arm, name] for name in headline} for arm, headline in headlines.items() if arm != control}
+    return found, describe_correction(len(family), together.critical, resamples=writer.resamples)
+
+
+def describe_correction(comparisons: int, critical: float, *, resamples: int) -> dict[str, Any]:
+    """Return what was corrected for; a note says where the resamples are too few for any comparison to come out."""
+    smallest = 2 / (resamples + 1)
+    described: dict[str, Any] = {
+        "method": "Holm; simultaneous intervals by max-|t|",
+        "family": "arms x primary metrics",
+        "comparisons": comparisons,
+        "smallest_p": smallest,
+        "critical_t": critical if np.isfinite(critical) else None,
+    }
+    if comparisons * smallest > ALPHA:
+        enough = int(np.ceil(2 * comparisons / ALPHA))
+        described["note"] = (
+            f"with {resamples} resamples no corrected p-value of {comparisons} comparisons can fall below {ALPHA:.2f}; "
+            f"set evaluation.resamples to at least {enough}"
+        )
+    return described
+
+
+def baseline_section(plan: Plan, scores: Scores, writer: Writer) -> dict[str, dict[str, Any]]:
+    """Return arm -> rule -> the primary metrics of other points with that arm's decoder."""
+    return {
+        arm: {
+            rule: {"metrics": {name: writer.entry(by_seed) for name, by_seed in found.items()}}
+            for rule, found in rules.items()
+            if rule != plan.arms[arm].description.rule
+        }
+        for arm, rules in scores.arms.items()
+    }
+
+
+def cell_section(plan: Plan, cells: StoredCells, key: str) -> Mapping[str, Any]:
+    """Return how a cell ended, and why it does not take part."""
+    cell = next(cell for cell in plan.cells if cell.key == key)
+    reason, header = why_missing(plan, cell, cells), cells.headers.get(key)
+    status = "missing" if header is None else header.status
+    return {"status": status, "seconds": None if header is None else header.seconds, "reason": reason}

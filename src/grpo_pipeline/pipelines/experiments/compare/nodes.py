@@ -1,0 +1,131 @@
+"""Nodes of the comparison of many arms."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.experiments.compare import tables
+from grpo_pipeline.pipelines.experiments.compare.document import compare_cells
+from grpo_pipeline.pipelines.experiments.compare.tables import forest
+from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
+from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord, Plan, StoredCells, plan_grid
+from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_cells
+from grpo_pipeline.pipelines.experiments.trials.kit import find_kit
+from grpo_pipeline.pipelines.reporting.page import plain
+from grpo_pipeline.runs.process import run_identity
+from grpo_pipeline.statistics.alignment import split_rules
+from grpo_pipeline.statistics.metric import Metric, MetricSuite
+
+REWARD = "reward"  # the metric
+
+
+def arrange_cells(params: CompareParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Plan:
+    """Resolve and check the parameters of every arm; needs no data, so that a misspelt name fails before anything else runs.
+
+    Raises:
+        ValueError: naming the arm and the path of what is wrong.
+    """
+    task = evaluation.task
+    check_names(params, build_suite(task, evaluation.metric_options), task=task)
+    arms = resolve_arms(params, plain(parameters)[task], task=task, models=find_kit(task).models)
+    check_reward(params, arms, task=task, section=find_kit(task).reward_section)
+    return plan_grid(task, arms, params.seeds)
+
+
+def check_names(params: CompareParams, suite: MetricSuite, *, task: str) -> None:
+    """Raise ValueError if a primary metric or a rule is unknown to the task."""
+    for name in params.primary_metrics:
+        if name not in suite.metrics:
+            raise ValueError(f"{task}.compare.primary_metrics must be among {', '.join(suite.metrics)}, got {name!r}; correct it")
+    rules = {f"arms.{name}.rule": arm.rule for name, arm in params.present.items()}
+    for path, rule in rules.items() | {("baseline_rules", rule) for rule in params.baseline_rules}:
+        if rule not in suite.rules:
+            raise ValueError(f"{task}.compare.{path} must be among {', '.join(suite.rules)}, got {rule!r}; correct it")
+
+
+def check_reward(params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str, section: str) -> None:
+    """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
+    control = arms[params.control].parameters.get(section)
+    other = [name for name, arm in arms.items() if arm.parameters.get(section) != control]
+    if REWARD in params.primary_metrics and other:
+        raise ValueError(
+            f"{task}.compare.primary_metrics must not hold {REWARD!r} where arms weigh its parts differently, got it with the "
+            f"arm {other[0]}; name a part (reward_…) that means the same in every arm"
+        )
+
+
+def train_cells(
+    params: CompareParams, evaluation: EvaluationParams, plan: Plan, examples: Any, before: StoredCells
+) -> Iterator[CellRecord | Literal[False]]:
+    """Train the cells that are not finished; yields each when it is done, so that it is stored at once.
+
+    Raises:
+        CompareError: if all cells failed.
+    """
+    suite = build_suite(evaluation.task, evaluation.metric_options)
+    score = partial(score_rows, suite=suite, cluster=evaluation.cluster)
+    bench = Bench(find_kit(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
+    yield from run_cells(plan, bench, before)
+
+
+def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> dict[str, float]:
+    """Return every defined metric of one rule on the whole split, parts of the reward that a user wrote among them.
+
+    Raises:
+        ValueError: if the rows lack the rule.
+    """
+    suite = suite.for_names(rows.columns)
+    rules = split_rules(rows, suite, arm="this cell", cluster=cluster)
+    if rule not in rules:
+        raise ValueError(f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
+    found = rules[rule]
+    once = np.ones((1, len(found)))
+    values = {name: float(metric(found, once)[0]) for name, metric in suite.metrics.items()}
+    return {name: value for name, value in values.items() if np.isfinite(value)}
+
+
+def tabulate_cells(
+    params: CompareParams, evaluation: EvaluationParams, plan: Plan, cells: StoredCells, commit: str
+) -> dict[str, Any]:
+    """Compare the finished cells on the held-out split.
+
+    Returns:
+        The document of docs/compare.md.
+
+    Raises:
+        CompareError: if no cell of the control is finished.
+        ValueError: if the cells do not belong together.
+    """
+    suite = build_suite(evaluation.task, evaluation.metric_options)
+    return compare_cells(plan, cells, params, evaluation, suite=suite) | {"commit": commit, "run": run_identity()}
+
+
+def write_tables(evaluation: EvaluationParams, result: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+    """Return the long table (one row per arm, rule and metric) and the summary as Markdown."""
+    metrics = metrics_of(evaluation, result)
+    return tables.long_table(result), tables.summary(result, metrics)
+
+
+def draw_forests(evaluation: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw the differences to the control, one picture per primary metric."""
+    metrics = metrics_of(evaluation, result)
+    return {f"{name}.png": forest(result, name, metrics[name]) for name in result["primary_metrics"]}
+
+
+def render_page(
+    evaluation: EvaluationParams, result: Mapping[str, Any], forests: Mapping[str, bytes], parameters: Mapping[str, Any]
+) -> str:
+    """Put tables and figures on one self-contained HTML page."""
+    return tables.render(result, metrics_of(evaluation, result), forests, parameters=parameters)
+
+
+def metrics_of(evaluation: EvaluationParams, result: Mapping[str, Any]) -> Mapping[str, Metric]:
+    """Return the metrics of the document by name."""
+    suite = build_suite(evaluation.task, evaluation.metric_options)
+    return suite.for_names(result["arms"][result["control"]]["metrics"]).metrics

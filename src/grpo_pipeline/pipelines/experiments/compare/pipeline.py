@@ -1,0 +1,50 @@
+"""Wiring of the comparison: examples -> cells, one by one -> result, tables, figures, page."""
+
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.pipelines.evaluation.nodes import read_commit
+from grpo_pipeline.pipelines.experiments.compare import nodes
+
+
+def create_pipeline(task: str) -> Pipeline:
+    """Train the grid ``<task>.compare`` on ``<task>.examples``.
+
+    ``<task>.compare.cells_before`` and ``<task>.compare.cells`` are one folder under two names: what is finished is looked
+    up in it, and what is trained is written to it.
+    """
+    # The parameters come first: Kedro matches their types to the function's arguments by position.
+    evaluation, result = f"params:{task}.evaluation", f"{task}.compare.result"
+    params = [f"params:{task}.compare", evaluation]
+    return Pipeline(
+        [
+            # Its name begins with a: of the nodes that wait for nothing, Kedro runs this one first.
+            Node(nodes.arrange_cells, [*params, "parameters"], f"{task}.compare.plan", name="arrange_cells"),
+            Node(
+                nodes.train_cells,
+                [*params, f"{task}.compare.plan", f"{task}.examples", f"{task}.compare.cells_before"],
+                f"{task}.compare.cells",
+                name="train_cells",
+            ),
+            Node(read_commit, None, f"{task}.commit", name="read_commit"),
+            Node(
+                nodes.tabulate_cells,
+                [*params, f"{task}.compare.plan", f"{task}.compare.cells", f"{task}.commit"],
+                result,
+                name="tabulate_cells",
+            ),
+            Node(
+                nodes.write_tables,
+                [evaluation, result],
+                [f"{task}.compare.table", f"{task}.compare.summary"],
+                name="write_tables",
+            ),
+            Node(nodes.draw_forests, [evaluation, result], f"{task}.compare.forests", name="draw_forests"),
+            Node(
+                nodes.render_page,
+                [evaluation, result, f"{task}.compare.forests", "parameters"],
+                f"{task}.compare.page",
+                name="render_page",
+            ),
+        ],
+        tags=[task, "compare"],
+    )

@@ -1,0 +1,263 @@
+"""The document -> tables for people (terminal, Markdown, page) and one long table for machines (CSV)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from grpo_pipeline.pipelines.reporting.page import configuration_text, image_source, template
+from grpo_pipeline.pipelines.reporting.palette import BLUE, GRID, INK, ORANGE
+from grpo_pipeline.pipelines.reporting.tables import ARROWS, Cell, Table, difference_cell, interval_text, metric_cell, value_cell
+from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.tasks import find_task
+
+Document = Mapping[str, Any]
+Metrics = Mapping[str, Metric]
+ALPHA = 0.05
+HEADS = ("arm", "mean", "seeds [95% with them]", "difference", "simultaneous", "p", "p, Holm")
+IN_SUMMARY = (
+    "arm",
+    "mean",
+    "seeds [95% with them]",
+    "difference",
+    "p, Holm",
+)  # as wide as a terminal; the page and the document have all
+
+
+def metric_table(document: Document, name: str, metric: Metric) -> Table:
+    """Return one primary metric: arms x (mean, spread of the seeds, difference to the control, corrected p-value)."""
+    entries = {arm: found["metrics"][name] for arm, found in document["arms"].items()}
+    rows = [
+        [Cell(arm), value_cell(entry), seeds_cell(entry), *gap_cells(document, arm, name, metric)]
+        for arm, entry in entries.items()
+    ]
+    caption = f"{metric.title} {ARROWS[metric.better]}".strip()
+    return Table(f"{caption}: mean over the seeds, and difference to {document['control']}", list(HEADS), rows)
+
+
+def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[Cell]:
+    """Return difference, simultaneous interval, p-value and corrected p-value; empty cells for the control."""
+    if arm not in document["differences"]:
+        return [Cell("control"), Cell(""), Cell(""), Cell("")]
+    entry = document["differences"][arm][name]
+    if "p_holm" not in entry:
+        return [difference_cell(entry, metric), Cell(""), Cell(""), Cell("")]
+    together = interval_text({"ci95": entry["ci95_simultaneous"]}, sign="+")
+    # Only what survives the correction is coloured.
+    shown = difference_cell(entry, metric)
+    tone = shown.tone if entry["p_holm"] < ALPHA else ""
+    return [Cell(shown.text, shown.note, tone), Cell(together), Cell(p_text(entry["p"])), Cell(p_text(entry["p_holm"]))]
+
+
+def seeds_cell(entry: Mapping[str, Any]) -> Cell:
+    """Return the least and the largest value of the seeds, their number, and the interval that holds their luck, too."""
+    spread = entry["seeds"]
+    if not spread["n"]:
+        return Cell("none")
+    note = interval_text({"ci95": entry["ci95_with_seeds"]}, sign="") if entry.get("ci95_with_seeds") else ""
+    return Cell(f"{spread['min']:.3f} to {spread['max']:.3f} ({spread['n']})", note=note)
+
+
+def p_text(p: float) -> str:
+    """Return a p-value with two significant digits."""
+    return "1" if p >= 1 else f"{p:.2g}" if p >= 0.001 else f"{p:.1e}"
+
+
+def all_metrics_table(document: Document, metrics: Metrics) -> Table:
+    """Return every metric: metrics x arms, the mean over the seeds above its interval; nothing here is corrected."""
+    arms = document["arms"]
+    rows = [
+        [metric_cell(metric), *(value_cell(found["metrics"][name]) for found in arms.values())]
+        for name, metric in metrics.items()
+        if any(found["metrics"][name]["value"] is not None for found in arms.values())
+    ]
+    return Table("All metrics, mean over the seeds", ["metric", *arms], rows)
+
+
+def baselines_table(document: Document) -> Table:
+    """Return other points with an arm's own decoder, or other replies: (arm, rule) x primary metrics."""
+    names, words = document["primary_metrics"], find_task(document["task"]).words
+    rows = [
+        [Cell(arm), Cell(rule), *(value_cell(found["metrics"][name]) for name in names)]
+        for arm, rules in document["baselines"].items()
+        for rule, found in rules.items()
+    ]
+    return Table(f"{words.caption}, mean over the seeds", ["arm", words.rule, *names], rows)
+
+
+def cells_table(document: Document) -> Table:
+    """Return how each cell ended."""
+    seconds = {key: "" if cell["seconds"] is None else f"{cell['seconds']:.1f}" for key, cell in document["cells"].items()}
+    rows = [
+        [Cell(key), Cell(cell["status"]), Cell(seconds[key]), Cell(cell["reason"] or "")]
+        for key, cell in document["cells"].items()
+    ]
+    return Table("Cells", ["cell", "status", "seconds", "why it is not in the table"], rows)
+
+
+def settings_table(document: Document) -> Table:
+    """Return what each arm changes of its base."""
+    rows = [
+        [Cell(arm), Cell(found["base"]), Cell(found["rule"]), Cell("; ".join(change_lines(found["set"])) or "nothing")]
+        for arm, found in document["arms"].items()
+    ]
+    return Table("Arms", ["arm", "base", find_task(document["task"]).words.rule, "what differs from the base"], rows)
+
+
+def change_lines(changes: Mapping[str, Any], *, prefix: str = "") -> Iterator[str]:
+    """Yield ``algorithm.kl_weight = 0`` for each leaf."""
+    for name, value in changes.items():
+        if isinstance(value, Mapping) and value:
+            yield from change_lines(value, prefix=f"{prefix}{name}.")
+        elif not (isinstance(value, Mapping) and prefix == ""):
+            yield f"{prefix}{name} = {'null' if value is None else value}"
+
+
+def summary(document: Document, metrics: Metrics) -> str:
+    """Return the primary metrics, the baselines and the verdict as Markdown, aligned for a terminal."""
+    n = document["n"]
+    title = (
+        f"# {document['task']}: {len(document['arms'])} arms, {document['split']} split, {n['examples']} examples, "
+        f"{n['clusters']} clusters by {n['cluster']}, seeds {', '.join(map(str, document['seeds']))}"
+    )
+    parts = [title]
+    for name in document["primary_metrics"]:
+        parts.append(markdown(columns(metric_table(document, name, metrics[name]), IN_SUMMARY)))
+    if any(document["baselines"].values()):
+        parts.append(markdown(baselines_table(document)))
+    parts.append("\n".join(f"- {sentence}" for sentence in document["verdict"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def columns(table: Table, heads: Sequence[str]) -> Table:
+    """Return the named columns of a table."""
+    places = [table.heads.index(head) for head in heads]
+    return Table(table.caption, list(heads), [[row[place] for place in places] for row in table.rows])
+
+
+def markdown(table: Table) -> str:
+    """Return a table with columns of even width."""
+    lines = [table.heads] + [[cell_text(cell) for cell in row] for row in table.rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.heads))]
+    drawn = ["| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |" for line in lines]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([f"**{table.caption}**", "", drawn[0], rule, *drawn[1:]])
+
+
+def cell_text(cell: Cell) -> str:
+    """Return value and interval on one line; a reason too long for a terminal stays in the document."""
+    if cell.text == "undefined":
+        return "-"
+    return f"{cell.text} {cell.note}" if cell.note.startswith("[") else cell.text
+
+
+def long_table(document: Document) -> pd.DataFrame:
+    """Return one row per arm, rule and metric: values, intervals, spread of the seeds, difference and p-values."""
+    rows = []
+    for arm, found in document["arms"].items():
+        sections = {found["rule"]: found} | document["baselines"].get(arm, {})
+        for rule, section in sections.items():
+            gaps = document["differences"].get(arm, {}) if rule == found["rule"] else {}
+            for name, entry in section["metrics"].items():
+                rows.append({"arm": arm, "rule": rule, "metric": name, **flat(entry, gaps.get(name))})
+    return pd.DataFrame(rows)
+
+
+def flat(entry: Mapping[str, Any], gap: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the numbers of a value and of its difference; None where there is none."""
+    row = {"value": entry["value"], **ends("ci95", entry), **ends("ci95_with_seeds", entry), "n": entry["n"]}
+    row |= {f"seeds_{key}": entry["seeds"][key] for key in ("n", "sd", "min", "max")}
+    gap = gap or {}
+    row["difference"] = gap.get("value")
+    row |= ends("ci95", gap, prefix="difference_") | ends("ci95_with_seeds", gap, prefix="difference_")
+    row |= ends("ci95_simultaneous", gap, prefix="difference_")
+    row |= {f"difference_seeds_{key}": gap.get("seeds", {}).get(key) for key in ("n", "sd", "min", "max")}
+    return row | {"p": gap.get("p"), "p_holm": gap.get("p_holm"), "reason": entry.get("reason") or gap.get("reason")}
+
+
+def ends(key: str, entry: Mapping[str, Any], *, prefix: str = "") -> dict[str, float | None]:
+    """Return the two ends of an interval."""
+    low, high = entry.get(key) or (None, None)
+    return {f"{prefix}{key}_low": low, f"{prefix}{key}_high": high}
+
+
+# The differences of all arms to the control, one picture per primary metric.
+
+Entry = Mapping[str, Any]
+ROW_INCHES, WIDTH_INCHES = 0.32, 8.0
+
+
+def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
+    """Draw the difference of each arm to the control.
+
+    Thick bar: 95% interval; thin bar: simultaneous interval; disc: mean over the seeds; small marks: single seeds. An arm
+    without a value has an empty row that says so.
+    """
+    entries = {arm: found[name] for arm, found in document["differences"].items()}
+    figure = Figure(figsize=(WIDTH_INCHES, 1.3 + ROW_INCHES * max(len(entries), 2)), layout="constrained")
+    axes = figure.add_subplot()
+    axes.axvline(0, color=INK, linewidth=1)
+    for row, (arm, entry) in enumerate(entries.items()):
+        draw_row(axes, row, entry, label=arm)
+    axes.set_yticks(range(len(entries)), list(entries))
+    axes.invert_yaxis()
+    axes.set_ylim(len(entries) - 0.4, -0.6)
+    axes.grid(axis="x", color=GRID)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    good = {"higher": ", right is better", "lower": ", left is better", "none": ""}[metric.better]
+    axes.set_xlabel(f"{metric.title}: difference to {document['control']}{good}")
+    axes.set_title("thick: 95%, thin: simultaneous 95%, marks: single seeds", fontsize=9, loc="left", color=INK)
+    return figure
+
+
+def draw_row(axes: Axes, row: int, entry: Entry, *, label: str) -> None:
+    """Draw one arm."""
+    if entry["value"] is None:
+        axes.annotate("undefined", (0, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+        return
+    for key, width in (("ci95_simultaneous", 1.2), ("ci95", 4.0)):
+        if bounds := entry.get(key):
+            axes.plot(bounds, [row, row], color=BLUE, linewidth=width, solid_capstyle="butt", gid=f"{label} {key}")
+    values = list(entry["seeds"]["values"].values())
+    axes.plot(values, [row + 0.26] * len(values), "|", color=ORANGE, markersize=6, gid=f"{label} seeds")
+    axes.plot([entry["value"]], [row], "o", color=INK, markersize=5, gid=f"{label} mean")
+
+
+# The document and its figures -> one self-contained HTML page.
+
+
+def render(
+    document: Mapping[str, Any],
+    metrics: Mapping[str, Metric],
+    forests: Mapping[str, bytes],
+    *,
+    parameters: Mapping[str, Any],
+) -> str:
+    """Return the page as HTML; every value is escaped.
+
+    Args:
+        document: ``<task>.compare.result``.
+        metrics: the task's metrics.
+        forests: ``<metric>.png`` -> image.
+        parameters: all parameters; the task's part is shown.
+    """
+    primaries = [
+        {"table": metric_table(document, name, metrics[name]), "image": image_source(forests[f"{name}.png"])}
+        for name in document["primary_metrics"]
+    ]
+    words = find_task(document["task"]).words
+    return template("compare.html").render(
+        document=document,
+        words=words,
+        primaries=primaries,
+        explained=words.explanation(rule for rules in document["baselines"].values() for rule in rules),
+        baselines=baselines_table(document),
+        metrics=all_metrics_table(document, metrics),
+        arms=settings_table(document),
+        cells=cells_table(document),
+        configuration=configuration_text(parameters, document["task"]),
+    )

@@ -1,0 +1,153 @@
+"""Choose each arm's settings inside each outer fold, by its inner folds alone (nested cross-validation)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import PLAIN, Settings, cell_arm
+from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CellHeader, CompareError, Plan
+from grpo_pipeline.statistics.metric import Direction
+from grpo_pipeline.tasks.attention.data.folds import CoreFold, FoldPlan
+
+# Folds x arms x seeds -> the cells that are trained, each with the split of its fold.
+
+# fold -> arm -> candidate
+Choices = Mapping[str, Mapping[str, str]]
+
+
+def outer_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int], choices: Choices) -> Plan:
+    """Return the cells whose predictions are reported: each arm with its chosen settings, on each fold with each seed.
+
+    The cores that are held out are predicted with those of the test fold: they are in no fold's train or val.
+    """
+    cells = [
+        Cell(cell_arm(arm, choices[fold.name][arm]), seed, str(number), split_of(fold, plan.held_out))
+        for seed in seeds
+        for number, fold in enumerate(plan.folds)
+        for arm in settings.arms
+    ]
+    return Plan(settings.task, settings.resolved, tuple(cells))
+
+
+def inner_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int]) -> Plan:
+    """Return the cells that settings are chosen by: each arm with each candidate, on each inner fold with each seed."""
+    cells = [
+        Cell(cell_arm(arm, candidate), seed, fold, split_of(inner, ()))
+        for seed in seeds
+        for _, fold, inner in inner_folds(plan)
+        for arm, candidates in settings.arms.items()
+        for candidate in candidates
+    ]
+    return Plan(settings.task, settings.resolved, tuple(cells))
+
+
+def inner_folds(plan: FoldPlan) -> Iterator[tuple[CoreFold, str, CoreFold]]:
+    """Yield (outer fold, name of the cells' fold, inner fold)."""
+    for number, outer in enumerate(plan.folds):
+        for position, inner in enumerate(outer.inner):
+            yield outer, f"{number}.inner{position}", inner
+
+
+def split_of(fold: CoreFold, held_out: Sequence[str]) -> Mapping[str, str]:
+    """Return core id -> train, val or test; a core that is left out is in none."""
+    return replace(fold, test=(*fold.test, *held_out)).parts()
+
+
+# candidate -> its values, one per pair of seed and inner fold; NaN where undefined, None for a candidate with a failed cell
+Values = dict[str, list[float] | None]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The setting that was chosen for one arm inside one outer fold, and by which score.
+
+    Attributes:
+        fold: the outer fold.
+        arm: the arm.
+        chosen: name of the candidate.
+        means: candidate -> mean of the metric; None for a candidate with a failed cell.
+        n: number of pairs of seed and inner fold that the means are over.
+    """
+
+    fold: str
+    arm: str
+    chosen: str
+    means: Mapping[str, float | None]
+    n: int
+
+
+def nothing_to_choose(settings: Settings, plan: FoldPlan) -> dict[str, dict[str, str]]:
+    """Return the arms as they are, for every fold."""
+    return {fold.name: dict.fromkeys(settings.arms, PLAIN) for fold in plan.folds}
+
+
+def choose(
+    settings: Settings,
+    plan: FoldPlan,
+    headers: Mapping[str, CellHeader],
+    *,
+    seeds: Sequence[int],
+    metric: str,
+    better: Direction,
+) -> list[Choice]:
+    """Return for each outer fold and arm the candidate with the best mean over its seeds and inner folds.
+
+    Candidates are compared on the same pairs of seed and inner fold: one that leaves the metric undefined for a candidate
+    is left out for all. A candidate with a failed cell cannot be chosen; of equal ones the first is.
+
+    Raises:
+        CompareError: if no candidate can be chosen.
+    """
+    found = []
+    for outer in plan.folds:
+        folds = [name for other, name, _ in inner_folds(plan) if other is outer]
+        for arm, candidates in settings.arms.items():
+            values = {
+                name: metric_values(headers, cell_arm(arm, name), seeds=seeds, folds=folds, metric=metric) for name in candidates
+            }
+            found.append(choose_one(values, outer, arm, metric=metric, better=better))
+    return found
+
+
+def choose_one(values: Values, outer: CoreFold, arm: str, *, metric: str, better: Direction) -> Choice:
+    """Return the choice of one arm inside one outer fold."""
+    finished = {name: np.array(numbers) for name, numbers in values.items() if numbers is not None}
+    where = f"the candidates of {arm} inside {outer.name!r}"
+    if not finished:
+        raise CompareError(f"{where} must hold one whose inner cells have all finished, got none; look at the failed cells")
+    shared = np.isfinite(np.stack(list(finished.values()))).all(axis=0)
+    if not shared.any():
+        raise CompareError(
+            f"{where} must have an inner fold in which {metric} is defined for all of them, got none; "
+            "use fewer inner_folds or another selection_metric"
+        )
+    means = {name: float(numbers[shared].mean()) for name, numbers in finished.items()}
+    best = max(means.values()) if better == "higher" else min(means.values())
+    chosen = next(name for name, mean in means.items() if mean == best)
+    return Choice(outer.name, arm, chosen, {name: means.get(name) for name in values}, int(shared.sum()))
+
+
+def metric_values(
+    headers: Mapping[str, CellHeader], arm: str, *, seeds: Sequence[int], folds: Sequence[str], metric: str
+) -> list[float] | None:
+    """Return one value per seed and inner fold; None if one of the cells did not finish."""
+    keys = [f"{arm}.seed{seed}.fold{fold}" for seed in seeds for fold in folds]
+    cells = [headers.get(key) for key in keys]
+    if any(cell is None or cell.status != "finished" for cell in cells):
+        return None
+    return [cell.metrics.get(metric, float("nan")) for cell in cells if cell is not None]
+
+
+def by_fold(choices: Sequence[Choice]) -> dict[str, dict[str, str]]:
+    """Return fold -> arm -> candidate."""
+    table: dict[str, dict[str, str]] = {}
+    for choice in choices:
+        table.setdefault(choice.fold, {})[choice.arm] = choice.chosen
+    return table
+
+
+def documents(choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    """Return the choices for JSON."""
+    return [asdict(choice) for choice in choices]

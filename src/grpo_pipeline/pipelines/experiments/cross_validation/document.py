@@ -1,0 +1,199 @@
+"""Out-of-fold predictions -> the document of docs/cross_validation.md."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams, estimate
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, documents
+from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import BySeed, OutOfFold, ensemble
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import CrossValidationParams
+from grpo_pipeline.statistics.alignment import FOLD, average_folds, spread_over_folds, stratify
+from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe
+from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.statistics.over_seeds import differences_by_seed, mean_over_seeds
+from grpo_pipeline.tasks.attention.data.folds import FoldPlan
+
+# Out-of-fold rows -> values with intervals: inside the folds, pooled, averaged over folds; and of the held-out cores.
+
+# What a value is of out-of-fold rows, the headline first.
+KINDS: Mapping[str, Callable[[Metric], Metric]] = {
+    "stratified": stratify,
+    "pooled": lambda metric: metric,
+    "fold_mean": average_folds,
+}
+# metric -> kind -> estimate, of one arm and seed
+Kinds = dict[str, dict[str, Estimate]]
+Score = Callable[[pd.DataFrame, Mapping[str, Metric], "Resamples"], Kinds]
+# arm -> metric -> kind -> seed -> estimate
+Scores = dict[str, dict[str, dict[str, dict[int, Estimate]]]]
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """How often each resample holds each patient; the same for every arm, seed, fold and metric.
+
+    Attributes:
+        positions: cluster -> column of ``counts``.
+        counts: float64 [B, C].
+        cluster: column of the clusters.
+    """
+
+    positions: Mapping[str, int]
+    counts: np.ndarray
+    cluster: str
+
+    @classmethod
+    def draw(cls, rows: pd.DataFrame, params: EvaluationParams) -> "Resamples":
+        """Draw whole clusters of these rows."""
+        names = pd.Series(sorted(rows[params.cluster].unique()), name=params.cluster)
+        counts = cluster_weights(names, resamples=params.resamples, seed=params.seed)
+        return cls({name: position for position, name in enumerate(names)}, counts, params.cluster)
+
+    def of(self, rows: pd.DataFrame) -> np.ndarray:
+        """Return the weights of these rows, [B, n]."""
+        return np.asarray(self.counts[:, rows[self.cluster].map(self.positions).to_numpy()])
+
+
+def score_tested(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples) -> Kinds:
+    """Return the three kinds of value of out-of-fold rows."""
+    weights = resamples.of(rows)
+    return {
+        name: {kind: estimate(change(metric), rows, weights) for kind, change in KINDS.items()}
+        for name, metric in metrics.items()
+    }
+
+
+def score_held_out(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples) -> Kinds:
+    """Return the value of the models' mean probability, and the mean of the single models' values."""
+    together = ensemble(rows)
+    tables = [together, *(part.reset_index(drop=True) for _, part in rows.groupby(FOLD, sort=True))]
+    weights = [resamples.of(table) for table in tables]
+    found: Kinds = {}
+    for name, metric in metrics.items():
+        whole, *singles = [estimate(metric, table, of_table) for table, of_table in zip(tables, weights, strict=True)]
+        mean = mean_over_seeds(dict(enumerate(singles)), resamples=len(resamples.counts))
+        found[name] = {"ensemble": whole, "single_models": mean}
+    return found
+
+
+def score_arms(arms: Mapping[str, BySeed], suite: MetricSuite, resamples: Resamples, score: Score) -> Scores:
+    """Score every arm, metric and seed on the same resamples."""
+    found: Scores = {}
+    for arm, by_seed in arms.items():
+        for seed, rows in by_seed.items():
+            for name, kinds in score(rows, suite.metrics, resamples).items():
+                for kind, value in kinds.items():
+                    found.setdefault(arm, {}).setdefault(name, {}).setdefault(kind, {})[seed] = value
+    return found
+
+
+def sections(scores: Scores, control: str, params: EvaluationParams, *, clusters: int) -> dict[str, Any]:
+    """Return ``arms`` and ``differences``: metric -> kind -> value, interval and n, each the mean over the seeds."""
+
+    def entry(by_seed: Mapping[int, Estimate]) -> dict[str, Any]:
+        mean = mean_over_seeds(by_seed, resamples=params.resamples)
+        return describe(mean, clusters=clusters, max_undefined=params.max_undefined)
+
+    def gap(name: str, kind: str, kinds: Mapping[str, dict[int, Estimate]]) -> dict[str, Any]:
+        found = entry(differences_by_seed(kinds[kind], scores[control][name][kind]))
+        return {key: value for key, value in found.items() if key != "n"}
+
+    return {
+        "arms": {
+            arm: {"metrics": {name: {kind: entry(one) for kind, one in kinds.items()} for name, kinds in metrics.items()}}
+            for arm, metrics in scores.items()
+        },
+        "differences": {
+            arm: {name: {kind: gap(name, kind, kinds) for kind in kinds} for name, kinds in metrics.items()}
+            for arm, metrics in scores.items()
+            if arm != control
+        },
+    }
+
+
+def score_folds(rows: OutOfFold, suite: MetricSuite) -> dict[str, dict[str, Any]]:
+    """Return arm -> metric -> the folds' values (each the mean over the seeds) and their spread."""
+    return {
+        arm: {name: spread_over_folds(metric, list(by_seed.values())).document() for name, metric in suite.metrics.items()}
+        for arm, by_seed in rows.tested.items()
+        if by_seed
+    }
+
+
+def build_document(
+    rows: OutOfFold,
+    plan: FoldPlan,
+    choices: Sequence[Choice],
+    params: CrossValidationParams,
+    evaluation: EvaluationParams,
+    *,
+    suite: MetricSuite,
+) -> dict[str, Any]:
+    """Score the out-of-fold rows, and where there are held-out cores the models on them.
+
+    Every arm, seed and fold is read on the same resamples of whole patients; differences are taken inside each resample.
+    """
+    control = next(iter(rows.tested))
+    cores = first_rows(rows.tested)
+    out_of_fold = section(rows.tested, control, evaluation, suite=suite, score=score_tested)
+    return {
+        "task": evaluation.task,
+        "scheme": params.scheme,
+        "control": control,
+        "headline": next(iter(KINDS)),
+        "primary_metrics": list(params.primary_metrics),
+        "n": counts(cores, evaluation) | {"folds": len(plan.folds)},
+        "seeds": {arm: sorted(by_seed) for arm, by_seed in rows.tested.items()},
+        "interval": {"method": "percentile bootstrap of whole clusters", "level": 0.95, "resamples": evaluation.resamples},
+        "folds": [describe_fold(fold.name, fold.train, fold.val, cores) for fold in plan.folds],
+        **out_of_fold,
+        "spread": score_folds(rows, suite),
+        "held_out": held_out(rows, control, evaluation, suite=suite),
+        "choices": documents(choices),
+        "missing": dict(rows.missing),
+    }
+
+
+def section(
+    arms: Mapping[str, BySeed], control: str, evaluation: EvaluationParams, *, suite: MetricSuite, score: Score
+) -> dict[str, Any]:
+    """Return values and differences of the arms that have a complete seed."""
+    complete = {arm: by_seed for arm, by_seed in arms.items() if by_seed}
+    resamples = Resamples.draw(first_rows(complete), evaluation)
+    scores = score_arms(complete, suite, resamples, score)
+    return sections(scores, control, evaluation, clusters=len(resamples.positions))
+
+
+def held_out(rows: OutOfFold, control: str, evaluation: EvaluationParams, *, suite: MetricSuite) -> dict[str, Any] | None:
+    """Return what the folds' models say about the held-out cores, on which nothing was chosen; None without any."""
+    if not rows.held_out:
+        return None
+    cores = first_rows(rows.held_out).drop_duplicates("core_id")
+    return {"n": counts(cores, evaluation), **section(rows.held_out, control, evaluation, suite=suite, score=score_held_out)}
+
+
+def first_rows(arms: Mapping[str, BySeed]) -> pd.DataFrame:
+    """Return the rows of the first arm that has some: cores, labels and clusters are those of all."""
+    return next(part for by_seed in arms.values() for part in by_seed.values())
+
+
+def counts(rows: pd.DataFrame, evaluation: EvaluationParams) -> dict[str, Any]:
+    """Return the number of cores and of their clusters."""
+    return {"examples": len(rows), "clusters": int(rows[evaluation.cluster].nunique()), "cluster": evaluation.cluster}
+
+
+def describe_fold(name: str, train: Sequence[str], val: Sequence[str], cores: pd.DataFrame) -> dict[str, Any]:
+    """Return the size of a fold's parts; a test part with a single class says nothing about a ranking."""
+    labels = cores.loc[cores["fold"] == name, "label"]
+    return {
+        "name": name,
+        "train": len(train),
+        "val": len(val),
+        "test": len(labels),
+        "test_positives": int(labels.sum()),
+        "single_class": bool(labels.nunique() < 2),
+    }

@@ -1,0 +1,179 @@
+"""Nodes of cross-validation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.experiments.compare.nodes import score_rows
+from grpo_pipeline.pipelines.experiments.cross_validation import choice, tables
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, inner_plan, outer_plan
+from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
+from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import (
+    CrossValidationParams,
+    Settings,
+    check_metrics,
+    check_reward,
+    resolve_settings,
+)
+from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord, StoredCells
+from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_cells
+from grpo_pipeline.pipelines.experiments.trials.kit import find_kit
+from grpo_pipeline.pipelines.reporting.page import plain
+from grpo_pipeline.runs.process import run_identity
+from grpo_pipeline.statistics.metric import MetricSuite
+from grpo_pipeline.tasks.attention.data import folds as folding
+from grpo_pipeline.tasks.attention.data.folds import read_plan
+from grpo_pipeline.tasks.attention.data.manifest import parse_checked
+from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.splits import Splits
+
+Document = dict[str, Any]
+
+
+def arrange_arms(params: CrossValidationParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Settings:
+    """Resolve and check the parameters of every arm and candidate; needs no data, so that a misspelt name fails first.
+
+    Raises:
+        ValueError: naming the arm and the path of what is wrong.
+    """
+    task = evaluation.task
+    check_metrics(params, suite_of(evaluation), task=task)
+    settings = resolve_settings(params, plain(parameters)[task], task=task, models=find_kit(task).models)
+    check_reward(params, settings, task=task)
+    return settings
+
+
+def plan_folds(params: CrossValidationParams, data: DataParams, checked: pd.DataFrame, splits: Splits) -> Document:
+    """Divide the cores; see ``tasks.attention.data.folds.plan_folds``. Returns the plan as JSON."""
+    return folding.plan_folds(parse_checked(checked, data), splits, params).document()
+
+
+def train_inner_cells(
+    params: CrossValidationParams,
+    evaluation: EvaluationParams,
+    settings: Settings,
+    folds: Document,
+    examples: Any,
+    before: StoredCells,
+) -> Iterator[CellRecord | Literal[False]]:
+    """Train every candidate on the inner folds; without ``nested`` there is nothing to train.
+
+    Raises:
+        CompareError: if all cells failed.
+    """
+    plan = inner_plan(settings, read_plan(folds), params.seeds)
+    yield from run_cells(plan, bench(params, evaluation, folds, examples), before)
+
+
+def choose_settings(
+    params: CrossValidationParams, evaluation: EvaluationParams, settings: Settings, folds: Document, inner: StoredCells
+) -> list[Choice]:
+    """Choose one candidate per arm and outer fold by its inner folds; without ``nested`` there is nothing to choose.
+
+    Raises:
+        CompareError: if no candidate of an arm can be chosen.
+    """
+    if params.scheme != "nested":
+        return []
+    metric = suite_of(evaluation).metrics[params.selection_metric]
+    return choice.choose(
+        settings, read_plan(folds), inner.headers, seeds=params.seeds, metric=params.selection_metric, better=metric.better
+    )
+
+
+def train_folds(
+    params: CrossValidationParams,
+    evaluation: EvaluationParams,
+    settings: Settings,
+    folds: Document,
+    choices: Sequence[Choice],
+    examples: Any,
+    before: StoredCells,
+) -> Iterator[CellRecord | Literal[False]]:
+    """Train each arm on each fold with each seed; yields each cell when it is done, so that it is stored at once.
+
+    Raises:
+        CompareError: if all cells failed.
+    """
+    plan = read_plan(folds)
+    cells = outer_plan(settings, plan, params.seeds, chosen(settings, folds, choices))
+    yield from run_cells(cells, bench(params, evaluation, folds, examples), before)
+
+
+def pool_predictions(
+    params: CrossValidationParams,
+    evaluation: EvaluationParams,
+    settings: Settings,
+    folds: Document,
+    choices: Sequence[Choice],
+    cells: StoredCells,
+) -> OutOfFold:
+    """Collect the rows of all folds: every core once per arm and seed, by a model that never saw its patient.
+
+    Raises:
+        CompareError: if no seed of the control is complete.
+        ValueError: if the cells do not belong to these folds.
+    """
+    suite = suite_of(evaluation)
+    return collect(
+        settings,
+        read_plan(folds),
+        chosen(settings, folds, choices),
+        cells,
+        seeds=params.seeds,
+        suite=suite,
+        cluster=evaluation.cluster,
+    )
+
+
+def score_predictions(
+    params: CrossValidationParams,
+    evaluation: EvaluationParams,
+    folds: Document,
+    choices: Sequence[Choice],
+    rows: OutOfFold,
+    commit: str,
+) -> Document:
+    """Return the document of docs/cross_validation.md."""
+    document = build_document(rows, read_plan(folds), choices, params, evaluation, suite=suite_of(evaluation))
+    return document | {"commit": commit, "run": run_identity()}
+
+
+def write_tables(evaluation: EvaluationParams, result: Document, rows: OutOfFold) -> tuple[pd.DataFrame, str]:
+    """Return the out-of-fold predictions as one table, and the summary as Markdown."""
+    return tables.long_predictions(rows), tables.summary(result, suite_of(evaluation).metrics)
+
+
+def draw_folds(evaluation: EvaluationParams, result: Document) -> Figure:
+    """Draw the primary metrics of every arm, with each fold."""
+    return tables.draw(result, suite_of(evaluation).metrics)
+
+
+def suite_of(evaluation: EvaluationParams) -> MetricSuite:
+    """Return the task's metrics."""
+    return build_suite(evaluation.task, evaluation.metric_options)
+
+
+def chosen(settings: Settings, folds: Document, choices: Sequence[Choice]) -> dict[str, dict[str, str]]:
+    """Return fold -> arm -> candidate."""
+    return choice.by_fold(choices) if choices else choice.nothing_to_choose(settings, read_plan(folds))
+
+
+def bench(params: CrossValidationParams, evaluation: EvaluationParams, folds: Document, examples: Any) -> Bench:
+    """Return what the cells are trained with; the metrics beside a cell are those of its fold, without the held-out cores."""
+    score = partial(score_tested_rows, held_out=folds["held_out"], suite=suite_of(evaluation), cluster=evaluation.cluster)
+    return Bench(find_kit(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
+
+
+def score_tested_rows(
+    rows: pd.DataFrame, rule: str, *, held_out: Sequence[str], suite: MetricSuite, cluster: str
+) -> dict[str, float]:
+    """Return every defined metric of one rule on the cores that a fold tests."""
+    is_tested = ~rows["core_id"].astype(str).isin(held_out)
+    return score_rows(rows[is_tested], rule, suite=suite, cluster=cluster)

@@ -1,0 +1,126 @@
+"""The predictions of all folds' models -> one table of out-of-fold rows, and one of the held-out cores, per arm and seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choices
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import Settings, cell_arm
+from grpo_pipeline.pipelines.experiments.trials.cells import CompareError, StoredCells
+from grpo_pipeline.statistics.alignment import FOLD, split_rules
+from grpo_pipeline.statistics.metric import MetricSuite
+from grpo_pipeline.tasks.attention.data.folds import FoldPlan
+
+BySeed = Mapping[int, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """The rows of each arm's own rule, sorted by core id, with the column ``fold``.
+
+    Attributes:
+        tested: arm -> seed -> each core once, predicted by the model of the fold that tests it.
+        held_out: arm -> seed -> each held-out core once per fold's model; empty without held-out cores.
+        missing: key of a cell that did not finish -> why; the arm's rows of that seed are absent.
+    """
+
+    tested: Mapping[str, BySeed]
+    held_out: Mapping[str, BySeed]
+    missing: Mapping[str, str]
+
+
+def collect(
+    settings: Settings,
+    plan: FoldPlan,
+    choices: Choices,
+    cells: StoredCells,
+    *,
+    seeds: Sequence[int],
+    suite: MetricSuite,
+    cluster: str,
+) -> OutOfFold:
+    """Read the cells of every arm and seed whose folds are all finished.
+
+    Raises:
+        CompareError: if no seed of the control is complete.
+        ValueError: if a cell's rows do not hold exactly the cores that its fold tests and the held-out ones.
+    """
+    tested: dict[str, dict[int, pd.DataFrame]] = {arm: {} for arm in settings.arms}
+    held_out: dict[str, dict[int, pd.DataFrame]] = {arm: {} for arm in settings.arms}
+    missing: dict[str, str] = {}
+    for arm in settings.arms:
+        rule = next(iter(settings.arms[arm].values())).description.rule
+        for seed in seeds:
+            keys = fold_keys(arm, seed, plan, choices)
+            lost = {key: reason for key in keys.values() if (reason := why_missing(cells, key)) is not None}
+            missing |= lost
+            if not lost:
+                rows = {fold: cells.predictions(key) for fold, key in keys.items()}
+                check_rows(rows, plan, keys)
+                own, others = divide(rows, plan, rule, suite=suite, cluster=cluster)
+                tested[arm][seed], held_out[arm][seed] = own, others
+    control = next(iter(settings.arms))
+    if not tested[control]:
+        key, reason = next((key, reason) for key, reason in missing.items() if key.startswith(f"{control}."))
+        raise CompareError(f"the control {control} must have a seed whose folds all finished, got none ({key}: {reason})")
+    return OutOfFold(tested, held_out if plan.held_out else {}, missing)
+
+
+def fold_keys(arm: str, seed: int, plan: FoldPlan, choices: Choices) -> dict[str, str]:
+    """Return fold -> key of the arm's cell there."""
+    return {
+        fold.name: f"{cell_arm(arm, choices[fold.name][arm])}.seed{seed}.fold{number}" for number, fold in enumerate(plan.folds)
+    }
+
+
+def why_missing(cells: StoredCells, key: str) -> str | None:
+    """Return why a cell has no predictions, or None."""
+    header = cells.headers.get(key)
+    if header is None:
+        return "not trained"
+    return None if header.status == "finished" else header.reason or "failed"
+
+
+def check_rows(rows: Mapping[str, pd.DataFrame], plan: FoldPlan, keys: Mapping[str, str]) -> None:
+    """Raise ValueError unless each cell predicted exactly the cores of its fold's test part and the held-out ones."""
+    for fold in plan.folds:
+        found, wanted = set(rows[fold.name]["core_id"].astype(str)), {*fold.test, *plan.held_out}
+        if found != wanted:
+            example = min(found ^ wanted)
+            raise ValueError(
+                f"predictions of {keys[fold.name]} must hold the {len(wanted)} cores that its fold tests, got {len(found)} "
+                f"(core {example!r} is on one side only); the folds have changed: run cross_validate again"
+            )
+
+
+def divide(
+    rows: Mapping[str, pd.DataFrame], plan: FoldPlan, rule: str, *, suite: MetricSuite, cluster: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the out-of-fold rows and those of the held-out cores, of one rule."""
+    parts = {name: prepared(part, rule, suite=suite, cluster=cluster).assign(**{FOLD: name}) for name, part in rows.items()}
+    everything = pd.concat(parts.values()).sort_values(["core_id", FOLD], kind="stable", ignore_index=True)
+    is_held_out = everything["core_id"].isin(plan.held_out)
+    return everything[~is_held_out].reset_index(drop=True), everything[is_held_out].reset_index(drop=True)
+
+
+def prepared(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> pd.DataFrame:
+    """Return one cell's rows of a rule, checked and with the columns that compare its rules.
+
+    Raises:
+        ValueError: if the rule is not there.
+    """
+    rules = split_rules(rows, suite, arm="a cell", cluster=cluster)
+    if rule not in rules:
+        raise ValueError(f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
+    return rules[rule]
+
+
+def ensemble(held_out: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per held-out core: the mean over the folds' models of what they say, the core's own columns as they are."""
+    groups = held_out.groupby("core_id", sort=True)
+    numbers = [name for name in held_out.columns if pd.api.types.is_float_dtype(held_out[name])]
+    # A mean of equal numbers can differ from them in the last bit: an involvement of 0.4 must stay at its threshold.
+    said = [name for name in numbers if (groups[name].nunique() > 1).any()]
+    together = groups.first().drop(columns=[*said, FOLD]).join(groups[said].mean()).reset_index()
+    return together[[name for name in held_out.columns if name != FOLD]]

@@ -1,0 +1,66 @@
+"""Wiring of cross-validation: folds -> (inner cells -> choice ->) cells -> out-of-fold predictions -> result."""
+
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.pipelines.evaluation.nodes import read_commit
+from grpo_pipeline.pipelines.experiments.cross_validation import nodes
+
+
+def create_pipeline(task: str) -> Pipeline:
+    """Cross-validate the arms of ``<task>.cross_validation``.
+
+    ``…inner_cells_before`` and ``…inner_cells``, ``…cells_before`` and ``…cells`` are one folder each under two names: what is
+    finished is looked up in it, and what is trained is written to it.
+    """
+    name = f"{task}.cross_validation"
+    # The parameters come first: Kedro matches their types to the function's arguments by position.
+    evaluation = f"params:{task}.evaluation"
+    params, plan = [f"params:{name}", evaluation], [f"{name}.settings", f"{name}.folds"]
+    # Its name begins with a: of the nodes that wait for nothing, Kedro runs this one first.
+    divide = [
+        Node(nodes.arrange_arms, [*params, "parameters"], f"{name}.settings", name="arrange_arms"),
+        Node(
+            nodes.plan_folds,
+            [f"params:{name}", f"params:{task}.data", f"{task}.checked", f"{task}.splits"],
+            f"{name}.folds",
+            name="plan_folds",
+        ),
+    ]
+    train = [
+        Node(
+            nodes.train_inner_cells,
+            [*params, *plan, f"{task}.examples", f"{name}.inner_cells_before"],
+            f"{name}.inner_cells",
+            name="train_inner_cells",
+        ),
+        Node(nodes.choose_settings, [*params, *plan, f"{name}.inner_cells"], f"{name}.choices", name="choose_settings"),
+        Node(
+            nodes.train_folds,
+            [*params, *plan, f"{name}.choices", f"{task}.examples", f"{name}.cells_before"],
+            f"{name}.cells",
+            name="train_folds",
+        ),
+    ]
+    report = [
+        Node(read_commit, None, f"{task}.commit", name="read_commit"),
+        Node(
+            nodes.pool_predictions,
+            [*params, *plan, f"{name}.choices", f"{name}.cells"],
+            f"{name}.out_of_fold",
+            name="pool_predictions",
+        ),
+        Node(
+            nodes.score_predictions,
+            [*params, f"{name}.folds", f"{name}.choices", f"{name}.out_of_fold", f"{task}.commit"],
+            f"{name}.result",
+            name="score_predictions",
+        ),
+        Node(
+            nodes.write_tables,
+            [evaluation, f"{name}.result", f"{name}.out_of_fold"],
+            [f"{name}.predictions", f"{name}.summary"],
+            name="write_tables",
+        ),
+        Node(nodes.draw_folds, [evaluation, f"{name}.result"], f"{name}.figure", name="draw_folds"),
+    ]
+    return Pipeline([*divide, *train, *report], tags=[task, "cross_validation"])

@@ -1,0 +1,153 @@
+"""The arms of cross-validation, and with nested folds their candidate settings: resolved before anything is trained."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from grpo_pipeline.pipelines.experiments.trials.arms import (
+    NAME,
+    ArmParams,
+    GridParams,
+    ResolvedArm,
+    Sections,
+    merge,
+    resolve_arms,
+)
+from grpo_pipeline.statistics.metric import MetricSuite
+from grpo_pipeline.tasks.attention.data.folds import FoldParams
+
+# Parameters of cross-validation: ``<task>.cross_validation``.
+
+Candidates = dict[str, dict[str, dict[str, Any]]]
+
+
+class CrossValidationParams(FoldParams, GridParams):
+    """The folds, the arms that are trained on each, and what is reported."""
+
+    primary_metrics: tuple[str, ...] = Field(min_length=1, description="the metrics of the printed table and the figure")
+    candidates: Candidates | None = Field(
+        description="nested: name -> section -> changes, merged onto every arm; the best of them is chosen in the inner folds"
+    )
+    selection_metric: str = Field(description="nested: the metric whose mean over the inner folds decides")
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Self:
+        if self.scheme != "nested" and self.candidates is not None:
+            raise ValueError(
+                f"candidates must be null with scheme: {self.scheme}, got {list(self.candidates)}; "
+                "choose among them with scheme: nested, or remove them"
+            )
+        if self.scheme == "nested":
+            check_candidates(self.candidates or {})
+        return self
+
+
+def check_candidates(candidates: Mapping[str, Any]) -> None:
+    """Raise ValueError unless there are at least two candidates with proper names."""
+    if len(candidates) < 2:
+        raise ValueError(
+            f"candidates must hold at least 2 settings with scheme: nested, got {list(candidates)}; "
+            "add one (name: {} is the arm as it is), or use scheme: kfold"
+        )
+    if bad := [name for name in candidates if not NAME.fullmatch(name)]:
+        raise ValueError(f"candidates must be named by small letters, digits and _, got {bad[0]!r}; rename it")
+
+
+PLAIN = ""
+REWARD = "reward"  # the metric, and the section that weighs its parts
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings that may be trained.
+
+    Attributes:
+        task: name of the task.
+        arms: arm -> candidate -> resolved arm; the control first. Without candidates the only one is ``PLAIN``.
+    """
+
+    task: str
+    arms: Mapping[str, Mapping[str, ResolvedArm]]
+
+    @property
+    def resolved(self) -> dict[str, ResolvedArm]:
+        """Name of the cells -> resolved arm: ``grpo``, or ``grpo.wide`` with the candidate ``wide``."""
+        return {cell_arm(arm, name): one for arm, found in self.arms.items() for name, one in found.items()}
+
+
+def cell_arm(arm: str, candidate: str) -> str:
+    """Return the name under which an arm with a candidate's settings is trained."""
+    return arm if candidate == PLAIN else f"{arm}.{candidate}"
+
+
+def resolve_settings(params: CrossValidationParams, parameters: Mapping[str, Any], *, task: str, models: Sections) -> Settings:
+    """Return every arm with every candidate, each with its sections merged and validated.
+
+    Args:
+        params: arms and candidates.
+        parameters: the task's parameters as they are in YAML.
+        task: name of the task.
+        models: section of the task -> its model.
+
+    Raises:
+        ValueError: naming the arm (``grpo.wide`` is grpo with the candidate wide) and the path of what is wrong.
+    """
+    candidates = params.candidates or {PLAIN: {}}
+    found: dict[str, dict[str, ResolvedArm]] = {}
+    for name, changes in candidates.items():
+        changed = {
+            arm: described.model_copy(update={"set": merge(described.set, changes)}) for arm, described in params.present.items()
+        }
+        for arm, one in _resolve(params, changed, name, parameters, task=task, models=models).items():
+            found.setdefault(arm, {})[name] = one
+    return Settings(task, found)
+
+
+def check_metrics(params: CrossValidationParams, suite: MetricSuite, *, task: str) -> None:
+    """Raise ValueError if a metric or a rule is unknown to the task, or the deciding metric has no good side."""
+    where = f"{task}.cross_validation"
+    for path, name in [
+        *(("primary_metrics", name) for name in params.primary_metrics),
+        ("selection_metric", params.selection_metric),
+    ]:
+        if name not in suite.metrics:
+            raise ValueError(f"{where}.{path} must be among {', '.join(suite.metrics)}, got {name!r}; correct it")
+    if suite.metrics[params.selection_metric].better == "none":
+        raise ValueError(
+            f"{where}.selection_metric must be a metric with a good side, got {params.selection_metric!r}; "
+            "take one with an arrow in docs/metrics.md"
+        )
+    for name, arm in params.present.items():
+        if arm.rule not in suite.rules:
+            raise ValueError(f"{where}.arms.{name}.rule must be among {', '.join(suite.rules)}, got {arm.rule!r}; correct it")
+
+
+def check_reward(params: CrossValidationParams, settings: Settings, *, task: str) -> None:
+    """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
+    arms = settings.resolved
+    first = next(iter(arms.values())).parameters.get(REWARD)
+    other = [name for name, arm in arms.items() if arm.parameters.get(REWARD) != first]
+    deciding = (params.selection_metric,) if params.candidates else ()
+    if other and REWARD in (*params.primary_metrics, *deciding):
+        field = "primary_metrics" if REWARD in params.primary_metrics else "selection_metric"
+        raise ValueError(
+            f"{task}.cross_validation.{field} must not be or hold {REWARD!r} where arms weigh its parts differently, got it with "
+            f"{other[0]}; name a part, such as reward_class, that means the same in every arm"
+        )
+
+
+def _resolve(
+    params: CrossValidationParams,
+    changed: Mapping[str, ArmParams],
+    candidate: str,
+    parameters: Mapping[str, Any],
+    *,
+    task: str,
+    models: Sections,
+) -> dict[str, ResolvedArm]:
+    """Resolve the arms with one candidate's changes."""
+    grid = GridParams(seeds=params.seeds, control=params.control, arms=dict(changed), keep=params.keep)
+    section = "cross_validation" if candidate == PLAIN else f"cross_validation.candidates.{candidate}"
+    return resolve_arms(grid, parameters, task=task, models=models, section=section)

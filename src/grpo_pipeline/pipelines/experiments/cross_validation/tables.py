@@ -1,0 +1,203 @@
+"""The result of cross-validation as Markdown, and its rows as one table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
+from grpo_pipeline.pipelines.reporting.palette import BLUE, GRID, INK, ORANGE, VERMILLION
+from grpo_pipeline.statistics.metric import Metric
+
+Entry = Mapping[str, Any]
+SCHEMES = {
+    "kfold": "k-fold, the test split held out",
+    "nested": "nested, settings chosen in the inner folds",
+    "leave_one_center_out": "leave one center out",
+}
+
+
+def long_predictions(rows: OutOfFold) -> pd.DataFrame:
+    """Return all rows below each other with the columns ``arm``, ``seed`` and ``part`` (out_of_fold or held_out) in front."""
+    frames = []
+    for part, arms in (("out_of_fold", rows.tested), ("held_out", rows.held_out)):
+        for arm, by_seed in arms.items():
+            for seed, found in by_seed.items():
+                labelled = found.assign(arm=arm, seed=seed, part=part)
+                frames.append(labelled[["arm", "seed", "part", *found.columns]])
+    return pd.concat(frames, ignore_index=True)
+
+
+def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
+    """Return the primary metrics as Markdown: the headline with its interval, the other two ways, and the held-out cores."""
+    n = result["n"]
+    lines = [
+        f"# Cross-validation of {result['task']}: {SCHEMES[result['scheme']]}",
+        "",
+        f"{n['folds']} folds, {count(n)}; each core is predicted once per seed by a model that never saw its patient. "
+        "Inside folds: only cores of one fold are ranked against each other.",
+        "",
+        *out_of_fold_table(result, metrics),
+        *folds_table(result, metrics),
+        *held_out_table(result, metrics),
+        *choices_table(result),
+        *remarks(result),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def out_of_fold_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
+    """Yield arms x (inside folds, pooled, mean and spread over folds, difference to the control)."""
+    control, headline = result["control"], result["headline"]
+    yield from header(["metric", "arm", "inside folds", f"- {control}", "pooled", "mean over folds", "sd over folds"])
+    for name in result["primary_metrics"]:
+        for arm, found in result["arms"].items():
+            values, spread = found["metrics"][name], result["spread"][arm][name]
+            gap = result["differences"].get(arm, {}).get(name, {}).get(headline)
+            yield row(
+                [
+                    metrics[name].title,
+                    f"{arm} (control)" if arm == control else arm,
+                    text(values[headline]),
+                    text(gap, sign="+") if gap else "",
+                    text(values["pooled"]),
+                    text(values["fold_mean"]),
+                    number(spread["sd"]),
+                ]
+            )
+    yield ""
+
+
+def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
+    """Yield one row per fold: its size, and the first primary metric of each arm."""
+    first, arms = result["primary_metrics"][0], list(result["arms"])
+    yield from header(["fold", "train", "val", "test (positive)", *(f"{metrics[first].title}, {arm}" for arm in arms)])
+    for fold in result["folds"]:
+        sizes = [str(fold["train"]), str(fold["val"]), f"{fold['test']} ({fold['test_positives']})"]
+        values = [number(result["spread"][arm][first]["folds"][fold["name"]]) for arm in arms]
+        yield row([fold["name"], *sizes, *values])
+    yield ""
+
+
+def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
+    """Yield what the folds' models say about the held-out cores."""
+    held_out, control = result["held_out"], result["control"]
+    if held_out is None:
+        return
+    yield f"The held-out test split, {count(held_out['n'])}; nothing was chosen on it:"
+    yield ""
+    yield from header(["metric", "arm", "mean probability of the folds' models", f"- {control}", "mean of single models"])
+    for name in result["primary_metrics"]:
+        for arm, found in held_out["arms"].items():
+            values = found["metrics"][name]
+            gap = held_out["differences"].get(arm, {}).get(name, {}).get("ensemble")
+            label = f"{arm} (control)" if arm == control else arm
+            cells = [text(values["ensemble"]), text(gap, sign="+") if gap else "", text(values["single_models"])]
+            yield row([metrics[name].title, label, *cells])
+    yield ""
+
+
+def choices_table(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was chosen in each outer fold."""
+    if not result["choices"]:
+        return
+    yield "Settings chosen inside each outer fold, and the means over its inner folds:"
+    yield ""
+    yield from header(["fold", "arm", "chosen", "means"])
+    for choice in result["choices"]:
+        means = ", ".join(f"{name} {number(mean)}" for name, mean in choice["means"].items())
+        yield row([choice["fold"], choice["arm"], choice["chosen"], means])
+    yield ""
+
+
+def remarks(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is missing or undefined."""
+    single = [fold["name"] for fold in result["folds"] if fold["single_class"]]
+    if single:
+        share = f"{len(single)} of {len(result['folds'])} folds"
+        yield f"- {share} test a single class and say nothing about a ranking: {', '.join(single)}"
+    for key, reason in result["missing"].items():
+        yield f"- {key} is missing, and with it the other folds of its arm and seed: {reason}"
+    reasons = {
+        f"{name} of {arm}: {entry[result['headline']]['reason']}"
+        for arm, found in result["arms"].items()
+        for name, entry in found["metrics"].items()
+        if name in result["primary_metrics"] and "reason" in entry[result["headline"]]
+    }
+    yield from (f"- {reason}" for reason in sorted(reasons))
+
+
+def count(n: Mapping[str, Any]) -> str:
+    """Return how many cores and clusters there are."""
+    return f"{n['examples']} cores of {n['clusters']} clusters by {n['cluster']}"
+
+
+def header(names: Sequence[str]) -> Iterator[str]:
+    """Yield a Markdown table's head."""
+    yield row(names)
+    yield "|" + "---|" * len(names)
+
+
+def row(cells: Sequence[str]) -> str:
+    """Return one line of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def text(entry: Entry, *, sign: str = "") -> str:
+    """Return ``0.812 [0.750, 0.874]``, or undefined."""
+    if entry["value"] is None:
+        return "undefined"
+    interval = "" if entry["ci95"] is None else " [{:{s}.3f}, {:{s}.3f}]".format(*entry["ci95"], s=sign)
+    return f"{entry['value']:{sign}.3f}{interval}"
+
+
+def number(value: float | None) -> str:
+    """Return a plain number, or a dash."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+# The arms of cross-validation in one picture: the value inside the folds with its interval, and each fold beside it.
+
+ROW_INCHES, PANEL_INCHES = 0.5, 4.0
+
+
+def draw(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Figure:
+    """Draw one panel per primary metric, one row per arm.
+
+    Bar: 95% interval of the headline; disc: its value; marks below: single folds; cross: all cores pooled.
+    """
+    names, arms = result["primary_metrics"], list(result["arms"])
+    figure = Figure(figsize=(PANEL_INCHES * len(names), 1.4 + ROW_INCHES * len(arms)), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        for position, arm in enumerate(arms):
+            draw_row(axes, position, result["arms"][arm]["metrics"][name], result["spread"][arm][name], result["headline"])
+        finish(axes, arms, metrics[name])
+    figure.suptitle(
+        "disc and bar: inside folds, 95%; marks: single folds; cross: pooled", fontsize=9, x=0.01, ha="left", color=INK
+    )
+    return figure
+
+
+def draw_row(axes: Axes, position: int, entry: Mapping[str, Any], spread: Mapping[str, Any], headline: str) -> None:
+    """Draw one arm; what is undefined is left away."""
+    if bounds := entry[headline].get("ci95"):
+        axes.plot(bounds, [position, position], color=BLUE, linewidth=4, solid_capstyle="butt", gid="interval")
+    folds = [value for value in spread["folds"].values() if value is not None]
+    axes.plot(folds, [position + 0.25] * len(folds), "|", color=ORANGE, markersize=8, gid="folds")
+    for kind, mark, colour in ((headline, "o", INK), ("pooled", "x", VERMILLION)):
+        if entry[kind]["value"] is not None:
+            axes.plot([entry[kind]["value"]], [position], mark, color=colour, markersize=6, gid=kind)
+
+
+def finish(axes: Axes, arms: list[str], metric: Metric) -> None:
+    """Name the rows and the axis."""
+    axes.set_yticks(range(len(arms)), arms)
+    axes.set_ylim(len(arms) - 0.4, -0.6)
+    axes.grid(axis="x", color=GRID)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    good = {"higher": ", right is better", "lower": ", left is better", "none": ""}[metric.better]
+    axes.set_xlabel(f"{metric.title}{good}", fontsize=9)

@@ -1,0 +1,177 @@
+"""The contract between the engine of comparisons and a task: how examples become a task and its data, and how a split is written.
+
+The nodes between are those of the task's own pipeline, run in their order with an arm's parameters in the place of the shared
+ones: what an ordinary run prepares is what a cell trains on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from inspect import isgeneratorfunction, signature
+from typing import Any, get_type_hints
+
+import pandas as pd
+from kedro.pipeline import Pipeline
+from pydantic import BaseModel
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.pipelines.experiments.trials.arms import TRAINING, ResolvedArm
+from grpo_pipeline.pipelines.experiments.trials.cells import Cell
+from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.tasks import find_task
+from grpo_pipeline.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class TaskKit:
+    """A task as the engine sees it.
+
+    Attributes:
+        task: its name, the prefix of its catalogue names.
+        prepare: the pipeline from ``<task>.examples`` to ``<task>.task`` and ``<task>.data``.
+        memory: dataset -> what it holds before the first cell.
+        carry: dataset -> the memory that it is for the next cell, such as features that were computed.
+        resplit: (examples, id -> split) -> examples.
+        gather: output of a generator node -> its chunks as one value; a cell holds in memory what a run streams to a file.
+        without_features: examples -> data that ``Task.fingerprint`` reads, without what takes long to compute.
+        untrained: dataset that holds the task before anything is trained; "" where that is ``<task>.task``.
+        reward_section: the section that weighs the parts of the reward.
+    """
+
+    task: str
+    prepare: Pipeline
+    resplit: Callable[[Any, Mapping[str, str]], Any]
+    without_features: Callable[[Any], Any]
+    untrained: str = ""
+    reward_section: str = "reward"
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    carry: Mapping[str, str] = field(default_factory=dict)
+    gather: Mapping[str, Callable[[Iterable[Any]], Any]] = field(default_factory=dict)
+
+    @property
+    def models(self) -> dict[str, type[BaseModel]]:
+        """Section -> model: the typed parameters that the preparing nodes read."""
+        prefix = f"params:{self.task}."
+        found = {}
+        for node in self.prepare.nodes:
+            hints = get_type_hints(node.func)
+            for argument, name in zip(signature(node.func).parameters, node.inputs, strict=False):
+                if name.startswith(prefix):
+                    found[name.removeprefix(prefix)] = model_of(hints[argument])
+        return {name: model for name, model in found.items() if name != TRAINING}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A task and its data, ready for one cell; ``memory`` is for the next one."""
+
+    task: Task
+    data: Any
+    memory: Mapping[str, Any]
+
+
+def find_kit(task: str) -> TaskKit:
+    """Return the kit of a task.
+
+    Raises:
+        ValueError: if there is no such task, or it has none.
+    """
+    create: Callable[[], TaskKit] | None = getattr(find_task(task).wiring(), "create_kit", None)
+    if create is None:
+        raise ValueError(f"evaluation.task must be a task with a create_kit in its pipelines, got {task!r}; add one")
+    return create()
+
+
+def model_of(hint: Any) -> type[BaseModel]:
+    """Return the model of an annotation, also of ``Model | None``."""
+    parts = [part for part in (hint, *getattr(hint, "__args__", ())) if isinstance(part, type) and issubclass(part, BaseModel)]
+    if not parts:
+        raise TypeError(f"a parameter of a preparing node must be annotated with a pydantic model, got {hint}; annotate it")
+    return parts[0]
+
+
+def resplit_table(table: pd.DataFrame, split: Mapping[str, str], *, key: str, noun: str) -> pd.DataFrame:
+    """Return a table of examples with another split; an id (column ``key``) that the mapping does not name is in none.
+
+    Raises:
+        ValueError: if the mapping names an id that is not there.
+    """
+    ids = table[key].astype(str)
+    if unknown := sorted(split.keys() - set(ids)):
+        raise ValueError(f"a split must name {noun}s of the data, got {unknown[0]!r}; build the folds from these examples")
+    return table.assign(split=ids.map(split).fillna(""))
+
+
+def examples_of(kit: TaskKit, cell: Cell, examples: Any) -> Any:
+    """Return the examples with the cell's own split, where it has one."""
+    return examples if cell.split is None else kit.resplit(examples, cell.split)
+
+
+def open_task(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Task:
+    """Return the arm's task alone: nothing that takes long is computed or trained."""
+    name = kit.untrained or f"{kit.task}.task"
+    values = run_pipeline(kit, kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))
+    found: Task = values[name]
+    return found
+
+
+def open_cell(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any, memory: Mapping[str, Any]) -> Opened:
+    """Return task and data of a cell; a frozen encoder's features are taken from ``memory`` where they fit."""
+    given = inputs(kit, arm, examples_of(kit, cell, examples), seed=cell.seed)
+    values = run_pipeline(kit, kit.prepare, given | dict(kit.memory) | dict(memory))
+    kept = {name: values[source] for name, source in kit.carry.items()}
+    return Opened(values[f"{kit.task}.task"], values[f"{kit.task}.data"], kept)
+
+
+def inputs(kit: TaskKit, arm: ResolvedArm, examples: Any, *, seed: int) -> dict[str, Any]:
+    """Return what the preparing nodes read: examples, the arm's sections, the seed. An absent section is None."""
+    wanted = {name: None for name in kit.prepare.inputs() if name.startswith("params:")}
+    sections = {f"params:{kit.task}.{name}": section for name, section in arm.sections.items()}
+    return wanted | sections | {"params:seed": seed, f"{kit.task}.examples": examples}
+
+
+def run_pipeline(kit: TaskKit, pipeline: Pipeline, values: dict[str, Any]) -> dict[str, Any]:
+    """Run the nodes in their order; values travel by reference, and what a generator node yields is gathered."""
+    values = dict(values)
+    for node in pipeline.nodes:
+        outputs = node.run({name: values[name] for name in node.inputs})
+        is_stream = isgeneratorfunction(node.func)
+        values |= {name: kit.gather[name](value) if is_stream else value for name, value in outputs.items()}
+    return values
+
+
+# Train and score one cell with the nodes of an ordinary arm; only the probe is left out.
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Result of a trial's training: prediction rows of the test split, metrics by step, final weights."""
+
+    predictions: pd.DataFrame
+    metric_rows: list[Row]
+    weights: ModelWeights
+
+
+def train_cell(arm: ResolvedArm, opened: Opened, *, seed: int) -> Trained:
+    """Build, train, export and predict, as ``pipelines/training`` wires it."""
+    task, data = opened.task, opened.data
+    weights, rows = train_weights(arm.algorithm, arm.training, task, data, seed=seed)
+    predictions, _, _ = nodes.predict(arm.algorithm, arm.training, seed, task, data, weights)
+    return Trained(predictions, rows, weights)
+
+
+def train_weights(
+    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int
+) -> tuple[ModelWeights, list[Row]]:
+    """Build, train and export an arm, or a stage before the arms; returns the final weights and the metrics by step."""
+    state = nodes.build_state(algorithm, training, seed, task, data)
+    nothing = NoCheckpoint("a cell is trained from its start")
+    rows: list[Row] = []
+    checkpoint: Checkpoint | NoCheckpoint = nothing
+    for some, saved in nodes.train(algorithm, training, "never", task, data, state, nothing, {}):
+        rows += some
+        checkpoint = saved if isinstance(saved, Checkpoint) else checkpoint
+    return nodes.export_model(task, checkpoint), rows

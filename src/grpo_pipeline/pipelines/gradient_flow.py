@@ -1,0 +1,309 @@
+"""Which component each loss term teaches: measured on one batch of an arm, drawn, and compared with what was meant.
+
+    warm_up -> one batch -> the loop body up to the loss -> norms -> table (saved) -> figure (saved) -> stop if anything is odd
+
+The batch runs through the nodes of ``pipelines.step`` themselves, first update epoch: the one with the supervised term and the
+encoder's graph. A few steps of training come first, because an untrained policy may be exactly uniform and at its reference,
+where several gradients are 0 whatever the code does.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal, cast
+
+import pandas as pd
+from kedro.pipeline import Node, Pipeline
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from grpo_pipeline.core.diagnostics.statistics import Expectation, agrees, gradient_norms, reward_norms
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams, is_on
+from grpo_pipeline.core.schedules import Schedule
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.pipelines.reporting.palette import GRID, INK, VERMILLION
+from grpo_pipeline.pipelines.step.collect import LossTerms
+from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
+from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
+from grpo_pipeline.pipelines.training.loader import make_training_batch
+from grpo_pipeline.pipelines.training.loop import rows_of_step
+from grpo_pipeline.pipelines.training.nodes import data_of_arm
+from grpo_pipeline.pipelines.training.pipeline import shared_inputs, shared_training
+from grpo_pipeline.pipelines.training.warm_up import train_steps
+from grpo_pipeline.tasks.base import Task
+from grpo_pipeline.tasks.spec import Own
+
+# Gradient norms of loss terms on components -> a heatmap in which an exact zero looks like no number at all.
+
+REWARD = "reward"
+COLOURS = colormaps["viridis"]
+ZERO: dict[str, Any] = {"facecolor": GRID, "edgecolor": "#9A9A9A", "hatch": "///", "linewidth": 0.0}
+WRONG: dict[str, Any] = {"facecolor": "none", "edgecolor": VERMILLION, "linewidth": 3.0}
+
+
+def norm_heatmap(table: pd.DataFrame) -> Figure:
+    """Draw one cell per term and component, coloured by log10 of the norm; reward parts have a panel of their own below.
+
+    An exact 0 is grey and hatched; a cell that is not as expected is framed and says what was expected.
+
+    Args:
+        table: columns ``term``, ``component``, ``grad_norm`` (NaN in a reward row: attached to a graph), ``expected`` and
+            ``agrees``; one row per cell.
+    """
+    is_reward = table["term"] == REWARD
+    panels = [rows for rows in (table[~is_reward], table[is_reward]) if len(rows)]
+    heights = [rows["term"].nunique() for rows in panels]
+    columns = max(rows["component"].nunique() for rows in panels)
+    figure = Figure(figsize=(1.5 * columns + 3.0, 0.8 * sum(heights) + 2.2), layout="constrained")
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).ravel()
+    scale = log_scale(table["grad_norm"])
+    for axes, rows in zip(grid, panels, strict=True):
+        draw_panel(axes, rows, scale)
+    bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=list(grid))
+    bar.set_label("log10 of the norm of the weighted gradient")
+    figure.suptitle("What each loss term teaches", fontsize=13)
+    labels = ((ZERO, "exactly 0"), (WRONG, "not as expected"))
+    handles = [Patch(**style, label=label) for style, label in labels]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    return figure
+
+
+def draw_panel(axes: Axes, rows: pd.DataFrame, scale: Normalize) -> None:
+    """Draw the cells of one table, terms from top to bottom in its order."""
+    terms, components = (list(dict.fromkeys(rows[name])) for name in ("term", "component"))
+    for row in rows.itertuples(index=False):
+        draw_cell(axes, row, column=components.index(row.component), line=terms.index(row.term), scale=scale)
+    axes.set(xlim=(-0.5, len(components) - 0.5), ylim=(len(terms) - 0.5, -0.5))
+    axes.set_xticks(range(len(components)), components)
+    axes.set_yticks(range(len(terms)), terms)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def draw_cell(axes: Axes, row: Any, *, column: int, line: int, scale: Normalize) -> None:
+    """Draw one cell with its number."""
+    corner, norm = (column - 0.48, line - 0.46), float(row.grad_norm)
+    is_number = 0.0 < norm < math.inf
+    colour = COLOURS(scale(math.log10(norm))) if is_number else None
+    style: dict[str, Any] = ZERO if norm == 0 else {"facecolor": colour or "white", "linewidth": 0.0}
+    axes.add_patch(Rectangle(corner, 0.96, 0.92, **style))
+    if not row.agrees:
+        axes.add_patch(Rectangle(corner, 0.96, 0.92, **WRONG))
+    note = "" if row.agrees else f"\nexpected {row.expected}"
+    ink = "white" if colour is not None and is_dark(colour) else INK
+    axes.text(column, line, cell_text(row.term, norm) + note, ha="center", va="center", color=ink, fontsize=9)
+
+
+def cell_text(term: str, norm: float) -> str:
+    """Return what is written in a cell."""
+    if norm == 0:
+        return "0"
+    return "graph" if term == REWARD and math.isnan(norm) else f"{norm:.1e}"
+
+
+def log_scale(norms: Iterable[float]) -> Normalize:
+    """Return the colour scale over log10 of the positive, finite norms; from -1 to 0 where there is none."""
+    logs = [math.log10(norm) for norm in norms if 0.0 < norm < math.inf] or [-0.5]
+    low, high = math.floor(min(logs)), math.ceil(max(logs))
+    return Normalize(low, high if high > low else low + 1)
+
+
+def is_dark(colour: tuple[float, float, float, float]) -> bool:
+    """Say whether white is easier to read on an RGBA colour than black (luma of ITU-R BT.601 below one half)."""
+    red, green, blue, _ = colour
+    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+
+
+FLOW = "params:gradient_flow"
+Term = Literal["supervised", "policy", "kl", "kl_rollout", "entropy", "value"]
+WEIGHTS = {"kl_rollout": "rollout_kl_weight"}
+
+
+class GradientFlowError(RuntimeError):
+    """A loss term teaches a component that it must not, or misses one that it must; or a reward carries a gradient."""
+
+
+class GradientFlowParams(BaseModel):
+    """How the gradients of a task are audited (``<task>.gradient_flow``).
+
+    Attributes:
+        warmup_steps: batches to train on before the audited one.
+        expected: term -> component -> ``gradient`` (a norm greater than 0), ``none`` (exactly 0) or ``any``; what is not named
+            is ``any``. A reward part is never named: it must carry no graph.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    warmup_steps: int = Field(ge=0)
+    expected: dict[Term, dict[str, Expectation]]
+
+
+class DetachedRewards:
+    """A task like another one, but for rewards without graph, so that an audit reaches its verdict about them."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return the task's reward parts, detached, and their weights."""
+        parts, weights = self._task.reward(batch, rollouts, outcomes)
+        return {name: part.detach() for name, part in parts.items()}, weights
+
+
+def detach_rewards(task: Task) -> Task:
+    """Return the task with its rewards detached; ``measure_rewards`` asks the task itself."""
+    return cast(Task, DetachedRewards(task))
+
+
+def warm_up(
+    algorithm: AlgorithmParams, training: TrainingParams, params: GradientFlowParams, seed: int, task: Task, data: Any
+) -> TrainState:
+    """Build the arm's start and train it for ``warmup_steps`` batches."""
+    return train_steps(algorithm, training, params.warmup_steps, seed=seed, task=task, data=data)
+
+
+def pick_audited_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:
+    """Return the batch of the state's step, or its first micro-batch: the audit runs in one piece."""
+    data = data_of_arm(algorithm, task, data)
+    rows = rows_of_step(task.rows(data, "train"), state.step, batch_size=training.batch_size, seed=state.generator_seed)
+    first = rows[: training.micro_batch_size]
+    return make_training_batch(task, data, first, seed=state.generator_seed, step=state.step)
+
+
+def measure_terms(algorithm: AlgorithmParams, task: Task, state: TrainState, losses: LossTerms) -> pd.DataFrame:
+    """Return the norm of every weighted term's gradient on every component: columns ``term, component, grad_norm``.
+
+    A term that the arm never weighs is left out.
+    """
+    terms = {name: term for name, term in losses.terms.items() if losses.weights[name] or is_on(_schedule(algorithm, name))}
+    norms = gradient_norms(terms, losses.weights, task.parameter_groups(state.policy))
+    return _as_table(norms)
+
+
+def measure_rewards(task: Task, batch: Any, rollouts: Rollouts, outcomes: Any) -> pd.DataFrame:
+    """Return one row per reward part: norm 0.0 where it carries no gradient, NaN where it is attached to a graph."""
+    parts, _ = task.reward(batch, rollouts, outcomes)
+    return _as_table({REWARD: reward_norms(parts)})
+
+
+def judge_flow(params: GradientFlowParams, training: TrainingParams, terms: pd.DataFrame, rewards: pd.DataFrame) -> pd.DataFrame:
+    """Put both tables together and say what was expected and whether it agrees.
+
+    Returns:
+        Columns ``term, component, grad_norm, expected, agrees``; one row per term and component, then one per reward part.
+
+    Raises:
+        ValueError: if a component is named that has no learning rate; one that is frozen has, and is left out.
+    """
+    _check_components(params.expected, {*training.optimizer.learning_rates, *terms["component"]})
+    table = pd.concat([terms, rewards], ignore_index=True)
+    named = {(term, component): value for term, group in params.expected.items() for component, value in group.items()}
+    pairs = zip(table["term"], table["component"], strict=True)
+    table["expected"] = ["none" if term == REWARD else named.get((term, component), "any") for term, component in pairs]
+    table["agrees"] = [agrees(norm, value) for norm, value in zip(table["grad_norm"], table["expected"], strict=True)]
+    return table
+
+
+def draw_flow(table: pd.DataFrame) -> Figure:
+    """Draw the table as a heatmap."""
+    return norm_heatmap(table)
+
+
+def require_flow(table: pd.DataFrame, figure: bytes) -> None:
+    """Stop if anything is not as expected; the table and the figure, which only orders this node, are saved by then.
+
+    Raises:
+        GradientFlowError: naming each term and component that disagrees.
+    """
+    del figure
+    odd = [_finding(row) for row in table[~table["agrees"]].itertuples(index=False)]
+    if odd:
+        raise GradientFlowError(
+            f"each loss term must teach what gradient_flow.expected says, got {'; '.join(odd)}; add or remove a detach in the "
+            "task, raise gradient_flow.warmup_steps if the policy is still at its start, or correct the expectation"
+        )
+
+
+def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeline:
+    """Wire the audit of one arm under the namespace ``<task>.<arm>``.
+
+    Reads ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:<task>.gradient_flow``, ``params:seed`` and
+    ``params:<task>.<arm>.algorithm``; writes ``<task>.<arm>.gradient_flow`` and ``<task>.<arm>.gradient_flow_figure``. ``own``
+    names what the arm does not share, as in its training.
+    """
+    return Pipeline(
+        _template(),
+        namespace=f"{task}.{arm}",
+        inputs=shared_inputs(task, own),
+        parameters={**shared_training(task, own), FLOW: f"params:{task}.gradient_flow", "params:seed": "params:seed"},
+        tags=[task, arm, "gradient_flow"],
+    )
+
+
+def _template() -> Pipeline:
+    """Wire task and data -> table, figure and verdict; what the loop body holds has the prefix ``gradient_flow.``."""
+    body = Pipeline(
+        create_step_pipeline().to_outputs("losses"),
+        namespace="gradient_flow",
+        parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
+    )
+    inner = {name: f"gradient_flow.{name}" for name in ("task", "state", "batch", "losses", "replicated", "rollouts", "outcomes")}
+    start = [
+        Node(detach_rewards, "task", inner["task"], name="detach_rewards"),
+        Node(warm_up, [ALGORITHM, TRAINING, FLOW, "params:seed", inner["task"], "data"], inner["state"], name="warm_up"),
+        Node(pick_audited_batch, [ALGORITHM, TRAINING, "task", "data", inner["state"]], inner["batch"], name="pick_batch"),
+    ]
+    rest = [
+        Node(
+            measure_terms, [ALGORITHM, "task", inner["state"], inner["losses"]], "gradient_flow.term_norms", name="measure_terms"
+        ),
+        Node(
+            measure_rewards,
+            ["task", inner["replicated"], inner["rollouts"], inner["outcomes"]],
+            "gradient_flow.reward_norms",
+            name="measure_rewards",
+        ),
+        Node(
+            judge_flow,
+            [FLOW, TRAINING, "gradient_flow.term_norms", "gradient_flow.reward_norms"],
+            "gradient_flow",
+            name="judge_flow",
+        ),
+        Node(draw_flow, "gradient_flow", "gradient_flow_figure", name="draw_flow"),
+        Node(require_flow, ["gradient_flow", "gradient_flow_figure"], None, name="require_flow"),
+    ]
+    return Pipeline([*start, *rest]) + body
+
+
+def _schedule(algorithm: AlgorithmParams, term: str) -> Schedule:
+    return cast(Schedule, getattr(algorithm, WEIGHTS.get(term, f"{term}_weight")))
+
+
+def _as_table(norms: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    rows = [(term, component, norm) for term, group in norms.items() for component, norm in group.items()]
+    return pd.DataFrame(rows, columns=["term", "component", "grad_norm"])
+
+
+def _check_components(expected: Mapping[Term, Mapping[str, Expectation]], known: set[str]) -> None:
+    for term, group in expected.items():
+        for component in group:
+            if component not in known:
+                raise ValueError(
+                    f"gradient_flow.expected.{term} must name components of the task, {sorted(known)}, got {component!r}; "
+                    "correct it"
+                )
+
+
+def _finding(row: Any) -> str:
+    if row.term == REWARD:
+        return f"a graph in reward part {row.component}"
+    return f"{row.term} -> {row.component} {row.grad_norm:.3g} where {row.expected} is expected"

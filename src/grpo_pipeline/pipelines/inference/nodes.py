@@ -1,0 +1,240 @@
+"""Nodes of the prediction pipeline: check the manifest, score core by core, make tables and one sheet."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from PIL import Image, ImageColor, ImageDraw
+
+from grpo_pipeline.pipelines.inference.heatmap_files import HeatmapFiles
+from grpo_pipeline.pipelines.reporting.image_sheet import HEATMAP, HEATMAP_OPACITY
+from grpo_pipeline.pipelines.reporting.palette import VERMILLION
+from grpo_pipeline.runs.progress import track
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, file_names
+from grpo_pipeline.tasks.attention.data.params import DataParams, Preprocessing
+from grpo_pipeline.tasks.attention.inference.frame import heatmap_volume, is_nifti
+from grpo_pipeline.tasks.attention.inference.manifest import PredictParams, check_predict_manifest
+from grpo_pipeline.tasks.attention.inference.predictor import (
+    POINT_COLUMNS,
+    CorePrediction,
+    Predictor,
+    build_predictor,
+    patient_table,
+    point_rows,
+    score_row,
+    score_table,
+)
+from grpo_pipeline.tasks.exported import TrainedArms, version_of
+from grpo_pipeline.tasks.familiarity import FALSE_ALARMS
+
+# Draw a heatmap and points over an image, pixel by pixel of that image.
+
+THUMBNAIL = 320
+COLOURS = np.round(255 * colormaps[HEATMAP](np.arange(256))[:, :3]).astype(np.float32)
+
+
+def draw_overlay(image: np.ndarray, heatmap: np.ndarray | None, points: np.ndarray) -> np.ndarray:
+    """Return the picture, uint8 [H, W, 3]; the opacity of the heatmap is its probability, as on the report's page.
+
+    Args:
+        image: grey levels, uint8 [H, W].
+        heatmap: probability, float [H, W]; None shows the image as it is.
+        points: (x, y) in pixels, [k, 2]; frame of ``tasks/attention/inference/frame.py``. NaN is no point.
+    """
+    chance = np.zeros(image.shape) if heatmap is None else np.clip(heatmap, 0, 1)
+    opacity = (HEATMAP_OPACITY * chance)[..., None].astype(np.float32)
+    colours = COLOURS[np.round(255 * chance).astype(np.uint8)]
+    blended = (1 - opacity) * image[..., None].astype(np.float32) + opacity * colours
+    picture = Image.fromarray(np.round(blended).astype(np.uint8))
+    draw_points(picture, points[~np.isnan(points).any(axis=1)])
+    return np.asarray(picture)
+
+
+def draw_points(picture: Image.Image, points: np.ndarray) -> None:
+    """Draw points as filled circles with a white edge, as large as the picture makes readable."""
+    radius = max(2.0, min(picture.size) / 60)
+    canvas = ImageDraw.Draw(picture)
+    # Pillow's pixel (c, r) has its centre at (c, r), ours at (c + 0.5, r + 0.5).
+    for x, y in np.asarray(points, np.float64) - 0.5:
+        box = (x - radius, y - radius, x + radius, y + radius)
+        canvas.ellipse(box, fill=ImageColor.getrgb(VERMILLION), outline=(255, 255, 255))
+
+
+def shrink(picture: np.ndarray) -> np.ndarray:
+    """Return a picture whose longer side has at most 320 pixels."""
+    small = Image.fromarray(picture)
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    return np.asarray(small)
+
+
+# The first cores on one page.
+
+COLUMNS, NAME_LENGTH = 4, 28
+
+
+def draw_sheet(rows: Sequence[dict[str, Any]], pictures: Sequence[np.ndarray]) -> Figure:
+    """Draw one panel per picture with the name and the score of its core.
+
+    Args:
+        rows: of the scores, in the order of the pictures; there may be more of them.
+        pictures: uint8 [h, w, 3], at least one.
+    """
+    columns = min(COLUMNS, len(pictures))
+    lines = -(-len(pictures) // columns)
+    figure = Figure(figsize=(3.0 * columns, 3.3 * lines + 0.6), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, row, picture in zip(grid, rows, pictures, strict=False):
+        axes.imshow(picture, interpolation="nearest")
+        axes.set_title(f"{short(row['core_id'])}\n{score_text(row)}", fontsize=9, color=VERMILLION if row["outside"] else "black")
+    figure.suptitle(f"The first {len(pictures)} of {len(rows)} cores: heatmap and points", fontsize=12)
+    return figure
+
+
+def score_text(row: dict[str, Any]) -> str:
+    """Return the score of a core, the calibrated one beside it where there is one, and whether the image is outside."""
+    if np.isnan(row["prob"]):
+        return "no score: outside the training images"
+    text = f"P(cancer) = {row['prob']:.2f}"
+    if not np.isnan(row["prob_calibrated"]):
+        text += f", calibrated {row['prob_calibrated']:.2f}"
+    return f"{text}\noutside the training images" if row["outside"] else text
+
+
+def short(name: str) -> str:
+    """Return a name that fits above a panel, with no character that the text layout reads as a formula."""
+    cut = name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+    return cut.replace("$", r"\$")
+
+
+SHEET_CORES = 12
+
+
+@dataclass
+class Predicted:
+    """Scores of the images that a model was applied to: no heatmaps, but thumbnails of the first few.
+
+    Attributes:
+        rows: of the scores.
+        points: of each core.
+        thumbnails: small overlays of the first cores, uint8 [h, w, 3].
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    points: list[pd.DataFrame] = field(default_factory=list)
+    thumbnails: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, prediction: CorePrediction, files: HeatmapFiles) -> None:
+        """Keep a core."""
+        self.rows.append(score_row(prediction, heatmap=files.name))
+        self.points.append(point_rows(prediction))
+        if len(self.thumbnails) < SHEET_CORES:
+            self.thumbnails.append(shrink(files.overlay))
+
+
+def load_predictor(predict: PredictParams, models: TrainedArms) -> Predictor:
+    """Build the arm's newest model from what is stored with it; refuse to abstain with one that cannot doubt."""
+    predictor = build_predictor(models.load(predict.arm, parameter="attention.predict.arm"), name=predict.arm)
+    predictor.check_abstain(predict.abstain, name="attention.predict.abstain")
+    return predictor
+
+
+def check_cores(
+    predict: PredictParams, data: DataParams, raw: ImageFolder, models: TrainedArms, predictor: Predictor
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Check every row and its files; see ``tasks.attention.inference.manifest.check_predict_manifest``.
+
+    Returns:
+        the usable cores, the refused rows, and what was read with what.
+    """
+    checked, quarantine, absent = check_predict_manifest(raw, predict, predictor.rules)
+    reading = {
+        "arm": predict.arm,
+        "model": version_of(models.find(predict.arm, parameter="attention.predict.arm")),
+        "root": str(raw.root),
+        "manifest": raw.manifest_path.name,
+        "rows": len(raw.manifest),
+        "scored": len(checked),
+        "quarantined": len(quarantine),
+        "absent_columns": list(absent),
+        "seed": predict.seed,
+        "sets": predict.sets,
+        "preprocessing": predictor.preprocessing.model_dump(mode="json"),
+        "calibration": predictor.calibration.model_dump(mode="json"),
+        "inputs": None if predictor.familiarity is None else predictor.familiarity.told.model_dump(mode="json"),
+        "abstain": predict.abstain,
+        "notes": list(notes(data, predictor)),
+    }
+    return checked, quarantine, reading
+
+
+def notes(data: DataParams, predictor: Predictor) -> Iterator[str]:
+    """Yield what a reader of the scores must know: no calibration, and preprocessing that is not that of the parameters."""
+    if predictor.calibration.method == "none":
+        yield f"prob_calibrated is empty: the model has no calibration ({predictor.calibration.reason})"
+    yield from doubt_notes(predictor)
+    for name in Preprocessing.model_fields:
+        own, configured = getattr(predictor.preprocessing, name), getattr(data, name)
+        if own != configured:
+            yield f"{name}: the model was trained with {shown(own)}, which counts; attention.data.{name} is {shown(configured)}"
+
+
+def doubt_notes(predictor: Predictor) -> Iterator[str]:
+    """Yield why images unlike those of the training are not marked, or why more ordinary ones are than there should be."""
+    if predictor.familiarity is None:
+        yield "outside is empty: the model does not know what its training images looked like and cannot doubt; train again"
+        return
+    told = predictor.familiarity.told
+    if told.limit is None:
+        yield "outside is empty: the model was trained without validation images and cannot doubt"
+    elif told.false_alarms is not None and told.false_alarms > FALSE_ALARMS:
+        yield (
+            f"outside was fitted on {told.held_out} validation images of {told.clusters} patients: of ordinary images up to "
+            f"{told.false_alarms:.3f} are expected to be marked"
+        )
+
+
+def shown(value: Any) -> str:
+    """Return a parameter as a person writes it."""
+    return "null" if value is None else str(value)
+
+
+def predict_cores(
+    predict: PredictParams, raw: ImageFolder, checked: pd.DataFrame, predictor: Predictor
+) -> Iterator[tuple[HeatmapFiles, Predicted]]:
+    """Score core by core; yields the pictures of each with what is kept of all so far, so that no two heatmaps are in memory."""
+    records = [dict(zip(checked.columns, cells, strict=True)) for cells in checked.itertuples(index=False, name=None)]
+    names = file_names([str(row["core_id"]) for row in records])
+    kept = Predicted()
+    for number, row in enumerate(track(records, "score cores")):
+        prediction = predictor.predict(raw, row, seed=predict.seed, sets=predict.sets, abstain=predict.abstain)
+        path = str(row["image"])
+        files = HeatmapFiles(
+            name=names[number],
+            overlay=draw_overlay(prediction.image, prediction.heatmap, prediction.points[0]),
+            heatmap=prediction.heatmap,
+            volume=None if prediction.heatmap is None or not is_nifti(path) else heatmap_volume(raw, path, prediction.heatmap),
+            spacing_mm=prediction.spacing_mm,
+            is_first=number == 0,
+            is_last=number == len(records) - 1,
+        )
+        kept.add(prediction, files)
+        yield files, kept
+
+
+def tabulate(
+    predicted: Predicted, reading: dict[str, Any]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, Figure, dict[str, Any]]:
+    """Return scores per core, scores per patient, the points, a sheet of the first cores, and the report on all of it."""
+    outside = sum(row["outside"] is True for row in predicted.rows)
+    rule = "get no score" if reading["abstain"] else "have a score not to rely on"
+    told = [f"{outside} of {len(predicted.rows)} images are unlike those of the training and {rule}: outside_why in scores.csv"]
+    report = reading | {"outside": outside if reading["inputs"] else None, "notes": [*told * bool(outside), *reading["notes"]]}
+    scores = score_table(predicted.rows)
+    points = pd.concat(predicted.points, ignore_index=True)[list(POINT_COLUMNS)]
+    return scores, patient_table(scores), points, draw_sheet(predicted.rows, predicted.thumbnails), report

@@ -1,0 +1,205 @@
+"""Describe the findings of a reward audit in sentences; each names the policy or component, the figures and what they mean."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field
+
+# Parameters of the reward audit (``<task>.reward_audit``).
+
+
+class WarningLimits(BaseModel):
+    """From where on a finding of the reward audit is a warning."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    trivial_share: float = Field(
+        ge=0, description="a trivial policy that is paid more than the start: share of the way from the start to the ceiling"
+    )
+    tied_groups: float = Field(gt=0, le=1, description="share of the start policy's groups whose samples tie")
+    constant_groups: float = Field(gt=0, le=1, description="share of its groups within which a weighted part is constant")
+    explained_share: float = Field(ge=0, lt=1, description="share of the variance within groups that a weighted part explains")
+    disagreement: float = Field(ge=0, lt=1, description="rank correlation of reward and metric in the wrong direction")
+
+
+class RewardAuditParams(BaseModel):
+    """How a reward is audited before training. The test split cannot be named: the reward is designed by what this says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    split: Literal["train", "val"] = Field(description="the split whose examples are scored")
+    rows: int = Field(ge=2, description="examples to score, drawn by the seed; all of the split where it has fewer")
+    sets: int = Field(ge=2, description="samples per example of the policies that sample: the group size of training")
+    warmup_steps: int = Field(ge=0, description="steps of the control's training before the start policy is scored")
+    resamples: int = Field(ge=20, description="bootstrap resamples of whole clusters behind each interval")
+    warn: WarningLimits
+
+
+Document = Mapping[str, Any]
+Entry = Mapping[str, Any]
+
+
+def find_warnings(document: Document, limits: WarningLimits) -> list[str]:
+    """Return the warnings of a document, those about the whole reward first."""
+    finders = (_unscored, _trivial, _ceilings, _ties, _parts, _disagreements)
+    return [sentence for find in finders for sentence in find(document, limits)]
+
+
+def _unscored(document: Document, limits: WarningLimits) -> Iterator[str]:
+    del limits
+    for name, policy in document["policies"].items():
+        if policy["not_scored"]:
+            total = policy["samples"] * document["n"]["examples"]
+            yield f"{policy['not_scored']} of {total} samples of {name} could not be scored: they are in no figure"
+
+
+def _trivial(document: Document, limits: WarningLimits) -> Iterator[str]:
+    """Name the trivial policies that are paid more than the start, and the metrics by which they are worse."""
+    start = document["start"]
+    for name, policy in document["policies"].items():
+        if policy["role"] != "trivial" or not is_above(policy["more_than_start"]):
+            continue
+        share = way_to_ceiling(document, name)
+        if share is not None and share < limits.trivial_share:
+            continue
+        way = "" if share is None else f", {share:.0%} of the way to the ceiling"
+        worse = [metric for metric, gap in policy["metrics_more_than_start"].items() if _is_worse(document, metric, gap)]
+        but = f", and worse by {', '.join(worse)}" if worse else ""
+        yield (
+            f"a trivial policy ({name}) is paid {_value(policy['reward'])}, {_start(document)} "
+            f"{_value(document['policies'][start]['reward'])} (difference {_signed(policy['more_than_start'])}{way}){but}: "
+            "the reward can be raised without learning the task"
+        )
+
+
+def _ceilings(document: Document, limits: WarningLimits) -> Iterator[str]:
+    del limits
+    start = document["start"]
+    for name, policy in document["policies"].items():
+        if policy["role"] == "ceiling" and not is_above(policy["more_than_start"]):
+            yield (
+                f"the ceiling ({name}) is paid {_value(policy['reward'])}, not more than {_start(document)} "
+                f"{_value(document['policies'][start]['reward'])} (difference {_signed(policy['more_than_start'])}): "
+                "the reward does not ask for what is wanted"
+            )
+
+
+def _ties(document: Document, limits: WarningLimits) -> Iterator[str]:
+    tied = _start_groups(document)["tied"]
+    if tied == 1.0:
+        yield f"the reward is dead: the samples of {document['start']} tie in every group, and the advantages are all 0"
+    elif tied >= limits.tied_groups:
+        yield f"{tied:.0%} of the groups of {document['start']} tie: they teach nothing"
+
+
+def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
+    """Name the weighted parts that are constant within groups, explain nothing, or pull against the rest."""
+    if _start_groups(document)["tied"] == 1.0:
+        return
+    for name, part in _start_groups(document)["parts"].items():
+        explained = part["explained"]["value"]
+        if not part["weight"]:
+            continue
+        if part["constant"] >= limits.constant_groups:
+            where = "" if part["constant"] == 1.0 else f" in {part['constant']:.0%} of the groups"
+            yield f"part {name} is constant within groups{where}: it teaches nothing there, whatever its weight"
+        elif explained is not None and explained < -limits.explained_share and _is_below(part["explained"]):
+            yield f"part {name} pulls against the others within groups (share of the variance {_signed(part['explained'])})"
+        elif explained is not None and abs(explained) < limits.explained_share:
+            yield f"part {name} explains {explained:.1%} of the variance within groups: its weight hardly matters"
+
+
+def _disagreements(document: Document, limits: WarningLimits) -> Iterator[str]:
+    """Name the metrics that fall, inside the start's groups, where the reward rises: by rank, and beyond chance."""
+    for metric, found in document["agreement"][document["start"]]["reward"].items():
+        rho = found["within"]["spearman"]
+        better = document["metrics"][metric]
+        # Without an interval there are too few groups to say anything.
+        if rho["ci95"] is not None and _is_worse(document, metric, rho) and abs(rho["value"]) >= limits.disagreement:
+            yield (
+                f"reward and {metric} disagree within groups: rho = {_signed(rho)} over {rho['n']} groups, where {better} "
+                f"{metric} is better"
+            )
+
+
+def way_to_ceiling(document: Document, policy: str) -> float | None:
+    """Return (reward - start) / (ceiling - start), the highest ceiling; None where no ceiling is paid more than the start."""
+    policies = document["policies"]
+    gains = [p["more_than_start"]["value"] for p in policies.values() if p["role"] == "ceiling"]
+    highest = max((gain for gain in gains if gain is not None), default=0.0)
+    gain = policies[policy]["more_than_start"]["value"]
+    return None if highest <= 0 or gain is None else gain / highest
+
+
+def is_above(gap: Entry) -> bool:
+    """Say whether a difference is above 0 with its interval, or by its value where there is no interval."""
+    return gap["value"] is not None and bool((gap["value"] if gap["ci95"] is None else gap["ci95"][0]) > 0)
+
+
+def _is_below(entry: Entry) -> bool:
+    """Say whether a value is below 0 with its interval, or alone where it has none."""
+    return bool((entry["value"] if entry["ci95"] is None else entry["ci95"][1]) < 0)
+
+
+def _is_worse(document: Document, metric: str, gap: Entry) -> bool:
+    better = document["metrics"][metric]
+    if better == "none" or gap["value"] is None:
+        return False
+    sign = -1.0 if better == "higher" else 1.0
+    ends = [gap["value"]] if gap["ci95"] is None else gap["ci95"]
+    return bool(min(sign * end for end in ends) > 0)
+
+
+def _start(document: Document) -> str:
+    name = document["start"]
+    return "the start" if name == "start" else f"the start ({name})"
+
+
+def _start_groups(document: Document) -> Mapping[str, Any]:
+    groups: Mapping[str, Any] = document["policies"][document["start"]]["groups"]
+    return groups
+
+
+def _value(entry: Entry) -> str:
+    return "nothing" if entry["value"] is None else f"{entry['value']:.3f}"
+
+
+def _signed(entry: Entry) -> str:
+    if entry["value"] is None:
+        return str(entry["reason"])
+    return f"{entry['value']:+.3f}" + ("" if entry["ci95"] is None else " [{:+.3f}, {:+.3f}]".format(*entry["ci95"]))
+
+
+# The document of a reward audit as one row per policy, for a spreadsheet.
+
+
+def policy_table(document: Mapping[str, Any]) -> pd.DataFrame:
+    """Return one row per policy.
+
+    Columns: ``policy``, ``role``, ``samples`` (per example), ``not_scored``; ``reward`` and ``more_than_start``, each with
+    ``_low`` and ``_high`` of its 95% interval; ``way_to_ceiling``; ``reward_<part>``; the metrics; ``group_std`` and
+    ``tied_groups``. NaN where undefined.
+    """
+    return pd.DataFrame([_row(document, name, policy) for name, policy in document["policies"].items()])
+
+
+def _row(document: Mapping[str, Any], name: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+    gap, groups = policy["more_than_start"], policy["groups"]
+    row = {"policy": name, "role": policy["role"], "samples": policy["samples"], "not_scored": policy["not_scored"]}
+    row |= _interval("reward", policy["reward"]) | _interval("more_than_start", gap)
+    row["way_to_ceiling"] = None if gap is None else way_to_ceiling(document, name)
+    row |= {f"reward_{part}": entry["value"] for part, entry in policy["parts"].items()}
+    row |= {metric: entry["value"] for metric, entry in policy["metrics"].items()}
+    spread = (
+        {"group_std": None, "tied_groups": None}
+        if groups is None
+        else {"group_std": groups["std"]["value"], "tied_groups": groups["tied"]}
+    )
+    return row | spread
+
+
+def _interval(name: str, entry: Mapping[str, Any] | None) -> dict[str, float | None]:
+    value = None if entry is None else entry["value"]
+    low, high = (None, None) if entry is None or entry.get("ci95") is None else entry["ci95"]
+    return {name: value, f"{name}_low": low, f"{name}_high": high}

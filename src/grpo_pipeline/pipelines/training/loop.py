@@ -1,0 +1,173 @@
+"""Run the registered step pipeline many times: ``next_state`` becomes ``state``, values travel by reference.
+
+The fold calls the nodes of ``pipelines.step`` themselves, in their topological order, so that what Kedro-Viz shows and what
+the probe executes is what trains.
+"""
+
+import logging
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from kedro.pipeline.node import Node
+from torch import Tensor
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.rng import Stream, numpy_generator
+from grpo_pipeline.core.training.optim import advance
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.pipelines.step.accumulate import work_in_parts
+from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
+from grpo_pipeline.pipelines.step.pipeline import (
+    ALGORITHM,
+    TRAINING,
+    create_accumulating_pipelines,
+    create_collect_pipeline,
+    create_update_pipeline,
+)
+from grpo_pipeline.tasks.base import Task
+
+Metrics = dict[str, float]
+# Over the update epochs of a batch a metric is averaged, except where the worst one matters.
+WORST = {"policy/ratio_max"}
+
+
+@dataclass(frozen=True)
+class FoldedStep:
+    """The state after a step, its metrics, and the experience it was made from."""
+
+    state: TrainState
+    metrics: Metrics
+    experience: Experience
+
+
+class Fold:
+    """The loop body with its constant inputs bound; call it once per batch."""
+
+    def __init__(self, task: Task, algorithm: AlgorithmParams, training: TrainingParams) -> None:
+        self._constants: dict[str, Any] = {"task": task, ALGORITHM: algorithm, TRAINING: training}
+        self._collect, self._update, self._cut, self._part, self._apply = _loop_nodes()
+        self._size = training.micro_batch_size
+        self._epochs = algorithm.update_epochs
+        self._draws = algorithm.proposal != "none"
+
+    def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
+        """Collect experience from one batch and update ``update_epochs`` times; returns the next state and its metrics."""
+        done = self.run(state, batch, nothing_replayed())
+        return done.state, done.metrics
+
+    def run(self, state: TrainState, batch: Any, replayed: Replayed) -> FoldedStep:
+        """Do the same with stored groups at some places of the batch, and return the experience, too."""
+        start = time.perf_counter()
+        values: dict[str, Any] = self._constants | {"state": state, "batch": batch, "replayed": replayed}
+        self._gather(values)
+        measured = []
+        for update_epoch in range(self._epochs):
+            values["update_epoch"] = update_epoch
+            self._improve(values)
+            values["state"] = values["next_state"]
+            measured.append(values["step_metrics"])
+        prompts, group_size = values["rollouts"].actions.shape[:2]
+        samples = prompts * (group_size if self._draws else 1)  # an arm that draws nothing reads each prompt once
+        metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, samples, values["rollouts"].actions.device)
+        return FoldedStep(advance(values["state"]), metrics, values["experience"])
+
+    def _gather(self, values: dict[str, Any]) -> None:
+        """Run the collect half; with micro-batches, the same nodes on a task that works in parts, and then the cut."""
+        if self._size is None:
+            _run(self._collect, values)
+            return
+        task = values["task"]
+        values["task"] = work_in_parts(task, self._size)
+        _run(self._collect, values)
+        values["task"] = task
+        _run(self._cut, values)
+
+    def _improve(self, values: dict[str, Any]) -> None:
+        """Run one update epoch: on the whole batch, or part by part."""
+        if self._size is None:
+            _run(self._update, values)
+            return
+        reports = []
+        for part in values["parts"]:
+            # A dictionary of its own: with it goes the part's graph before the next one begins.
+            inner = values | {"part": part}
+            _run(self._part, inner)
+            reports.append(inner["part_report"])
+            del inner
+        values["part_reports"] = tuple(reports)
+        _run(self._apply, values)
+
+
+@contextmanager
+def quiet_nodes() -> Iterator[None]:
+    """Mute the INFO line that Kedro writes for every node run: half a millisecond each."""
+    logger = logging.getLogger("kedro")
+    level = logger.level
+    logger.setLevel(max(logging.WARNING, logger.getEffectiveLevel()))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _loop_nodes() -> tuple[list[Node], ...]:
+    """Return the nodes of the loop body in their order; they hold nothing of a run."""
+    pipelines = (create_collect_pipeline(), create_update_pipeline(), *create_accumulating_pipelines())
+    return tuple(pipeline.nodes for pipeline in pipelines)
+
+
+def steps_per_epoch(n_rows: int, batch_size: int) -> int:
+    """Return the number of whole batches in one pass, at least one; the rest of a shuffled pass is left out."""
+    return max(1, n_rows // batch_size)
+
+
+def rows_of_step(rows: np.ndarray, step: int, *, batch_size: int, seed: int) -> np.ndarray:
+    """Return the rows of a batch: a function of (seed, step) alone, so that a resumed run sees the same order."""
+    per_epoch = steps_per_epoch(len(rows), batch_size)
+    epoch, position = divmod(step, per_epoch)
+    order = numpy_generator(seed, Stream.ORDER, epoch).permutation(len(rows))
+    return rows[order[position * batch_size : (position + 1) * batch_size]]
+
+
+def merge_metrics(measured: Sequence[Mapping[str, Tensor | float]]) -> Metrics:
+    """Average the metrics of the update epochs; ``policy/ratio_first`` keeps the first ratio, exactly 1 when all is well."""
+    numbers = [to_floats(metrics) for metrics in measured]
+    names = list(dict.fromkeys(name for metrics in numbers for name in metrics))
+    found = {name: [metrics[name] for metrics in numbers if name in metrics] for name in names}
+    merged = {name: max(values) if name in WORST else sum(values) / len(values) for name, values in found.items()}
+    if "policy/ratio_mean" in numbers[0]:
+        merged["policy/ratio_first"] = numbers[0]["policy/ratio_mean"]
+    return merged
+
+
+def to_floats(metrics: Mapping[str, Tensor | float]) -> Metrics:
+    """Return plain numbers; one transfer from the device for all tensors."""
+    tensors = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
+    numbers = torch.stack([t.detach().double() for t in tensors.values()]).tolist() if tensors else []
+    return {name: float(value) for name, value in metrics.items() if name not in tensors} | dict(
+        zip(tensors, numbers, strict=True)
+    )
+
+
+def _run(nodes: Sequence[Node], values: dict[str, Any]) -> None:
+    for node in nodes:
+        values |= node.run({name: values[name] for name in node.inputs})
+
+
+def _costs(seconds: float, samples: int, device: torch.device) -> Metrics:
+    return {"step_seconds": seconds, "samples_per_second": samples / seconds, "peak_memory_mb": _peak_memory_mb(device)}
+
+
+def _peak_memory_mb(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    # ru_maxrss is in KiB on Linux and in bytes on macOS.
+    scale = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale

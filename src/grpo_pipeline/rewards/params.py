@@ -1,0 +1,68 @@
+"""Parameters that the rewards of every task share: a reward of the user's own, what a failure counts as, weights."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grpo_pipeline.rewards.functions import Measure, check_measure
+
+
+class OwnRewardParams(BaseModel):
+    """A reward of the user's, by path: ``(subjects, references, **options) -> one number per subject``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    function: str
+    weight: float = Field(ge=0, allow_inf_nan=False)
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _check_function(self) -> Self:
+        if self.weight:  # a part without a weight is not computed, and not even imported
+            check_measure(Measure(self.function, self.options))
+        return self
+
+
+class FailureParams(BaseModel):
+    """Value of a sample for which one of the rewards could not be measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    rule: Literal["exclude", "penalty", "stop"]
+    # What the failed part is worth, in units of that part, before its weight.
+    penalty: float | None = Field(default=None, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check_penalty(self) -> Self:
+        if (self.penalty is None) == (self.rule == "penalty"):
+            raise ValueError(
+                f"penalty must be a number for rule 'penalty' and absent for others, got {self.penalty} for {self.rule!r}; "
+                "say what a failure costs, or use rule 'exclude'"
+            )
+        return self
+
+
+def check_own_names(own: Collection[str], built_in: Collection[str]) -> None:
+    """Refuse a reward of the user's whose name is taken or no word.
+
+    Raises:
+        ValueError: for the first such name.
+    """
+    for name in own:
+        if name in built_in or not name.isidentifier():
+            raise ValueError(f"the name of an own reward must be a new word, got {name!r}; {sorted(built_in)} are taken")
+
+
+def check_weights(weights: Mapping[str, float]) -> None:
+    """Refuse weights that are negative or not finite, and weights of which none is positive.
+
+    Raises:
+        ValueError: then.
+    """
+    wrong = {name: weight for name, weight in weights.items() if not 0 <= weight < math.inf}
+    if wrong:
+        raise ValueError(f"reward weights must be finite and >= 0, got {wrong}; change the sign of the reward instead")
+    if not any(weights.values()):
+        raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one part a weight")

@@ -1,0 +1,213 @@
+"""The parent's end of one reward process: start it, ask it with a time limit, end it for good.
+
+Not multiprocessing: its spawn runs the parent's main module again, which under a command line tool, pytest or a notebook is
+somebody else's, and its messages are pickles. This is a fresh interpreter, too, and speaks JSON.
+"""
+
+import contextlib
+import io
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import IO, Any, TextIO
+
+from grpo_pipeline.runs.machine import VARIABLES
+
+# Pass on what rewards print to the standard error of this process, up to a limit.
+
+LIMIT_BYTES = 65536
+
+
+class RewardPrints:
+    """Passes on what the rewards of a pool print, together at most ``limit`` bytes, and counts the rest."""
+
+    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+        """Start with nothing printed."""
+        self.cut = 0
+        self._limit, self._room = limit, limit
+        self._lock = threading.Lock()
+
+    def pass_on(self, printed: bytes, to: TextIO | None = None) -> None:
+        """Show as much as there is room for, on the standard error or another stream; where the room ends, say so once."""
+        with self._lock:
+            shown, is_first = printed[: self._room], not self.cut
+            self._room -= len(shown)
+            self.cut += len(printed) - len(shown)
+            text = shown.decode(errors="replace")
+            if is_first and self.cut:
+                text += f"\n[rewards have printed {self._limit} bytes; what they print from here on is not shown]\n"
+            _show(text, to)
+
+    def close(self) -> None:
+        """Say how much was not shown."""
+        with self._lock:
+            if self.cut:
+                _show(f"[{self.cut} bytes that rewards printed were not shown; print less, or write them to a file]\n")
+            self.cut = 0
+
+    @contextlib.contextmanager
+    def limit_this_thread(self) -> Iterator[None]:
+        """Pass on what this thread prints; other threads of the process print as ever."""
+        errors = sys.stderr
+        printed, complained = _OfOneThread(self, sys.stdout, errors), _OfOneThread(self, errors, errors)
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complained):
+            yield
+
+
+class _OfOneThread(io.TextIOBase):
+    """A stream that passes on what its thread writes, and leaves other threads the stream that was there."""
+
+    def __init__(self, prints: RewardPrints, others: TextIO, errors: TextIO) -> None:
+        self._prints, self._others, self._errors, self._thread = prints, others, errors, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() != self._thread:
+            return self._others.write(text)
+        self._prints.pass_on(text.encode(errors="replace"), to=self._errors)
+        return len(text)
+
+    def flush(self) -> None:
+        self._others.flush()
+
+
+def _show(text: str, stream: TextIO | None = None) -> None:
+    """Write to the standard error, which may be closed already when a program ends."""
+    stream = stream or sys.stderr
+    if text and stream is not None:
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(text)
+            stream.flush()
+
+
+ONE_THREAD = dict.fromkeys(VARIABLES, "1")
+CHUNK_BYTES = 65536
+LISTEN_SECONDS = 5.0
+
+
+class WorkerHungError(Exception):
+    """No answer within the time limit."""
+
+
+class WorkerDiedError(Exception):
+    """The process ended before it answered."""
+
+
+class WorkerProcess:
+    """One process. A single thread asks it; any thread may ``kill`` it, and the asking thread then gets WorkerDiedError."""
+
+    def __init__(self, prints: RewardPrints | None = None) -> None:
+        """Start the process, with the parent's import path and one thread, in a process group of its own.
+
+        Args:
+            prints: passes on what it prints; one of its own if not given.
+        """
+        self._lock = threading.Lock()
+        self._loaded: set[str] = set()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "grpo_pipeline.rewards.worker_main"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        os.set_blocking(self._requests.fileno(), False)
+        printed = (self._process.stderr, prints or RewardPrints())
+        self._listener = threading.Thread(target=_listen, args=printed, name="reward prints", daemon=True)
+        self._listener.start()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its process group's, too."""
+        return self._process.pid
+
+    def load(self, function: str, *, seconds: float) -> str | None:
+        """Import a function there, once; return why that fails, or None.
+
+        Raises:
+            WorkerHungError, WorkerDiedError: as ``ask``.
+        """
+        if function in self._loaded:
+            return None
+        error = self.ask({"load": function}, seconds=seconds).get("error")
+        self._loaded |= set() if error else {function}
+        return None if error is None else str(error)
+
+    def ask(self, request: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        """Send a request and return the answer.
+
+        Raises:
+            WorkerHungError: without an answer after so many seconds.
+            WorkerDiedError: if the process ended; the sentence says how.
+        """
+        deadline = time.monotonic() + seconds
+        try:
+            self._send(json.dumps(request | {"seconds": seconds}).encode() + b"\n", deadline)
+            answer: dict[str, Any] = json.loads(self._receive(deadline))
+        except BrokenPipeError:
+            raise WorkerDiedError(self._last_words()) from None
+        return answer
+
+    def kill(self) -> None:
+        """Kill the process and whatever it started, and return at once."""
+        with self._lock:
+            # Its id can belong to another process only after ``wait`` has set the return code.
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, wait until it is gone, and close its pipes; for the thread that asks."""
+        self.kill()
+        with self._lock:
+            self._process.wait()
+        self._requests.close()
+        self._answers.close()
+        # What it has started outside of its group may keep the pipe open for ever.
+        self._listener.join(timeout=LISTEN_SECONDS)
+
+    def _send(self, message: bytes, deadline: float) -> None:
+        rest = memoryview(message)
+        while rest:
+            _wait(self._requests, selectors.EVENT_WRITE, deadline)
+            rest = rest[os.write(self._requests.fileno(), rest[:CHUNK_BYTES]) :]
+
+    def _receive(self, deadline: float) -> bytes:
+        received = bytearray()
+        while not received.endswith(b"\n"):
+            _wait(self._answers, selectors.EVENT_READ, deadline)
+            part = os.read(self._answers.fileno(), CHUNK_BYTES)
+            if not part:
+                raise BrokenPipeError
+            received += part
+        return bytes(received)
+
+    def _last_words(self) -> str:
+        self.kill()
+        code = self._process.wait()
+        return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def _listen(printed: IO[bytes], prints: RewardPrints) -> None:
+    """Read what a process prints until nobody can print there any more."""
+    with printed:
+        while part := os.read(printed.fileno(), CHUNK_BYTES):
+            prints.pass_on(part)
+
+
+def _wait(file: IO[bytes], event: int, deadline: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(file, event)
+        if not selector.select(max(0.0, deadline - time.monotonic())):
+            raise WorkerHungError

@@ -1,0 +1,289 @@
+"""A fixed number of reward processes, each with a thread that feeds it chunks and replaces it when it hangs or dies."""
+
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_pipeline.rewards.functions import Measure, Outcome, RewardPoolError, Samples, load_function, measure_chunk, shorten
+from grpo_pipeline.rewards.process import RewardPrints, WorkerDiedError, WorkerHungError, WorkerProcess
+
+# Call a user's reward a second time on a few samples: one that gives another value for the same input cannot be learnt from.
+#
+# Values are kept, repeated samples are measured once and chunks are cut anyhow: all of that is right for a function of each
+# (subject, references) alone, and for nothing else.
+
+# Of the first chunk that a reward gets, of every 20th later one.
+FIRST, LATER, EVERY = 4, 2, 20
+
+
+class SecondCalls:
+    """Counts the chunks of every reward, and chooses what is measured twice; any thread may ask."""
+
+    def __init__(self) -> None:
+        """Start with nothing measured."""
+        self._chunks: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def choose(self, measure: Measure, outcomes: Sequence[Outcome]) -> tuple[list[int], bool]:
+        """Return the places in a chunk that are measured again, and whether it is the reward's first chunk.
+
+        They are among those that the function gave a value, and come in another order and in other company than the first
+        time; none of the project's own rewards, whose tests say the same.
+        """
+        if measure.is_built_in:
+            return [], False
+        with self._lock:
+            before = self._chunks[measure.digest]
+            self._chunks[measure.digest] += 1
+        wanted = FIRST if not before else LATER if before % EVERY == 0 else 0
+        places = [place for place, outcome in enumerate(outcomes) if _is_returned(outcome)]
+        return places[:wanted][::-1], not before
+
+
+def refuse_change(measure: Measure, samples: Samples, outcomes: Sequence[Outcome], again: Sequence[Outcome]) -> None:
+    """Compare the outcomes of two calls, exactly.
+
+    A sample that raised or had no process one time is no evidence: that is a failure, counted as such. Without a value
+    because it was NaN or infinite is a value like any other.
+
+    Raises:
+        RewardPoolError: for the first sample that has another value.
+    """
+    for (subject, _), first, second in zip(samples, outcomes, again, strict=True):
+        if first != second and _is_returned(first) and _is_returned(second):
+            raise RewardPoolError(
+                f"the reward function {measure.function!r} must give one value for one input, got {_value(first)} and "
+                f"{_value(second)} for {shorten(subject)}; let it depend on its arguments alone (no clock, no unseeded draw, no "
+                "hash of a text, no other samples of the call)"
+            )
+
+
+def _is_returned(outcome: Outcome) -> bool:
+    return not isinstance(outcome, str) or outcome.startswith("it returned")
+
+
+def _value(outcome: Outcome) -> str:
+    return str(outcome).removeprefix("it returned ").partition(",")[0]
+
+
+Broken = (WorkerHungError, WorkerDiedError)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Samples that are measured by one call, and who is told: ``done`` with one outcome each, or ``fail``."""
+
+    measure: Measure
+    samples: Samples
+    done: Callable[[list[Outcome]], None]
+    fail: Callable[[Exception], None]
+
+
+class Crew:
+    """The processes and their threads. Threads and processes start with the first chunk and end with ``close``."""
+
+    def __init__(self, *, workers: int, timeout_seconds: float, start_seconds: float) -> None:
+        """Start nothing yet."""
+        self.timeout_seconds, self.start_seconds = timeout_seconds, start_seconds
+        self.replaced = 0
+        # Re-entrant: a garbage collection inside a locked part may close this very crew.
+        self._lock = threading.RLock()
+        self._chunks: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
+        self._workers: set[WorkerProcess] = set()
+        self._threads: list[threading.Thread] = []
+        self._count, self._is_closed = workers, False
+        self._prints, self._second_calls = RewardPrints(), SecondCalls()
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the processes that are alive or not yet replaced."""
+        with self._lock:
+            return sorted(worker.pid for worker in self._workers)
+
+    def add(self, chunk: Chunk) -> None:
+        """Queue a chunk; without any process it is measured here and now.
+
+        Raises:
+            RewardPoolError: after ``close``.
+        """
+        with self._lock:
+            self.refuse_if_closed()
+            while len(self._threads) < self._count:
+                self._threads.append(threading.Thread(target=self._keep, name="reward worker", daemon=True))
+                self._threads[-1].start()
+            if self._count:
+                self._chunks.put(chunk)
+        if not self._count:
+            self._answer(chunk, _Slot())
+
+    def close(self) -> None:
+        """Kill every process, fail what is not measured yet, and wait until processes and threads are gone."""
+        with self._lock:
+            self._is_closed = True
+            for worker in self._workers:
+                worker.kill()
+            for _ in self._threads:
+                self._chunks.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._prints.close()
+
+    def refuse_if_closed(self) -> None:
+        """Raise after ``close``.
+
+        Raises:
+            RewardPoolError: then.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise RewardPoolError("the reward pool must be open, got one that was closed; make another one")
+
+    def _keep(self) -> None:
+        slot = _Slot()
+        while (chunk := self._chunks.get()) is not None:
+            self._answer(chunk, slot)
+            del chunk  # it knows the pool, which could not be collected while this thread waits for the next one
+        self._dismiss(slot)
+
+    def _answer(self, chunk: Chunk, slot: "_Slot") -> None:
+        """Measure a chunk, a few samples of it twice, and tell who waits for it."""
+        try:
+            outcomes = self._measure(slot, chunk.samples, measure=chunk.measure)
+            self._measure_again(slot, chunk, outcomes)
+            chunk.done(outcomes)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the chunk must hear of it
+            chunk.fail(error)
+
+    def _measure(self, slot: "_Slot", samples: Samples, *, measure: Measure) -> list[Outcome]:
+        """Measure samples; what hangs or ends its process is tried once more, so that a busy machine changes no value.
+
+        A user's reward goes on one by one: who hangs or ends a process alone is to blame, and its neighbours are not. The
+        project's own rewards are pure and short: what hangs there is the machine, and no sample goes without a value.
+        """
+        if not self._count:
+            return _measure_here(measure, samples, self._prints)
+        try:
+            return self._ask(slot, samples, measure)
+        except Broken as error:
+            self._replace(slot)
+            if not measure.is_built_in:
+                return [self._measure_alone(slot, sample, measure=measure) for sample in samples]
+            first = error
+        try:
+            return self._ask(slot, samples, measure)
+        except WorkerDiedError as error:
+            self._replace(slot)
+            raise RewardPoolError(
+                f"a process that measures {measure.function!r} must live, got {error}, after {first or 'no answer in time'}; "
+                "free memory, or see what kills it"
+            ) from error
+        except WorkerHungError:
+            self._replace(slot)
+            return _measure_here(measure, samples, self._prints)
+
+    def _measure_alone(self, slot: "_Slot", sample: tuple[str, Any], *, measure: Measure) -> Outcome:
+        try:
+            return self._ask(slot, [sample], measure)[0]
+        except WorkerHungError:
+            self._replace(slot)
+            return f"it took longer than {self.timeout_seconds:g} s, in its chunk and alone"
+        except WorkerDiedError as error:
+            self._replace(slot)
+            return f"its process ended with {error}"
+
+    def _measure_again(self, slot: "_Slot", chunk: Chunk, outcomes: list[Outcome]) -> None:
+        """Call a user's reward on a few samples a second time, at first in another process.
+
+        Raises:
+            RewardPoolError: if a value has changed.
+        """
+        places, is_first = self._second_calls.choose(chunk.measure, outcomes)
+        if not places:
+            return
+        samples = [chunk.samples[place] for place in places]
+        other = _Slot() if is_first and self._count else slot
+        try:
+            again = (
+                self._ask(other, samples, chunk.measure) if self._count else _measure_here(chunk.measure, samples, self._prints)
+            )
+        except Broken:
+            self._replace(other)
+            return
+        finally:
+            if other is not slot:
+                self._dismiss(other)
+        refuse_change(chunk.measure, samples, [outcomes[place] for place in places], again)
+
+    def _ask(self, slot: "_Slot", samples: Samples, measure: Measure) -> list[Outcome]:
+        worker = self._ready(slot, measure)
+        request: dict[str, Any] = {"function": measure.function, "options": dict(measure.options)}
+        request |= {"subjects": [subject for subject, _ in samples], "references": [list(texts) for _, texts in samples]}
+        return list(worker.ask(request, seconds=self.timeout_seconds)["outcomes"])
+
+    def _ready(self, slot: "_Slot", measure: Measure) -> WorkerProcess:
+        """Return a process that has imported the reward; one that does not start in time is tried again once."""
+        for is_last in (False, True):
+            with self._lock:
+                self.refuse_if_closed()
+                if slot.worker is None:
+                    slot.worker = WorkerProcess(self._prints)
+                    self._workers.add(slot.worker)
+            try:
+                refusal = slot.worker.load(measure.function, seconds=self.start_seconds)
+            except Broken as error:
+                self._dismiss(slot)
+                self.refuse_if_closed()
+                how = str(error) or f"no answer after {self.start_seconds:g} s"
+                if is_last:
+                    raise RewardPoolError(
+                        f"a reward process must import {measure.function!r}, got {how}, twice; import it by hand, or give it "
+                        "more time (rewards.pool.start_seconds)"
+                    ) from error
+                continue
+            if refusal is not None:
+                raise RewardPoolError(refusal)
+            break
+        assert slot.worker is not None
+        return slot.worker
+
+    def _replace(self, slot: "_Slot") -> None:
+        self._dismiss(slot)
+        self.refuse_if_closed()
+        with self._lock:
+            self.replaced += 1
+
+    def _dismiss(self, slot: "_Slot") -> None:
+        worker, slot.worker = slot.worker, None
+        if worker is not None:
+            worker.end()
+            with self._lock:
+                self._workers.discard(worker)
+
+
+def _measure_here(measure: Measure, samples: Samples, prints: RewardPrints) -> list[Outcome]:
+    """Measure samples in this process, which nothing can stop; ``prints`` passes on what they print.
+
+    Raises:
+        RewardPoolError: if the function cannot be imported.
+    """
+    try:
+        function = load_function(measure.function)
+    except ValueError as error:
+        raise RewardPoolError(str(error)) from error
+    with _HERE, prints.limit_this_thread():
+        return measure_chunk(function, measure.options, [subject for subject, _ in samples], [texts for _, texts in samples])
+
+
+# Nobody promised that a reward may be called by several threads at a time.
+_HERE = threading.Lock()
+
+
+@dataclass
+class _Slot:
+    """The process that one thread has at the moment."""
+
+    worker: WorkerProcess | None = None

@@ -1,0 +1,130 @@
+"""Who runs this: the code's version, the command line, and a process that can be recognised after it died."""
+
+import functools
+import getpass
+import os
+import shlex
+import socket
+import subprocess
+import uuid
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+
+# MLflow's own defaults wait for minutes before they give a server up, print at INFO and report usage.
+MLFLOW_DEFAULTS = {
+    "DO_NOT_TRACK": "true",
+    "KEDRO_DISABLE_TELEMETRY": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_CONFIGURE_LOGGING": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+}
+
+
+def set_mlflow_defaults(environ: MutableMapping[str, str]) -> None:
+    """Make MLflow quiet, quick to give up and silent about its use, in this process; a value that is already set stays."""
+    for name, value in MLFLOW_DEFAULTS.items():
+        environ.setdefault(name, value)
+
+
+def source_tags(project: Path, argv: Sequence[str]) -> dict[str, str]:
+    """Return who started which command on which code; "unknown" where git or the system does not say."""
+    commit, changes = _git(project, "rev-parse", "HEAD"), _git(project, "status", "--porcelain")
+    command = command_line(argv)
+    return {
+        "argv": command,
+        "git.dirty": "unknown" if changes is None else str(bool(changes.strip())).lower(),
+        "mlflow.source.git.commit": (commit or "unknown").strip(),
+        "mlflow.source.name": command,
+        "mlflow.source.type": "LOCAL",
+        "mlflow.user": _user(),
+    }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def _git(project: Path, *arguments: str) -> str | None:
+    try:
+        command = ["git", "-C", str(project), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """Return the command as it would be typed again: ``kedro run …`` for Kedro's entry points."""
+    first = Path(argv[0]) if argv and argv[0] else Path("python")
+    is_kedro = first.name in ("kedro", "python -m kedro") or first.parts[-2:] == ("kedro", "__main__.py")
+    return shlex.join(["kedro" if is_kedro else first.name, *argv[1:]])
+
+
+def process_tags() -> dict[str, str]:
+    """Return what identifies this process among all that ever ran: host, boot, process namespace, id and start time."""
+    pid = os.getpid()
+    return {**machine_tags(), "process.pid": str(pid), "process.start": start_time(pid) or "unknown"}
+
+
+@functools.cache
+def machine_tags() -> dict[str, str]:
+    """Return where process ids are counted: the host, and on Linux its boot and the container's namespace."""
+    boot, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    return {
+        "process.host": socket.gethostname(),
+        "process.boot": boot.read_text().strip() if boot.is_file() else "unknown",
+        "process.namespace": os.readlink(namespace) if namespace.is_symlink() else "unknown",
+    }
+
+
+def start_time(pid: int) -> str | None:
+    """Return when a process started, in the system's own words; None if there is no such process."""
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").is_file():
+        try:
+            # The name in parentheses may hold spaces; field 22 of the line is the 20th after it.
+            return stat.read_text().rpartition(")")[2].split()[19]
+        except OSError:
+            return None
+    done = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
+
+
+def is_gone(tags: Mapping[str, str], *, is_local_store: bool) -> bool:
+    """Return whether the process that ``process_tags`` described has certainly ended.
+
+    A process of another host or container cannot be seen from here and is taken to run. One of an earlier boot has ended,
+    if the store is a local one: hosts that share a server may share their name too.
+    """
+    here = machine_tags()
+    if tags.get("process.host") != here["process.host"]:
+        return False
+    if tags.get("process.boot") != here["process.boot"]:
+        return is_local_store
+    if tags.get("process.namespace") != here["process.namespace"]:
+        return False
+    return start_time(int(tags["process.pid"])) != tags.get("process.start")
+
+
+# The identity of this process's run: the record of artefacts, the comparison, the page and MLflow name the run by it.
+
+_current = ""
+
+
+def begin_run() -> str:
+    """Give the run that begins an identity, which is not made from the time, and return it."""
+    global _current
+    _current = uuid.uuid4().hex[:12]
+    return _current
+
+
+def run_identity() -> str:
+    """Return the identity of the run that began last in this process; empty where none did."""
+    return _current

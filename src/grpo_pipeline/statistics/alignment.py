@@ -1,0 +1,184 @@
+"""Prediction tables -> one table per (arm, rule), all about the same units (cores, examples) in the same order."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.statistics.metric import Metric, MetricSuite, Unit
+
+Rules = dict[str, pd.DataFrame]
+
+
+def align_arms(arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline: str, cluster: str) -> dict[str, Rules]:
+    """Check every arm's predictions and split them by rule; row i is the same unit in each of the tables.
+
+    Args:
+        arms: arm -> prediction rows (docs/architecture.md).
+        suite: the task's metrics; names the columns that must be there.
+        headline: the rule that every arm must have.
+        cluster: column of the units that are resampled together.
+
+    Raises:
+        ValueError: naming the arm's catalogue entry, if a column or the headline rule is missing, a unit is repeated,
+            a required value is NaN, or two tables hold different units, facts about them or clusters.
+    """
+    tables = {arm: split_rules(rows, suite, arm=arm, cluster=cluster) for arm, rows in arms.items()}
+    first_arm = next(iter(tables))
+    for arm, rules in tables.items():
+        if headline not in rules:
+            raise ValueError(f"predictions of {arm} must hold the rule {headline!r}, got {sorted(rules)}; predict again")
+        for rule, rows in rules.items():
+            check_same_units(rows, tables[first_arm][headline], who=f"{arm} / {rule}", unit=suite.unit, cluster=cluster)
+    return tables
+
+
+def split_rules(rows: pd.DataFrame, suite: MetricSuite, *, arm: str, cluster: str) -> Rules:
+    """Return rule -> rows in the order of their ids, the rules in the order of the report."""
+    check_columns(rows, (*suite.required, cluster), arm=arm)
+    key = suite.unit.column
+    named = rows.assign(**{key: rows[key].astype(str)}).sort_values(["rule", key], kind="stable", ignore_index=True)
+    check_rows(named, suite.finite, arm=arm, unit=suite.unit)
+    prepared = suite.prepare(named)
+    parts = {str(rule): part.reset_index(drop=True) for rule, part in prepared.groupby("rule", sort=True)}
+    return {rule: parts[rule] for rule in (*suite.rules, *sorted(parts.keys() - set(suite.rules))) if rule in parts}
+
+
+def check_columns(rows: pd.DataFrame, required: tuple[str, ...], *, arm: str) -> None:
+    """Raise ValueError if a column is missing or the table is empty."""
+    missing = [name for name in required if name not in rows.columns]
+    if missing:
+        raise ValueError(f"predictions of {arm} must have the columns {', '.join(required)}, got none named {missing[0]!r}")
+    if rows.empty:
+        raise ValueError(f"predictions of {arm} must hold at least one row, got none; check the test split")
+
+
+def check_rows(rows: pd.DataFrame, finite: tuple[str, ...], *, arm: str, unit: Unit) -> None:
+    """Raise ValueError if a unit is repeated inside a rule or a value that every metric needs is not finite."""
+    repeated = rows.duplicated(["rule", unit.column])
+    if repeated.any():
+        row = rows[repeated].iloc[0]
+        raise ValueError(
+            f"predictions of {arm} must hold a {unit.noun} once per rule, got {row[unit.column]!r} twice in {row['rule']!r}"
+        )
+    for name in finite:
+        bad = ~np.isfinite(rows[name].to_numpy(dtype=np.float64, na_value=np.nan))
+        if bad.any():
+            row = rows[bad].iloc[0]
+            raise ValueError(
+                f"{name} in the predictions of {arm} must be finite, got {row[name]} for {unit.noun} {row[unit.column]!r} "
+                f"under the rule {row['rule']!r}; look at this arm's training metrics"
+            )
+
+
+def check_same_units(rows: pd.DataFrame, reference: pd.DataFrame, *, who: str, unit: Unit, cluster: str) -> None:
+    """Raise ValueError unless both tables hold the same units with the same facts and cluster, in the same order."""
+    here, there, noun = set(rows[unit.column]), set(reference[unit.column]), unit.noun
+    if here != there:
+        raise ValueError(
+            f"predictions of {who} must hold the same {noun}s as the other arms, got {len(here)} {noun}s against {len(there)} "
+            f"({noun} {min(here ^ there)!r} is on one side only); evaluate all arms on one split"
+        )
+    for name in (*unit.facts, cluster):
+        differs = rows[name].to_numpy() != reference[name].to_numpy()
+        if differs.any():
+            found = rows[unit.column][differs].iloc[0]
+            raise ValueError(
+                f"{name} of {noun} {found!r} must be the same in all arms, got another value in {who}; predict again"
+            )
+
+
+# Metrics of out-of-fold predictions: each row was predicted by the model of its fold, and those models differ.
+#
+#     stratified  sum_f m_f v_f / sum_f m_f     v_f: the metric inside fold f; m_f: what it rests on there (``Metric.mass``)
+#     pooled      the metric of all rows together, as if one model had scored them
+#     fold_mean   mean_f v_f
+#
+# The stratified value is the headline. The AUROC compares pairs, m_f is the number of pairs in fold f, and so the stratified
+# AUROC is the share of won pairs among those that one model has scored. Pooled, a pair of two folds compares the scores of two
+# models, which need not be on one scale. For a mean over rows stratified and pooled are the same number. A fold that leaves the
+# metric undefined (one class only) counts nothing and is named; it is never 0.5.
+# Source: Airola et al., Computational Statistics & Data Analysis 55, 2011 (pooling and averaging of cross-validated AUROCs).
+
+FOLD = "fold"
+# (values [F, B] with NaN where undefined, masses [F, B]) -> one value per resample [B]
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class FoldSpread:
+    """A metric fold by fold.
+
+    Attributes:
+        values: fold -> value, NaN where the fold leaves the metric undefined.
+    """
+
+    values: Mapping[str, float]
+
+    @property
+    def undefined(self) -> list[str]:
+        """The folds that say nothing."""
+        return [fold for fold, value in self.values.items() if not np.isfinite(value)]
+
+    def document(self) -> dict[str, object]:
+        """Return the values, their spread (standard deviation with n - 1) and what is undefined, for JSON."""
+        defined = [value for value in self.values.values() if np.isfinite(value)]
+        return {
+            "folds": {fold: float(value) if np.isfinite(value) else None for fold, value in self.values.items()},
+            "sd": float(np.std(defined, ddof=1)) if len(defined) > 1 else None,
+            "min": min(defined, default=None),
+            "max": max(defined, default=None),
+            "undefined_folds": self.undefined,
+        }
+
+
+def stratify(metric: Metric) -> Metric:
+    """Return the metric as a mean over folds, each by what it rests on; the rows need the column ``fold``."""
+    return replace(metric, compute=_by_fold(metric, _weighted_mean))
+
+
+def average_folds(metric: Metric) -> Metric:
+    """Return the metric as a plain mean over the folds that define it; the rows need the column ``fold``."""
+    return replace(metric, compute=_by_fold(metric, _plain_mean))
+
+
+def spread_over_folds(metric: Metric, seeds: Sequence[pd.DataFrame]) -> FoldSpread:
+    """Return the metric of each fold, in the order of the folds' names.
+
+    Args:
+        metric: the metric.
+        seeds: out-of-fold rows of each seed; a fold's value is the mean over them.
+    """
+    tables = [
+        {str(name): float(metric(part, np.ones((1, len(part))))[0]) for name, part in rows.groupby(FOLD, sort=True)}
+        for rows in seeds
+    ]
+    return FoldSpread({fold: float(np.mean([values[fold] for values in tables])) for fold in tables[0]})
+
+
+def _by_fold(metric: Metric, combine: Combine) -> Callable[[pd.DataFrame, np.ndarray], np.ndarray]:
+    """Return what computes the metric inside each fold and combines the folds; the rows are usable ones."""
+
+    def compute(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        fold_of = rows[FOLD].astype(str).to_numpy()
+        values, masses = [], []
+        for fold in np.unique(fold_of):
+            inside = fold_of == fold
+            values.append(metric.compute(rows[inside], weights[:, inside]))
+            masses.append(metric.mass(rows[inside], weights[:, inside]))
+        return combine(np.array(values), np.array(masses))
+
+    return compute
+
+
+def _weighted_mean(values: np.ndarray, masses: np.ndarray) -> np.ndarray:
+    counted = np.where(np.isfinite(values), masses, 0.0)
+    total = counted.sum(axis=0)
+    mean = np.full(total.shape, np.nan)
+    np.divide((counted * np.nan_to_num(values)).sum(axis=0), total, out=mean, where=total > 0)
+    return mean
+
+
+def _plain_mean(values: np.ndarray, masses: np.ndarray) -> np.ndarray:
+    return _weighted_mean(values, np.ones_like(masses))

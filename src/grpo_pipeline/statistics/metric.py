@@ -1,0 +1,151 @@
+"""The interface of metrics, for every task: rows and resampling weights in, one value per resample out."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.statistics import weighted
+
+Direction = Literal["higher", "lower", "none"]
+
+
+def count_rows(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return the number of rows in each resample, [B]: what a mean over rows rests on."""
+    return np.asarray(weights.sum(axis=1))
+
+
+def no_more(names: Iterable[str]) -> Mapping[str, "Metric"]:
+    """Return no metric: the suite knows all of them."""
+    del names
+    return {}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number computed from prediction rows; called with weights, it returns one number per resample.
+
+    Attributes:
+        title: the name a person reads.
+        better: which direction is good; "none" for a description.
+        reason: the sentence that is reported when the metric is undefined.
+        usable: rows -> bool [n], True where a row takes part.
+        compute: (usable rows [m], weights [B, m]) -> values [B], NaN where undefined.
+        size: usable rows -> the number of units (cores, patients) that the value rests on.
+        mass: (usable rows, weights [B, m]) -> what a part of the rows counts [B] in the mean over parts (folds): the number of
+            rows, of positives, of pairs, whatever the value is a mean over.
+    """
+
+    title: str
+    better: Direction
+    reason: str
+    usable: Callable[[pd.DataFrame], np.ndarray]
+    compute: Callable[[pd.DataFrame, np.ndarray], np.ndarray]
+    size: Callable[[pd.DataFrame], int] = len
+    mass: Callable[[pd.DataFrame, np.ndarray], np.ndarray] = count_rows
+
+    def __call__(self, rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+        """Return the metric of each resample, float64 [B]; weights [B, n] say how often a resample holds each row."""
+        keep = self.usable(rows)
+        if not keep.any():
+            return np.full(len(weights), np.nan)
+        return self.compute(rows[keep], weights[:, keep])
+
+    def count(self, rows: pd.DataFrame) -> int:
+        """Return the number of units that the metric reads."""
+        return int(self.size(rows[self.usable(rows)]))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The subject of one prediction row: an example, or one of its samples.
+
+    Attributes:
+        column: holds its id.
+        noun: what a person calls it.
+        facts: columns that are the same in every arm and under every rule.
+    """
+
+    column: str
+    noun: str
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MetricSuite:
+    """Everything the evaluation asks of a task.
+
+    Attributes:
+        unit: what a row is about.
+        metrics: name -> metric, in the order of the report.
+        rules: the point rules (or the like) in the order of the report; others follow by name.
+        required: columns that every predictions table must have, beside the rule and the cluster.
+        finite: columns that may not hold NaN.
+        prepare: adds columns that compare the rules of one arm (all rows in, all rows out but those of a rule that is only
+            compared with).
+        verdict: the comparison document -> sentences in plain words.
+        discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as parts of a reward
+            that a user wrote; each is named like its column.
+        headline: names of the metrics that a short table shows; none: all of them.
+    """
+
+    unit: Unit
+    metrics: Mapping[str, Metric]
+    rules: tuple[str, ...]
+    required: tuple[str, ...]
+    finite: tuple[str, ...]
+    prepare: Callable[[pd.DataFrame], pd.DataFrame]
+    verdict: Callable[[Mapping[str, Any]], list[str]]
+    discover: Callable[[Iterable[str]], Mapping[str, Metric]] = no_more
+    headline: tuple[str, ...] = ()
+
+    def for_names(self, names: Iterable[str]) -> Self:
+        """Return the suite with the metrics that these names of columns (or of metrics) ask for."""
+        return replace(self, metrics={**self.metrics, **self.discover(names)})
+
+
+# Columns of prediction rows as numbers, and the metric that most of them become: their mean.
+
+
+def column(rows: pd.DataFrame, name: str) -> np.ndarray:
+    """Return a numeric column as float64 [n]; empty cells are NaN."""
+    return rows[name].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def has_value(name: str, rows: pd.DataFrame) -> np.ndarray:
+    """Return where a column holds a number, bool [n]; nowhere in a table that has no such column."""
+    if name not in rows:
+        return np.zeros(len(rows), bool)
+    return np.asarray(np.isfinite(column(rows, name)))
+
+
+# Of each reward of the user's: how many samples of the row it was asked about, and how many of them it gave no value.
+ASKED, UNSCORED = "asked_", "unscored_"
+
+
+def unscored_columns(parts: Mapping[str, np.ndarray], asked: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what rewards left without a value, as columns of prediction rows.
+
+    Args:
+        parts: name -> values [rows, samples], NaN where there is none.
+        asked: bool [rows, samples], True for a sample that was to be scored.
+
+    Returns:
+        ``asked_<part>`` and ``unscored_<part>``, int64 [rows].
+    """
+    columns = {f"{ASKED}{name}": asked.sum(axis=1) for name in parts}
+    return columns | {f"{UNSCORED}{name}": (np.isnan(values) & asked).sum(axis=1) for name, values in parts.items()}
+
+
+def mean_metric(name: str, *, title: str, better: Direction, reason: str) -> Metric:
+    """Build the mean of one column over the rows that have a value."""
+    return Metric(
+        title=title,
+        better=better,
+        reason=reason,
+        usable=partial(has_value, name),
+        compute=lambda rows, weights: weighted.mean(column(rows, name), weights),
+    )

@@ -1,0 +1,193 @@
+"""Statistics of weighted rows, for all resamples at once.
+
+A weight is how often a resample holds a row: weights [B, n] -> values [B]. Every statistic equals the usual one on a
+table in which row i is repeated weights[b, i] times; where that table leaves it undefined, the value is NaN.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# 0.56 * 25 is 14.000000000000002 in float64: a share that meets the level must not miss it by rounding
+# (test_levels_that_are_not_exact_in_binary_are_met).
+LEVEL_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Weight of positives and negatives at each distinct score, ascending; both [B, u]."""
+
+    positives: Floats
+    negatives: Floats
+
+    @property
+    def is_defined(self) -> NDArray[np.bool_]:
+        """True where a resample holds both classes, [B]."""
+        smaller = np.minimum(self.positives.sum(axis=1), self.negatives.sum(axis=1))
+        return np.asarray(smaller > 0)
+
+
+def tally(scores: Floats, is_positive: NDArray[np.bool_], weights: Floats) -> Tally:
+    """Sort once and add up the weights of tied scores; scores [n], is_positive [n], weights [B, n], n >= 1."""
+    order = np.argsort(scores, kind="stable")
+    ranked = weights[:, order]
+    starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf) > 0)
+    positive = is_positive[order]
+    return Tally(
+        positives=np.add.reduceat(ranked * positive, starts, axis=1),
+        negatives=np.add.reduceat(ranked * ~positive, starts, axis=1),
+    )
+
+
+def divide(numerator: Floats, denominator: Floats) -> Floats:
+    """Divide; NaN where the denominator is 0."""
+    quotient = np.full(np.shape(numerator), np.nan)
+    np.divide(numerator, denominator, out=quotient, where=denominator > 0)
+    return quotient
+
+
+def count_positives(is_positive: NDArray[np.bool_], weights: Floats) -> Floats:
+    """Return the number of positives in each resample, [B]."""
+    return weights @ is_positive
+
+
+def count_pairs(is_positive: NDArray[np.bool_], weights: Floats) -> Floats:
+    """Return the number of pairs of a positive and a negative in each resample, [B]."""
+    return (weights @ is_positive) * (weights @ ~is_positive)
+
+
+def auroc(scores: Floats, is_positive: NDArray[np.bool_], weights: Floats) -> Floats:
+    """Return the probability that a positive outranks a negative, a tie counting one half.
+
+        sum_u pos(u) * (neg(< u) + neg(u) / 2) / (P * N)
+
+    The Mann-Whitney statistic; equals the trapezoid area under the ROC curve. Undefined with a single class.
+    """
+    counts = tally(scores, is_positive, weights)
+    below = np.cumsum(counts.negatives, axis=1) - counts.negatives / 2
+    wins = (counts.positives * below).sum(axis=1)
+    return divide(wins, counts.positives.sum(axis=1) * counts.negatives.sum(axis=1))
+
+
+def average_precision(scores: Floats, is_positive: NDArray[np.bool_], weights: Floats) -> Floats:
+    """Return sum_u (recall(u) - recall(next higher u)) * precision(u) over the distinct scores u; no interpolation.
+
+    Source: the definition of scikit-learn's average_precision_score. Undefined with a single class (where it would
+    be a constant 1, or 0/0).
+    """
+    counts = tally(scores, is_positive, weights)
+    above = np.cumsum(counts.positives[:, ::-1], axis=1)
+    called = above + np.cumsum(counts.negatives[:, ::-1], axis=1)
+    precision = np.divide(above, called, out=np.zeros_like(above), where=called > 0)
+    value = divide((counts.positives[:, ::-1] * precision).sum(axis=1), counts.positives.sum(axis=1))
+    return np.where(counts.is_defined, value, np.nan)
+
+
+def sensitivity_at_specificity(scores: Floats, is_positive: NDArray[np.bool_], weights: Floats, *, level: float) -> Floats:
+    """Return the largest sensitivity among the thresholds whose specificity is at least ``level``.
+
+    A row is called positive when score >= t. The threshold t is the lowest observed score with share of negatives
+    below t >= level: it is read on the negatives' scores. Tied rows fall on one side together, so a negative that
+    ties with t is a false positive. Without such a score nothing is called positive: 0. Undefined with a single class.
+    """
+    return sensitivity_of_tally(tally(scores, is_positive, weights), level=level)
+
+
+def sensitivity_of_tally(counts: Tally, *, level: float) -> Floats:
+    """Return sensitivity_at_specificity from sorted counts; one point of the ROC curve per call."""
+    negatives = counts.negatives.sum(axis=1)
+    below = np.cumsum(counts.negatives, axis=1) - counts.negatives
+    is_specific = below >= (level - LEVEL_TOLERANCE) * negatives[:, None]
+    hits = (counts.positives * is_specific).sum(axis=1)
+    return np.where(counts.is_defined, divide(hits, counts.positives.sum(axis=1)), np.nan)
+
+
+def mean(values: Floats, weights: Floats) -> Floats:
+    """Return sum_i w_i x_i / sum_i w_i; undefined in a resample without a row."""
+    return divide(weights @ values, weights.sum(axis=1))
+
+
+def mean_ratio(numerators: Floats, denominators: Floats, weights: Floats) -> Floats:
+    """Return mean(numerators) / mean(denominators); undefined where the denominators sum to 0."""
+    return divide(weights @ numerators, weights @ denominators)
+
+
+def calibration_error(probs: Floats, is_positive: NDArray[np.bool_], weights: Floats, *, bins: int) -> Floats:
+    """Return the expected calibration error over equal-width bins of [0, 1].
+
+        sum_bin |sum_{i in bin} w_i (y_i - p_i)| / sum_i w_i
+
+    Bin k holds k/bins <= p < (k+1)/bins; the last one includes 1. Source: Naeini et al., 2015 (AAAI), eq. 3.
+    """
+    bin_of = np.minimum((probs * bins).astype(np.int64), bins - 1)
+    residuals = np.zeros((len(probs), bins))
+    residuals[np.arange(len(probs)), bin_of] = is_positive - probs
+    return divide(np.abs(weights @ residuals).sum(axis=1), weights.sum(axis=1))
+
+
+# Intervals of statistics that count different things, for which repeated rows of a bootstrap resample are no new draws.
+#
+# A resample holds some units twice. A repeated unit adds to the total and nothing different, so that a share of different things
+# is too low in every resample: its percentile interval lies below the value of the sample. Such a statistic is taken as linear
+# around the sample instead, with the effect of each unit measured by leaving it out. For a mean that is exactly the bootstrap.
+
+
+def linear_resamples(value: float, without_each: Floats, weights: Floats) -> Floats:
+    """Return a share of the sample, made to vary over resamples of units as the jackknife says, [B].
+
+        D[b] = D - (C - 1) / C * sum_c (w[b, c] - 1) * D_(-c),   cut to [0, 1]
+
+    Weights of 1 give D itself. The variance of D[b] is the jackknife's, which is on average not too small (Efron and Stein,
+    Annals of Statistics 9, 1981, pages 586-596), and its middle is D. Where leaving a unit out leaves nothing, D is given and
+    nothing varies: the resamples are undefined, NaN.
+
+    Args:
+        value: D, the statistic of all C units.
+        without_each: D_(-c), [C]; NaN where it is undefined.
+        weights: [B, C], how often a resample holds each unit.
+    """
+    if not np.isfinite(without_each).all():
+        return np.where((weights == 1).all(axis=1), value, np.nan)
+    share = (len(without_each) - 1) / len(without_each)
+    return np.clip(value - share * (weights - 1) @ without_each, 0.0, 1.0)
+
+
+# Distance of a weighted sample to a fixed one, for all resamples at once.
+
+# Entries of one block of distribution functions: 32 MB.
+BLOCK = 1 << 22
+
+
+def wasserstein_1(values: Floats, weights: Floats, reference: Floats) -> Floats:
+    """Return the Wasserstein-1 distance of each weighted sample to a reference, in units of the values, [B].
+
+        W1[b] = integral |F_b(x) - F(x)| dx,   F_b(x) = sum_i w[b, i] [x_i <= x] / sum_i w[b, i]
+
+    Both distribution functions are steps: the integral is a sum over the distances of neighbouring values. Source: Vallender,
+    Theory of Probability and Its Applications 18, 1974.
+
+    Args:
+        values: [n], finite.
+        weights: [B, n], how often a resample holds each value.
+        reference: [m], finite, m >= 1; each counts once.
+
+    Returns:
+        float64 [B]; NaN in a resample without a value.
+    """
+    support = np.unique(np.concatenate([values, reference]))
+    widths = np.diff(support)
+    order = np.argsort(values, kind="stable")
+    until = np.searchsorted(values[order], support[:-1], side="right")
+    fixed = np.searchsorted(np.sort(reference), support[:-1], side="right") / len(reference)
+    distances = np.full(len(weights), np.nan)
+    step = max(1, BLOCK // max(len(support), len(values)))
+    for start in range(0, len(weights), step):
+        ranked = np.cumsum(weights[start : start + step, order], axis=1)
+        total = ranked[:, -1:] if len(values) else np.zeros((len(ranked), 1))
+        below = np.concatenate([np.zeros((len(ranked), 1)), ranked], axis=1)[:, until]
+        shares = np.divide(below, total, out=np.full(below.shape, np.nan), where=total > 0)
+        distances[start : start + step] = np.where(total[:, 0] > 0, np.abs(shares - fixed) @ widths, np.nan)
+    return distances

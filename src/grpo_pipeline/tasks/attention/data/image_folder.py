@@ -1,0 +1,272 @@
+"""A data set on disk: a manifest CSV and the image files that it names, read one at a time."""
+
+import csv
+import hashlib
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import pandas as pd
+from PIL import Image, UnidentifiedImageError
+
+from grpo_pipeline.tasks.attention.data.image_formats import read_stack
+from grpo_pipeline.tasks.attention.data.planes import (
+    HDF5_SUFFIXES,
+    Plane,
+    Stack,
+    UnreadableFileError,
+    check_finite,
+    describe,
+    is_volume_format,
+    split_address,
+    split_key,
+    take_plane,
+)
+from grpo_pipeline.tasks.tabular.text_lines import broken_record
+
+PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
+SEVERAL_FRAMES = ("TIFF", "GIF", "PNG")
+MAX_PIXELS = 64_000_000
+OPENING = Lock()
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """A data root with its manifest; images are read when they are asked for.
+
+    Attributes:
+        root: absolute path of the data root.
+        manifest: every cell as text, "" where empty; the index is the 1-based line in the file, the header being line 1.
+        manifest_path: absolute path of the manifest file.
+    """
+
+    root: Path
+    manifest: pd.DataFrame
+    manifest_path: Path
+
+    def read_image(self, relpath: str) -> np.ndarray:
+        """Read the grey levels of an image [H, W]: uint8 or uint16 from a picture, the file's own type from any other format.
+
+        Raises:
+            UnreadableFileError: if the path leaves the root, or the file is missing, truncated, no image, or holds NaN or Inf.
+        """
+        return self.read_plane(relpath, as_mask=False).values
+
+    def read_mask(self, relpath: str) -> np.ndarray:
+        """Read a mask, bool [H, W]: True where the file is not 0, for a format of volumes above 0. Raises as ``read_image``."""
+        return np.asarray(self.read_plane(relpath, as_mask=True).values != 0)
+
+    def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
+        """Read an image or a mask with its spacing; the path may say which plane of a volume is meant (``planes.py``)."""
+        name, volume = split_address(relpath)
+        file, key = split_key(name)
+        path = resolve_below(self.root, file)
+        if not key and file.lower().endswith(HDF5_SUFFIXES):
+            raise UnreadableFileError(
+                f"{relpath!r} must say which dataset of the HDF5 file is meant, got no key; write {file}::<group>/<name>"
+            )
+        if is_volume_format(name):
+            return take_plane(read_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask)
+        if volume is not None:
+            return take_plane(read_npy_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask)
+        return Plane(read_pixels(path, name, as_mask=as_mask), spacing_mm=None, n_slices=1)
+
+
+@dataclass(frozen=True)
+class ImageChunk:
+    """Files and manifest rows to be added to an image folder that is being written.
+
+    Attributes:
+        files: path below the root -> array (uint8 grey levels or bool mask) [H, W].
+        rows: the manifest rows that belong to these files.
+        is_first: True for the chunk that starts a new folder; what an interrupted run left behind is discarded.
+        is_last: True for the chunk that completes the folder; only then does it replace the old one.
+        source: ``phantom``, or ``manifest`` for a user's own data: such a chunk writes nothing.
+    """
+
+    files: dict[str, np.ndarray]
+    rows: pd.DataFrame
+    is_first: bool
+    is_last: bool
+    source: str
+
+
+def read_manifest(path: Path) -> pd.DataFrame:
+    """Read a manifest CSV as text; the index is the line number of each row, blank lines are skipped.
+
+    Raises:
+        ValueError: if the file has no header, no rows, a repeated column, a row with too many cells, or is not UTF-8 text.
+    """
+    lines: list[tuple[int, list[str]]] = []
+    begins = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    lines.append((reader.line_num, [cell.strip() for cell in cells]))
+                begins = reader.line_num + 1
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} must be a comma-separated UTF-8 text file, got {error}; export the table as CSV again"
+        ) from error
+    except csv.Error as error:
+        raise ValueError(broken_record(str(path), begins, error)) from error
+    if len(lines) < 2:
+        got = "only a header" if lines else "an empty file"
+        raise ValueError(f"{path} must hold a header and at least one row, got {got}; check that the export is complete")
+    header = lines[0][1]
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{path} must name each column once, got {repeated} more than once; rename one of them")
+    rows = [padded(cells, len(header), path=path, line=line) for line, cells in lines[1:]]
+    index = pd.Index([line for line, _ in lines[1:]], name="line")
+    return pd.DataFrame(rows, columns=header, index=index, dtype=str)
+
+
+def padded(cells: list[str], width: int, *, path: Path, line: int) -> list[str]:
+    """Return a row of the header's width; missing cells at its end are empty."""
+    if len(cells) > width:
+        raise ValueError(
+            f"{path} line {line} must have {width} cells as the header has, got {len(cells)}; quote cells with commas"
+        )
+    return cells + [""] * (width - len(cells))
+
+
+def resolve_below(root: Path, relpath: str) -> Path:
+    """Return the absolute path of a file below the root; ``..``, absolute paths and links that lead out are refused."""
+    given = Path(relpath)
+    if given.is_absolute() and given.resolve().is_relative_to(root.resolve()):
+        below = given.resolve().relative_to(root.resolve())
+        raise UnreadableFileError(f"{relpath!r} must be relative to {root}, got an absolute path; give it as {str(below)!r}")
+    if given.is_absolute() or ".." in given.parts or "\0" in relpath:
+        raise UnreadableFileError(
+            f"{relpath!r} must be a path below the data root, got one that leaves it; move the file below {root}"
+        )
+    path = root / given
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UnreadableFileError(
+            f"{relpath!r} must be a path below the data root, got a link that leaves it; copy the file below {root}"
+        )
+    if not path.is_file():
+        raise UnreadableFileError(
+            f"{relpath!r} must be a file below {root}, got nothing there; add the file or correct the manifest"
+        )
+    return path
+
+
+def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
+    """Read the array of one file, [H, W]; colours become grey levels, the palette of a mask its indices."""
+    array = read_npy(path, relpath) if path.suffix.lower() == ".npy" else read_picture(path, relpath, as_mask=as_mask)
+    if array.ndim != 2 or 0 in array.shape:
+        raise UnreadableFileError(
+            f"{relpath!r} must be one grey-level plane [height, width], got shape {array.shape}; save one plane"
+            + ("" if array.ndim != 3 else ", or say which slice is meant: attention.data.volume")
+        )
+    check_numbers(array, relpath)
+    check_finite(array, relpath)
+    return array
+
+
+def read_npy_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
+    """Map the slices of an NPY file, [H, W] or [slices, H, W]: of a large file only what is taken is read."""
+    array = read_npy(path, relpath)
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise UnreadableFileError(f"{relpath!r} must be one plane or one volume, got shape {array.shape}; save one per file")
+    check_numbers(array, relpath)
+    values = array.reshape(-1, *array.shape[-2:])
+    return Stack(values != 0 if as_mask else values, (None, None, None))
+
+
+def check_numbers(array: np.ndarray, relpath: str) -> None:
+    """Refuse what is not a real number."""
+    if array.dtype.kind not in "buif":
+        raise UnreadableFileError(f"{relpath!r} must hold real numbers, got type {array.dtype}; save it as uint8 or float32")
+
+
+def read_npy(path: Path, relpath: str) -> np.ndarray:
+    """Map an NPY file that holds no Python objects; nothing of it is read yet."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        raise UnreadableFileError(
+            f"{relpath!r} must be a complete NPY file of numbers, got {describe(error)}; save it again"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise UnreadableFileError(f"{relpath!r} must be an NPY file, got an NPZ archive; save the array with numpy.save")
+    return array
+
+
+def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
+    """Read a picture file as grey levels, uint8 or uint16 [H, W]."""
+    content = path.read_bytes()
+    try:
+        with open_picture(content) as picture:
+            kind, size, frames = picture.format, picture.size, getattr(picture, "n_frames", 1)
+            if frames != 1 and kind in SEVERAL_FRAMES:
+                raise UnreadableFileError(
+                    f"{relpath!r} must hold one picture, got {frames} pages or frames; save the one that is meant as a file"
+                )
+            if size[0] * size[1] > MAX_PIXELS:
+                raise UnreadableFileError(
+                    f"{relpath!r} must have at most {MAX_PIXELS} pixels, got {size[0]} x {size[1]}; shrink it"
+                )
+            array = grey_levels(picture, as_mask=as_mask)
+    except UnidentifiedImageError as error:
+        raise UnreadableFileError(f"{relpath!r} must be a PNG or NPY image, got a file of another kind; convert it") from error
+    except (OSError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UnreadableFileError(f"{relpath!r} must be a complete image file, got {describe(error)}; copy it again") from error
+    # Pillow reads a PNG that lacks its last bytes without a word.
+    if kind == "PNG" and content.rfind(b"IEND") < 0:
+        raise UnreadableFileError(f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again")
+    return array
+
+
+def open_picture(content: bytes) -> Image.Image:
+    """Read the header of a picture; its pixels are decoded when they are asked for."""
+    # Warning filters belong to the whole process: two threads that change and restore them would undo each other's work.
+    with OPENING, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return Image.open(io.BytesIO(content), formats=PIXEL_FORMATS)
+
+
+def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:
+    """Return the grey levels of an open picture; 16-bit and float pictures keep their depth."""
+    if picture.mode.startswith("I;16"):
+        return np.asarray(picture).astype(np.uint16)
+    keeps_values = picture.mode in ("1", "L", "I", "F") or (as_mask and picture.mode == "P")
+    return np.asarray(picture if keeps_values else picture.convert("L"))
+
+
+# Names of files made from names that a user chose.
+
+PLAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,78}[A-Za-z0-9_-])?")
+DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10))}
+
+
+def file_names(texts: Sequence[str]) -> list[str]:
+    """Return one file name without ending per text, the same for the same text, different for different ones.
+
+    A text of letters, digits, -, _ and inner full stops stays as it is. In any other, and in one that a file system which ignores
+    case would confuse with another or takes for a device, every other character becomes _ and the first 10 digits of its SHA-256
+    follow.
+    """
+    spellings: dict[str, set[str]] = {}
+    for text in texts:
+        spellings.setdefault(text.casefold(), set()).add(text)
+    return [file_name(text, is_free=len(spellings[text.casefold()]) == 1) for text in texts]
+
+
+def file_name(text: str, *, is_free: bool) -> str:
+    """Return the file name of one text; ``is_free`` says that no other differs from it by case alone."""
+    if is_free and PLAIN.fullmatch(text) and text.casefold().partition(".")[0] not in DEVICES:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    # A leading - would be taken for an option by programs that are given the file.
+    kept = re.sub(r"^-|[^A-Za-z0-9_-]", "_", text)[:60]
+    return f"{kept or '_'}-{digest}"

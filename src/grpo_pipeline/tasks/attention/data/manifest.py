@@ -1,0 +1,290 @@
+"""Check a manifest against its files: usable rows in canonical columns, refused rows with reasons, and a report."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
+from grpo_pipeline.runs.progress import track
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
+from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data
+from grpo_pipeline.tasks.attention.data.params import CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, DataParams, Preprocessing
+from grpo_pipeline.tasks.attention.data.planes import file_of, split_address
+from grpo_pipeline.tasks.attention.data.row_checks import (
+    CheckedMasks,
+    RowError,
+    check_columns,
+    check_files,
+    duplicate_reasons,
+    file_stem,
+    read_row,
+    split_reasons,
+)
+from grpo_pipeline.tasks.attention.data.splits import SPLITS
+
+# Splits that a file beside the manifest names: ``{"train": [core ids], "val": [...], "test": [...]}``.
+
+SHOWN = 3
+"""Ids that a message gives as examples."""
+
+
+def read_splits_file(path: Path, *, core_ids: Collection[str]) -> dict[str, str]:
+    """Return core id -> train, val or test.
+
+    Args:
+        path: the JSON file; numbers among its ids are read as text.
+        core_ids: those of the manifest, good rows and bad ones.
+
+    Raises:
+        ValueError: if the file is no such document, an id stands twice, or one is not in the manifest.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} must be a JSON file of splits, got {error}; correct attention.data.splits_file") from error
+    if not isinstance(found, dict) or set(found) != set(SPLITS) or not all(isinstance(ids, list) for ids in found.values()):
+        kind = str(sorted(map(str, found))) if isinstance(found, dict) else type(found).__name__
+        raise ValueError(f'{path} must hold lists of core ids named "train", "val" and "test", got {kind}; correct it')
+    pairs = [(str(core_id), name) for name in SPLITS for core_id in found[name]]
+    split_of = dict(pairs)
+    if len(split_of) < len(pairs):
+        twice = sorted(core_id for core_id, count in Counter(core_id for core_id, _ in pairs).items() if count > 1)
+        raise ValueError(f"{path} must name each core once, got {len(twice)} twice, such as {twice[:SHOWN]}; correct it")
+    unknown = sorted(set(split_of) - set(core_ids))
+    if unknown:
+        raise ValueError(
+            f"{path} must name cores of the manifest, got {len(unknown)} others, such as {unknown[:SHOWN]}; the manifest has "
+            f"such as {sorted(core_ids)[:SHOWN]}"
+        )
+    return split_of
+
+
+Row = dict[str, Any]
+
+QUARANTINE_COLUMNS = ("row", "core_id", "file", "reason")
+NUMBERS = ("involvement", "grade_group")
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """How the rows of a manifest are read.
+
+    Attributes:
+        preprocessing: how their files are read.
+        read: turns the text of a row into canonical columns, or raises ``RowError``.
+        name_column: what a row that may be bad is called by in messages.
+        spacing_mm: of images whose file does not tell it, None = unknown.
+        workers: threads that read files, None = one per core of the machine.
+    """
+
+    preprocessing: Preprocessing
+    read: Callable[[Mapping[str, str]], Row]
+    name_column: str
+    spacing_mm: tuple[float, float] | None
+    workers: int | None
+
+
+def check_manifest(
+    raw: ImageFolder, generated: Mapping[str, object], params: DataParams
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
+    """Check every row and its files.
+
+    Args:
+        raw: the data root.
+        generated: what ``generate_phantom`` says that it wrote; it runs before this check.
+        params: the ``attention.data`` parameters.
+
+    Returns:
+        checked: canonical columns (docs/architecture.md), one row per usable core, in manifest order; unknown clinical values
+            are NaN.
+        quarantine: ``row, core_id, file, reason`` of each refused row.
+        data_report: counts, unknown values, replaced bags and digests.
+
+    Raises:
+        ValueError: if the root is not the configured one, a mapped column is missing, a row is bad and ``on_bad_row`` is
+            ``fail``, or no row is left.
+    """
+    check_root(raw, params.root, section="attention.data", variable="attention_root")
+    check_generated(raw, generated, params)
+    check_columns(raw.manifest, params.columns)
+    name_column, split_of = params.columns.core_id or params.columns.image, named_splits(raw, params)
+    read = partial(read_split_row, params=params, split_of=split_of)
+    rows, refused, bags = check_rows(raw, RowReader(params, read, name_column, params.spacing_mm, params.workers))
+    reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.names_splits else {})
+    refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
+    refused.sort(key=lambda entry: entry["row"])
+    rows = [row for row in rows if row["row"] not in reasons]
+    if refused and (params.on_bad_row == "fail" or not rows):
+        raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
+    checked = canonical_table(rows, params)
+    quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
+    return checked, quarantine, data_report(raw, checked, quarantine, bags=bags, params=params)
+
+
+def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> None:
+    """Refuse a data root that is not the one the parameters name.
+
+    Args:
+        raw: what the catalogue has opened.
+        root: as the parameters have it.
+        section: of the parameters.
+        variable: of globals.yml, which both read.
+    """
+    named = tuple(part for part in PurePath(root).parts if part not in ("..", "."))
+    if raw.root.parts[len(raw.root.parts) - len(named) :] != named and raw.root.resolve() != Path(root).resolve():
+        raise ValueError(
+            f"{section}.root must be the folder of the dataset {section.removesuffix('.data')}.raw, {raw.root}, got {root!r}; "
+            f"set {variable} in globals.yml, which both read"
+        )
+
+
+def check_generated(raw: ImageFolder, generated: Mapping[str, object], params: DataParams) -> None:
+    """Refuse a user's folder where the phantom is asked for."""
+    if params.source == "phantom" and generated.get("cores") != len(raw.manifest):
+        raise ValueError(
+            f"{raw.root} must hold the {generated.get('cores')} generated cores while attention.data.source is phantom, "
+            f"got {len(raw.manifest)} rows; set attention.data.source: manifest to read your own data"
+        )
+
+
+def named_splits(raw: ImageFolder, params: DataParams) -> dict[str, str] | None:
+    """Return core id -> split as ``splits_file`` says, None where there is none."""
+    if params.splits_file is None:
+        return None
+    ids = [core_name(dict(zip(raw.manifest.columns, texts, strict=True)), params) for _, *texts in raw.manifest.itertuples()]
+    return read_splits_file(resolve_below(raw.root, params.splits_file), core_ids=set(ids))
+
+
+def core_name(cells: Mapping[str, str], params: DataParams) -> str:
+    """Return the core id of a row, without judging it."""
+    return cells[params.columns.core_id] if params.columns.core_id else file_stem(cells[params.columns.image])
+
+
+def read_split_row(cells: Mapping[str, str], *, params: DataParams, split_of: Mapping[str, str] | None) -> Row:
+    """Read a row, its split from ``split_of`` where a file names the splits; a core that the file leaves out is refused."""
+    row: Row = read_row(cells, params)
+    if split_of is None:
+        return row
+    core_id, file = row["core_id"], str(params.splits_file)
+    if core_id not in split_of:
+        raise RowError(f"core {core_id!r} must be in a split of {file!r}, got none; add it there or drop the row", file=file)
+    return row | {"split": split_of[core_id]}
+
+
+def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], dict[str, int]]:
+    """Return the usable rows, the refused ones with their reasons, and how many bags are what, for the data report."""
+    lines, workers = list(raw.manifest.itertuples()), reader.workers or usable_cores()
+    found = map_ahead(partial(check_row, raw, reader=reader), lines, workers=workers, ahead=4 * workers)
+    with closing(found):
+        results = list(track(found, "check images", total=len(lines)))
+    usable = [(row, masks) for row, masks in results if masks is not None]
+    rows = [row | {"bag_mask": "" if masks.bag_is_empty else row["bag_mask"]} for row, masks in usable]
+    refused = [row for row, masks in results if masks is None]
+    bags = {
+        "bags_replaced_by_region": sum(masks.bag_is_empty for _, masks in usable),
+        "bags_that_are_the_lesion_outline": sum(masks.bag_is_lesion for _, masks in usable),
+    }
+    return rows, refused, bags
+
+
+def check_row(raw: ImageFolder, line: tuple[Any, ...], *, reader: RowReader) -> tuple[Row, CheckedMasks | None]:
+    """Return a usable row with what its files say, or its quarantine entry and None."""
+    number, *texts = line
+    cells = dict(zip(raw.manifest.columns, texts, strict=True))
+    row: Row = {"core_id": cells[reader.name_column], "row": int(number)}
+    try:
+        row |= reader.read(cells)
+        masks = check_files(raw, row, reader.preprocessing, spacing_mm=reader.spacing_mm)
+    except RowError as error:
+        return refusal(row, str(error), file=split_address(error.file)[0]), None
+    size = f"{masks.shape[0]} {masks.shape[1]}"
+    return row | {"has_lesion_mask": masks.has_lesion, SIZE_COLUMN: size, SPACING_COLUMN: masks.spacing_mm}, masks
+
+
+def refusal(row: Mapping[str, object], reason: str, *, file: str = "") -> Row:
+    """Return the quarantine entry of a row."""
+    return {"row": row["row"], "core_id": row["core_id"], "file": file, "reason": reason}
+
+
+def failure(raw: ImageFolder, refused: list[Row], *, n_rows: int, section: str = "attention.data") -> str:
+    """Return the sentence that names the first bad row, counts the others and says what to do."""
+    first = refused[0]
+    where = f"{raw.manifest_path} line {first['row']} ({first['core_id']})"
+    if len(refused) == n_rows:
+        return f"{where}: {first['reason']} (all {n_rows} rows are bad, there is nothing to go on with)"
+    remedy = f"correct them, or set {section}.on_bad_row: quarantine to go on without them"
+    return f"{where}: {first['reason']} ({len(refused)} of {n_rows} rows are bad: {remedy})"
+
+
+def canonical_table(rows: list[Row], params: DataParams) -> pd.DataFrame:
+    """Return the canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one."""
+    names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
+    names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
+    after = names.index("grade_group") + 1
+    return pd.DataFrame(rows, columns=[*names[:after], *params.columns.clinical, *names[after:]])
+
+
+def parse_checked(table: pd.DataFrame, params: DataParams) -> pd.DataFrame:
+    """Give a table that was read back as text its types again; a table that has them is returned equal."""
+    numbers = {name: to_floats(table[name]) for name in (*NUMBERS, *params.columns.clinical)}
+    integers = {name: table[name].astype(int) for name in ("label", "row")}
+    flags = {"has_lesion_mask": table["has_lesion_mask"].astype(str) == "True"}
+    return table.assign(**numbers, **integers, **flags)
+
+
+def to_floats(column: pd.Series) -> pd.Series:
+    """Return a column of numbers or of their text as float64, digit for digit; "" is NaN."""
+    return column.map(lambda cell: float(cell) if cell != "" else np.nan).astype(np.float64)
+
+
+def data_report(
+    raw: ImageFolder, checked: pd.DataFrame, quarantine: pd.DataFrame, *, bags: Mapping[str, int], params: DataParams
+) -> dict[str, object]:
+    """Count what was found; all values are plain JSON."""
+    return {
+        "root": str(raw.root),
+        "manifest": raw.manifest_path.name,
+        "rows": len(raw.manifest),
+        "usable": len(checked),
+        "quarantined": len(quarantine),
+        "patients": int(checked["patient_id"].nunique()),
+        "cores_by_label": {str(k): int(v) for k, v in checked["label"].value_counts().sort_index().items()},
+        "cores_by_center": {str(k): int(v) for k, v in checked["center"].value_counts().sort_index().items()},
+        "lesion_masks": int(checked["has_lesion_mask"].sum()),
+        **bags,
+        "unknown": {name: int(np.isnan(checked[name]).sum()) for name in (*NUMBERS, *params.columns.clinical)},
+        "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
+        "digests": {"manifest": file_digest(raw.manifest_path), "files": files_digest(raw, checked, params)},
+    }
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal; a file of any size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
+    """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
+    names = {path for column in ("image", "region_mask", "bag_mask", "lesion_mask") for path in checked[column] if path}
+    names = {file_of(name) for name in names}
+    names |= {
+        str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
+        for name in names
+        if name.lower().endswith(".mhd")
+    }
+    ordered, workers = sorted(names), params.workers or usable_cores()
+    digests = map_ahead(lambda name: file_digest(raw.root / name), ordered, workers=workers, ahead=4 * workers)
+    digest = hashlib.sha256()
+    for name, found in zip(ordered, digests, strict=True):
+        digest.update(f"{name}\0{found}\n".encode())
+    return digest.hexdigest()

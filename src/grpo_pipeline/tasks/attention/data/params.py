@@ -1,0 +1,258 @@
+"""Parameters that describe a data set: where its columns are, what its labels mean, what to do with a bad row."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from grpo_pipeline.tasks.tabular.splits import SplitFractions
+
+CANONICAL_COLUMNS = (
+    "core_id", "patient_id", "center", "label", "involvement", "grade_group", "image", "region_mask", "bag_mask", "lesion_mask",
+    "has_lesion_mask", "row", "split",
+)  # fmt: skip
+
+SIZE_COLUMN, SPACING_COLUMN = "stored_size", "spacing_mm"
+"""Rows and columns of the image as it is stored, and the distances between them: present where any spacing is known."""
+MODEL_SPACING_COLUMNS = ("row_mm", "column_mm")
+"""Millimetres per pixel of the square model image."""
+
+
+def as_text(value: object) -> object:
+    """Return a number or a truth value of a YAML list as the text that a CSV holds; anything else unchanged."""
+    return str(value) if isinstance(value, bool | int | float) else value
+
+
+ColumnName = Annotated[str, Field(min_length=1)]
+LabelValue = Annotated[str, BeforeValidator(as_text)]
+GradeValue = Annotated[str, BeforeValidator(lambda value: canonical_value(str(value)))]
+Millimetres = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class ColumnParams(BaseModel):
+    """Names of the manifest's columns; null where the data set has no such column.
+
+    Attributes:
+        image: path of the image.
+        region_mask: path of the mask of where points may fall; null = the whole image.
+        bag_mask: path of the mask of where the label is known; null = the region.
+        lesion_mask: path of the lesion outline (evaluation only); null, or an empty cell = unknown.
+        label: column that the label rule reads.
+        involvement: share of the core that is cancer; null = unknown.
+        grade_group: grade group 0 to 5; null = unknown.
+        patient_id: the group that is never split (a patient, or near-duplicate images).
+        center: hospital or scanner; null = one center.
+        core_id: unique name of the row; null = the image's file name without its ending.
+        split: train, val or test; null = drawn by the ``attention.split`` parameters.
+        clinical: numeric columns, may hold unknown values.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    image: ColumnName
+    region_mask: ColumnName | None
+    bag_mask: ColumnName | None
+    lesion_mask: ColumnName | None
+    label: ColumnName
+    involvement: ColumnName | None
+    grade_group: ColumnName | None
+    patient_id: ColumnName
+    center: ColumnName | None
+    core_id: ColumnName | None
+    split: ColumnName | None
+    clinical: tuple[ColumnName, ...]
+
+    @model_validator(mode="after")
+    def _clinical_names_are_free(self) -> Self:
+        taken = sorted(set(self.clinical) & {*CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, *MODEL_SPACING_COLUMNS})
+        if taken:
+            raise ValueError(
+                f"attention.data.columns.clinical must not use the table's own column names, got {taken}; rename them"
+            )
+        if len(set(self.clinical)) < len(self.clinical):
+            raise ValueError(
+                f"attention.data.columns.clinical must name each column once, got {list(self.clinical)}; drop the copies"
+            )
+        return self
+
+    def mapped(self) -> dict[str, str]:
+        """Return parameter path -> column name for every column that the manifest must have."""
+        named = {name: getattr(self, name) for name in type(self).model_fields if name != "clinical"}
+        single = {f"attention.data.columns.{name}": column for name, column in named.items() if column is not None}
+        return single | {f"attention.data.columns.clinical[{i}]": column for i, column in enumerate(self.clinical)}
+
+
+class FolderParams(BaseModel):
+    """Folders, below the data root, that are put before the paths of a column; "" where the manifest has whole paths."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    image: str
+    region_mask: str
+    bag_mask: str
+    lesion_mask: str
+
+
+class LabelParams(BaseModel):
+    """Which values of the label column mean cancer: those of a list, or numbers above a limit.
+
+    Attributes:
+        positive: values with label 1; null with ``above``.
+        negative: values with label 0, every other value being an error; null = every other value has label 0.
+        above: numbers above this have label 1, other numbers label 0; null with ``positive``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    positive: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
+    negative: Annotated[tuple[LabelValue, ...], Field(min_length=1)] | None
+    above: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        lists = [name for name in ("positive", "negative") if getattr(self, name) is not None]
+        if self.above is not None and lists:
+            raise ValueError(
+                f"attention.data.label must have {' and '.join(lists)} null with above: {self.above:g}, got a list; set one rule"
+            )
+        if self.above is None and self.positive is None:
+            raise ValueError("attention.data.label must have positive or above, got null for both; say which values mean cancer")
+        return self
+
+    @model_validator(mode="after")
+    def _values_are_disjoint(self) -> Self:
+        if self.positive is None:
+            return self
+        both = sorted(set(map(canonical_value, self.positive)) & set(map(canonical_value, self.negative or ())))
+        if both:
+            raise ValueError(f"attention.data.label must list a value as positive or negative, got {both} as both; drop one")
+        return self
+
+
+class VolumeParams(BaseModel):
+    """Which plane of a file with more than one slice is the image; masks are taken at the same one.
+
+    Attributes:
+        axis: axis of the slices in the canonical orientation (docs/data.md): 0 slice or frame, 1 row, 2 column.
+        take: the ``middle`` slice, a projection of all of them, or the slice ``index``.
+        index: which slice ``index`` takes, counted from 0; null with every other ``take``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    axis: Literal[0, 1, 2]
+    take: Literal["middle", "max_projection", "mean_projection", "index"]
+    index: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _index_belongs_to_take(self) -> Self:
+        if (self.take == "index") != (self.index is not None):
+            rule = "a number with take: index" if self.take == "index" else f"null with take: {self.take}"
+            raise ValueError(f"attention.data.volume.index must be {rule}, got {self.index}; correct one of them")
+        return self
+
+
+class Preprocessing(BaseModel):
+    """Steps that turn the files of a biopsy core into the model's input; a trained model keeps them and is used with no others.
+
+    Attributes:
+        intensity: ``dtype`` reads grey levels by their type (8 bit, 16 bit, floats from 0 to 1); ``minmax`` stretches each
+            image from its smallest to its largest value.
+        empty_bag: what an all-zero bag mask means: an ``error``, or the whole ``region`` is the bag.
+        image_size: side of the square model image in pixels.
+        volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    intensity: Literal["dtype", "minmax"]
+    empty_bag: Literal["error", "region"]
+    image_size: Annotated[int, Field(ge=16, le=2048)]
+    volume: VolumeParams | None = None
+
+
+class ModelPreprocessing(Preprocessing):
+    """The preprocessing of a trained model and the names of the clinical columns that it reads."""
+
+    clinical: tuple[ColumnName, ...]
+
+
+class DataParams(Preprocessing):
+    """How the manifest is read and checked (docs/data.md).
+
+    Attributes:
+        source: ``phantom`` generates the data first; ``manifest`` reads a data set that is there.
+        root: the data root as configured; it is set through ``attention_root`` in globals.yml or on the command line.
+        columns: the manifest's columns.
+        folders: prefixes of the paths.
+        label: the label rule.
+        involvement_unit: ``fraction`` (0 to 1) or ``percent`` (0 to 100) in the manifest.
+        on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
+        spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
+        grade_values: cell of the grade column -> grade group, ``{benign: 0, GG1: 1}``; null = cells are the numbers 0 to 5.
+        splits_file: JSON file below the root that names the cores of train, val and test; null = a column, or drawn.
+        workers: threads that read files; null = one per core of the machine, at most 8. No result depends on it.
+    """
+
+    source: Literal["phantom", "manifest"]
+    root: str
+    columns: ColumnParams
+    folders: FolderParams
+    label: LabelParams
+    involvement_unit: Literal["fraction", "percent"]
+    on_bad_row: Literal["fail", "quarantine"]
+    spacing_mm: tuple[Millimetres, Millimetres] | None = None
+    grade_values: dict[GradeValue, Annotated[int, Field(ge=0, le=5)]] | None = None
+    splits_file: Annotated[str, Field(min_length=1)] | None = None
+    workers: Annotated[int, Field(ge=1, le=64)] | None = None
+
+    def for_model(self, *, image_size: int, clinical: tuple[str, ...]) -> ModelPreprocessing:
+        """Return what a model trained on these data, and reading these clinical columns, must keep."""
+        kept = {name: getattr(self, name) for name in Preprocessing.model_fields}
+        return ModelPreprocessing(**kept | {"image_size": image_size, "clinical": clinical})
+
+    @property
+    def names_splits(self) -> bool:
+        """Whether the data set says itself which core is in which split."""
+        return self.columns.split is not None or self.splits_file is not None
+
+    @model_validator(mode="after")
+    def _splits_have_one_source(self) -> Self:
+        if self.columns.split is not None and self.splits_file is not None:
+            raise ValueError(
+                f"attention.data.columns.split must be null with splits_file: {self.splits_file}, got {self.columns.split!r}; "
+                "keep one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _grade_values_have_a_column(self) -> Self:
+        if self.grade_values is not None and self.columns.grade_group is None:
+            raise ValueError(
+                "attention.data.grade_values must be null while columns.grade_group is null, got a table; map the column"
+            )
+        return self
+
+
+class SplitParams(BaseModel):
+    """How the groups are divided.
+
+    Attributes:
+        seed: fixes which group goes where.
+        fractions: wanted shares of the groups in train, val and test; they add up to 1.
+        single_class: what a val or test split with one class only means; in train it is always an error.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    seed: Annotated[int, Field(ge=0)]
+    fractions: SplitFractions
+    single_class: Literal["error", "allow"]
+
+
+def canonical_value(text: str) -> str:
+    """Return the form in which label values are compared: without case and outer blanks; 1, 1.0 and 01 are one value."""
+    folded = text.strip().casefold()
+    try:
+        return f"{float(folded):g}"
+    except ValueError:
+        return folded

@@ -1,0 +1,194 @@
+"""Generate micro-ultrasound-like cores with known truth; what is assumed, and why, is in docs/phantom.md.
+
+How this differs from a simulator: scatterers are not tracked in three dimensions and beams are not formed. A core is a compound
+speckle field whose density and grain change inside the lesion, multiplied by slow gains and log-compressed.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+from numpy.random import Generator, SeedSequence, default_rng
+from scipy.special import expit
+
+from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk
+from grpo_pipeline.tasks.attention.data.phantom import shapes
+from grpo_pipeline.tasks.attention.data.phantom.patients import Patient, PhantomParams, draw_patient
+from grpo_pipeline.tasks.attention.data.phantom.shapes import decibels, log_compress, tissue
+
+COLUMNS = (
+    "core_id", "patient_id", "center", "image", "region_mask", "bag_mask", "lesion_mask", "label", "involvement", "grade_group",
+    "age", "psa", "psa_density", "family_history",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PhantomCore:
+    """One generated core: image uint8 [S, S], masks bool [S, S], its manifest row, and the hidden conspicuity (0 if benign)."""
+
+    image: np.ndarray
+    region: np.ndarray
+    needle: np.ndarray
+    lesion: np.ndarray
+    row: dict[str, str | int | float]
+    conspicuity: float
+
+
+@dataclass(frozen=True)
+class Scanner:
+    """Display settings of a center: gain and dynamic range in dB, gamma, and a factor on the point-spread function."""
+
+    gain: float
+    dynamic_range: float
+    gamma: float
+    blur: float
+
+
+def generate_cores(params: PhantomParams) -> Iterator[PhantomCore]:
+    """Yield every core, patient by patient; each depends on the seed, its patient and its own number only."""
+    for number in range(params.patients):
+        patient_rng, *core_rngs = patient_streams(params, number)
+        patient = draw_patient(patient_rng, number, params=params)
+        scanner = draw_scanner(params, number % params.centers)
+        for core, grade in enumerate(patient.grades):
+            yield draw_core(core_rngs[core], patient, core, grade=grade, scanner=scanner, params=params)
+
+
+def count_cores(params: PhantomParams) -> int:
+    """Return how many cores ``generate_cores`` yields, without drawing an image."""
+    return sum(len(draw_patient(patient_streams(params, n)[0], n, params=params).grades) for n in range(params.patients))
+
+
+def patient_streams(params: PhantomParams, number: int) -> list[Generator]:
+    """Return the independent generators of one patient: the first for the patient, then one for each possible core."""
+    sequence = SeedSequence([params.seed, 1, number])
+    return [default_rng(child) for child in sequence.spawn(1 + params.cores_per_patient[1])]
+
+
+def draw_scanner(params: PhantomParams, center: int) -> Scanner:
+    """Draw the display settings of one center."""
+    rng = default_rng(SeedSequence([params.seed, 2, center]))
+    return Scanner(
+        gain=rng.uniform(-27, -20), dynamic_range=rng.uniform(48, 62), gamma=rng.uniform(0.85, 1.2), blur=rng.uniform(0.93, 1.07)
+    )
+
+
+def draw_core(
+    rng: Generator, patient: Patient, number: int, *, grade: int, scanner: Scanner, params: PhantomParams
+) -> PhantomCore:
+    """Draw one core of a patient: shapes, then speckle, then the manifest row."""
+    grid = shapes.pixel_grid(params.image_size)
+    gland = shapes.draw_gland(rng, grid)
+    region = gland < 1
+    needle = shapes.draw_needle(rng, gland, grid)
+    trace = shapes.needle_mask(needle, grid)
+    lesion, conspicuity = np.zeros_like(region), 0.0
+    if grade > 0:
+        lesion = shapes.draw_lesion(rng, region, needle, grid, share=rng.uniform(*params.lesion_share))
+        conspicuity = draw_conspicuity(rng, grade, params=params)
+    echo = draw_echo(rng, gland, lesion, conspicuity=conspicuity, blur=scanner.blur, params=params)
+    echo = echo * decibels(needle_level(rng, needle, grid))
+    image = log_compress(echo, gain=scanner.gain, dynamic_range=scanner.dynamic_range, gamma=scanner.gamma)
+    involvement = draw_involvement(rng, trace & region, lesion) if grade > 0 else 0.0
+    return PhantomCore(
+        image, region, trace, lesion, manifest_row(patient, number, grade=grade, involvement=involvement), conspicuity
+    )
+
+
+def draw_conspicuity(rng: Generator, grade: int, *, params: PhantomParams) -> float:
+    """Draw how far the texture of a lesion differs from benign tissue, in [0, 1], its mean rising with the grade group."""
+    return float(np.clip(rng.normal(params.conspicuity[grade - 1], params.conspicuity_spread), 0.0, 1.0))
+
+
+def draw_echo(
+    rng: Generator, gland: np.ndarray, lesion: np.ndarray, *, conspicuity: float, blur: float, params: PhantomParams
+) -> np.ndarray:
+    """Draw the complex echo of a core, complex [S, S].
+
+        echo = (sqrt(1 - c) benign + sqrt(c) cancer) * 10^(level / 20) + noise,   c = conspicuity inside the lesion, 0 outside
+
+    The powers of the two tissues add up, so brightness alone does not give a lesion away.
+    """
+    size, speckle = params.image_size, params.speckle
+    jitter = np.exp(speckle.density_jitter * rng.standard_normal())
+    axial, lateral = speckle.benign_psf
+    benign = tissue(
+        rng, size, psf=(axial * blur, lateral * blur), density=speckle.benign_density * jitter, grain=speckle.duct_size
+    )
+    share = np.where(lesion, np.float32(conspicuity), np.float32(0))
+    echo = np.sqrt(1 - share) * benign
+    if lesion.any():
+        axial, lateral = speckle.cancer_psf
+        cancer = tissue(rng, size, psf=(axial * blur, lateral * blur), density=speckle.cancer_density * jitter, grain=0.0)
+        echo = echo + np.sqrt(share) * cancer
+    level = draw_level(rng, gland, params=params) + speckle.cancer_level * share
+    noise = tissue(rng, size, psf=(0.6, 0.6), density=50.0, grain=0.0)
+    return np.asarray(echo * decibels(level) + noise * decibels(speckle.noise_floor))
+
+
+def draw_level(rng: Generator, gland: np.ndarray, *, params: PhantomParams) -> np.ndarray:
+    """Draw the slow changes of brightness in dB, [S, S]: capsule, surroundings, look-alikes, depth and shadow."""
+    grid = shapes.pixel_grid(params.image_size)
+    speckle, region = params.speckle, gland < 1
+    level = np.where(region, 0.0, rng.uniform(1.0, 5.0)) + 5.0 * np.exp(-(((gland - 1.0) / 0.03) ** 2))
+    for _ in range(rng.integers(params.lookalikes + 1)):
+        patch = shapes.draw_patch(rng, region, grid)
+        level = level + rng.uniform(*speckle.lookalike_level) * expit((1 - patch) / 0.06) * region
+    level = level - rng.uniform(*speckle.attenuation) * (grid[1] - 0.3)
+    if rng.random() < params.shadow_share:
+        level = level + rng.uniform(*speckle.shadow_level) * shapes.draw_shadow(rng, grid)
+    return level
+
+
+def needle_level(rng: Generator, needle: shapes.Needle, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return the brightness of the needle trace in dB, [S, S]: a thin bright line in a faintly brighter band."""
+    along, across = shapes.needle_frame(needle, grid)
+    within = expit((needle.length / 2 - np.abs(along)) / 0.01)
+    line = rng.uniform(4, 8) * np.exp(-((across / 0.008) ** 2))
+    band = rng.uniform(0.5, 1.5) * (np.abs(across) <= needle.width / 2)
+    return np.asarray(within * (line + band))
+
+
+def draw_involvement(rng: Generator, bag: np.ndarray, lesion: np.ndarray) -> float:
+    """Report the share of the trace inside the lesion as a pathologist would: error of 0.05, steps of 0.05, at least 0.05."""
+    share = np.count_nonzero(bag & lesion) / np.count_nonzero(bag)
+    return float(np.clip(np.round((share + rng.normal(0, 0.05)) * 20) / 20, 0.05, 1.0))
+
+
+def manifest_row(patient: Patient, number: int, *, grade: int, involvement: float) -> dict[str, str | int | float]:
+    """Return the manifest row of a core; a benign core has no lesion mask."""
+    core_id = f"{patient.patient_id}-{number + 1}"
+    values = (
+        core_id, patient.patient_id, patient.center, f"images/{core_id}.png", f"region/{core_id}.png", f"needle/{core_id}.png",
+        f"lesion/{core_id}.png" if grade > 0 else "", int(grade > 0), round(involvement, 2), grade,
+        patient.age, patient.psa, patient.psa_density, patient.family_history,
+    )  # fmt: skip
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+# Turn generated cores into chunks of an image folder, so that generated and real data take one path.
+
+
+def phantom_chunks(cores: Iterable[PhantomCore], *, chunk_size: int) -> Iterator[ImageChunk]:
+    """Yield chunks of at most ``chunk_size`` cores; the last one is marked, which takes one chunk of look-ahead."""
+    remaining = iter(cores)
+    chunk, is_first = list(islice(remaining, chunk_size)), True
+    while chunk:
+        following = list(islice(remaining, chunk_size))
+        rows = pd.DataFrame([core.row for core in chunk], columns=list(COLUMNS))
+        files = {path: array for core in chunk for path, array in core_files(core).items()}
+        yield ImageChunk(files, rows, is_first=is_first, is_last=not following, source="phantom")
+        chunk, is_first = following, False
+
+
+def core_files(core: PhantomCore) -> dict[str, np.ndarray]:
+    """Return path -> array of one core; a benign core has no lesion file."""
+    arrays = {"image": core.image, "region_mask": core.region, "bag_mask": core.needle, "lesion_mask": core.lesion}
+    return {str(core.row[column]): array for column, array in arrays.items() if core.row[column]}
+
+
+def empty_chunk() -> ImageChunk:
+    """Return the chunk that writes nothing: the data are a user's own."""
+    return ImageChunk({}, pd.DataFrame(columns=list(COLUMNS)), is_first=True, is_last=True, source="manifest")

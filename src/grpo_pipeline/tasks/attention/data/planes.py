@@ -1,0 +1,161 @@
+"""One 2-D plane of a volume or a multi-frame file, and how a path says which one.
+
+A path in the checked table says by itself which plane of the file the row means, ``scan.nii.gz#axis=0,take=middle``: what is read
+later needs no parameter, and a manifest may choose another slice for each row in the same way. An HDF5 file holds many arrays,
+and a path names one of them: ``data.h5::bmode/0001``, or ``data.h5::bmode/0001#axis=0,take=middle``.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpo_pipeline.tasks.attention.data.params import VolumeParams
+
+# The error of a file that cannot be used.
+
+
+class UnreadableFileError(ValueError):
+    """A file cannot be used; the message is one sentence that names the path below the data root."""
+
+
+def describe(error: BaseException) -> str:
+    """Return the message of an error on one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+VOLUME_SUFFIXES = (".nii", ".nii.gz", ".dcm", ".mha", ".mhd")
+HDF5_SUFFIXES = (".h5", ".hdf5")
+KEYED = re.compile(r"(.+\.(?:h5|hdf5))::(.+)", re.IGNORECASE)
+ADDRESS = re.compile(r"(.+)#axis=([012]),take=(?:(middle|max_projection|mean_projection)|index,index=(\d+))")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The slices of one file in canonical orientation.
+
+    Attributes:
+        values: [slices, rows, columns], the file's own type.
+        spacing_mm: distance between neighbours along each axis of ``values``; None where the file does not say.
+    """
+
+    values: np.ndarray
+    spacing_mm: tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One image or mask.
+
+    Attributes:
+        values: [H, W].
+        spacing_mm: row and column spacing; None where the file does not say.
+        n_slices: slices of the file along the axis that was taken, 1 for a picture.
+    """
+
+    values: np.ndarray
+    spacing_mm: tuple[float, float] | None
+    n_slices: int
+
+
+def is_volume_format(path: str) -> bool:
+    """Return whether a path without an address is of a format whose images are read as slices, one or many."""
+    return KEYED.fullmatch(path) is not None or path.lower().endswith(VOLUME_SUFFIXES)
+
+
+def may_hold_slices(path: str) -> bool:
+    """Return whether a path without an address may mean more than one slice; an NPY file holds a plane, or slices."""
+    return is_volume_format(path) or path.lower().endswith(".npy")
+
+
+def split_key(path: str) -> tuple[str, str]:
+    """Return the path of the file and the key inside it, "" for a file that holds one thing."""
+    found = KEYED.fullmatch(path)
+    return (found[1], found[2]) if found else (path, "")
+
+
+def file_of(path: str) -> str:
+    """Return the path of the file that a path with or without an address and a key lies in."""
+    return split_key(split_address(path)[0])[0]
+
+
+def with_address(path: str, volume: VolumeParams | None) -> str:
+    """Return the path with the plane that the parameter asks for; a picture, or a path that has its own, stays as it is."""
+    if volume is None or not may_hold_slices(path):
+        return path
+    index = f",index={volume.index}" if volume.take == "index" else ""
+    return f"{path}#axis={volume.axis},take={volume.take}{index}"
+
+
+def split_address(path: str) -> tuple[str, VolumeParams | None]:
+    """Return the path of the file and the plane that is meant, None where the path does not say."""
+    found = ADDRESS.fullmatch(path)
+    if not found or not may_hold_slices(found[1]):
+        return path, None
+    index = None if found[4] is None else int(found[4])
+    return found[1], VolumeParams.model_validate({"axis": int(found[2]), "take": found[3] or "index", "index": index})
+
+
+def take_plane(stack: Stack, relpath: str, volume: VolumeParams | None, *, as_mask: bool) -> Plane:
+    """Return the plane that ``volume`` asks for; a file with one slice is that slice, whatever is asked for.
+
+    An image keeps its type, a mean of integers is rounded to the nearest (half to even). A mask is bool: True where one of the
+    slices that are taken is above 0.
+
+    Raises:
+        UnreadableFileError: if there are several slices and no parameter, no slice of that index, or NaN or Inf in those taken.
+    """
+    axis = slice_axis(stack.values, relpath, volume)
+    n_slices = stack.values.shape[axis]
+    slices = np.moveaxis(stack.values, axis, 0)[chosen_slices(n_slices, relpath, volume)]
+    check_finite(slices, relpath)
+    row, column = (spacing for i, spacing in enumerate(stack.spacing_mm) if i != axis)
+    values = np.asarray((slices > 0).any(axis=0)) if as_mask else project(slices, volume)
+    return Plane(values, None if row is None or column is None else (row, column), n_slices)
+
+
+def slice_axis(values: np.ndarray, relpath: str, volume: VolumeParams | None) -> int:
+    """Return the axis along which the slices lie: the one of length 1, else the one that is asked for."""
+    if 1 in values.shape:
+        return values.shape.index(1)
+    if volume is None:
+        raise UnreadableFileError(
+            f"{relpath!r} must hold one slice while attention.data.volume is null, got shape {values.shape}; "
+            "say which plane is meant, for example attention.data.volume: {axis: 0, take: middle}"
+        )
+    return volume.axis
+
+
+def chosen_slices(n_slices: int, relpath: str, volume: VolumeParams | None) -> slice:
+    """Return which slices of the axis are taken: one, or all for a projection; the middle of an even number is the upper one."""
+    if n_slices == 1 or volume is None or volume.take.endswith("projection"):
+        return slice(None)
+    at = n_slices // 2 if volume.index is None else volume.index
+    if at >= n_slices:
+        raise UnreadableFileError(
+            f"{relpath!r} must have a slice {at} along axis {volume.axis}, got {n_slices} slices counted from 0; "
+            "correct attention.data.volume.index"
+        )
+    return slice(at, at + 1)
+
+
+def project(slices: np.ndarray, volume: VolumeParams | None) -> np.ndarray:
+    """Return one plane [H, W] of slices [K, H, W] in their own type."""
+    if len(slices) == 1 or volume is None:
+        return np.asarray(slices[0])
+    if volume.take == "max_projection":
+        return np.asarray(slices.max(axis=0))
+    mean = slices.mean(axis=0, dtype=np.float64)
+    return np.asarray(mean if slices.dtype.kind == "f" else np.round(mean)).astype(slices.dtype)
+
+
+def check_finite(values: np.ndarray, relpath: str) -> None:
+    """Refuse NaN and Inf."""
+    bad = np.size(values) - int(np.count_nonzero(np.isfinite(values)))
+    if bad:
+        raise UnreadableFileError(f"{relpath!r} must hold finite numbers, got {bad} NaN or Inf; replace them before saving")
+
+
+def spacing_text(spacing_mm: tuple[float, float] | None) -> str:
+    """Return row and column spacing as the checked table writes them, "0.3 0.2", "" where they are unknown."""
+    return "" if spacing_mm is None else f"{spacing_mm[0]:.9g} {spacing_mm[1]:.9g}"

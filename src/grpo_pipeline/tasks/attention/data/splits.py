@@ -1,0 +1,105 @@
+"""Divide the cores into train, val and test by group, stratified, independent of the order of the rows."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from grpo_pipeline.core.rng import Stream, numpy_generator
+from grpo_pipeline.tasks.attention.data.params import SplitParams
+
+SPLITS = ("train", "val", "test")
+Splits = dict[str, list[str]]
+
+
+def split_cores(checked: pd.DataFrame, params: SplitParams) -> Splits:
+    """Return the core ids of each split, sorted; a group (``patient_id``) is never divided.
+
+    Where the manifest names the splits they are taken as they are; otherwise groups are drawn, stratified by
+    "any core positive" and center.
+
+    Raises:
+        ValueError: if there are too few groups, a group is in two splits, or a split has a single class (in val and test
+            unless ``single_class`` is ``allow``).
+    """
+    is_named = "split" in checked
+    groups = named_groups(checked) if is_named else draw_groups(group_strata(checked), params)
+    remedy = "move groups in the manifest's split column" if is_named else "change attention.split.fractions or seed"
+    split_of_core = checked["patient_id"].map(groups)
+    splits = {name: sorted(checked.loc[split_of_core == name, "core_id"]) for name in SPLITS}
+    for name in SPLITS:
+        check_split(checked.loc[split_of_core == name, "label"], name=name, params=params, remedy=f"{remedy}, or add data")
+    return splits
+
+
+def named_groups(checked: pd.DataFrame) -> dict[str, str]:
+    """Return group -> split as the manifest says.
+
+    Raises:
+        ValueError: if a group is in two splits.
+    """
+    groups: dict[str, str] = {}
+    for group, split in zip(checked["patient_id"], checked["split"], strict=True):
+        if groups.setdefault(str(group), str(split)) != split:
+            both = sorted({groups[str(group)], str(split)})
+            raise ValueError(f"patient {group!r} must be in one split, got {both}; move all its rows to one of them")
+    return groups
+
+
+def group_strata(checked: pd.DataFrame) -> dict[str, tuple[int, str]]:
+    """Return group -> (1 if any of its cores is positive, its most frequent center; the first name where several are)."""
+    positive = checked.groupby("patient_id")["label"].max()
+    counts = checked.groupby(["patient_id", "center"]).size().rename("cores").reset_index()
+    ranked = counts.sort_values(["patient_id", "cores", "center"], ascending=[True, False, True])
+    center = ranked.drop_duplicates("patient_id").set_index("patient_id")["center"]
+    return {str(group): (int(positive[group]), str(center[group])) for group in positive.index}
+
+
+def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> dict[str, str]:
+    """Return group -> split, every stratum getting its shares (``deal_groups``).
+
+    Raises:
+        ValueError: if there are fewer groups than splits.
+    """
+    if len(strata) < len(SPLITS):
+        raise ValueError(
+            f"the data must hold at least {len(SPLITS)} groups (attention.data.columns.patient_id), got {len(strata)}; "
+            "a group is never divided, so map a column with more values"
+        )
+    shares = [getattr(params.fractions, name) for name in SPLITS]
+    dealt = deal_groups(strata, shares, rng=numpy_generator(params.seed, Stream.SPLIT))
+    return {group: SPLITS[part] for group, part in dealt.items()}
+
+
+def deal_groups(strata: Mapping[str, tuple[int, str]], shares: Sequence[float], *, rng: np.random.Generator) -> dict[str, int]:
+    """Return group -> number of its part: groups in random order within each stratum, dealt out by the shares.
+
+    The i-th group goes to the part that is furthest below its share of i groups, counted through the strata, so that the
+    total is within one group of the wanted shares as well. With equal shares the parts take turns: any two differ by at
+    most one group, in total and in every stratum.
+
+    Args:
+        strata: group -> stratum; the order of the mapping does not matter.
+        shares: wanted share of the groups of each part; they add up to 1.
+        rng: the order within a stratum.
+    """
+    wanted = np.array(shares)
+    counts, parts = np.zeros(len(wanted)), {}
+    for stratum in sorted(set(strata.values())):
+        members = sorted(group for group, key in strata.items() if key == stratum)
+        for group in rng.permutation(members):
+            lag = wanted * (counts.sum() + 1) - counts
+            chosen = int(np.argmax(lag))
+            counts[chosen] += 1
+            parts[str(group)] = chosen
+    return parts
+
+
+def check_split(labels: pd.Series, *, name: str, params: SplitParams, remedy: str) -> None:
+    """Refuse an empty split, and one with a single class where that is not allowed."""
+    if labels.empty:
+        raise ValueError(f"split {name!r} must hold cores, got none; {remedy}")
+    if labels.nunique() == 1 and (name == "train" or params.single_class == "error"):
+        allow = "" if name == "train" else ", or set attention.split.single_class: allow (its AUROC is then undefined)"
+        got = f"{len(labels)} cores that all have label {int(labels.iloc[0])}"
+        raise ValueError(f"split {name!r} must hold cores of both classes, got {got}; {remedy}{allow}")

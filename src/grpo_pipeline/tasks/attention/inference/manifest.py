@@ -1,0 +1,249 @@
+"""Check a manifest without labels against its files, by the rules and with the words of training."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from grpo_pipeline.tasks.attention.batch import region_cells
+from grpo_pipeline.tasks.attention.data.grey import resize_mask
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.manifest import QUARANTINE_COLUMNS, RowReader, check_root, check_rows, failure, refusal
+from grpo_pipeline.tasks.attention.data.params import SIZE_COLUMN, SPACING_COLUMN, ColumnName, Millimetres, ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.planes import with_address
+from grpo_pipeline.tasks.attention.data.row_checks import (
+    RowError,
+    duplicate_reasons,
+    file_stem,
+    read_number,
+    read_paths,
+    required,
+)
+
+# Parameters of scoring images without labels (``attention.predict``; docs/prediction.md).
+
+
+class PredictColumns(BaseModel):
+    """Names of the manifest's columns; all but the image may be null, or absent from the manifest.
+
+    Attributes:
+        image: path of the image.
+        core_id: unique name of the row; without it, the image's file name without its ending.
+        patient_id: the patient, for a score per patient.
+        region_mask: path of the mask of where points may fall; without it, the whole image.
+        bag_mask: path of the mask in which the involvement is estimated; without it, there is no estimate.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    image: ColumnName
+    core_id: ColumnName | None
+    patient_id: ColumnName | None
+    region_mask: ColumnName | None
+    bag_mask: ColumnName | None
+
+
+class PredictFolders(BaseModel):
+    """Folders, below the data root, that are put before the paths of a column."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    image: str
+    region_mask: str
+    bag_mask: str
+
+
+class PredictParams(BaseModel):
+    """Which model scores which images.
+
+    Attributes:
+        arm: whose newest model it is.
+        root: the data root as configured; set through ``attention_predict_root`` in globals.yml or on the command line.
+        manifest: name of the CSV below the root, set in the same two ways.
+        columns: the manifest's columns; clinical ones have the names that the model was trained with.
+        folders: prefixes of the paths.
+        spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
+        workers: threads that check files; null = one per core of the machine, at most 8.
+        on_bad_row: ``fail`` stops before anything is scored; ``quarantine`` goes on without the bad rows and lists them.
+        seed: of the points.
+        sets: point sets per core; the first one gives the score, all of them its spread.
+        abstain: whether an image unlike those of the training gets no probability, beside being marked.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    arm: str
+    root: str
+    manifest: str
+    columns: PredictColumns
+    folders: PredictFolders
+    spacing_mm: tuple[Millimetres, Millimetres] | None = None
+    workers: Annotated[int, Field(ge=1, le=64)] | None = None
+    on_bad_row: Literal["fail", "quarantine"]
+    seed: Annotated[int, Field(ge=0)]
+    sets: Annotated[int, Field(ge=1, le=1000)]
+    abstain: bool
+
+
+SECTION = "attention.predict"
+PATHS = ("image", "region_mask", "bag_mask")
+
+
+@dataclass(frozen=True)
+class CoreRules:
+    """Requirements of a model on the files of a biopsy core.
+
+    Attributes:
+        preprocessing: how its images were prepared.
+        points: k; the region must hold as many cells.
+        grid: side of the cell grid.
+    """
+
+    preprocessing: ModelPreprocessing
+    points: int
+    grid: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a manifest has.
+
+    Attributes:
+        named: the configured columns, None where the manifest has no such column.
+        clinical: the model's clinical columns that are there.
+        absent: configured or clinical columns that are not there, by name.
+    """
+
+    named: PredictColumns
+    clinical: tuple[str, ...]
+    absent: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CoreReading:
+    """How the rows of one manifest are read.
+
+    Attributes:
+        columns: that it has.
+        folders: prefixes of the paths.
+        spacing_mm: of images whose file does not tell it, None = unknown.
+        workers: threads that check files, None = one per core of the machine.
+    """
+
+    columns: Columns
+    folders: PredictFolders
+    spacing_mm: tuple[float, float] | None = None
+    workers: int | None = None
+
+
+def check_predict_manifest(
+    raw: ImageFolder, params: PredictParams, rules: CoreRules
+) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]:
+    """Check every row and its files.
+
+    Args:
+        raw: the data root.
+        params: the ``attention.predict`` parameters.
+        rules: of the model.
+
+    Returns:
+        checked: one row per usable core in manifest order: ``core_id, patient_id, image, region_mask, bag_mask``, the model's
+            clinical columns (NaN where unknown), ``spacing_mm, row``.
+        quarantine: as ``manifest.check_manifest`` returns it.
+        absent: columns that the manifest does not have.
+
+    Raises:
+        ValueError: if the root is not the configured one, the image column is missing, a row is bad and ``on_bad_row`` is
+            ``fail``, or no row is left.
+    """
+    check_root(raw, params.root, section=SECTION, variable="attention_predict_root")
+    columns = find_columns(raw.manifest.columns, params.columns, rules.preprocessing.clinical)
+    reading = CoreReading(columns, params.folders, params.spacing_mm, params.workers)
+    rows, refused = check_cores(raw, reading, rules)
+    reasons = duplicate_reasons(rows, section=SECTION)
+    refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
+    refused.sort(key=lambda entry: entry["row"])
+    rows = [row for row in rows if row["row"] not in reasons]
+    if refused and (params.on_bad_row == "fail" or not rows):
+        raise ValueError(failure(raw, refused, n_rows=len(raw.manifest), section=SECTION))
+    names = ["core_id", "patient_id", *PATHS, *rules.preprocessing.clinical, SPACING_COLUMN, "row"]
+    return pd.DataFrame(rows, columns=names), pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)), columns.absent
+
+
+def check_cores(raw: ImageFolder, reading: CoreReading, rules: CoreRules) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the usable rows and the refused ones; every clinical column of the model is there, NaN where unknown."""
+    columns, preprocessing = reading.columns, rules.preprocessing
+
+    def read(cells: Mapping[str, str]) -> dict[str, Any]:
+        return read_core_row(cells, columns, reading.folders, preprocessing)
+
+    name_column = columns.named.core_id or columns.named.image
+    rows, refused, _ = check_rows(raw, RowReader(preprocessing, read, name_column, reading.spacing_mm, reading.workers))
+    usable = []
+    for row in rows:
+        try:
+            check_region(raw, row, rules)
+            usable.append(row)
+        except RowError as error:
+            refused.append(refusal(row, str(error), file=error.file))
+    return usable, refused
+
+
+def find_columns(manifest: Iterable[str], columns: PredictColumns, clinical: tuple[str, ...]) -> Columns:
+    """Find out which columns a manifest has; only that of the image must be there.
+
+    Raises:
+        ValueError: if the image's column is missing, or another one is and the manifest has one with almost that name: it
+            may be misspelt, and then a mask would be ignored without a word.
+    """
+    there = list(manifest)
+    mapped = {f"{SECTION}.columns.{name}": getattr(columns, name) for name in PredictColumns.model_fields}
+    wanted = mapped | {f"clinical column {name!r} of the model": name for name in clinical}
+    absent = {path: name for path, name in wanted.items() if name is not None and name not in there}
+    for path, name in absent.items():
+        close = [other for other in get_close_matches(name, there, n=1, cutoff=0.8) if other not in wanted.values()]
+        if close or path == f"{SECTION}.columns.image":
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"{path} must name a column of the manifest, got {name!r}; it has {there}{hint}")
+    found = columns.model_copy(update={path.rpartition(".")[2]: None for path in absent if path in mapped})
+    return Columns(found, tuple(name for name in clinical if name in there), tuple(absent.values()))
+
+
+def read_core_row(
+    cells: Mapping[str, str], columns: Columns, folders: PredictFolders, preprocessing: ModelPreprocessing
+) -> dict[str, Any]:
+    """Turn the text of a row into canonical columns, without opening a file; an empty cell of an optional column is unknown.
+
+    Raises:
+        RowError: for the first cell that breaks its rule.
+    """
+    named = columns.named
+    paths = read_paths(cells, named, folders, may_be_empty=("region_mask", "bag_mask"))
+    unknown = dict.fromkeys(preprocessing.clinical, float("nan"))
+    return {
+        "core_id": required(cells, named.core_id, "core_id") if named.core_id else file_stem(paths["image"]),
+        "patient_id": cells[named.patient_id] if named.patient_id else "",
+        **unknown,
+        **{name: read_number(cells[name], column=name) for name in columns.clinical},
+        **{name: with_address(path, preprocessing.volume) for name, path in paths.items()},
+        "lesion_mask": "",
+    }
+
+
+def check_region(raw: ImageFolder, row: Mapping[str, Any], rules: CoreRules) -> None:
+    """Refuse a region, or without one an image, with fewer cells than points are to be placed."""
+    path = str(row["region_mask"] or row["image"])
+    mask = raw.read_mask(path) if row["region_mask"] else np.ones([int(side) for side in row[SIZE_COLUMN].split()], bool)
+    region = torch.as_tensor(resize_mask(mask, rules.preprocessing.image_size))[None]
+    count = int(region_cells(region, rules.grid).sum())
+    if count < rules.points:
+        raise RowError(
+            f"{path!r} must cover at least {rules.points} cells of the model's {rules.grid} x {rules.grid} grid, got {count}; "
+            "draw a larger region, or crop the image",
+            file=path,
+        )

@@ -1,0 +1,284 @@
+"""A trained model used alone: one core in, its scores, points and heatmap out, in the pixels of the image as it was read.
+
+The points of a core follow from its pixels, its region and the seed: neither the other cores nor the order of the manifest nor
+the way in which the image arrives changes them.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import ValidationError
+
+from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
+from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics
+from grpo_pipeline.tasks.attention.data.examples import Examples, read_core
+from grpo_pipeline.tasks.attention.data.grey import to_grey8
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.data.params import SPACING_COLUMN, ModelPreprocessing
+from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
+from grpo_pipeline.tasks.attention.inference.calibration import Calibration
+from grpo_pipeline.tasks.attention.inference.frame import Frame
+from grpo_pipeline.tasks.attention.inference.manifest import CoreRules
+from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.task import AttentionTask
+from grpo_pipeline.tasks.familiarity import Familiarity, Judgement
+
+LABELS = ("label", "involvement", "grade_group")
+REMEDY = "train again: kedro run --pipelines attention_data,attention_train"
+
+
+@dataclass(frozen=True)
+class CorePrediction:
+    """Prediction of the model for one biopsy core.
+
+    Attributes:
+        core_id: its name.
+        patient_id: "" where unknown.
+        probs: P(cancer) of each point set, float64 [E]; the first one is the verdict.
+        calibrated: the same after calibration; NaN without one.
+        involvement: mean heatmap probability in the bag; NaN without a bag.
+        points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``frame.py``. NaN where a policy that may
+            stop placed fewer.
+        heatmap: probability per pixel of ``image`` with the first set, float32 [H, W]; None where it is withheld.
+        image: grey levels as they were read, uint8 [H, W].
+        judgement: how far the image is from the training images; None of a model that does not know them.
+        spacing_mm: row and column spacing, None where unknown.
+    """
+
+    core_id: str
+    patient_id: str
+    probs: np.ndarray
+    calibrated: np.ndarray
+    involvement: float
+    points: np.ndarray
+    heatmap: np.ndarray | None
+    image: np.ndarray
+    judgement: Judgement | None
+    spacing_mm: tuple[float, float] | None
+
+    def withheld(self) -> "CorePrediction":
+        """Return the same without any probability: the points and the judgement stay."""
+        nothing = np.full_like(self.probs, np.nan)
+        return replace(self, probs=nothing, calibrated=nothing, involvement=float("nan"), heatmap=None)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model with all that it needs to be used alone."""
+
+    task: AttentionTask
+    policy: AttentionModel
+    preprocessing: ModelPreprocessing
+    calibration: Calibration
+    familiarity: Familiarity | None = None
+
+    @property
+    def rules(self) -> CoreRules:
+        """Return the requirements of the model on a biopsy core's files."""
+        return CoreRules(self.preprocessing, points=self.task.model.points, grid=self.task.grid)
+
+    @property
+    def can_doubt(self) -> bool:
+        """Whether the model knows which images are unlike those that it was trained on."""
+        return self.familiarity is not None and self.familiarity.told.limit is not None
+
+    def check_abstain(self, abstain: bool, *, name: str) -> None:
+        """Refuse to abstain with a model that cannot doubt; ``name`` is that of the parameter."""
+        if abstain and not self.can_doubt:
+            raise ValueError(
+                f"{name} must be false for a model that does not know what its training images looked like, got true; {REMEDY}"
+            )
+
+    @torch.no_grad()
+    def predict(self, raw: ImageFolder, row: Mapping[str, Any], *, seed: int, sets: int, abstain: bool = False) -> CorePrediction:
+        """Score one core.
+
+        Args:
+            raw: the data root.
+            row: of the table of ``check_predict_manifest``.
+            seed: of the points.
+            sets: number of point sets E; more of them leave the first one as it is.
+            abstain: whether an image unlike the training images gets no probability.
+
+        Raises:
+            UnreadableFileError: if a file is not any more what it was when it was checked.
+        """
+        path = str(row["image"])
+        grey = to_grey8(raw.read_image(path), name=path, intensity=self.preprocessing.intensity)
+        examples = self._examples(raw, {**row, "lesion_mask": ""})
+        batch = self.task.make_batch(AttentionData(examples, None), np.arange(1))
+        context = self.task.encode(self.policy, batch)
+        rollouts = self._sample(context, content=content_number(examples), seed=seed, sets=sets)
+        outcomes = self.task.decode(self.policy, context, rollouts, batch)
+        logits = outcomes.class_logits[0].double().cpu()
+        frame = Frame(grey.shape[0], grey.shape[1], self.preprocessing.image_size)
+        prediction = CorePrediction(
+            core_id=str(row["core_id"]),
+            patient_id=str(row["patient_id"]),
+            probs=logits.sigmoid().numpy(),
+            calibrated=self.calibration.apply(logits.numpy()),
+            involvement=float(outcomes.bag_probs[0, 0]) if has_bag(row, batch) else float("nan"),
+            points=frame.to_image(point_coordinates(rollouts, self.task.grid)[0].cpu().numpy()),
+            heatmap=frame.map_to_image(outcomes.mask_logits[0, 0].sigmoid().cpu().numpy()),
+            image=grey,
+            judgement=self._judge(examples, context),
+            spacing_mm=read_spacing(str(row[SPACING_COLUMN])),
+        )
+        doubts = prediction.judgement is not None and prediction.judgement.is_outside
+        return prediction.withheld() if abstain and doubts else prediction
+
+    def _examples(self, raw: ImageFolder, row: dict[str, Any]) -> Examples:
+        image, region, bag, lesion = (array[None] for array in read_core(raw, row, self.preprocessing))
+        clinical = {name: [float(row[name])] for name in self.preprocessing.clinical}
+        table = pd.DataFrame({"core_id": [row["core_id"]], **{name: [np.nan] for name in LABELS}, **clinical})
+        return Examples(table, image, region, bag, lesion, digest="")
+
+    def _judge(self, examples: Examples, context: AttentionContext) -> Judgement | None:
+        if self.familiarity is None:
+            return None
+        vectors = {name: values[None] for name, values in look(examples, 0).items()}
+        return self.familiarity.judge(vectors | {FEATURES: pooled_features(context.features)})
+
+    def _sample(self, context: AttentionContext, *, content: int, seed: int, sets: int) -> Rollouts:
+        """Draw the first set by itself, so that the verdict does not depend on how many others are drawn."""
+        drawn = [self._draw(context, count, number, content, seed) for number, count in enumerate((1, sets - 1)) if count]
+        return Rollouts(*(torch.cat(parts, dim=1) for parts in zip(*(vars(part).values() for part in drawn), strict=True)))
+
+    def _draw(self, context: AttentionContext, count: int, number: int, content: int, seed: int) -> Rollouts:
+        generator = step_generator(seed, content, number, stream=Stream.PREDICTION, device=self.task.device)
+        return self.task.sample(self.policy, context, count, temperature=1.0, proposal="policy", generator=generator)
+
+
+def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
+    """Build a model from its weights and description alone.
+
+    Args:
+        weights: of an attention model.
+        name: of the arm or folder, for messages.
+
+    Raises:
+        ValueError: if it is no attention model, or says nothing of its preprocessing and calibration.
+    """
+    config = weights.config
+    if config.get("task") != "attention":
+        raise ValueError(f"model {name} must be one of the attention task, got {config.get('task')!r}; choose another one")
+    preprocessing, calibration = (config.get(key) for key in ("preprocessing", "calibration"))
+    if preprocessing is None or calibration is None:
+        raise ValueError(f"model {name} must know its preprocessing and calibration, got one without them; {REMEDY}")
+    try:
+        kept = (
+            ModelPreprocessing.model_validate(preprocessing),
+            Calibration.model_validate(calibration),
+            Familiarity.from_model(weights),
+        )
+        model = ModelParams.model_validate(config["model"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"model {name} must be of this version, got {where}: {first['msg']}; {REMEDY}") from error
+    policy = AttentionModel.from_description(config)
+    policy.load_state_dict(dict(weights.tensors))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # Rewards and losses are for training: here they are empty, and reading one would raise.
+    rewards, losses = (cast(Any, section).model_construct() for section in (RewardParams, SupervisedParams))
+    columns = kept[0].clinical
+    task = AttentionTask(
+        model,
+        rewards,
+        losses,
+        config["image_size"],
+        device,
+        kept[0],
+        clinical=ClinicalStatistics.neutral(columns) if columns else None,
+    )
+    return Predictor(task, policy.to(device).eval(), *kept)
+
+
+def has_bag(row: Mapping[str, Any], batch: AttentionBatch) -> bool:
+    """Return whether there is a bag of the core's own to estimate the involvement in."""
+    return bool(row["bag_mask"]) and bool(batch.bag.any())
+
+
+def content_number(examples: Examples) -> int:
+    """Return a number made from the image and the region at model size."""
+    digest = hashlib.sha256(examples.images.tobytes() + examples.region.tobytes()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def read_spacing(text: str) -> tuple[float, float] | None:
+    """Return row and column spacing of "0.3 0.2", None for ""."""
+    values = [float(part) for part in text.split()]
+    return (values[0], values[1]) if values else None
+
+
+# Tables of predictions: one row per core, per patient and per point.
+
+SCORE_COLUMNS = (
+    "core_id", "patient_id", "prob", "prob_calibrated", "prob_mean", "prob_std", "involvement", "outside",
+    "outside_why", "distance", "n_points", "n_sets", "height", "width", "spacing_row_mm", "spacing_column_mm", "heatmap",
+)  # fmt: skip
+POINT_COLUMNS = ("core_id", "set", "point", "x", "y", "x_mm", "y_mm")
+PATIENT_COLUMNS = ("patient_id", "cores", "outside", "prob", "prob_calibrated", "core_id")
+
+
+def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
+    """Return the row of one core: the verdict of the first set, mean and standard deviation (n in its denominator) of all.
+
+    ``outside``, ``outside_why`` and ``distance`` are empty for a model that cannot doubt.
+
+    Args:
+        prediction: of the core.
+        heatmap: name of its files.
+    """
+    row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
+    n_sets, n_points = len(prediction.points), int(np.isfinite(prediction.points[0]).all(-1).sum())
+    judgement = prediction.judgement
+    doubt = (None, "", np.nan) if judgement is None else (judgement.is_outside, judgement.why, judgement.distance)
+    values = (
+        prediction.core_id, prediction.patient_id, float(prediction.probs[0]), float(prediction.calibrated[0]),
+        float(prediction.probs.mean()), float(prediction.probs.std()), prediction.involvement, *doubt,
+        n_points, n_sets, *prediction.image.shape, row_mm, column_mm, heatmap,
+    )  # fmt: skip
+    return dict(zip(SCORE_COLUMNS, values, strict=True))
+
+
+def point_rows(prediction: CorePrediction) -> pd.DataFrame:
+    """Return one row per point: x and y in pixels, and in millimetres from the image's top left corner where they are known."""
+    n_sets, n_points = prediction.points.shape[:2]
+    row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
+    x, y = prediction.points.reshape(-1, 2).T
+    numbers = {"set": np.repeat(np.arange(n_sets), n_points), "point": np.tile(np.arange(n_points), n_sets)}
+    places = {"x": x, "y": y, "x_mm": x * column_mm, "y_mm": y * row_mm}
+    table = pd.DataFrame({"core_id": prediction.core_id, **numbers, **places}, columns=list(POINT_COLUMNS))
+    return table[table["x"].notna()].reset_index(drop=True)
+
+
+def patient_table(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per patient: the highest score of its cores, as the evaluation has it, and which core that is.
+
+    Cores of an unknown patient belong to none. A core without a score counts in ``cores`` and ``outside`` alone; a patient
+    without any score has none, and names no core.
+    """
+    known = scores[scores["patient_id"] != ""]
+    by_patient = known.assign(outside=known["outside"].astype("boolean").astype("Int64")).groupby("patient_id", sort=True)
+    highest = known.sort_values("prob", ascending=False, kind="stable", na_position="last").drop_duplicates("patient_id")
+    table = highest.sort_values("patient_id").set_index("patient_id", drop=False)
+    table["core_id"] = table["core_id"].where(table["prob"].notna(), "")
+    # A count of nothing known is nothing, not 0.
+    table = table.assign(cores=by_patient.size(), outside=by_patient["outside"].sum(min_count=1))
+    return table[list(PATIENT_COLUMNS)].reset_index(drop=True)
+
+
+def score_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return the scores as a table with its columns in their order."""
+    return pd.DataFrame(list(rows), columns=list(SCORE_COLUMNS))

@@ -1,0 +1,279 @@
+"""Rewards and supervised losses of the attention task: the same two questions, asked of samples and of weights.
+
+The class is asked of the class decoder, the involvement (share of the needle trace inside cancer) of the heatmap. What may be
+added to both, and what it is for: docs/objectives.md.
+
+A core with an empty bag (no pixel of the needle inside the region) is asked for its class alone: every term of the bag is
+exactly 0 for it, without gradient, and it is no member of that term's average.
+"""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.tasks.attention.params import LabelLoss, SupervisedParams, SymmetricParams
+
+# Cross-entropy of a binary label, plain or symmetric, elementwise and from logits.
+
+
+def label_loss(logits: Tensor, label: Tensor, form: LabelLoss, symmetric: SymmetricParams) -> Tensor:
+    """Return the loss of each logit against its label, in nats.
+
+    Args:
+        logits: [...].
+        label: the same shape, 0 or 1.
+        form: ``cross_entropy``, or ``symmetric`` for :func:`symmetric_cross_entropy`.
+        symmetric: read by that form alone.
+    """
+    if form == "symmetric":
+        return symmetric_cross_entropy(logits, label, symmetric)
+    return F.binary_cross_entropy_with_logits(logits, label, reduction="none")
+
+
+def symmetric_cross_entropy(logits: Tensor, label: Tensor, params: SymmetricParams) -> Tensor:
+    """Return cross-entropy plus reverse cross-entropy, which a wrong label can pull less far.
+
+        alpha * CE + beta * RCE,   CE = -[y log p + (1 - y) log(1 - p)],   RCE = -[p log y + (1 - p) log(1 - y)]
+
+    with p = sigmoid(logit) and log 0 = A (``log_zero``), a negative number. For y in {0, 1} this is RCE = -A |y - p|, whose
+    gradient vanishes where the model contradicts the label with confidence. Source: Wang et al. 2019, arXiv 1908.06112,
+    equations 4 to 6; how this differs: two classes by one logit.
+
+    Args:
+        logits: [...].
+        label: the same shape, in [0, 1].
+        params: alpha, beta and A.
+    """
+    probs = logits.sigmoid()
+    log_one, log_zero = (torch.log(y).clamp(min=params.log_zero) for y in (label, 1 - label))
+    reverse = -(probs * log_one + (1 - probs) * log_zero)
+    return params.alpha * F.binary_cross_entropy_with_logits(logits, label, reduction="none") + params.beta * reverse
+
+
+# Losses of single heatmap pixels along the needle: where the label is known, and nowhere else.
+#
+# Every function takes heatmap logits [P, G, H, W] and the bag [P, H, W], the share of each pixel inside the needle trace (and
+# the region), and returns one value per sample, [P, G], in nats. A core with an empty bag gets 0 and no gradient; what it must
+# not do to an average is the business of ``objectives.mean_over_bags``.
+
+
+def mean_in_bag(values: Tensor, bag: Tensor) -> Tensor:
+    """Return the mean over the bag's pixels, each weighted by its coverage: [P, G, H, W] and [P, H, W] -> [P, G]."""
+    weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
+    return (values * weight[:, None]).sum((2, 3))
+
+
+def needle_cross_entropy(mask_logits: Tensor, bag: Tensor, label: Tensor, params: SupervisedParams) -> Tensor:
+    """Give every pixel of the bag the label of its core.
+
+        mean over the bag of w(y) * loss(z_i, y),   w(1) = needle_positive_weight, w(0) = 1
+
+    With the form ``cross_entropy`` this is torch's ``pos_weight``. On a core with cancer in a part of the needle it is wrong
+    about the rest: meant for pure cores, or with a small weight.
+
+    Args:
+        mask_logits: [P, G, H, W].
+        bag: [P, H, W].
+        label: [P, G], 0 or 1.
+        params: weight of positive pixels and the form of the loss.
+
+    Returns:
+        [P, G].
+    """
+    target = label[:, :, None, None].expand_as(mask_logits)
+    pixel_loss = label_loss(mask_logits, target, params.needle_form, params.symmetric)
+    scale = torch.where(label > 0.5, params.needle_positive_weight, 1.0)
+    return scale * mean_in_bag(pixel_loss, bag)
+
+
+def multiple_instance_loss(mask_logits: Tensor, bag: Tensor, label: Tensor, share: float) -> Tensor:
+    """Ask the label of the pixels that fit it best: the mean of the lowest-loss ``share`` of the bag's pixels.
+
+        mean of the ceil(share * n) smallest BCE(z_i, y) among the n pixels that the bag touches
+
+    A bag of a core with cancer must hold some pixels that say so; which ones is for the heatmap to find. A pixel counts as a
+    whole however little of it the bag covers.
+
+    Args:
+        mask_logits: [P, G, H, W].
+        bag: [P, H, W].
+        label: [P, G], 0 or 1.
+        share: in (0, 1].
+
+    Returns:
+        [P, G].
+    """
+    is_bag = (bag > 0).flatten(1)
+    target = label[:, :, None, None].expand_as(mask_logits)
+    pixel_loss = F.binary_cross_entropy_with_logits(mask_logits, target, reduction="none").flatten(2)
+    most = _count(share, torch.tensor(is_bag.shape[1]))
+    lowest = pixel_loss.masked_fill(~is_bag[:, None], torch.inf).topk(int(most), largest=False).values
+    kept = _count(share, is_bag.sum(1))
+    is_kept = torch.arange(lowest.shape[2], device=bag.device) < kept[:, None, None]
+    return lowest.masked_fill(~is_kept, 0.0).sum(2) / kept[:, None].clamp(min=1)
+
+
+def heatmap_entropy(mask_logits: Tensor, bag: Tensor) -> Tensor:
+    """Return the mean binary entropy of the heatmap's pixels in the bag, 0 to log 2; as a loss it asks for clear verdicts.
+
+        mean over the bag of -p log p - (1 - p) log(1 - p) = p * softplus(-z) + (1 - p) * softplus(z),   p = sigmoid(z)
+
+    Args:
+        mask_logits: [P, G, H, W].
+        bag: [P, H, W].
+
+    Returns:
+        [P, G].
+    """
+    probs = mask_logits.sigmoid()
+    return mean_in_bag(probs * F.softplus(-mask_logits) + (1 - probs) * F.softplus(mask_logits), bag)
+
+
+def _count(share: float, pixels: Tensor) -> Tensor:
+    """Return ceil(share * pixels); a share that meets a whole number must not exceed it by rounding."""
+    return (share * pixels.double() - 1e-9).ceil().clamp(min=0).long()
+
+
+# Of the reward; the clamp of the loss is a parameter.
+PROB_CLAMP = 1e-4
+
+
+def reward_parts(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Tensor]:
+    """Return the named reward parts of the two questions, each [P, G] in nats and detached.
+
+    ``class`` = log p(correct class); ``heatmap`` = -BCE(mean heatmap probability in the bag, involvement) / 2, and 0 for a
+    core with an empty bag. Both are non-positive; a sample is only ever compared with samples of the same core.
+
+    Args:
+        batch: with targets replicated to [P, G].
+        outcomes: of the same samples.
+    """
+    class_nll = F.binary_cross_entropy_with_logits(outcomes.class_logits, batch.label, reduction="none")
+    heatmap_nll = proportion_bce(outcomes.bag_probs, batch.involvement, clamp=PROB_CLAMP)
+    return {"class": -class_nll.detach(), "heatmap": -heatmap_nll.detach().where(has_bag(batch)[:, None], 0.0) / 2}
+
+
+def supervised_loss(
+    batch: AttentionBatch,
+    outcomes: Outcomes,
+    params: SupervisedParams,
+    *,
+    glimpse_involvement: Tensor | None,
+    shares: Tensor | None = None,
+) -> Tensor:
+    """Return the weighted sum of the class loss, the losses of the bag and the involvement loss of the glimpse decoder.
+
+    ``w_c * loss(class)`` averaged over all P*G samples, plus the terms of the bag (:func:`bag_terms`) averaged over the
+    samples of cores that have one, plus ``w_g * BCE(mean evidence of the glimpse decoder along the bag, involvement)``
+    averaged over those cores: the label is known along the needle alone, and there the involvement says how many of its
+    patches hold cancer.
+
+    Args:
+        batch: targets replicated to [P, G].
+        outcomes: of the samples.
+        params: weights, forms and clamps.
+        glimpse_involvement: [P], or None with a decoder that does not read patches.
+
+        shares: [2], of a micro-batch: its share of the step's cores, and of its cores with a bag; None for a whole batch.
+
+    Returns:
+        A scalar. A term with weight 0 is not computed, apart from those of class and involvement.
+    """
+    is_member = has_bag(batch)
+    class_loss = label_loss(outcomes.class_logits, batch.label, params.class_form, params.symmetric).mean()
+    of_cores, of_bags = (1.0, 1.0) if shares is None else shares.to(class_loss.dtype)
+    loss = params.class_weight * class_loss * of_cores
+    for weight, term in bag_terms(batch, outcomes, params):
+        loss = loss + weight * mean_over_bags(term, is_member) * of_bags
+    if glimpse_involvement is not None:
+        target = _clamped_involvement(batch, params)[:, :1]
+        term = proportion_bce(glimpse_involvement[:, None], target, clamp=params.prob_clamp)
+        loss = loss + params.glimpse_weight * mean_over_bags(term, is_member) * of_bags
+    return loss
+
+
+def supervised_counts(batch: AttentionBatch) -> Tensor:
+    """Return how many cores the class loss, and how many the losses of the bag are a mean over, float64 [2]."""
+    is_member = has_bag(batch)
+    return torch.stack([is_member.new_tensor(len(is_member), dtype=torch.float64), is_member.sum().double()])
+
+
+def bag_terms(batch: AttentionBatch, outcomes: Outcomes, params: SupervisedParams) -> list[tuple[float, Tensor]]:
+    """Return (weight, [P, G]) of what the heatmap is asked in the bag: involvement, needle pixels, instances, clearness."""
+    z, bag, label = outcomes.mask_logits, batch.bag, batch.label
+    involvement = proportion_bce(outcomes.bag_probs, _clamped_involvement(batch, params), clamp=params.prob_clamp)
+    terms = [(params.heatmap_weight, involvement)]
+    if params.needle_weight:
+        terms.append((params.needle_weight, needle_cross_entropy(z, bag, label, params)))
+    if params.mil_weight:
+        terms.append((params.mil_weight, multiple_instance_loss(z, bag, label, params.mil_share)))
+    if params.entropy_weight:
+        terms.append((params.entropy_weight, heatmap_entropy(z, bag)))
+    return terms
+
+
+def has_bag(batch: AttentionBatch) -> Tensor:
+    """Say which cores have a pixel of the bag inside their region, bool [P]."""
+    return (batch.bag > 0).flatten(1).any(1)
+
+
+def mean_over_bags(values: Tensor, is_member: Tensor) -> Tensor:
+    """Return the mean over all samples of the cores that have a bag, [P, G] and bool [P] -> scalar; 0 where none has."""
+    count = is_member.sum() * values.shape[1]
+    return values.where(is_member[:, None], 0.0).sum() / count.clamp(min=1)
+
+
+def proportion_bce(bag_probs: Tensor, involvement: Tensor, *, clamp: float = PROB_CLAMP) -> Tensor:
+    """Return ``BCE(mean probability in the bag, involvement)`` elementwise; probabilities clamped to [clamp, 1 - clamp].
+
+    The mean over a bag can round to exactly 0 or 1 in float32, where the logarithm is infinite.
+    """
+    probs = bag_probs.clamp(clamp, 1 - clamp)
+    return F.binary_cross_entropy(probs, involvement, reduction="none")
+
+
+def _clamped_involvement(batch: AttentionBatch, params: SupervisedParams) -> Tensor:
+    return batch.involvement.clamp(params.involvement_clamp, 1 - params.involvement_clamp)
+
+
+# Which of the G samples of a core the decoders learn from.
+#
+# The choice is an index: no gradient flows through it, and what is chosen keeps its own graph.
+
+
+def best_samples(total: Tensor) -> Tensor:
+    """Return the number of the sample with the highest reward of each group, the first of equals: [P, G] -> int64 [P].
+
+    A sample that was not scored (NaN) is never chosen where another one was.
+    """
+    return total.detach().nan_to_num(nan=-torch.inf).argmax(dim=1)
+
+
+def last_samples(label: Tensor) -> Tensor:
+    """Return the number of the last sample of each group, [P, G] -> int64 [P]."""
+    return torch.full((len(label),), label.shape[1] - 1, device=label.device)
+
+
+def take_samples(batch: AttentionBatch, outcomes: Outcomes, chosen: Tensor) -> tuple[AttentionBatch, Outcomes]:
+    """Return targets and outcomes of one sample per core, as groups of one.
+
+    Args:
+        batch: targets replicated to [P, G].
+        outcomes: of the same samples; its rollouts are taken along.
+        chosen: int64 [P], 0 .. G-1.
+    """
+    taken = {field.name: _take(getattr(outcomes, field.name), chosen) for field in fields(outcomes)}
+    return replace(batch, label=batch.label[:, :1], involvement=batch.involvement[:, :1]), Outcomes(**taken)
+
+
+def _take(value: Any, chosen: Tensor) -> Any:
+    if isinstance(value, Rollouts):
+        return Rollouts(*(_take(part, chosen) for part in (value.actions, value.logprobs, value.is_valid)))
+    if isinstance(value, Tensor):
+        return value[torch.arange(len(chosen), device=chosen.device), chosen][:, None]
+    return value

@@ -1,0 +1,79 @@
+"""Rules that place k points in an image: the policy's own and the baselines beside it. All return cell numbers."""
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
+from grpo_pipeline.tasks.attention.model.sam import cell_centres
+
+ORACLE = "oracle"
+RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", ORACLE, "shuffled")
+
+
+def nearest_cells(targets: Tensor, cells: Tensor, grid: int, k: int) -> Tensor:
+    """Return the k allowed cells nearest to a target point of each image.
+
+    Args:
+        targets: [P, 2], (x, y) in [0, 1].
+        cells: bool [P, V], True where allowed; at least k per row.
+        grid: side of the cell grid.
+        k: number of points.
+
+    Returns:
+        int64 [P, 1, k], nearest first.
+    """
+    centres = cell_centres(torch.arange(grid * grid, device=cells.device), grid)
+    distance = (centres[None] - targets[:, None]).square().sum(-1).masked_fill(~cells, torch.inf)
+    return distance.topk(k, largest=False).indices[:, None]
+
+
+def region_centroids(cells: Tensor, grid: int) -> Tensor:
+    """Return the mean (x, y) of the allowed cells, [P, 2]."""
+    centres = cell_centres(torch.arange(grid * grid, device=cells.device), grid)
+    weight = cells.float()
+    return (weight @ centres) / weight.sum(1, keepdim=True)
+
+
+def oracle_cells(lesion_cells: Tensor, cells: Tensor, k: int, *, sets: int, generator: Generator) -> Tensor:
+    """Draw k points inside the lesion, then (or without a lesion) uniformly in the region; int64 [P, sets, k]."""
+    return gumbel_top_k(oracle_logits(lesion_cells, cells), k, sets, generator=generator, is_allowed=cells)
+
+
+def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:
+    """Return the map [P, V] of points inside the lesion, uniform in the region where no lesion is left or known."""
+    # A preference of 50 nats: lesion cells always win, and the rest of the region is uniform.
+    return 50.0 * (lesion_cells & cells).float()
+
+
+def point_coordinates(rollouts: Rollouts, grid: int) -> Tensor:
+    """Return the (x, y) in [0, 1] of every point, float32 [P, G, k, 2]; NaN where a set has stopped."""
+    placed = chosen_points(rollouts, grid * grid)
+    return cell_centres(placed.actions, grid).masked_fill(~placed.is_valid[..., None], torch.nan)
+
+
+def lesion_share(actions: Tensor, lesion_cells: Tensor) -> np.ndarray:
+    """Return the share of points whose cell centre lies in the lesion, [P, E, k] -> float64 [P]; NaN without a lesion.
+
+    The action V is no point; the share is that of all points of the E sets together.
+    """
+    is_point = actions < lesion_cells.shape[1]
+    cells = actions.masked_fill(~is_point, 0)
+    is_hit = torch.gather(lesion_cells[:, None].expand(-1, actions.shape[1], -1), 2, cells) & is_point
+    return _known(is_hit.sum((1, 2)).double() / is_point.sum((1, 2)).double(), lesion_cells)
+
+
+def points_used(actions: Tensor, choices: int) -> np.ndarray:
+    """Return the mean number of points of a set, [P, E, k] -> float64 [P]; the action ``choices`` is no point."""
+    return (actions < choices).double().sum(2).mean(1).cpu().numpy()
+
+
+def lesion_coverage(lesion_cells: Tensor, cells: Tensor) -> np.ndarray:
+    """Return the share of allowed cells inside the lesion, float64 [P]: what uniform points hit on average."""
+    return _known((lesion_cells & cells).double().sum(1) / cells.double().sum(1), lesion_cells)
+
+
+def _known(values: Tensor, lesion_cells: Tensor) -> np.ndarray:
+    return torch.where(lesion_cells.any(1), values, torch.nan).cpu().numpy()

@@ -1,0 +1,181 @@
+"""Class decoders: P(cancer) from the points.
+
+``glimpse`` reads nothing but a small patch of the image around each point, so that a good verdict needs good points.
+``global`` (the public design) reads the mask decoder's token, which sees the whole image: there, points may become a code
+that says nothing about where the cancer is (docs/decisions/0004).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.params import ModelParams
+
+# A learned filter bank and its local energies: how texture is described here, for a patch and for every cell.
+#
+# The logarithm of the mean squared response of a few small filters (Laws 1980, "Rapid texture identification"; how this
+# differs: the filters are learned). A transformer of linear patch embeddings finds such second-order statistics only slowly.
+
+# Keeps the logarithm and its gradient finite in padding, where every filter answers 0.
+FLOOR = 1e-3
+
+
+class FilterBank(nn.Module):
+    """Describe texture by the spectrum of ``channels`` learned 5 x 5 filters, its mean, and the grey level.
+
+    The filters start with mean 0 and norm 1, so that they see contrast and not brightness; the log energies are normalised
+    over the filters (LayerNorm), which leaves the shape of the spectrum, and their mean is kept beside it. Raw energies have
+    a large common offset, from which a class decoder learned several times more slowly.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.filters = nn.Conv2d(1, channels, kernel_size=5, padding=2, bias=False)
+        self.norm = nn.LayerNorm(channels)
+        with torch.no_grad():
+            centred = self.filters.weight - self.filters.weight.mean(dim=(2, 3), keepdim=True)
+            self.filters.weight.copy_(F.normalize(centred.flatten(1), dim=1).reshape(centred.shape))
+
+    @property
+    def width(self) -> int:
+        """Number of values in a description: the channels, their mean, and the level."""
+        return self.filters.out_channels + 2
+
+    def describe_patches(self, patches: Tensor) -> Tensor:
+        """Return one description per patch, [M, 1, s, s] -> [M, width]; nothing outside the patch is read."""
+        energy = F.conv2d(patches, self.filters.weight).square().mean(dim=(2, 3))
+        return self._describe(energy, patches.mean(dim=(2, 3)))
+
+    def describe_cells(self, images: Tensor, grid: int) -> Tensor:
+        """Return one description per cell, over the 3 x 3 cells around it: [P, 1, S, S] -> [P, width, grid, grid]."""
+        cell = images.shape[-1] // grid
+        # The filters take the mean out of a patch: in bfloat16 what is left of a bright one would be rounding.
+        with exact_region(images):
+            energy, level = _mean_around(self.filters(images).square(), cell), _mean_around(images, cell)
+            return self._describe(energy.movedim(1, -1), level.movedim(1, -1)).movedim(-1, 1)
+
+    def _describe(self, energy: Tensor, level: Tensor) -> Tensor:
+        """Return energies [..., channels] and level [..., 1] as one description [..., width]."""
+        log_energy = (energy + FLOOR).log()
+        # + 1 centres the mean log energy of an image of variance 1.
+        return torch.cat([self.norm(log_energy), log_energy.mean(-1, keepdim=True) + 1, level], dim=-1)
+
+
+def _mean_around(values: Tensor, cell: int) -> Tensor:
+    """Return the mean over the 3 x 3 cells around each cell; outside the image nothing counts."""
+    return F.avg_pool2d(F.avg_pool2d(values, cell), 3, stride=1, padding=1, count_include_pad=False)
+
+
+class GlimpseDecoder(nn.Module):
+    """Pool the evidence of k patches of ``size`` pixels into one cancer logit per point set.
+
+    A patch is described by the texture energies of a learned filter bank. A deeper network separates true cancer patches
+    better, but from weak labels it learned the training patches by heart (docs/log.md).
+    """
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        self.size, self.pool = params.glimpse_size, params.glimpse_pool
+        self.texture = FilterBank(params.glimpse_channels)
+        self.evidence = nn.Sequential(nn.Linear(self.texture.width, 32), nn.ReLU(), nn.Linear(32, 1))
+        self.prior = nn.Parameter(torch.zeros(()))
+        self.involvement_prior = nn.Parameter(torch.zeros(()))
+
+    def forward(self, images: Tensor, points: Tensor, is_point: Tensor | None = None) -> Tensor:
+        """Return cancer logits [P, G].
+
+        Args:
+            images: [P, 1, S, S].
+            points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the learned prior answers.
+            is_point: bool [P, G, k], False for padding, which is not pooled, at least one per set; None: all are points.
+        """
+        n_prompts, group_size, k, _ = points.shape
+        if k == 0:
+            return self.prior.expand(n_prompts, group_size)
+        evidence = self.weigh(images, points.flatten(1, 2)).reshape(n_prompts, group_size, k)
+        return pool_evidence(evidence, self.pool, is_point) + self.prior
+
+    def weigh(self, images: Tensor, points: Tensor) -> Tensor:
+        """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
+        patches = crop_patches(images, points, self.size)
+        with exact_region(images):
+            evidence: Tensor = self.evidence(self.texture.describe_patches(patches.flatten(0, 1)))
+        return evidence.reshape(points.shape[:2])
+
+    def estimate_involvement(self, images: Tensor, points: Tensor, is_valid: Tensor) -> Tensor:
+        """Return the mean probability of cancer over points of the bag, [P].
+
+        Args:
+            images: [P, 1, S, S].
+            points: [P, M, 2], (x, y) in [0, 1].
+            is_valid: bool [P, M], True where a point lies in the bag; at least one per row.
+        """
+        probs = (self.weigh(images, points) + self.involvement_prior).sigmoid() * is_valid
+        return probs.sum(1) / is_valid.sum(1).clamp(min=1)
+
+
+class GlobalDecoder(nn.Module):
+    """Read the cancer logit from the mask decoder's output token [P, G, C] -> [P, G]."""
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(params.feature_channels, params.feature_channels), nn.ReLU(), nn.Linear(params.feature_channels, 1)
+        )
+
+    def forward(self, token: Tensor) -> Tensor:
+        """Return cancer logits [P, G]."""
+        with exact_region(token):
+            logits: Tensor = self.net(at_least_float32(token))
+        return logits.squeeze(-1)
+
+
+def crop_patches(images: Tensor, points: Tensor, size: int) -> Tensor:
+    """Cut a square patch around every point by one gather; outside the image there is 0.
+
+    Args:
+        images: [P, 1, S, S].
+        points: [P, M, 2], (x, y) in [0, 1].
+        size: side of a patch in pixels.
+
+    Returns:
+        [P, M, 1, size, size].
+    """
+    half = size // 2
+    padded = F.pad(images[:, 0], (half, size - half, half, size - half))
+    side = images.shape[-1]
+    corner = (points * side).floor().long().clamp(0, side - 1)
+    offsets = torch.arange(size, device=images.device)
+    rows = corner[..., 1, None, None] + offsets[:, None]
+    columns = corner[..., 0, None, None] + offsets[None, :]
+    prompt = torch.arange(len(images), device=images.device)[:, None, None, None]
+    return padded[prompt, rows, columns][:, :, None]
+
+
+def pool_evidence(evidence: Tensor, pool: str, is_point: Tensor | None = None) -> Tensor:
+    """Pool per-point logits [..., k] into one logit [...]: their mean, their log-mean-exp, or the noisy or.
+
+    Where bool [..., k] ``is_point`` is False, the logit does not count; at least one per set must.
+    """
+    if is_point is not None:
+        return _pool_some(evidence, pool, is_point)
+    if pool == "mean":
+        return evidence.mean(-1)
+    if pool == "logsumexp":
+        return evidence.logsumexp(-1) - torch.log(torch.tensor(float(evidence.shape[-1])))
+    return _noisy_or(F.logsigmoid(-evidence).sum(-1))
+
+
+def _pool_some(evidence: Tensor, pool: str, is_point: Tensor) -> Tensor:
+    count = is_point.sum(-1)
+    if pool == "mean":
+        return evidence.masked_fill(~is_point, 0.0).sum(-1) / count
+    if pool == "logsumexp":
+        return evidence.masked_fill(~is_point, -torch.inf).logsumexp(-1) - count.to(evidence.dtype).log()
+    return _noisy_or(F.logsigmoid(-evidence).masked_fill(~is_point, 0.0).sum(-1))
+
+
+def _noisy_or(log_miss: Tensor) -> Tensor:
+    # logit of 1 - prod(1 - p_i), computed from log prod(1 - p_i) without cancellation for small p.
+    return torch.log(-torch.expm1(log_miss.clamp(max=-1e-7))) - log_miss

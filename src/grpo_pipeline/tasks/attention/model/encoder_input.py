@@ -1,0 +1,97 @@
+"""Grey images in the form that the weights of a checkpoint were trained on."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.tasks.attention.batch import AttentionBatch
+from grpo_pipeline.tasks.attention.params import CheckpointParams
+
+# Of the red, green and blue channel of the 0 to 255 images SAM was trained on (segment_anything/build_sam.py).
+SAM_MEAN = (123.675, 116.28, 103.53)
+SAM_STD = (58.395, 57.12, 57.375)
+
+
+@dataclass(frozen=True)
+class GreyBatch(AttentionBatch):
+    """A batch that keeps the grey levels as stored, 0 to 255: uint8 [P, S, S]."""
+
+    grey: Tensor
+
+
+def check_channels(checkpoint: CheckpointParams, channels: int) -> None:
+    """Refuse an encoder that cannot read these images.
+
+    Raises:
+        ValueError: if the encoder reads neither one nor three channels, or its normalisation has another number.
+    """
+    if channels not in (1, 3):
+        raise ValueError(
+            f"checkpoint {checkpoint.path} must read images of 1 or 3 channels, got {channels}; "
+            "choose weights for grey or RGB images"
+        )
+    if checkpoint.normalisation == "sam" and channels != 3:
+        raise ValueError(
+            f"attention.model.checkpoint.normalisation must be 'medsam' or 'none' for {checkpoint.path}, which reads 1 channel, "
+            "got 'sam', whose statistics are those of RGB images; change it"
+        )
+
+
+def normalise_sam(grey: Tensor) -> Tensor:
+    """Return grey levels as SAM wants its RGB images, (level - mean_c) / std_c.
+
+    Args:
+        grey: levels 0 to 255, [P, S, S].
+
+    Returns:
+        float32 [P, 3, S, S].
+    """
+    mean, std = (torch.tensor(values, device=grey.device)[:, None, None] for values in (SAM_MEAN, SAM_STD))
+    return (grey.to(torch.float32)[:, None] - mean) / std
+
+
+def normalise_medsam(grey: Tensor) -> Tensor:
+    """Return grey levels stretched per image from 0 (its darkest pixel) to 1 (its brightest), as MedSAM wants them.
+
+    Args:
+        grey: [P, S, S]; an image with one level becomes 0.
+
+    Returns:
+        float32 [P, 1, S, S].
+    """
+    levels = grey.to(torch.float32)[:, None]
+    low, high = levels.amin((2, 3), keepdim=True), levels.amax((2, 3), keepdim=True)
+    return (levels - low) / (high - low).clamp(min=1e-8)
+
+
+def add_grey(batch: AttentionBatch, grey: Tensor) -> GreyBatch:
+    """Return the batch with the grey levels that its images were standardised from.
+
+    Args:
+        batch: any batch.
+        grey: uint8 [P, S, S], augmented where the batch is.
+    """
+    return GreyBatch(**vars(batch), grey=grey)
+
+
+def encoder_input(normalisation: str, batch: AttentionBatch, *, channels: int) -> Tensor:
+    """Return the encoder's input, [P, channels, S, S]; grey is repeated.
+
+    Args:
+        normalisation: ``sam``, ``medsam``, or ``none``: the standardised images, as a SAM trained here sees them.
+        batch: with grey levels, unless the normalisation is ``none``.
+        channels: of the encoder.
+
+    Raises:
+        ValueError: if grey levels are needed and missing.
+    """
+    if normalisation == "none":
+        return batch.images.expand(-1, channels, -1, -1)
+    if not isinstance(batch, GreyBatch):
+        raise ValueError(
+            f"the batch must hold grey levels for the normalisation '{normalisation}', got {type(batch).__name__}; "
+            "make it with AttentionTask.make_batch"
+        )
+    values = normalise_sam(batch.grey) if normalisation == "sam" else normalise_medsam(batch.grey)
+    return values.expand(-1, channels, -1, -1)

@@ -1,0 +1,303 @@
+"""The trainable model of the attention task: SAM, the policy network and one class decoder."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import SamModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from grpo_pipeline.core.training.execution import ExecutionParams, at_least_float32, exact_region
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes
+from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics
+from grpo_pipeline.tasks.attention.model.baselines import oracle_logits
+from grpo_pipeline.tasks.attention.model.decoders import FilterBank, GlimpseDecoder, GlobalDecoder
+from grpo_pipeline.tasks.attention.model.encoder_input import encoder_input
+from grpo_pipeline.tasks.attention.model.encoder_tuning import tune_encoder
+from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
+from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
+from grpo_pipeline.tasks.attention.model.pretrained import build_net, load_net
+from grpo_pipeline.tasks.attention.model.sam import Sam
+from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
+
+# Clinical values as prompt tokens: one token per column beside the tokens of the points.
+#
+# After ProstNFound (Wilson et al. 2024), whose SAM reads age and PSA as prompts. How this differs: an unknown value has a token
+# of its own and is not imputed; known values are dropped to it in training (``clinical_values.drop_values``).
+
+
+class ClinicalPrompt(nn.Module):
+    """Turn clinical values [P, F] into tokens [P, F, C].
+
+        token[p, f] = w_f * (value[p, f] - mean_f) / std_f + e_f    where the value is known
+                    = u_f                                           where it is NaN
+
+    w_f, e_f and u_f are learned, [C] each; e_f is the column's embedding and the bias of its linear map at once. Mean and
+    standard deviation are buffers: they are saved with the weights, so that a model normalises as it was trained.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, statistics: ClinicalStatistics, channels: int) -> None:
+        super().__init__()
+        n = len(statistics.columns)
+        self.register_buffer("mean", torch.tensor(statistics.mean, dtype=torch.float32))
+        self.register_buffer("std", torch.tensor(statistics.std, dtype=torch.float32))
+        # As torch starts a linear map of one input, and SAM its point embeddings.
+        self.slope = nn.Parameter(torch.empty(n, channels).uniform_(-1, 1))
+        self.column = nn.Parameter(torch.randn(n, channels))
+        self.unknown = nn.Parameter(torch.randn(n, channels))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return tokens [P, F, C]; a value that is NaN has no influence, also on the gradient."""
+        is_known = ~values.isnan()
+        # Filled before any arithmetic: NaN times a gradient of 0 would be NaN.
+        normalised = (torch.where(is_known, values, self.mean) - self.mean) / self.std
+        tokens = normalised.unsqueeze(-1) * self.slope + self.column
+        return torch.where(is_known.unsqueeze(-1), tokens, self.unknown)
+
+
+class ClinicalReadOut(nn.Module):
+    """Add a linear reading of all tokens to a class logit: for a class decoder that sees patches and no token.
+
+        logit[p] = sum_f r_f . token[p, f] / sqrt(F * C)
+
+    r starts at 0, so that training starts from the decoder alone. The root keeps the logit's change by one step of Adam, which
+    moves all F * C weights by the same amount, from growing with their number.
+    """
+
+    def __init__(self, columns: int, channels: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(columns, channels))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return [P] from tokens [P, F, C]."""
+        return (tokens * self.weights).sum((1, 2)) / math.sqrt(self.weights.numel())
+
+
+# A real encoder compares every cell with every other: 4 images of 64 x 64 cells at once, where no graph is kept.
+CELLS_AT_ONCE = 4 * 64 * 64
+
+
+class AttentionModel(nn.Module):
+    """Everything with weights; the task decides what is called when."""
+
+    sam: Sam
+    texture: FilterBank
+    policy: PolicyNetwork
+    class_decoder: GlimpseDecoder | GlobalDecoder
+    stop: StopHead | None
+    checkpoint: CheckpointParams | None
+    clinical: ClinicalPrompt | None
+    clinical_read_out: ClinicalReadOut | None
+
+    def __init__(
+        self, params: ModelParams, image_size: int, net: SamModel | None = None, *, clinical: ClinicalStatistics | None = None
+    ) -> None:
+        """Build the model with random weights, or around a SAM that has some.
+
+        Args:
+            params: sizes and switches.
+            image_size: side of the square model image in pixels.
+            net: a SAM to start from; None builds one, or reads the checkpoint of ``params``.
+            clinical: columns and normalisation of the clinical prompts; None without ``params.clinical``.
+
+        Raises:
+            ValueError: if ``clinical`` is given without ``params.clinical``, or the other way round.
+        """
+        super().__init__()
+        _check_clinical(params, clinical)
+        self.checkpoint = params.checkpoint
+        if params.checkpoint is not None and net is None:
+            net = load_net(params, image_size)
+        self.sam = Sam(params, image_size, net)
+        self.texture = FilterBank(params.texture_channels)
+        self.policy = PolicyNetwork(params.feature_channels, params.policy_channels, self.texture.width, params.value_pool)
+        self.class_decoder = GlimpseDecoder(params) if params.class_decoder == "glimpse" else GlobalDecoder(params)
+        tune_encoder(self.sam.net.vision_encoder, params)
+        # Last, so that everything else starts as it does without them.
+        self.clinical = self.clinical_read_out = None
+        if clinical is not None:
+            self.clinical = ClinicalPrompt(clinical, params.feature_channels)
+            if params.class_decoder == "glimpse":
+                self.clinical_read_out = ClinicalReadOut(len(clinical.columns), params.feature_channels)
+        self.stop = None
+        if params.stop is not None:
+            inputs = params.feature_channels + self.texture.width
+            self.stop = StopHead(inputs, params.policy_channels, params.points - params.stop.min_points)
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> Self:
+        """Build the model of ``AttentionTask.describe`` for weights to be loaded into, without the checkpoint it began from."""
+        config = description.get("sam_config")
+        net = None if config is None else build_net(config)
+        columns = description.get("clinical_columns")
+        clinical = None if columns is None else ClinicalStatistics.neutral(tuple(columns))
+        # What was exported before there was a choice has the pool of that time.
+        params = ModelParams.model_validate({"value_pool": "image"} | description["model"])
+        return cls(params, description["image_size"], net, clinical=clinical)
+
+    def encode(self, batch: AttentionBatch) -> Tensor:
+        """Encode a batch's images into features [P, C, h, w], in the form that the encoder's weights know."""
+        if self.checkpoint is None:
+            return self.sam.encode(batch.images)
+        channels = self.sam.net.config.vision_config.num_channels
+        images = encoder_input(self.checkpoint.normalisation, batch, channels=channels)
+        if torch.is_grad_enabled():
+            return self.sam.encode(images)
+        size = max(1, CELLS_AT_ONCE // self.sam.grid**2)
+        return torch.cat([self.sam.encode(images[start : start + size]) for start in range(0, len(images), size)])
+
+    def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
+        """Return what the policy says about the point sets of each core, and its values [P]."""
+        logits, values = self.policy(context.features, context.texture, context.cells)
+        stops = None if self.stop is None else self.stop(context.features, context.texture, context.cells)
+        return SetLogits(logits, stops), values
+
+    def decode(
+        self,
+        features: Tensor,
+        images: Tensor,
+        points: Tensor,
+        bag: Tensor,
+        clinical: Tensor | None = None,
+        *,
+        is_point: Tensor | None = None,
+    ) -> Outcomes:
+        """Decode point sets [P, G, k, 2] into class logits, bag probabilities and heatmaps.
+
+        Args:
+            features: [P, C, h, w].
+            images: [P, 1, S, S].
+            points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0.
+            bag: [P, 4h, 4w], weights of the heatmap pixels.
+            clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
+            is_point: bool [P, G, k], False for padding; None: all are points.
+
+        Raises:
+            ValueError: if the model has clinical prompts and gets no values.
+        """
+        prompts = self._embed_clinical(clinical)
+        decoded = self.sam.decode(features, points, prompts, is_point=is_point)
+        if isinstance(self.class_decoder, GlimpseDecoder):
+            class_logits = self.class_decoder(images, points, is_point)
+        else:
+            class_logits = self.class_decoder(decoded.token)
+        if self.clinical_read_out is not None and prompts is not None:
+            with exact_region(features):
+                class_logits = class_logits + self.clinical_read_out(prompts)[:, None]
+        weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
+        bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
+        return Outcomes(class_logits=class_logits, bag_probs=bag_probs, mask_logits=decoded.mask_logits)
+
+    def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
+        if self.clinical is None:
+            return None
+        if values is None:
+            raise ValueError(
+                "the batch must hold clinical values for a model with clinical prompts, got None; use NaN for unknown"
+            )
+        with exact_region(values):
+            tokens: Tensor = self.clinical(values)
+        return tokens
+
+
+def _check_clinical(params: ModelParams, clinical: ClinicalStatistics | None) -> None:
+    if (params.clinical is None) != (clinical is None):
+        rule = "null" if clinical is None else "given"
+        found = "none" if clinical is None else str(list(clinical.columns))
+        raise ValueError(
+            f"attention.model.clinical must be {rule} for a model with the clinical columns {found}, got {params.clinical}; "
+            "map attention.data.columns.clinical and build the task with build_task, or switch it off"
+        )
+
+
+# How the image encoder is executed: memory format, activation checkpointing, compilation; no weight is added or renamed.
+
+
+def prepare_model(model: AttentionModel, execution: ExecutionParams) -> AttentionModel:
+    """Set up a model, already on its device, as the parameters say; returns the same model.
+
+    Args:
+        model: changed in place.
+        execution: ``memory_format``, ``activation_checkpointing`` and ``compile``.
+    """
+    if execution.memory_format == "channels_last":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    encoder = model.sam.net.vision_encoder
+    if execution.activation_checkpointing == "encoder":
+        checkpoint_layers(encoder)
+    if execution.compile == "encoder":
+        encoder.compile()
+    return model
+
+
+def checkpoint_layers(encoder: nn.Module) -> int:
+    """Make every layer of the encoder keep its input alone, and compute itself again in the backward pass; returns their number.
+
+    The second computation enters the same precision and random state as the first (``torch.utils.checkpoint``, not reentrant),
+    so that gradients are those without it.
+    """
+    layers: list[Any] = [layer for layer in encoder.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    for layer in layers:
+        layer.gradient_checkpointing = True
+        layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+    return len(layers)
+
+
+# Where the point sets of a training arm come from: the policy's map, or a fixed proposal that the policy is held against.
+
+
+def proposal_logits(
+    policy: AttentionModel, context: AttentionContext, proposal: Literal["policy", "uniform", "oracle"]
+) -> SetLogits:
+    """Return the logits that points are drawn from.
+
+    ``policy``: the policy's attention map, and its stop head where it has one; the others always draw k points. ``uniform``:
+    0 everywhere; ``oracle``: 50 nats more inside the lesion, so that the points lie there while it has cells left, and
+    uniform in the region where a core has no known lesion.
+
+    Raises:
+        ValueError: for ``oracle`` on a batch that does not hold the lesion.
+    """
+    if proposal == "policy":
+        return policy.propose(context)[0]
+    if proposal == "uniform":
+        zeros = torch.zeros(context.cells.shape, dtype=context.features.dtype, device=context.cells.device)
+        return SetLogits(at_least_float32(zeros))
+    if context.lesion_cells is None:
+        raise ValueError(
+            "the batch must hold the lesion for proposal: oracle, got one without; make it from task.with_oracle(data)"
+        )
+    return SetLogits(oracle_logits(context.lesion_cells, context.cells))
+
+
+def empty_sets(n_prompts: int, group_size: int, *, device: torch.device) -> Rollouts:
+    """Return G sets of no point for each prompt: actions [P, G, 0]."""
+    actions = torch.empty(n_prompts, group_size, 0, dtype=torch.int64, device=device)
+    return Rollouts(
+        actions=actions,
+        logprobs=torch.empty(actions.shape, device=device),
+        is_valid=torch.empty(actions.shape, dtype=torch.bool, device=device),
+    )
+
+
+def show_lesion(data: AttentionData) -> AttentionData:
+    """Return the data with batches that hold the cells of the lesion.
+
+    Raises:
+        ValueError: if no core has a lesion outline: the oracle would be the uniform proposal under another name.
+    """
+    if not data.examples.lesion.any():
+        raise ValueError(
+            f"proposal: oracle must have cores with a lesion outline, got none among {len(data.examples.table)}; name the "
+            "outlines in attention.data.columns.lesion_mask, or use proposal: uniform"
+        )
+    return replace(data, shows_lesion=True)

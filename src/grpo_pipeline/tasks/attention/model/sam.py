@@ -1,0 +1,244 @@
+"""SAM, seen from a policy: encode once per image, decode any number of point sets per image.
+
+This file owns the coordinate frame. Points are (x, y) in [0, 1] of the square model image, x to the right, y downwards;
+cell v = i * w + j of the h x w feature grid has its centre at ((j + 0.5) / w, (i + 0.5) / h). SAM's random Fourier
+encoding sees exactly these numbers, for points and for the dense grid alike, so a point in the centre of a cell has the
+encoding of that cell (test: ``test_point_lights_its_cell``).
+
+Architecture: Kirillov et al. 2023, "Segment Anything" (arXiv 2304.02643); layers from ``transformers``. How this differs:
+images have one grey channel (three equal ones where a checkpoint wants them), and the mask decoder also returns its output
+token for the class decoder.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import SamConfig, SamMaskDecoderConfig, SamModel, SamPromptEncoderConfig, SamVisionConfig
+
+from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.params import ModelParams
+
+# SAM's two-way transformer for token lists of different lengths: a token that is absent influences nothing.
+#
+# ``transformers`` masks no token: neither in the attention among tokens nor in that from the image to them. This walks the same
+# layers with the same weights and gives both a mask; where all tokens are there the numbers are those of its own ``forward``.
+
+
+def two_way(transformer: Any, tokens: Tensor, image: Tensor, positions: Tensor, is_token: Tensor) -> tuple[Tensor, Tensor]:
+    """Run the transformer's layers with absent tokens masked.
+
+    Args:
+        transformer: a ``SamTwoWayTransformer``.
+        tokens: [P, G, T, C]; what stands in an absent one must be finite.
+        image: [P*G, C, h, w].
+        positions: [P*G, C, h, w], positional encoding of the cells.
+        is_token: bool [P, G, T], True for tokens that are there; at least one per set.
+
+    Returns:
+        tokens [P, G, T, C], to be read only where they are there, and image [P*G, 1, h*w, C].
+    """
+    keys, key_positions = (x.flatten(2).transpose(1, 2).unsqueeze(1) for x in (image, positions))
+    mask = torch.zeros(is_token.shape, dtype=tokens.dtype, device=tokens.device).masked_fill(~is_token, -torch.inf)
+    mask = mask.flatten(0, 1)[:, None, None]
+    queries = tokens
+    for layer in transformer.layers:
+        queries, keys = _layer(layer, queries, keys, (tokens, key_positions), mask)
+    attended, _ = transformer.final_attn_token_to_image(query=queries + tokens, key=keys + key_positions, value=keys)
+    return transformer.layer_norm_final_attn(queries + attended), keys
+
+
+def _layer(layer: Any, queries: Tensor, keys: Tensor, positions: tuple[Tensor, Tensor], mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Run one ``SamTwoWayAttentionBlock``; positions of tokens and cells, mask [N, 1, 1, T] of the tokens as keys."""
+    of_queries, of_keys = positions
+    if layer.skip_first_layer_pe:
+        queries, _ = layer.self_attn(query=queries, key=queries, value=queries, attention_similarity=mask)
+    else:
+        query = queries + of_queries
+        attended, _ = layer.self_attn(query=query, key=query, value=queries, attention_similarity=mask)
+        queries = queries + attended
+    queries = layer.layer_norm1(queries)
+    attended, _ = layer.cross_attn_token_to_image(query=queries + of_queries, key=keys + of_keys, value=keys)
+    queries = layer.layer_norm2(queries + attended)
+    queries = layer.layer_norm3(queries + layer.mlp(queries))
+    attended, _ = layer.cross_attn_image_to_token(
+        query=keys + of_keys, key=queries + of_queries, value=queries, attention_similarity=mask
+    )
+    return queries, layer.layer_norm4(keys + attended)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Outputs of the mask decoder for N = P*G point sets: mask_logits [P, G, 4h, 4w] and token [P, G, C]."""
+
+    mask_logits: Tensor
+    token: Tensor
+
+
+class Sam(nn.Module):
+    """SAM's three boxes (image encoder, prompt encoder, mask decoder) with a group axis in the decoder."""
+
+    net: Any
+
+    def __init__(self, params: ModelParams, image_size: int, net: SamModel | None = None) -> None:
+        """Build a randomly initialised SAM for square grey images, or wrap one that is there.
+
+        Args:
+            params: sizes of the model.
+            image_size: side S of the image in pixels, a multiple of ``params.patch_size``.
+            net: a SAM of these sizes with weights of its own.
+
+        Raises:
+            ValueError: if ``image_size`` is not a multiple of the patch size.
+        """
+        super().__init__()
+        if image_size % params.patch_size:
+            raise ValueError(
+                f"the image size must be a multiple of attention.model.patch_size = {params.patch_size}, got {image_size}; "
+                "change attention.data.image_size or the patch size"
+            )
+        self.net = fresh_net(_sam_config(params, image_size)) if net is None else net
+        # SAM's box, mask and IoU branches are never used here: frozen, so that no optimiser or norm counts them.
+        for module in (self.net.prompt_encoder.mask_embed, self.net.mask_decoder.iou_prediction_head):
+            module.requires_grad_(False)
+        self.grid = image_size // params.patch_size
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Encode images [P, 1, S, S] into features [P, C, h, w]; the costly part, once per image.
+
+        A net with more input channels reads images [P, channels, S, S].
+        """
+        features: Tensor = self.net.vision_encoder(images).last_hidden_state
+        return features
+
+    def dense_encoding(self) -> Tensor:
+        """Return the positional encoding of every cell, [1, C, h, w]."""
+        centres = (torch.arange(self.grid, device=self._basis.device, dtype=self._basis.dtype) + 0.5) / self.grid
+        y, x = torch.meshgrid(centres, centres, indexing="ij")
+        return self._fourier(torch.stack([x, y], dim=-1)).permute(2, 0, 1)[None]
+
+    def encode_points(self, points: Tensor) -> Tensor:
+        """Embed foreground points [..., k, 2] as tokens [..., k + 1, C]; the last token is SAM's "not a point"."""
+        prompt = self.net.prompt_encoder
+        tokens = self._fourier(points) + prompt.point_embed[1].weight[0]
+        padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
+        return torch.cat([tokens, padding], dim=-2)
+
+    def decode(
+        self, features: Tensor, points: Tensor, prompts: Tensor | None = None, *, is_point: Tensor | None = None
+    ) -> Decoded:
+        """Decode G point sets per image with one call and no copy of the image features per sample before attention.
+
+        Args:
+            features: [P, C, h, w], as returned by :meth:`encode`.
+            points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
+            prompts: further tokens of each image, [P, F, C], the same for its G point sets.
+            is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
+
+        Returns:
+            Mask logits of SAM's single-mask output and its token.
+        """
+        decoder = self.net.mask_decoder
+        n_prompts, group_size = points.shape[:2]
+        tokens = self._tokens(points, prompts, is_point)
+        image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
+        positions = self.dense_encoding().expand_as(image)
+        image, positions = (x.repeat_interleave(group_size, 0) for x in (image, positions))
+        if is_point is None:
+            tokens, keys = decoder.transformer(
+                point_embeddings=tokens,
+                image_embeddings=image,
+                image_positional_embeddings=positions,
+                attention_similarity=None,
+            )
+        else:
+            before = len(decoder.iou_token.weight) + len(decoder.mask_tokens.weight)
+            is_token = F.pad(is_point, (before, tokens.shape[2] - before - is_point.shape[2]), value=True)
+            tokens, keys = two_way(decoder.transformer, tokens, image, positions, is_token)
+        keys = keys.transpose(2, 3).reshape(n_prompts * group_size, -1, self.grid, self.grid)
+        token = tokens[:, :, 1]
+        return Decoded(self._mask_logits(keys, token), token)
+
+    def _tokens(self, points: Tensor, prompts: Tensor | None, is_point: Tensor | None) -> Tensor:
+        """Return the decoder's tokens [P, G, T, C]: outputs, points (padding as "not a point"), and further prompts."""
+        decoder = self.net.mask_decoder
+        n_prompts, group_size = points.shape[:2]
+        outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
+        encoded = self.encode_points(points)
+        if is_point is not None:
+            is_kept = F.pad(is_point, (0, 1), value=True).unsqueeze(-1)
+            encoded = torch.where(is_kept, encoded, self.net.prompt_encoder.not_a_point_embed.weight[0])
+        parts = [outputs.expand(n_prompts, group_size, -1, -1), encoded]
+        if prompts is not None:
+            parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
+        return torch.cat(parts, dim=2)
+
+    def _mask_logits(self, keys: Tensor, token: Tensor) -> Tensor:
+        decoder = self.net.mask_decoder
+        upscaled = decoder.activation(decoder.upscale_layer_norm(decoder.upscale_conv1(keys)))
+        upscaled = decoder.activation(decoder.upscale_conv2(upscaled))
+        weights = decoder.output_hypernetworks_mlps[0](token)
+        upscaled = upscaled.reshape(*token.shape[:2], *upscaled.shape[1:])
+        return at_least_float32(torch.einsum("pgc,pgchw->pghw", weights, upscaled))
+
+    @property
+    def _basis(self) -> Tensor:
+        basis: Tensor = self.net.shared_image_embedding.positional_embedding
+        return basis
+
+    def _fourier(self, points: Tensor) -> Tensor:
+        # An angle may be many turns: bfloat16 would lose the fraction of the last one.
+        with exact_region(points):
+            angles = 2 * torch.pi * ((2 * points - 1) @ self._basis)
+        return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+def fresh_net(config: SamConfig) -> SamModel:
+    """Return a SAM with random weights, drawn as segment-anything's constructors draw them.
+
+    transformers means its own start for weights that are loaded over it: normal with a standard deviation of 0.02 for every
+    layer, and of ``hidden_size // 2`` for the positional basis. With that basis the encodings of neighbouring cells have nothing
+    in common, and through that decoder the heatmap's loss hardly reaches the encoder (``test_sam_start.py``). segment-anything
+    leaves layers as torch makes them, uniform in -+ 1 / sqrt(fan-in), embeddings standard normal, and so is its basis.
+    """
+    net = SamModel(config)
+    for module in net.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d | nn.Embedding):
+            module.reset_parameters()
+    nn.init.normal_(net.shared_image_embedding.positional_embedding)
+    return net
+
+
+def cell_centres(cells: Tensor, grid: int) -> Tensor:
+    """Return the (x, y) in [0, 1] of cell numbers v = i * grid + j; [...] int64 -> [..., 2] float32."""
+    row, column = cells // grid, cells % grid
+    return (torch.stack([column, row], dim=-1).to(torch.float32) + 0.5) / grid
+
+
+def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
+    vision = SamVisionConfig(
+        hidden_size=params.encoder_width,
+        output_channels=params.feature_channels,
+        num_hidden_layers=params.encoder_layers,
+        num_attention_heads=params.encoder_heads,
+        num_channels=1,
+        image_size=image_size,
+        patch_size=params.patch_size,
+        window_size=params.encoder_window,
+        global_attn_indexes=[params.encoder_layers - 1],
+        mlp_dim=2 * params.encoder_width,
+        num_pos_feats=params.feature_channels // 2,
+    )
+    prompt = SamPromptEncoderConfig(
+        hidden_size=params.feature_channels, image_size=image_size, patch_size=params.patch_size, mask_input_channels=4
+    )
+    decoder = SamMaskDecoderConfig(
+        hidden_size=params.feature_channels,
+        mlp_dim=2 * params.feature_channels,
+        num_hidden_layers=params.decoder_layers,
+        num_attention_heads=params.decoder_heads,
+        iou_head_hidden_dim=params.feature_channels,
+    )
+    return SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder)

@@ -1,0 +1,216 @@
+"""Parameters of the attention model, its rewards and its supervised losses."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grpo_pipeline.tasks.attention.model.policy_head import ValuePool
+
+LabelLoss = Literal["cross_entropy", "symmetric"]
+SampleChoice = Literal["all", "best", "one"]
+
+
+class CheckpointParams(BaseModel):
+    """Weights of a SAM to start from (``attention.model.checkpoint``; docs/checkpoints.md).
+
+    Attributes:
+        path: a folder (``huggingface``) or a file (``segment_anything``).
+        kind: ``huggingface``: config.json and model.safetensors, as SamModel.save_pretrained writes them;
+            ``segment_anything``: a .pth of SAM or MedSAM with the names of the original package.
+        normalisation: what the encoder was trained on; ``sam``: RGB statistics; ``medsam``: each image from 0 to 1;
+            ``none``: images standardised as without a checkpoint.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    path: str = Field(min_length=1)
+    kind: Literal["huggingface", "segment_anything"]
+    normalisation: Literal["sam", "medsam", "none"]
+
+
+class ClinicalParams(BaseModel):
+    """Clinical columns as prompt tokens (``attention.model.clinical``; docs/clinical.md).
+
+    Attributes:
+        dropout: probability with which a known value is made unknown, per core and column of a training batch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    dropout: float = Field(ge=0, le=1)
+
+
+class EncoderTuningParams(BaseModel):
+    """Size of what is added to a frozen encoder (``attention.model.encoder_tuning``; docs/checkpoints.md).
+
+    Attributes:
+        rank: r, the width of the bottleneck: of the two LoRA matrices, or of the adapter's hidden layer.
+        alpha: LoRA's scale, its update counts alpha / r times; null with adapters.
+        targets: LoRA's layers in each attention block: ``qkv``, or also the output projection ``proj``; null with adapters.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    rank: int = Field(ge=1)
+    alpha: float | None = Field(default=None, gt=0)
+    targets: tuple[Literal["qkv", "proj"], ...] | None = Field(default=None, min_length=1)
+
+
+class StopParams(BaseModel):
+    """Sets of ``min_points`` to ``points`` points, as many as the policy decides (``attention.model.stop``; docs/points.md)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    min_points: int = Field(ge=1)
+
+
+class ModelParams(BaseModel):
+    """Sizes and switches of the model (``attention.model``).
+
+    With a ``checkpoint`` the patch and the sizes of encoder, features and decoder are those of its file. ``likelihood`` and
+    ``stop`` have defaults, so that a model exported without them can be read.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    patch_size: int = Field(ge=2)
+    encoder_width: int = Field(ge=8)
+    encoder_layers: int = Field(ge=1)
+    encoder_heads: int = Field(ge=1)
+    encoder_window: int = Field(ge=0)
+    encoder: Literal["train", "frozen", "adapter", "lora"]
+    feature_channels: int = Field(ge=8)
+    decoder_layers: int = Field(ge=1)
+    decoder_heads: int = Field(ge=1)
+    policy_channels: int = Field(ge=8, multiple_of=8)
+    texture_channels: int = Field(ge=1)
+    points: int = Field(ge=1)
+    class_decoder: Literal["glimpse", "global"]
+    glimpse_size: int = Field(ge=4)
+    glimpse_channels: int = Field(ge=4)
+    glimpse_pool: Literal["mean", "noisy_or", "logsumexp"]
+    value_pool: ValuePool
+    encoder_tuning: EncoderTuningParams | None = None
+    clinical: ClinicalParams | None = None
+    checkpoint: CheckpointParams | None = None
+    feature_dtype: Literal["float32", "float16"] = "float32"
+    likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
+    stop: StopParams | None = None
+
+    @model_validator(mode="after")
+    def _check_features_are_stored(self) -> Self:
+        if self.feature_dtype != "float32" and self.encoder == "train":
+            raise ValueError(
+                f"attention.model.feature_dtype must be float32 with encoder: train, got {self.feature_dtype}; only the features "
+                "of a frozen encoder are stored"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_stop(self) -> Self:
+        if self.stop is None:
+            return self
+        if self.stop.min_points >= self.points:
+            raise ValueError(
+                f"stop.min_points must be below points = {self.points}, got {self.stop.min_points}; raise points, or set stop "
+                "to null for sets of a fixed size"
+            )
+        if self.likelihood != "plackett_luce":
+            raise ValueError(
+                f"likelihood must be plackett_luce with a stop decision, got {self.likelihood}; the odds of a stop are those "
+                "against the cells that are left"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_divisibility(self) -> Self:
+        if self.encoder_width % self.encoder_heads:
+            raise ValueError(
+                f"encoder_width must be a multiple of encoder_heads, got {self.encoder_width} and {self.encoder_heads}; "
+                "change one of them"
+            )
+        if self.feature_channels % 8 or (self.feature_channels // 2) % self.decoder_heads:
+            raise ValueError(
+                "feature_channels must be a multiple of 8 and its half a multiple of decoder_heads, got "
+                f"{self.feature_channels} and {self.decoder_heads}; change one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_tuning(self) -> Self:
+        tuning, is_tuned = self.encoder_tuning, self.encoder in ("adapter", "lora")
+        if is_tuned != (tuning is not None):
+            rule = "given" if is_tuned else "null"
+            raise ValueError(f"encoder_tuning must be {rule} with encoder: {self.encoder}, got {tuning}; correct one of them")
+        if tuning is None:
+            return self
+        for name in ("alpha", "targets"):
+            value = getattr(tuning, name)
+            if (self.encoder == "lora") != (value is not None):
+                rule = "given" if self.encoder == "lora" else "null"
+                raise ValueError(f"encoder_tuning.{name} must be {rule} with encoder: {self.encoder}, got {value}; correct it")
+        return self
+
+
+class RewardParams(BaseModel):
+    """Weights of the named reward parts (``attention.reward``; docs/objectives.md).
+
+    ``class`` and ``heatmap`` are measured with weight 0, too; the parts of the points are computed only where they count.
+    ``cspca_weight`` is no reward: it weighs the advantages of the cores with ``cspca_min_grade`` or more (``priority``).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    class_weight: float = Field(ge=0)
+    heatmap_weight: float = Field(ge=0)
+    diversity_weight: float = Field(ge=0)
+    activation_weight: float = Field(ge=0)
+    boundary_weight: float = Field(ge=0)
+    boundary_margin: float = Field(gt=0, lt=0.5)
+    points_weight: float = Field(ge=0)
+    cspca_weight: float = Field(gt=0, allow_inf_nan=False)
+    cspca_min_grade: int = Field(ge=1, le=5)
+
+    @model_validator(mode="after")
+    def _check_some_reward(self) -> Self:
+        if self.class_weight + self.heatmap_weight == 0:
+            raise ValueError("class_weight + heatmap_weight must be positive, got 0; give one part a weight")
+        return self
+
+
+class SymmetricParams(BaseModel):
+    """Symmetric cross-entropy (``attention.supervised_loss.symmetric``): alpha * CE + beta * reverse CE with log 0 = log_zero."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    alpha: float = Field(ge=0)
+    beta: float = Field(ge=0)
+    log_zero: float = Field(lt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check_some_weight(self) -> Self:
+        if self.alpha + self.beta == 0:
+            raise ValueError("alpha + beta must be positive, got 0; to leave a loss out set its weight to 0")
+        return self
+
+
+class SupervisedParams(BaseModel):
+    """Weights, forms and clamps of the supervised loss (``attention.supervised_loss``; docs/objectives.md)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    samples: SampleChoice
+    class_weight: float = Field(ge=0)
+    class_form: LabelLoss
+    heatmap_weight: float = Field(ge=0)
+    needle_weight: float = Field(ge=0)
+    needle_form: LabelLoss
+    needle_positive_weight: float = Field(gt=0, allow_inf_nan=False)
+    mil_weight: float = Field(ge=0)
+    mil_share: float = Field(gt=0, le=1)
+    entropy_weight: float = Field(ge=0)
+    glimpse_weight: float = Field(ge=0)
+    glimpse_bag_cells: int = Field(ge=1)
+    symmetric: SymmetricParams
+    involvement_clamp: float = Field(ge=0, lt=0.5)
+    prob_clamp: float = Field(gt=0, lt=0.5)

@@ -1,0 +1,142 @@
+"""Reward parts that look at where the points of a sample lie: among the other samples, on its heatmap, at the edge.
+
+Each is [P, G] and detached, and each differs between the samples of a group: what is the same for all of them cancels when
+they are compared. Points are cells of the policy's grid; distances are shares of the image side. A decision that is not valid
+is no point, and a sample without any point gets 0.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.tasks.attention.model.sam import cell_centres
+from grpo_pipeline.tasks.attention.params import RewardParams
+
+# How far every cell is from the edge of its region: an exact distance transform of the grid, without a loop over cells.
+
+
+def distance_to_edge(cells: Tensor, grid: int) -> Tensor:
+    """Return the distance of each region cell's centre to the region's edge, as a share of the image side.
+
+        (|nearest centre outside - centre| - 1/2) / grid,   distances in cells
+
+    The half cell is the way from the edge to the centre outside: a cell at a straight edge is half a cell away from it.
+    Outside the image counts as outside the region. Squared Euclidean distances are separable: along the columns first, then
+    along the rows (Felzenszwalb and Huttenlocher 2012, "Distance transforms of sampled functions", section 2; here by
+    enumeration, since a row has few cells).
+
+    Args:
+        cells: bool [P, V], V = grid * grid.
+        grid: side of the cell grid.
+
+    Returns:
+        float32 [P, V], at least half a cell inside the region and 0 outside.
+    """
+    is_inside = F.pad(cells.reshape(-1, grid, grid), (1, 1, 1, 1))
+    place = torch.arange(grid + 2, device=cells.device, dtype=torch.float32)
+    squares = (place[:, None] - place).square()
+    # [P, i, i', j]: from row i to the cells outside of column j, then [P, i, j, j'].
+    down = squares[None, :, :, None].masked_fill(is_inside[:, None], torch.inf).amin(2)
+    across = (down[:, :, None] + squares[None, None]).amin(3)
+    distance = (across.sqrt() - 0.5) / grid
+    return distance.where(is_inside, 0.0)[:, 1:-1, 1:-1].flatten(1)
+
+
+@torch.no_grad()
+def point_reward_parts(
+    batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes, params: RewardParams, *, grid: int
+) -> dict[str, Tensor]:
+    """Return those of ``diversity``, ``activation`` and ``boundary`` that have a weight; the others are not computed."""
+    parts = {}
+    if params.diversity_weight:
+        parts["diversity"] = diversity(cell_centres(rollouts.actions, grid), rollouts.is_valid)
+    if params.activation_weight:
+        parts["activation"] = activation(outcomes.mask_logits, rollouts, grid=grid)
+    if params.boundary_weight:
+        parts["boundary"] = boundary(batch.cells, rollouts, grid=grid, margin=params.boundary_margin)
+    return parts
+
+
+def diversity(points: Tensor, is_valid: Tensor) -> Tensor:
+    """Return how far a sample's points are from those of the other samples of its group (leave-one-out), at least 0.
+
+        d[p, g] = mean over g' != g of mean over l of min over l' of |x[p, g, l] - x[p, g', l']|
+
+    The directed Chamfer distance to each other set, averaged: a set away from the rest earns more, so that the policy spreads
+    its sets. With G = 2 and one point it is the same for both samples and teaches nothing.
+
+    Args:
+        points: [P, G, k, 2], (x, y) in [0, 1].
+        is_valid: bool [P, G, k].
+
+    Returns:
+        [P, G]; 0 for a sample without points and where no other sample has any.
+    """
+    n_prompts, group_size, k, _ = points.shape
+    if k == 0:
+        return points.new_zeros(n_prompts, group_size)
+    flat, is_there = points.flatten(1, 2), is_valid.flatten(1, 2)
+    # Differences, not torch.cdist: its matrix product leaves round-off where two points are the same.
+    distance = (flat[:, :, None] - flat[:, None]).square().sum(-1).sqrt().masked_fill(~is_there[:, None], torch.inf)
+    nearest = distance.reshape(n_prompts, group_size, k, group_size, k).amin(-1)
+    between = mean_over_points(nearest.transpose(2, 3), is_valid[:, :, None])
+    has_points = is_valid.any(2)
+    is_other = ~torch.eye(group_size, dtype=torch.bool, device=points.device) & has_points[:, None] & has_points[:, :, None]
+    return between.where(is_other, 0.0).sum(2) / is_other.sum(2).clamp(min=1)
+
+
+def activation(mask_logits: Tensor, rollouts: Rollouts, *, grid: int) -> Tensor:
+    """Return the mean heatmap probability of the cells that a sample chose, by its own heatmap, in [0, 1].
+
+    The probability of a cell is the mean over its pixels. The heatmap answers to the points, so that this part agrees with
+    itself: it rewards points that the decoder takes up, not points that are right.
+
+    Args:
+        mask_logits: [P, G, H, W], whole pixels per cell.
+        rollouts: cells of the same samples.
+        grid: side of the cell grid.
+    """
+    cells = F.avg_pool2d(mask_logits.sigmoid(), mask_logits.shape[-1] // grid).flatten(2)
+    return mean_over_points(cells.gather(2, rollouts.actions), rollouts.is_valid)
+
+
+def boundary(cells: Tensor, rollouts: Rollouts, *, grid: int, margin: float) -> Tensor:
+    """Return the penalty for points near the region's edge, -1 (all on it) to 0 (all at least ``margin`` inside).
+
+        b[p, g] = -mean over l of max(0, 1 - distance(x[p, g, l], edge) / margin)
+
+    Args:
+        cells: bool [P, V], the region; outside the image is outside the region.
+        rollouts: cells of the samples.
+        grid: side of the cell grid.
+        margin: share of the image side.
+    """
+    closeness = (1 - distance_to_edge(cells, grid) / margin).clamp(min=0)
+    chosen = closeness[:, None].expand(-1, rollouts.actions.shape[1], -1).gather(2, rollouts.actions)
+    return -mean_over_points(chosen, rollouts.is_valid)
+
+
+def mean_over_points(values: Tensor, is_valid: Tensor) -> Tensor:
+    """Return the mean over the last axis where valid; 0 where nothing is."""
+    return values.where(is_valid, 0.0).sum(-1) / is_valid.sum(-1).clamp(min=1)
+
+
+# Priority of clinically significant cancer (csPCa): how much a core counts in the policy loss.
+#
+# A factor on the rewards of a core would do nothing: all samples of a group belong to one core, and the comparison inside
+# the group divides it away again. So the factor is applied to the advantages, after their normalisation.
+
+
+def cspca_weights(batch: AttentionBatch, params: RewardParams) -> Tensor | None:
+    """Return the weight of each core, [P], or None where all are 1.
+
+        w[p] = cspca_weight where grade_group[p] >= cspca_min_grade, else 1
+
+    A core whose grade group is not known (NaN) counts 1.
+    """
+    if params.cspca_weight == 1.0:
+        return None
+    is_significant = batch.grade_group >= params.cspca_min_grade
+    return torch.where(is_significant, params.cspca_weight, 1.0)

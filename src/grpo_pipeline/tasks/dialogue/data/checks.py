@@ -1,0 +1,227 @@
+"""Check raw dialogues: usable examples in canonical columns, the story corpus, refused rows with reasons, and a report."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from grpo_pipeline.tasks.dialogue.data.drafts import (
+    EXAMPLE_COLUMNS,
+    NEEDS,
+    QUARANTINE_COLUMNS,
+    STORY_COLUMNS,
+    Draft,
+    FittedQuestion,
+    Reading,
+    Row,
+    digest_of,
+    failure,
+    fit_question,
+    group_names,
+    persona_key,
+    refusal,
+)
+from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
+from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows, read_stories
+from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
+from grpo_pipeline.tasks.tabular import text_lines
+from grpo_pipeline.tasks.tabular.text_lines import RowError
+
+CheckedData = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, dict[str, object]]
+
+
+def check_dialogues(files: DialogueFiles, generated: Mapping[str, object], params: DialogueDataParams) -> CheckedData:
+    """Check every row, compare the rows with each other, and bring them into one form.
+
+    Args:
+        files: the data root as it is.
+        generated: what ``generate_dialogues`` says that it wrote; it runs before this check.
+        params: the ``dialogue.data`` parameters.
+
+    Returns:
+        checked: ``EXAMPLE_COLUMNS``, in the order of the file; ``split`` is "" where it is drawn later.
+        stories: ``STORY_COLUMNS``, by id; ``persona_id`` names the persona that a story is made of, "" if it is none.
+        quarantine: ``row, example_id, file, reason`` of what is refused.
+        data_report: counts, lengths, shortened questions and digests.
+
+    Raises:
+        ValueError: if the root is not the configured one, a file or column is missing, a row is bad and ``on_bad_row`` is
+            ``fail``, or no example or no story is left.
+    """
+    check_root(files, params)
+    reading = read_examples(files, params)
+    check_generated(files, generated, reading, params)
+    personas = persona_ids(reading.drafts, params)
+    stories, bad_stories, hidden = collect_stories(files, reading.drafts, personas, params)
+    refused = [*reading.refused, *bad_stories]
+    reasons = compare(reading.drafts, personas, {story["story_id"] for story in stories})
+    rows, fitted = [], []
+    for place, draft in enumerate(reading.drafts):
+        try:
+            if place in reasons:
+                raise RowError(reasons[place])
+            question = fit_question(draft.persona, draft.turns, max_bytes=params.max_question_bytes)
+        except RowError as error:
+            refused.append(refusal(draft.row, str(error), file=files.examples.path, example_id=draft.example_id))
+            continue
+        rows.append(example_row(draft, question, personas))
+        fitted.append(question)
+    refused.sort(key=lambda entry: (entry["file"] != files.examples.path, entry["row"]))
+    refuse(files, refused, n_examples=len(rows), n_stories=len(stories), params=params)
+    tables = (
+        pd.DataFrame(rows, columns=list(EXAMPLE_COLUMNS)),
+        pd.DataFrame(stories, columns=list(STORY_COLUMNS)),
+        pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)),
+    )
+    removed = {"removed_hidden_characters": reading.hidden + hidden}
+    return *tables, {**origin(files, params), **counts(reading, *tables), **removed, **lengths(tables[0], fitted, params)}
+
+
+def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
+    """Refuse a data root that is not the one the parameters name, and a corpus that is not there."""
+    text_lines.check_root(files.root, params.root, task="dialogue")
+    if params.stories_from == "file" and files.stories is None:
+        raise ValueError(
+            f"{files.root} must hold the story corpus, got no such file; set dialogue_stories in globals.yml, "
+            "or dialogue.data.stories_from: personas"
+        )
+
+
+def read_examples(files: DialogueFiles, params: DialogueDataParams) -> Reading:
+    """Read the examples from the format that the parameters name."""
+    if params.conversations is not None:
+        return read_conversations(files.examples, params.conversations)
+    return read_rows(files.examples, names_splits=params.splits_from == "file")
+
+
+def check_generated(files: DialogueFiles, generated: Mapping[str, object], reading: Reading, params: DialogueDataParams) -> None:
+    """Refuse a user's folder where generated data is asked for."""
+    if params.source == "generated" and generated.get("examples") != reading.n_rows:
+        raise ValueError(
+            f"{files.root} must hold the {generated.get('examples')} generated examples while dialogue.data.source is generated, "
+            f"got {reading.n_rows} rows; set dialogue.data.source: jsonl to read your own data"
+        )
+
+
+def persona_ids(drafts: Sequence[Draft], params: DialogueDataParams) -> dict[str, str]:
+    """Return persona text (``persona_key``) -> id of its group, the same for any order of the drafts.
+
+    Personas are one group if they have the same id in the file or, with ``partners: together``, stand in one conversation,
+    directly or through others. The group has the file's first id, or one made of its first text.
+    """
+    together = params.conversations is not None and params.conversations.partners == "together"
+    links = []
+    for draft in drafts:
+        text = f"text:{persona_key(draft.persona)}"
+        links.append((text, text))
+        partner = f"text:{persona_key(draft.partner)}"
+        links += [(text if together else partner, partner)] if draft.partner else []
+        links += [(text, f"id:{draft.given_id}")] if draft.given_id else []
+    leaders = group_names(links)
+    named = {
+        leader: leader.removeprefix("id:") if leader.startswith("id:") else f"group-{digest_of(leader)}"
+        for leader in set(leaders.values())
+    }
+    return {name.removeprefix("text:"): named[leader] for name, leader in leaders.items() if name.startswith("text:")}
+
+
+def collect_stories(
+    files: DialogueFiles, drafts: Sequence[Draft], personas: Mapping[str, str], params: DialogueDataParams
+) -> tuple[list[Row], list[Row], int]:
+    """Return the corpus, its refused lines, and the number of hidden characters that were removed from it."""
+    if params.stories_from == "personas":
+        texts = {text for draft in drafts for text in (draft.persona, draft.partner) if text}
+        return persona_stories({text: personas[persona_key(text)] for text in texts}), [], 0
+    return read_stories(files.stories) if files.stories is not None else ([], [], 0)
+
+
+def compare(drafts: Sequence[Draft], personas: Mapping[str, str], story_ids: set[str]) -> dict[int, str]:
+    """Return place -> reason of the drafts that do not go with the others or with the corpus."""
+    reasons: dict[int, str] = {}
+    ids = Counter(draft.example_id for draft in drafts)
+    splits: dict[str, set[str]] = {}
+    for draft in drafts:
+        splits.setdefault(personas[persona_key(draft.persona)], set()).add(draft.split)
+    for place, draft in enumerate(drafts):
+        group = personas[persona_key(draft.persona)]
+        if ids[draft.example_id] > 1:
+            reasons[place] = (
+                f"example id {draft.example_id!r} must be unique, got it {ids[draft.example_id]} times; rename the others"
+            )
+        elif len(splits[group]) > 1:
+            reasons[place] = (
+                f"persona {group!r} must be in one split, got {sorted(splits[group])}; move all its rows to one of them"
+            )
+        elif draft.story_id and draft.story_id not in story_ids:
+            reasons[place] = f"story_id must be in the story corpus, got {draft.story_id!r}; add the story or clear the key"
+    return reasons
+
+
+def example_row(draft: Draft, question: FittedQuestion, personas: Mapping[str, str]) -> Row:
+    """Return an example in canonical columns."""
+    values = (
+        draft.example_id,
+        personas[persona_key(draft.persona)],
+        personas[persona_key(draft.partner)] if draft.partner else "",
+        draft.persona,
+        question.context,
+        question.text,
+        list(draft.answers),
+        draft.needs,
+        draft.story_id,
+        draft.split,
+        draft.row,
+    )
+    return dict(zip(EXAMPLE_COLUMNS, values, strict=True))
+
+
+def refuse(files: DialogueFiles, refused: Sequence[Row], *, n_examples: int, n_stories: int, params: DialogueDataParams) -> None:
+    """Stop where the bad rows do not allow to go on, or nothing is there."""
+    if refused and (params.on_bad_row == "fail" or not n_examples):
+        raise ValueError(failure(refused, n_left=n_examples))
+    for name, number in (("examples", n_examples), ("stories", n_stories)):
+        if not number:
+            raise ValueError(
+                f"{files.root} must hold {name}, got none that can be used; see dialogue.data in docs/dialogue_data.md"
+            )
+
+
+def origin(files: DialogueFiles, params: DialogueDataParams) -> dict[str, object]:
+    """Return where the data comes from, with a digest of every file that was read."""
+    read = [files.examples, files.stories if params.stories_from == "file" else None]
+    digests = {Path(file.path).name: file.digest() for file in read if file is not None}
+    return {"source": params.source, "root": params.root, "sha256": digests}
+
+
+def counts(reading: Reading, checked: pd.DataFrame, stories: pd.DataFrame, quarantine: pd.DataFrame) -> dict[str, object]:
+    """Return how much there is."""
+    answers = checked["answers"].map(len)
+    needs = checked["needs"].value_counts()
+    return {
+        "rows": reading.n_rows,
+        "examples": len(checked),
+        "refused": len(quarantine),
+        "personas": int(checked["persona"].map(persona_key).nunique()),
+        "persona_groups": int(checked["persona_id"].nunique()),
+        "stories": len(stories),
+        "needs": {name: int(needs.get(name, 0)) for name in NEEDS},
+        "answers_per_example": {str(number): int(n) for number, n in answers.value_counts().sort_index().items()},
+        **reading.extras,
+    }
+
+
+def lengths(checked: pd.DataFrame, fitted: Sequence[FittedQuestion], params: DialogueDataParams) -> dict[str, object]:
+    """Return lengths in bytes of UTF-8, and how many questions were shortened."""
+    answers = checked["answers"].explode()
+    texts = {"question": checked["question"], "answer": answers}
+    sizes = {name: column.map(lambda text: len(text.encode())) for name, column in texts.items()}
+    shortened = {
+        "rule": "turns of the context are left out, oldest first, then the beginning of the last one; the persona is never cut",
+        "max_question_bytes": params.max_question_bytes,
+        "questions": sum(question.dropped_turns > 0 or question.is_cut for question in fitted),
+        "dropped_turns": sum(question.dropped_turns for question in fitted),
+        "cut_turns": sum(question.is_cut for question in fitted),
+    }
+    measured = {name: {"mean": round(float(size.mean()), 1), "max": int(size.max())} for name, size in sizes.items()}
+    return {"bytes": measured, "shortened": shortened}

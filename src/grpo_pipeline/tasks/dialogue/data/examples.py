@@ -1,0 +1,55 @@
+"""The model input of the dialogue task: examples with their splits and retrieved stories, and the stories."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS, SPLITS
+from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
+from grpo_pipeline.tasks.dialogue.data.retrieval import StoryIndex, retrieve_stories
+
+
+@dataclass(frozen=True)
+class DialogueExamples:
+    """Dialogues with which a language model is trained and tested.
+
+    Attributes:
+        table: one row per example: ``EXAMPLE_COLUMNS`` with ``split`` filled in, and ``story_ids``, the retrieved stories, best
+            first, the same number for every example. ``answers`` and ``story_ids`` are lists of text.
+        stories: ``story_id, title, text, persona_id``, by id; every id in ``story_ids`` is there.
+        digest: of both.
+    """
+
+    table: pd.DataFrame
+    stories: pd.DataFrame
+    digest: str
+
+
+def build_examples(
+    index: StoryIndex, checked: pd.DataFrame, stories: pd.DataFrame, splits: Mapping[str, Sequence[str]], params: RetrievalParams
+) -> DialogueExamples:
+    """Put checked examples, splits and retrieved stories together; an example that is in no split is left out.
+
+    Raises:
+        ValueError: if the index is not one of these stories, or the splits are not those of these examples.
+    """
+    if sorted(stories["story_id"]) != list(index.story_ids):
+        raise ValueError("dialogue.index must be made of dialogue.stories, got other ids; run the pipeline dialogue_data again")
+    split_of = {example: name for name, members in splits.items() for example in members}
+    checked = checked.assign(split=checked["example_id"].map(split_of))
+    if split_of.keys() != set(checked["example_id"]):
+        raise ValueError("dialogue.splits must name every checked example, got others; run the pipeline dialogue_data again")
+    table = checked.loc[checked["split"].isin(SPLITS), list(EXAMPLE_COLUMNS)]
+    found = pd.Series(retrieve_stories(index, table, params), index=table.index, dtype=object)
+    table = table.assign(story_ids=found).reset_index(drop=True)
+    corpus = stories.sort_values("story_id").reset_index(drop=True)
+    return DialogueExamples(table, corpus, content_digest(table, corpus))
+
+
+def content_digest(*tables: pd.DataFrame) -> str:
+    """Return a digest of the cells of tables, in their order."""
+    rows = [table.to_dict(orient="records") for table in tables]
+    return hashlib.sha256(json.dumps(rows, ensure_ascii=False, sort_keys=True, default=int).encode()).hexdigest()

@@ -1,0 +1,135 @@
+"""Raw text of a data set and its lines, judged one by one."""
+
+import json
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile
+
+
+@dataclass(frozen=True)
+class DialogueFiles:
+    """The raw data of the dialogue task.
+
+    Attributes:
+        root: the data root.
+        examples: rows or conversations.
+        stories: the story corpus, None where there is no such file.
+    """
+
+    root: Path
+    examples: TextFile
+    stories: TextFile | None
+
+
+def dump_lines(rows: list[dict[str, object]]) -> bytes:
+    """Return rows as JSON lines in UTF-8."""
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+
+
+def parse_line(line: bytes) -> dict[str, object]:
+    """Return the object that a line of JSON holds.
+
+    Raises:
+        RowError: if the line is not UTF-8, not JSON or not an object.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise RowError(
+            f"the line must be UTF-8, got byte 0x{line[error.start]:02x} at {error.start}; convert the file"
+        ) from error
+    try:
+        found = json.loads(text, object_pairs_hook=unique_keys)
+    except RowError:
+        raise
+    # A plain ValueError is a number of more digits than Python reads.
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"the line must be JSON, got {text.strip()[:40]!r} ({error}); correct it") from error
+    if not isinstance(found, dict):
+        raise RowError(f'the line must be a JSON object, got {type(found).__name__}; write {{"key": …}}')
+    return found
+
+
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON.
+
+    Raises:
+        RowError: if a key is there twice: JSON does not say which value would count.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = sorted({repr(key) for key, _ in pairs if sum(key == other for other, _ in pairs) > 1})
+        raise RowError(f"every key must be there once, got {', '.join(twice)} more than once; keep the value that is meant")
+    return found
+
+
+def read_text(cells: Mapping[str, object], key: str, *, default: str | None = None) -> str:
+    """Return the text under a key, without outer blanks.
+
+    Raises:
+        RowError: if it is missing without a default, no text, blank without a default, or not encodable in UTF-8.
+    """
+    value = cells.get(key, default)
+    if value is None:
+        raise RowError(f"key {key!r} must be there, got {sorted(cells)}; add it")
+    return clean_text(value, name=repr(key), may_be_empty=default is not None)
+
+
+def clean_text(value: object, *, name: str, may_be_empty: bool = False) -> str:
+    """Return a text without outer blanks.
+
+    Raises:
+        RowError: if it is no text, empty, or holds half of a surrogate pair, which no UTF-8 has.
+    """
+    if not isinstance(value, str):
+        raise RowError(f"{name} must be text, got {type(value).__name__}; put it in quotes")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise RowError(f"{name} must be UTF-8, got {value[error.start]!r} at {error.start}; convert the file") from error
+    if not value.strip() and not may_be_empty:
+        raise RowError(f"{name} must not be empty, got {value!r}; fill it or drop the row")
+    return value.strip()
+
+
+# Texts without what nobody sees: control characters, and marks that change the direction in which a text is shown.
+
+# Embeddings, overrides and isolates (Unicode Standard Annex 9), and the marks of left, right and Arabic letters.
+BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+CONTROL = [code for code in range(0x100) if unicodedata.category(chr(code)) == "Cc"]
+LAYOUT = "\t\n\r"
+_SHOWN = {code: " " if chr(code).isspace() else "\ufffd" for code in CONTROL} | dict.fromkeys(BIDIRECTIONAL, "\ufffd")
+_REMOVED = {code: " " if chr(code).isspace() else "" for code in CONTROL if chr(code) not in LAYOUT}
+_REMOVED |= dict.fromkeys(BIDIRECTIONAL, "")
+
+
+def printable(text: str) -> str:
+    """Return a reply as it can stand in a table: a model that writes bytes also writes what no file of text holds.
+
+    The text is on one line: a control character is a blank if it parts words, else U+FFFD, as a mark of direction is. The
+    number of words and their borders stay.
+    """
+    return text.translate(_SHOWN)
+
+
+def without_hidden(cells: Mapping[str, object]) -> tuple[dict[str, object], int]:
+    """Return the cells of a row without hidden characters, and how many there were.
+
+    A control character that parts words becomes a blank, others and marks of direction are removed; tabs and line breaks stay.
+    Two texts that look the same would otherwise be different ones to model, reward and metric.
+    """
+    count = 0
+
+    def cleaned(value: object) -> object:
+        nonlocal count
+        if isinstance(value, list):
+            return [cleaned(part) for part in value]
+        if not isinstance(value, str):
+            return value
+        count += sum(ord(sign) in _REMOVED for sign in value) if not value.isprintable() else 0
+        return value.translate(_REMOVED)
+
+    return {key: cleaned(value) for key, value in cells.items()}, count

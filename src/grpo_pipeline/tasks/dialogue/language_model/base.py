@@ -1,0 +1,158 @@
+"""Interface of the language models, whatever their architecture: encode a prompt once, then write or score many replies to it.
+
+Axes: P prompts, G replies of each, T tokens of a reply, D width, S tokens that are read.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+# Compose the text that a language model reads: the question, and the stories that were retrieved for it.
+#
+# Source of the wording: the input of Fusion-in-Decoder (Izacard and Grave, arXiv 2007.01282, section 3).
+
+ReaderKind = Literal["seq2seq", "causal"]
+REPLY_CUE = " reply:"
+
+
+def story_text(title: str, text: str) -> str:
+    """Return one story as it is read."""
+    return f"title: {title} story: {text}"
+
+
+def reader_texts(question: str, stories: Sequence[str], *, kind: ReaderKind) -> list[str]:
+    """Return the texts of one prompt.
+
+    A seq2seq reader reads each story in a text of its own, with the question after it, and fuses them in its decoder. A causal
+    reader reads one text: all stories, the question once, and a cue after which the reply begins. The question stands last, so
+    that ``too_long: keep_end`` cuts stories before it cuts the question.
+
+    Args:
+        question: "persona: … context: …".
+        stories: of ``story_text``; none leaves the question alone.
+        kind: of the reader.
+    """
+    if kind == "causal":
+        return [" ".join([*stories, question]) + REPLY_CUE]
+    return [f"{story} {question}" for story in stories] or [question]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Prompts after reading; the first axis of every tensor is the prompts, so that ``core.training.micro_batches`` can cut it.
+
+    Attributes:
+        start: int64 [P], the token from which a reply is predicted; it is given, not chosen, and so no action.
+        is_seen: bool [P, S], what of the memory or the cache a reply may look at.
+        memory: [P, S, D], the encoder's output (seq2seq), else None.
+        cache: "keys/i" and "values/i" -> [P, h, S, d] of decoder layer i (causal), else empty.
+    """
+
+    start: Tensor
+    is_seen: Tensor
+    memory: Tensor | None = None
+    cache: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Decoding(Protocol):
+    """Replies that are being written, one token of each at a time, with a key-value cache."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Append tokens, int64 [P, G], and return the hidden state [P, G, D] that predicts the next ones."""
+        ...
+
+    def keep(self, prompts: Tensor, places: Tensor) -> None:
+        """Go on with the prompts int64 [P'] and, of each, the replies at places int64 [P', G'] only."""
+        ...
+
+
+class Reader(nn.Module):
+    """A language model that answers prompts; ``Seq2SeqReader`` and ``CausalReader`` say how.
+
+    Args:
+        model: of transformers, with a head; without dropout, so that sampling and scoring give the same numbers.
+    """
+
+    kind: ReaderKind
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    @property
+    def choices(self) -> int:
+        """V, the number of rows of the output embedding."""
+        return len(self.model.get_output_embeddings().weight)
+
+    @property
+    def head(self) -> tuple[Tensor, Tensor | None]:
+        """The output embedding [V, D] and its bias [V] or None: logits = hidden @ weight.T + bias."""
+        layer = self.model.get_output_embeddings()
+        return layer.weight, layer.bias
+
+    def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
+        """Read the prompts, int64 and bool [P, n, S]: the costly part, once per prompt. With gradient where it is enabled.
+
+        Raises:
+            ValueError: if the shapes do not fit the kind, or a prompt is empty (names it).
+        """
+        raise NotImplementedError
+
+    def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
+        """Return the hidden states [P, G, T, D] that predict the tokens of the replies, int64 [P, G, T], all at once.
+
+        State t has seen the start and the tokens before t.
+        """
+        raise NotImplementedError
+
+    def begin(self, encoded: Encoded, group_size: int) -> Decoding:
+        """Begin to write group_size replies to each prompt."""
+        raise NotImplementedError
+
+    def check_room(self, encoded: Encoded, max_tokens: int) -> None:
+        """Check that replies of max_tokens fit behind the prompts.
+
+        Raises:
+            ValueError: if a prompt is longer than that allows.
+        """
+
+
+def shifted(encoded: Encoded, replies: Tensor) -> Tensor:
+    """Return what the decoder reads to predict the replies: the start, then all tokens but the last, [P * G, T]."""
+    start = encoded.start[:, None, None].expand(*replies.shape[:2], 1)
+    return torch.cat((start, replies[..., :-1]), dim=-1).flatten(0, 1)
+
+
+def detached(encoded: Encoded) -> Encoded:
+    """Return the same reading, cut off from the graph."""
+    return _map(encoded, lambda tensor: tensor.detach())
+
+
+def choose_prompts(encoded: Encoded, prompts: Tensor) -> Encoded:
+    """Return the reading of the prompts int64 [P'], in that order."""
+    return _map(encoded, lambda tensor: tensor.index_select(0, prompts))
+
+
+def check_prompts(ids: Tensor, is_token: Tensor) -> None:
+    """Check the shapes and that every prompt has a token.
+
+    Raises:
+        ValueError: if the shapes are not [P, n, S], or a prompt is empty.
+    """
+    if ids.dim() != 3 or ids.shape != is_token.shape:
+        raise ValueError(
+            f"ids and is_token must have one shape [P, n, S], got {tuple(ids.shape)} and {tuple(is_token.shape)}; give the "
+            "texts of each prompt an axis of their own"
+        )
+    empty = (~is_token.any(dim=-1).any(dim=-1)).nonzero().flatten().tolist()
+    if empty:
+        raise ValueError(f"every prompt must have a token, got none in prompt {empty[0]}; leave it out")
+
+
+def _map(encoded: Encoded, function: Callable[[Tensor], Tensor]) -> Encoded:
+    memory = None if encoded.memory is None else function(encoded.memory)
+    cache = {name: function(tensor) for name, tensor in encoded.cache.items()}
+    return Encoded(function(encoded.start), function(encoded.is_seen), memory, cache)

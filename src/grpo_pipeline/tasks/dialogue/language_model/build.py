@@ -1,0 +1,212 @@
+"""Build a reader and its tokenizer: with fresh weights, or from a Hugging Face folder on this machine."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from grpo_pipeline.tasks.dialogue.language_model.base import Reader
+from grpo_pipeline.tasks.dialogue.language_model.causal import CausalReader
+from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqReader
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, LoraParams, NewReaderParams
+from grpo_pipeline.tasks.dialogue.language_model.tokens import (
+    EOS,
+    LOCAL,
+    PAD,
+    SAFE,
+    ByteTokenizer,
+    Tokenizer,
+    check_weights,
+    read_tokenizer,
+    refusing_code,
+)
+
+# Low-rank updates of a frozen reader's attention: LoRA, by the library peft.
+#
+#     W x + (alpha / r) B A x,    A [r, in] random, B [out, r] starting at 0
+#
+# Hu et al. 2021 (arXiv 2106.09685), equation 3; as there, the queries and values of every attention, in encoder and decoder.
+# GPT-2 holds query, key and value in one matrix: the update is of all three. There is no dropout: sampling and update must give
+# the same numbers (ratio 1 at the first update).
+
+TARGETS = {"t5": ("q", "v"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}
+
+
+def add_lora(reader: Reader, params: LoraParams) -> None:
+    """Freeze a reader, in place, and add trainable low-rank updates; A is drawn from the global random stream.
+
+    What it writes is that of the plain reader until an update.
+
+    Args:
+        reader: one of those that ``build_reader`` knows, without such updates.
+        params: their size.
+    """
+    # Here and not above: a machine that trains whole readers does not need the library.
+    from peft import LoraConfig, inject_adapter_in_model
+
+    kind = reader.model.config.model_type
+    reader.requires_grad_(False)
+    config = LoraConfig(
+        r=params.rank,
+        lora_alpha=params.alpha,  # type: ignore[arg-type]  # peft divides whatever it is given
+        target_modules=list(TARGETS[kind]),
+        lora_dropout=0.0,
+        fan_in_fan_out=kind == "gpt2",  # its layers hold [in, out]
+    )
+    inject_adapter_in_model(config, reader.model)
+
+
+SEQ2SEQ, CAUSAL = ("t5",), ("gpt2", "llama")
+FEED_FORWARD = 4  # times the width, as in all three papers
+IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "eos_token_id": EOS}
+
+
+def build_reader(params: NewReaderParams | FolderReaderParams, *, seed: int) -> tuple[Reader, Tokenizer]:
+    """Return the reader, float32 on the CPU, and its tokenizer; the global random state stays as it was.
+
+    Args:
+        params: what to build.
+        seed: of fresh weights, also those of low-rank updates; a folder's are what they are.
+
+    Raises:
+        FileNotFoundError: if the folder or a file of it is missing.
+        ValueError: if it holds another kind of model, or the tokenizer does not fit the model.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        reader, tokenizer = _read(params) if isinstance(params, FolderReaderParams) else _make(params)
+        if params.lora is not None:
+            add_lora(reader, params.lora)
+    return reader, tokenizer
+
+
+def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> Reader:
+    """Return a reader of an exported model's architecture, float32 on the CPU, to be filled with its weights.
+
+    Args:
+        config: ``reader_config`` of the model: what ``model.config.to_dict`` returned.
+        lora: of its low-rank updates.
+
+    Raises:
+        ValueError: for another kind of model.
+    """
+    kind = config.get("model_type")
+    if kind not in SEQ2SEQ + CAUSAL:
+        raise ValueError(f"reader_config must be of a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; export it again")
+    with torch.random.fork_rng(devices=[]):
+        loader: Any = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
+        reader = _wrap(loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32))
+        if lora is not None:
+            add_lora(reader, lora)
+    return reader
+
+
+def check_tokenizer(reader: Reader, tokenizer: Tokenizer) -> None:
+    """Check that every id of the tokenizer has a row in the embedding; rows without an id are allowed (ByT5 has some).
+
+    Raises:
+        ValueError: if the tokenizer knows more ids.
+    """
+    if tokenizer.size > reader.choices:
+        raise ValueError(
+            f"the tokenizer must have at most {reader.choices} ids, one per row of the model's embedding, got {tokenizer.size}; "
+            "give the tokenizer that the model was trained with"
+        )
+
+
+def _make(params: NewReaderParams) -> tuple[Reader, Tokenizer]:
+    return _wrap(_NEW[params.architecture](params)), ByteTokenizer()
+
+
+def _read(params: FolderReaderParams) -> tuple[Reader, Tokenizer]:
+    folder = Path(params.path)
+    config = _prepared(_read_config(folder))
+    loader = AutoModelForSeq2SeqLM if config.model_type in SEQ2SEQ else AutoModelForCausalLM
+    model = loader.from_pretrained(str(folder), config=config, dtype=torch.float32, **SAFE)
+    reader = _wrap(model)
+    tokenizer = ByteTokenizer() if params.tokenizer == "bytes" else read_tokenizer(params.path)
+    check_tokenizer(reader, tokenizer)
+    return reader, tokenizer
+
+
+def _read_config(folder: Path) -> Any:
+    check_weights(folder)
+    try:
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'} must be a JSON file, got {error}; copy it again") from error
+    if kind not in SEQ2SEQ + CAUSAL:
+        raise ValueError(f"{folder} must hold a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; give another folder")
+    with refusing_code(folder):
+        return AutoConfig.from_pretrained(str(folder), **LOCAL)
+
+
+def _prepared(config: Any) -> Any:
+    """Switch dropout off, and name the activation of GPT-2 as what one kernel computes (``gelu_new`` is nine operations).
+
+    With dropout, sampling and scoring would be of different distributions, and no ratio would begin at 1.
+    """
+    if getattr(config, "activation_function", None) == "gelu_new":
+        config.activation_function = "gelu_pytorch_tanh"
+    for name in config.to_dict():
+        if name.endswith(("dropout", "dropout_rate", "pdrop")):
+            setattr(config, name, 0.0)
+    return config
+
+
+def _wrap(model: Any) -> Reader:
+    reader = Seq2SeqReader(model) if model.config.model_type in SEQ2SEQ else CausalReader(model)
+    return reader.eval()
+
+
+def _new_t5(params: NewReaderParams) -> Any:
+    sizes: dict[str, Any] = {
+        "d_model": params.width,
+        "d_kv": params.width // params.heads,
+        "d_ff": FEED_FORWARD * params.width,
+        "num_layers": params.layers,
+        "num_decoder_layers": params.layers,
+        "num_heads": params.heads,
+        "dropout_rate": 0.0,
+        "decoder_start_token_id": PAD,
+    }
+    return T5ForConditionalGeneration(T5Config(**sizes, **IDS))
+
+
+def _new_gpt2(params: NewReaderParams) -> Any:
+    sizes: dict[str, Any] = {
+        "n_embd": params.width,
+        "n_layer": params.layers,
+        "n_head": params.heads,
+        "n_positions": params.max_positions,
+        "bos_token_id": EOS,
+    }
+    return GPT2LMHeadModel(_prepared(GPT2Config(**sizes, **IDS)))
+
+
+def _new_llama(params: NewReaderParams) -> Any:
+    sizes: dict[str, Any] = {
+        "hidden_size": params.width,
+        "intermediate_size": FEED_FORWARD * params.width,
+        "num_hidden_layers": params.layers,
+        "num_attention_heads": params.heads,
+        "max_position_embeddings": params.max_positions,
+        "bos_token_id": EOS,
+    }
+    return LlamaForCausalLM(LlamaConfig(**sizes, **IDS))
+
+
+_NEW = {"t5": _new_t5, "gpt2": _new_gpt2, "llama": _new_llama}

@@ -1,0 +1,104 @@
+"""Fusion in the decoder: texts are encoded one by one, and every word of a reply attends to all of them.
+
+    memory = [encoder(text 1), …, encoder(text n)]  [P, n*S, D]
+    hidden = decoder(start, reply; cross-attention to memory)
+
+Source: Izacard and Grave, arXiv 2007.01282, section 3. How this differs from public versions: the keys and values of the
+cross-attention are computed and kept once per prompt, for all of its replies, in sampling and in scoring (``shared_attention``).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, EncoderDecoderCache
+
+from grpo_pipeline.tasks.dialogue.language_model.attention import NAME, additive_mask, causal_mask, register
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader, check_prompts, shifted
+
+
+class Seq2SeqReader(Reader):
+    """A T5 or ByT5 as a reader.
+
+    Args:
+        model: a ``T5ForConditionalGeneration``; its attention is replaced.
+    """
+
+    kind = "seq2seq"
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        register()
+        model.set_attn_implementation(NAME)
+
+    def encode(self, ids: Tensor, is_token: Tensor) -> Encoded:
+        """Read n texts of each prompt, int64 and bool [P, n, S]; a text that is all padding counts as absent."""
+        check_prompts(ids, is_token)
+        prompts, texts, width = ids.shape
+        flat, seen = ids.flatten(0, 1), is_token.flatten(0, 1)
+        mask = additive_mask(seen, self.model.dtype)[:, None, None]
+        memory = self.model.encoder(input_ids=flat, attention_mask=mask).last_hidden_state
+        start = ids.new_full((prompts,), self.model.config.decoder_start_token_id)
+        return Encoded(start, is_token.flatten(1), memory=memory.view(prompts, texts * width, -1))
+
+    def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
+        """See ``Reader.hidden``."""
+        inputs = shifted(encoded, replies)
+        states: Tensor = self.model.decoder(
+            input_ids=inputs,
+            attention_mask=causal_mask(inputs.shape[1], self._memory(encoded)),
+            encoder_hidden_states=encoded.memory,
+            encoder_attention_mask=self.memory_mask(encoded),
+            use_cache=False,
+        ).last_hidden_state
+        return self.scaled(states).reshape(*replies.shape, -1)
+
+    def begin(self, encoded: Encoded, group_size: int) -> "Seq2SeqDecoding":
+        """See ``Reader.begin``."""
+        return Seq2SeqDecoding(self, encoded, group_size)
+
+    def scaled(self, states: Tensor) -> Tensor:
+        """Return what the head multiplies: T5 with tied embeddings divides by sqrt(D) before it."""
+        return states * float(self.model.model_dim) ** -0.5 if self.model.config.scale_decoder_outputs else states
+
+    def memory_mask(self, encoded: Encoded) -> Tensor:
+        """Return the additive mask [P, 1, 1, S] of the memory."""
+        return additive_mask(encoded.is_seen, self._memory(encoded).dtype)[:, None, None]
+
+    @staticmethod
+    def _memory(encoded: Encoded) -> Tensor:
+        if encoded.memory is None:
+            raise ValueError("encoded must hold a memory, got that of a causal reader; encode with the reader that decodes")
+        return encoded.memory
+
+
+class Seq2SeqDecoding:
+    """See ``reader.Decoding``: keys and values of the replies grow; those of the memory are computed by the first step."""
+
+    def __init__(self, reader: Seq2SeqReader, encoded: Encoded, group_size: int) -> None:
+        self._reader, self._group_size = reader, group_size
+        self._memory, self._mask = encoded.memory, reader.memory_mask(encoded)
+        self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See ``Decoding.step``."""
+        seen = self._cache.get_seq_length() + 1
+        states: Tensor = self._reader.model.decoder(
+            input_ids=tokens.reshape(-1, 1),
+            attention_mask=self._mask.new_zeros(1, 1, 1, seen),
+            encoder_hidden_states=self._memory,
+            encoder_attention_mask=self._mask,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state
+        return self._reader.scaled(states[:, -1]).reshape(*tokens.shape, -1)
+
+    def keep(self, prompts: Tensor, places: Tensor) -> None:
+        """See ``Decoding.keep``."""
+        rows = prompts[:, None] * self._group_size + places
+        self._group_size = places.shape[1]
+        self._cache.self_attention_cache.batch_select_indices(rows.flatten())
+        self._cache.cross_attention_cache.batch_select_indices(prompts)
+        self._mask = self._mask[prompts]
+        # The layers read keys and values from the cache; of the memory they look at the shape only.
+        self._memory = torch.index_select(self._memory, 0, prompts) if self._memory is not None else None

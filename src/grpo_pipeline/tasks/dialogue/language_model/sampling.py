@@ -1,0 +1,238 @@
+"""Write replies: G samples of each prompt, with the log-probability of every token under the distribution it was drawn from.
+
+How this differs from public versions: the log-probabilities are kept from sampling and not computed again by a second model
+call; they are those of the truncated, renormalised distribution; the draw of a reply does not depend on which other replies
+have finished, since every reply has its own random number at every step.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from grpo_pipeline.core.sampling.truncation import action_logprobs, truncated_log_probs
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
+
+# Take finished replies out of the batch that is being written, prompt by prompt.
+#
+# The batch is a table of P' prompts and G' places. A prompt leaves when all of its replies are finished; the table becomes as
+# narrow as the prompt with the most unfinished replies, so that prompts go on sharing their keys and values. A prompt with fewer
+# keeps some finished replies in its last places: they are carried along and written nowhere.
+
+# Moving the cache costs about a step: it must save a good part of all steps to come.
+WORTH = 0.75
+
+
+class Places(NamedTuple):
+    """Places that stay when finished samples leave: prompts int64 [P'] and, for each of them, places int64 [P', G']."""
+
+    prompts: Tensor
+    places: Tensor
+
+    def take(self, table: Tensor) -> Tensor:
+        """Return the kept part [P', G', ...] of a table [P, G, ...]."""
+        return table[self.prompts[:, None], self.places]
+
+
+def compacted(is_open: Tensor) -> Places | None:
+    """Return what stays, or None where too little would be saved.
+
+    Args:
+        is_open: bool [P, G], True where a reply is not finished; at least one is.
+    """
+    prompts = is_open.any(dim=1).nonzero().flatten()
+    width = int(is_open.sum(dim=1).max())
+    if len(prompts) * width > WORTH * is_open.numel():
+        return None
+    places = is_open[prompts].to(prompts.dtype).argsort(dim=1, descending=True, stable=True)[:, :width]
+    return Places(prompts, places)
+
+
+# Which tokens survived top-k and top-p, one bit per token: stored with a reply, so that an update scores the same distribution.
+#
+# An update whose weights have moved would otherwise truncate anew and could drop a token that was sampled
+# (``core.sampling.truncation``). One bit and not one byte: of 32 000 choices 4 kB per token are left.
+
+BITS = 8
+
+
+def pack(is_kept: Tensor) -> Tensor:
+    """Return bool [..., V] as uint8 [..., ceil(V / 8)]; choice v is bit v % 8 of byte v // 8."""
+    spare = -is_kept.shape[-1] % BITS
+    padded = torch.nn.functional.pad(is_kept.to(torch.uint8), (0, spare))
+    bits = padded.reshape(*is_kept.shape[:-1], -1, BITS)
+    return torch.sum(bits << _shifts(is_kept), dim=-1, dtype=torch.uint8)
+
+
+def unpack(packed: Tensor, choices: int) -> Tensor:
+    """Return bool [..., V] of what ``pack`` made, V = choices."""
+    return ((packed[..., None] >> _shifts(packed)) & 1).bool().flatten(-2)[..., :choices]
+
+
+def _shifts(like: Tensor) -> Tensor:
+    return torch.arange(BITS, dtype=torch.uint8, device=like.device)
+
+
+# Draw one token from each distribution with one random number, by inverting the distribution function.
+
+
+@torch.no_grad()
+def draw_tokens(log_probs: Tensor, uniform: Tensor) -> Tensor:
+    """Return the first token v whose cumulated mass p_0 + ... + p_v exceeds u.
+
+    How this differs from public versions: one number per token and not one per choice, and sums in float64, so that a token of
+    mass 1e-9 is drawn as often as it should be.
+
+    Args:
+        log_probs: [..., V], -inf where a token is excluded, which is then never drawn.
+        uniform: float64 [...], in [0, 1).
+
+    Returns:
+        int64 [...].
+    """
+    mass = log_probs.to(torch.float64).exp().cumsum(dim=-1)
+    # Divided by itself the end is exactly 1, above every uniform number: no excluded token at the end can be hit.
+    distribution = mass / mass[..., -1:]
+    tokens = torch.searchsorted(distribution, uniform[..., None], right=True)[..., 0]
+    return tokens.clamp_max(log_probs.shape[-1] - 1)  # only NaN is clamped; the loss refuses it
+
+
+@dataclass(frozen=True)
+class ReplyRollouts(Rollouts):
+    """Replies as they were drawn.
+
+    Actions are token ids, the end among them; after it they are ``pad_id``, and logprobs are 0. A reply without an end was cut
+    at L tokens.
+
+    Attributes:
+        kept: uint8 [P, G, L, ceil(V / 8)], the tokens that top-k and top-p left at each decision, packed (``kept_tokens``);
+            None where all were left.
+    """
+
+    kept: Tensor | None = None
+
+
+@torch.no_grad()
+def sample_replies(
+    reader: Reader,
+    encoded: Encoded,
+    group_size: int,
+    *,
+    params: ReplyParams,
+    ends: tuple[int, int],
+    generator: torch.Generator,
+) -> ReplyRollouts:
+    """Draw G replies to each prompt (no grad).
+
+        token t ~ softmax(z / temperature) over what top-k, then top-p, keep
+
+    One random number per reply and token (``token_draw``). The same generator gives the same replies whether or not finished
+    ones leave the batch, but for logits that differ in their last bits where the batch is smaller.
+
+    Args:
+        reader: the policy.
+        encoded: its reading of P prompts.
+        group_size: G.
+        params: how to draw; L = max_tokens.
+        ends: (eos_id, pad_id) of the tokenizer.
+        generator: the only source of randomness, on the device of the reader.
+
+    Raises:
+        ValueError: if prompt and reply do not fit the reader.
+    """
+    reader.check_room(encoded, params.max_tokens)
+    decoding, head = reader.begin(encoded, group_size), reader.head
+    table = _Table(len(encoded.start), group_size, params, ends, encoded.start)
+    tokens = encoded.start[:, None].expand(-1, group_size)
+    for _ in range(params.max_tokens):
+        tokens = table.draw(_logits(decoding.step(tokens), head), generator)
+        unfinished = int(table.is_open.sum())
+        if not unfinished:
+            break
+        stay = None if unfinished == tokens.numel() else compacted(table.is_open)
+        if stay is not None:
+            decoding.keep(*stay)
+            tokens = stay.take(tokens)
+            table.keep(stay)
+    return table.rollouts()
+
+
+def greedy_replies(reader: Reader, encoded: Encoded, *, max_tokens: int, ends: tuple[int, int]) -> ReplyRollouts:
+    """Write the one reply to each prompt that takes the likeliest token each time, actions [P, 1, L].
+
+    For evaluation: as a "sample" it would have no distribution. Equal logits: the lower id.
+    """
+    params = ReplyParams(max_tokens=max_tokens, temperature=1.0, top_k=1, top_p=None, tokens_per_batch=None)
+    generator = torch.Generator(device=encoded.start.device).manual_seed(0)  # draws from one choice: any seed does
+    return sample_replies(reader, encoded, 1, params=params, ends=ends, generator=generator)
+
+
+class _Table:
+    """The tokens written so far, and which of the samples are still being written.
+
+    Rows n = p*G + g of the whole batch; ``rows`` [P', G'] are those of the places that are still in it. Columns are kept apart
+    until the end: a step writes whole ones.
+    """
+
+    def __init__(self, prompts: int, group_size: int, params: ReplyParams, ends: tuple[int, int], like: Tensor) -> None:
+        self._params, (self._eos, self._pad) = params, ends
+        self._shape = (prompts, group_size)
+        self.rows = torch.arange(prompts * group_size, device=like.device).view(prompts, group_size)
+        self.is_open = torch.ones_like(self.rows, dtype=torch.bool)
+        self._columns: dict[str, list[Tensor]] = {"actions": [], "logprobs": [], "is_valid": [], "kept": []}
+
+    def draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw the next token of each place from logits [P', G', V], write it down and return it [P', G']."""
+        p = self._params
+        log_probs = truncated_log_probs(logits, temperature=p.temperature, top_k=p.top_k, top_p=p.top_p)
+        # One number for each row of the whole batch, so that no draw depends on who has left.
+        uniform = torch.rand(self._shape, dtype=torch.float64, device=logits.device, generator=generator)
+        tokens = draw_tokens(log_probs, uniform.flatten()[self.rows])
+        self._write(tokens, log_probs)
+        self.is_open = self.is_open & (tokens != self._eos)
+        return tokens
+
+    def keep(self, stay: Places) -> None:
+        """Go on with a part of the places."""
+        self.rows, self.is_open = stay.take(self.rows), stay.take(self.is_open)
+
+    def rollouts(self) -> ReplyRollouts:
+        """Return everything that was written, L wide."""
+        actions, logprobs, is_valid = (self._stacked(name) for name in ("actions", "logprobs", "is_valid"))
+        return ReplyRollouts(actions, logprobs, is_valid, self._stacked("kept") if self._columns["kept"] else None)
+
+    def _write(self, tokens: Tensor, log_probs: Tensor) -> None:
+        """Write a column of each kind; finished replies that are still in the batch get padding."""
+        self._add("actions", tokens.masked_fill(~self.is_open, self._pad))
+        self._add("logprobs", action_logprobs(log_probs, tokens).masked_fill(~self.is_open, 0.0))
+        self._add("is_valid", self.is_open)
+        if self._params.top_k is not None or self._params.top_p is not None:
+            self._add("kept", pack((log_probs > -float("inf")) & self.is_open[..., None]))
+
+    def _add(self, name: str, column: Tensor) -> None:
+        if self.rows.shape != self._shape:
+            whole = column.new_full((*self._shape, *column.shape[2:]), self._empty(name))
+            column = whole.flatten(0, 1).index_copy_(0, self.rows.flatten(), column.flatten(0, 1)).view_as(whole)
+        self._columns[name].append(column)
+
+    def _stacked(self, name: str) -> Tensor:
+        """Return the columns as [P, G, L, ...]."""
+        written = torch.stack(self._columns[name], dim=2)
+        missing = self._params.max_tokens - written.shape[2]
+        if not missing:
+            return written
+        rest = written.new_full((*self._shape, missing, *written.shape[3:]), self._empty(name))
+        return torch.cat((written, rest), dim=2)
+
+    def _empty(self, name: str) -> int:
+        return self._pad if name == "actions" else 0
+
+
+def _logits(hidden: Tensor, head: tuple[Tensor, Tensor | None]) -> Tensor:
+    """Return logits [..., V], in float32 at least: a sum over many choices in half precision is not a probability."""
+    logits = functional.linear(hidden, *head)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

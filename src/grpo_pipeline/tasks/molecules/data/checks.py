@@ -1,0 +1,205 @@
+"""Check raw molecules: sound ones in canonical columns, the vocabulary they need, refused ones with reasons, and a report."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rdkit import Chem, rdBase
+
+from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
+from grpo_pipeline.tasks.molecules.data.readers import Entry, read_entries, standardise
+from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, build_molecule, check_covered, sanitise, sketch_molecule
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of, sort_charges
+from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile, check_root
+
+COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row")
+QUARANTINE_COLUMNS = ("row", "name", "text", "kind", "reason", "file")
+REFUSED, DUPLICATE = "refused", "duplicate"
+Row = dict[str, Any]
+CheckedMolecules = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A molecule that a graph can hold, before the vocabulary is known."""
+
+    entry: Entry
+    smiles: str
+    sketch: Sketch
+    lost_stereo: bool
+
+
+def check_molecules(file: TextFile, generated: Mapping[str, object], params: MoleculeDataParams) -> CheckedMolecules:
+    """Check every molecule of the file and bring it into one form.
+
+    Every molecule that passes is decoded from its graph again: graph and canonical SMILES come back exactly, or it is refused.
+
+    Args:
+        file: the raw file as it is.
+        generated: what ``generate_molecules`` says that it wrote; it runs before this check.
+        params: the ``molecules.data`` parameters.
+
+    Returns:
+        checked: ``COLUMNS``, one row per different canonical SMILES, in the order of the file.
+        quarantine: ``QUARANTINE_COLUMNS`` of what is refused, and of repetitions of a molecule, in the order of the file.
+        vocabulary: ``Vocabulary.to_json``.
+        data_report: counts, stereo marks that were lost, digest of the file.
+
+    Raises:
+        ValueError: if the root is not the configured one, a column is missing, a molecule is bad and ``on_bad_row`` is
+            ``fail``, or no molecule is left.
+    """
+    check_root(Path(file.path).parent, params.root, task="molecules")
+    with rdBase.BlockLogs():
+        drafts, listed = _draft_all(read_entries(file, params), params)
+    n_rows = len(drafts) + len(listed)
+    _check_generated(file, generated, n_rows, params)
+    vocabulary = find_vocabulary([draft.sketch for draft in drafts], params)
+    kept: dict[str, Draft] = {}
+    for draft in drafts:
+        try:
+            check_covered(draft.sketch, vocabulary)
+        except RowError as error:
+            listed.append(_refusal(draft.entry, str(error)))
+            continue
+        if draft.smiles in kept:
+            first = kept[draft.smiles].entry.row
+            listed.append(_refusal(draft.entry, f"the molecule {draft.smiles} is that of line {first}", kind=DUPLICATE))
+        else:
+            kept[draft.smiles] = draft
+    listed.sort(key=lambda row: row["row"])
+    quarantine = pd.DataFrame([{**row, "file": file.path} for row in listed], columns=list(QUARANTINE_COLUMNS))
+    _refuse(file, quarantine, n_left=len(kept), params=params)
+    checked = pd.DataFrame([_row(draft) for draft in kept.values()], columns=list(COLUMNS))
+    report = _report(file, list(kept.values()), quarantine, params)
+    return checked, quarantine, vocabulary.to_json(), {**report, "rows": n_rows}
+
+
+def find_vocabulary(sketches: Sequence[Sketch], params: MoleculeDataParams) -> Vocabulary:
+    """Return the classes that are allowed: those that the parameters name, or else all in the data.
+
+    An element may stand for its aromatic form with a hydrogen, "[nH]", which is a class of its own if the data holds it.
+    """
+    found = {symbol for sketch in sketches for symbol in sketch.atoms}
+    if params.atoms is not None:
+        _check_elements(params.atoms)
+        found = {*params.atoms} | {symbol for symbol in found if _element(symbol) in params.atoms}
+    charges = {charge for sketch in sketches for charge in sketch.charges} if params.charges is None else {*params.charges}
+    largest = max((len(sketch.atoms) for sketch in sketches), default=params.min_atoms)
+    symbols = sorted(found, key=lambda symbol: (Chem.GetPeriodicTable().GetAtomicNumber(_element(symbol)), symbol))
+    return Vocabulary(tuple(symbols) or ("C",), sort_charges(charges), bonds_of(params.bonds), params.max_atoms or largest)
+
+
+def round_trip(sketch: Sketch, smiles: str, params: MoleculeDataParams) -> None:
+    """Refuse a molecule whose graph is that of another one.
+
+    Raises:
+        RowError: if graph -> molecule -> SMILES or graph -> molecule -> graph does not come back.
+    """
+    molecule = build_molecule(sketch)
+    cause = sanitise(molecule)
+    back = cause or Chem.MolToSmiles(molecule)
+    if back != smiles:
+        raise RowError(f"the graph must be that of one molecule, got {back!r} for {smiles!r}; leave it out or change the bonds")
+    if sketch_molecule(molecule, params.bonds) != sketch:
+        raise RowError(f"the graph must come back from its molecule, got another one for {smiles!r}; leave it out")
+
+
+def _draft_all(entries: Iterable[Entry], params: MoleculeDataParams) -> tuple[list[Draft], list[Row]]:
+    drafts, refused = [], []
+    for entry in entries:
+        try:
+            drafts.append(_draft(entry, params))
+        except RowError as error:
+            refused.append(_refusal(entry, str(error)))
+    return drafts, refused
+
+
+def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
+    if entry.molecule is None:
+        raise RowError(entry.reason)
+    _check_size(entry.molecule, params.size_limit)
+    standard = standardise(entry.molecule)
+    size = standard.molecule.GetNumAtoms()
+    if size < params.min_atoms:
+        raise RowError(f"a molecule must have at least {params.min_atoms} heavy atoms, got {size}; leave it out")
+    sketch = sketch_molecule(standard.molecule, params.bonds)
+    round_trip(sketch, standard.smiles, params)
+    # Without the molecule: of a large file all drafts are in memory.
+    return Draft(replace(entry, molecule=None), standard.smiles, sketch, standard.lost_stereo)
+
+
+def _check_size(molecule: Chem.Mol, limit: int) -> None:
+    """Refuse a molecule beyond the limit before anything else is done with it: that takes long for a large one."""
+    size = sum(atom.GetAtomicNum() != 1 for atom in molecule.GetAtoms())
+    if size > limit:
+        raise RowError(
+            f"a molecule must have at most {limit} heavy atoms, got {size}; leave it out or raise molecules.data.size_limit"
+        )
+
+
+def _element(symbol: str) -> str:
+    """Return the element of a class of atoms: N of [nH]."""
+    return symbol[1:-2].capitalize() if symbol.startswith("[") else symbol
+
+
+def _check_elements(symbols: Sequence[str]) -> None:
+    table = Chem.GetPeriodicTable()
+    known = {table.GetElementSymbol(number) for number in range(1, 119)}
+    if wrong := [symbol for symbol in symbols if symbol not in known]:
+        raise ValueError(f"molecules.data.atoms must be elements, got {wrong}; write them as C, N, O, F")
+
+
+def _row(draft: Draft) -> Row:
+    values = (draft.smiles, draft.entry.name, len(draft.sketch.atoms), draft.lost_stereo, draft.entry.row)
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _refusal(entry: Entry, reason: str, *, kind: str = REFUSED) -> Row:
+    return {"row": entry.row, "name": entry.name, "text": entry.text, "kind": kind, "reason": reason}
+
+
+def _refuse(file: TextFile, quarantine: pd.DataFrame, *, n_left: int, params: MoleculeDataParams) -> None:
+    bad = quarantine[quarantine["kind"] == REFUSED]
+    if not len(quarantine) and not n_left:
+        raise ValueError(f"{file.path} must hold molecules, got none; see molecules.data in docs/molecules_data.md")
+    if len(bad) and (params.on_bad_row == "fail" or not n_left):
+        first = bad.iloc[0]
+        remedy = "correct them, or set molecules.data.on_bad_row: quarantine to go on without them"
+        raise ValueError(
+            f"{file.path} line {first['row']}: {first['reason']} ({len(bad)} molecules are bad, {n_left} are sound: {remedy})"
+        )
+
+
+def _check_generated(file: TextFile, generated: Mapping[str, object], n_rows: int, params: MoleculeDataParams) -> None:
+    if params.source == "generated" and generated.get("molecules") != n_rows:
+        raise ValueError(
+            f"{file.path} must hold the {generated.get('molecules')} generated molecules while molecules.data.source is "
+            f"generated, got {n_rows} rows; set molecules.data.source: smiles to read your own data"
+        )
+
+
+def _report(file: TextFile, kept: Sequence[Draft], quarantine: pd.DataFrame, params: MoleculeDataParams) -> dict[str, Any]:
+    sketches = [draft.sketch for draft in kept]
+    kinds = Counter(quarantine["kind"])
+    return {
+        "source": params.source,
+        "root": params.root,
+        "sha256": {Path(file.path).name: file.digest()},
+        "molecules": len(kept),
+        "refused": kinds[REFUSED],
+        "duplicates": kinds[DUPLICATE],
+        "lost_stereo": sum(draft.lost_stereo for draft in kept),
+        "bonds": params.bonds,
+        "sizes": _tally(len(sketch.atoms) for sketch in sketches),
+        "atoms": _tally(symbol for sketch in sketches for symbol in sketch.atoms),
+        "charges": _tally(charge for sketch in sketches for charge in sketch.charges),
+        "kinds_of_bonds": _tally(kind for sketch in sketches for _, _, kind in sketch.bonds),
+    }
+
+
+def _tally(values: Iterable[Any]) -> dict[str, int]:
+    return {str(value): number for value, number in sorted(Counter(values).items())}

@@ -1,0 +1,169 @@
+"""Small molecules, grown atom by atom from single atoms: the generated data set.
+
+Taking an atom that does not hold a connected graph together away leaves a smaller connected graph. So every connected graph
+is reached by bonding one new atom to atoms that are there, and levels are complete where ``links`` has 1 to 4, nothing is
+forbidden and ``per_size`` is never reached.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+from rdkit import Chem, rdBase
+
+from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
+
+# The charged form that an acid or an amine takes in water.
+
+ACID = Chem.MolFromSmarts("[OX2H1;$(OC=O)]")
+# An amine whose lone pair is its own: no amide, no aniline, no N-N, N-O or N-F.
+AMINE = Chem.MolFromSmarts("[NX3;$([H0,H1,H2]);!$(N-[#6]=,#,:*);!$(N~[!#6])]")
+
+
+def charge_some(level: Sequence[str], share: float, *, generator: np.random.Generator) -> list[str]:
+    """Return the same molecules, a drawn share of those that can be charged in their charged form; all different, sorted."""
+    is_drawn = generator.random(len(level)) < share
+    return sorted({charged_form(smiles) if drawn else smiles for smiles, drawn in zip(level, is_drawn, strict=True)})
+
+
+def charged_form(smiles: str) -> str:
+    """Return the molecule with its first acid as an anion and its first amine as a cation, where it has them."""
+    molecule = Chem.MolFromSmiles(smiles)
+    for pattern, charge in ((ACID, -1), (AMINE, 1)):
+        match = molecule.GetSubstructMatch(pattern)
+        if match:
+            atom = molecule.GetAtomWithIdx(match[0])
+            hydrogens = atom.GetTotalNumHs() + charge
+            atom.SetFormalCharge(charge)
+            atom.SetNumExplicitHs(hydrogens)
+            atom.SetNoImplicit(True)
+    Chem.SanitizeMol(molecule)
+    return str(Chem.MolToSmiles(molecule))
+
+
+Kind = tuple[str, int]
+ORDERS = {1: Chem.BondType.SINGLE, 2: Chem.BondType.DOUBLE, 3: Chem.BondType.TRIPLE}
+
+
+@dataclass(frozen=True)
+class Move:
+    """A new atom and its bonds: (atom of the parent, order), at least one."""
+
+    parent: int
+    symbol: str
+    links: tuple[tuple[int, int], ...]
+
+
+def enumerate_molecules(params: GeneratorParams) -> list[str]:
+    """Return canonical SMILES of ``min_atoms`` to ``max_atoms`` heavy atoms, all different, by size and then by text.
+
+    A level that would hold more than ``per_size`` molecules holds as many drawn ones, and the next level grows from those.
+
+    Raises:
+        ValueError: for an element without a usual valence, or a SMARTS that RDKit does not read.
+    """
+    with rdBase.BlockLogs():
+        forbidden = read_patterns(params.forbidden)
+        level = sorted({Chem.MolToSmiles(Chem.MolFromSmiles(f"[{symbol}H{valence_of(symbol)}]")) for symbol in params.atoms})
+        levels: list[str] = []
+        for size in range(2, params.max_atoms + 1):
+            level = grow_level(level, params, forbidden, generator=np.random.default_rng([params.seed, size]))
+            if size >= params.min_atoms:
+                levels += charge_some(level, params.charged, generator=np.random.default_rng([params.seed, size, 1]))
+    return levels
+
+
+def grow_level(
+    parents: Sequence[str], params: GeneratorParams, forbidden: Sequence[Chem.Mol], *, generator: np.random.Generator
+) -> list[str]:
+    """Return the molecules that are one atom larger, sorted: all of them, or ``per_size`` drawn ones.
+
+    Moves are tried in an order by the shares of elements and numbers of links: else the pairs of atoms, which are many, and the
+    elements with many valences would drown the others.
+    """
+    molecules = [_kekulised(smiles) for smiles in parents]
+    moves = [move for place, molecule in enumerate(molecules) for move in moves_of(molecule, place, params)]
+    found: set[str] = set()
+    kinds = [(move.symbol, len(move.links)) for move in moves]
+    weights = {(symbol, links): params.atoms[symbol] * params.links[links] for symbol, links in {*kinds}}
+    for place in draw_order(kinds, weights, generator):
+        child = apply_move(molecules[moves[place].parent], moves[place])
+        if child is not None and not any(child.HasSubstructMatch(pattern) for pattern in forbidden):
+            found.add(Chem.MolToSmiles(child))
+            if len(found) == params.per_size:
+                break
+    return sorted(found)
+
+
+def moves_of(molecule: Chem.Mol, parent: int, params: GeneratorParams) -> Iterator[Move]:
+    """Yield every way to bond a new atom to a number of atoms in ``links`` that have hydrogens to give."""
+    room = {atom.GetIdx(): min(atom.GetTotalNumHs(), 3) for atom in molecule.GetAtoms() if atom.GetTotalNumHs()}
+    for symbol in params.atoms:
+        valence = valence_of(symbol)
+        for count in sorted(params.links):
+            for atoms in combinations(room, count):
+                for orders in product(*(range(1, room[atom] + 1) for atom in atoms)):
+                    if sum(orders) <= valence:
+                        yield Move(parent, symbol, tuple(zip(atoms, orders, strict=True)))
+
+
+def apply_move(molecule: Chem.Mol, move: Move) -> Chem.Mol | None:
+    """Return the molecule with the new atom, sanitised, or None if that is not possible."""
+    grown = Chem.RWMol(molecule)
+    new = grown.AddAtom(Chem.Atom(move.symbol))
+    for atom, order in move.links:
+        grown.AddBond(atom, new, ORDERS[order])
+    child = grown.GetMol()
+    return child if Chem.SanitizeMol(child, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE else None
+
+
+def draw_order(kinds: Sequence[Kind], weights: Mapping[Kind, float], generator: np.random.Generator) -> list[int]:
+    """Return a random order of things; the first is of a kind with a probability proportional to the weight of that kind.
+
+    Ascending in E / w with E from the unit exponential and w = weight of the kind / number of that kind, a draw without
+    replacement; Efraimidis and Spirakis, Information Processing Letters 97, 2006.
+    """
+    number = Counter(kinds)
+    scales = np.asarray([number[kind] / weights[kind] for kind in kinds], dtype=np.float64)
+    return [int(place) for place in np.argsort(generator.exponential(size=len(kinds)) * scales, kind="stable")]
+
+
+def valence_of(symbol: str) -> int:
+    """Return the usual valence of a neutral atom, at most 4.
+
+    Raises:
+        ValueError: if there is no such element, or none that bonds.
+    """
+    table = Chem.GetPeriodicTable()
+    try:
+        valence = int(table.GetDefaultValence(symbol))
+    except RuntimeError:
+        valence = 0
+    if not 1 <= valence <= 4 or symbol == "H":
+        raise ValueError(f"molecules.generator.atoms must be elements of valence 1 to 4, got {symbol!r}; take C, N, O, F")
+    return valence
+
+
+def read_patterns(texts: Sequence[str]) -> list[Chem.Mol]:
+    """Return SMARTS as patterns.
+
+    Raises:
+        ValueError: for one that RDKit does not read.
+    """
+    patterns = {text: Chem.MolFromSmarts(text) for text in texts}
+    if wrong := [text for text, pattern in patterns.items() if pattern is None]:
+        raise ValueError(f"a pattern must be SMARTS that RDKit reads, got {wrong[0]!r}; correct it")
+    return list(patterns.values())
+
+
+def _kekulised(smiles: str) -> Chem.Mol:
+    molecule = Chem.MolFromSmiles(smiles)
+    Chem.Kekulize(molecule, clearAromaticFlags=True)
+    for atom in molecule.GetAtoms():
+        # Of [nH] and of the single atoms at the start: hydrogens give way to new bonds.
+        atom.SetNoImplicit(False)
+        atom.SetNumExplicitHs(0)
+    molecule.UpdatePropertyCache(strict=False)
+    return molecule

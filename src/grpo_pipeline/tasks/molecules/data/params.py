@@ -1,0 +1,123 @@
+"""Parameters of the molecule task's data: where it comes from, what is allowed, how it is divided."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm
+from grpo_pipeline.tasks.tabular.splits import SplitFractions
+
+Text = Annotated[str, Field(min_length=1)]
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Names = Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+class GeneratorParams(BaseModel):
+    """How molecules are enumerated (docs/molecules_data.md); a pure function of these values.
+
+    Attributes:
+        seed: which molecules are kept where there are more than ``per_size``.
+        atoms: element -> how often a new atom is of it, relative to the others; each has its usual valence.
+        min_atoms: heavy atoms of the smallest molecules that are kept; smaller ones are grown on the way.
+        max_atoms: heavy atoms of the largest ones.
+        per_size: molecules of each size at most.
+        links: number of atoms that a new one is bonded to -> how often, relative to the others: 1 grows trees, 2 closes rings,
+            3 and 4 cages. Both shares matter only where not all molecules are kept.
+        forbidden: SMARTS of what no molecule may hold, nor grow from.
+        charged: share of the molecules with an acid or an amine that are written in their charged form.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    seed: Annotated[int, Field(ge=0)]
+    atoms: Annotated[dict[Text, Weight], Field(min_length=1)]
+    min_atoms: Annotated[int, Field(ge=2)]
+    max_atoms: Annotated[int, Field(ge=2)]
+    per_size: Annotated[int, Field(ge=1)]
+    links: Annotated[dict[Annotated[int, Field(ge=1, le=4)], Weight], Field(min_length=1)]
+    forbidden: tuple[Text, ...]
+    charged: Annotated[float, Field(ge=0, le=1)]
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if self.max_atoms < self.min_atoms:
+            raise ValueError(f"max_atoms must be at least min_atoms, {self.min_atoms}, got {self.max_atoms}; widen the range")
+        return self
+
+
+class ColumnParams(BaseModel):
+    """Columns of a CSV file: the SMILES, and the name of a molecule, null if it has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    smiles: Text
+    name: Text | None
+
+
+class MoleculeDataParams(BaseModel):
+    """How the raw data is read and checked (docs/molecules_data.md).
+
+    Attributes:
+        source: ``generated`` enumerates the data first; ``smiles``, ``csv`` and ``sdf`` read a file.
+        root: the data root as configured; it is set through ``molecules_root`` in globals.yml or on the command line.
+        columns: of a CSV file; null with every other source.
+        bonds: rings with alternating bonds are ``kekulised`` to single and double ones, or keep a class ``aromatic``.
+        atoms: the element symbols that are allowed; null allows every one in the data.
+        charges: the formal charges that are allowed; null allows every one in the data.
+        min_atoms: a smaller molecule, in heavy atoms, is refused.
+        max_atoms: a larger one is refused; null takes the largest of the data.
+        size_limit: a molecule of more heavy atoms is refused in any case. All graphs are padded to the largest one, and memory
+            grows with its square: one outlier would be paid for by every molecule.
+        on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    source: Literal["generated", "smiles", "csv", "sdf"]
+    root: str
+    columns: ColumnParams | None
+    bonds: BondForm
+    atoms: Names | None
+    charges: tuple[int, ...] | None
+    min_atoms: Annotated[int, Field(ge=2)]
+    max_atoms: Annotated[int, Field(ge=2)] | None
+    size_limit: Annotated[int, Field(ge=2, le=255)]
+    on_bad_row: Literal["fail", "quarantine"]
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> Self:
+        if (self.source == "csv") != (self.columns is not None):
+            rule = "a section" if self.source == "csv" else "null"
+            raise ValueError(
+                f"molecules.data.columns must be {rule} with source: {self.source}, "
+                f"got {'null' if self.columns is None else 'a section'}; correct one of them"
+            )
+        if self.max_atoms is not None and self.max_atoms < self.min_atoms:
+            raise ValueError(
+                f"molecules.data.max_atoms must be at least min_atoms, {self.min_atoms}, got {self.max_atoms}; correct one"
+            )
+        largest = max(self.max_atoms or 0, self.min_atoms)
+        if largest > self.size_limit:
+            raise ValueError(
+                f"molecules.data.size_limit must be at least min_atoms and max_atoms, {largest}, "
+                f"got {self.size_limit}; raise it, up to 255"
+            )
+        if self.charges is not None and 0 not in self.charges:
+            raise ValueError(f"molecules.data.charges must hold 0, got {list(self.charges)}; most atoms are neutral, add it")
+        return self
+
+
+class MoleculeSplitParams(BaseModel):
+    """How the molecules are divided.
+
+    Attributes:
+        seed: fixes which molecule goes where.
+        by: what is never divided: one molecule (``smiles``), or all molecules with one ring system (``scaffold``).
+        fractions: shares of the molecules.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    seed: Annotated[int, Field(ge=0)]
+    by: Literal["smiles", "scaffold"]
+    fractions: SplitFractions

@@ -1,0 +1,191 @@
+"""Molecules from files: SMILES lines, a CSV column, SDF records; each with its line, and what cannot be read with the reason."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from rdkit import Chem
+
+from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
+from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile, csv_records, numbered_lines
+
+SDF_END = "$$$$"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One molecule of a file, as it stands there.
+
+    Attributes:
+        row: line where it begins, from 1.
+        name: as the file says, or "".
+        text: its SMILES, or "" in an SDF file.
+        molecule: not yet sanitised; None where it cannot be read.
+        reason: why it cannot be read, or "".
+    """
+
+    row: int
+    name: str
+    text: str
+    molecule: Chem.Mol | None
+    reason: str
+
+
+def read_entries(file: TextFile, params: MoleculeDataParams) -> Iterator[Entry]:
+    """Yield every molecule of a file in its order.
+
+    Raises:
+        ValueError: if a column is missing, or the table is broken.
+    """
+    if params.columns is not None:
+        return _read_csv(file, params.columns)
+    return _read_sdf(file) if params.source == "sdf" else _read_lines(file)
+
+
+def _read_lines(file: TextFile) -> Iterator[Entry]:
+    """Read ``SMILES [name]`` from every line that is not blank."""
+    for number, line in numbered_lines(file):
+        words = line.decode(errors="surrogateescape").split(maxsplit=1)
+        yield _from_smiles(number, words[0], name=words[1].strip() if len(words) > 1 else "")
+
+
+def _read_csv(file: TextFile, columns: ColumnParams) -> Iterator[Entry]:
+    wanted = [name for name in (columns.smiles, columns.name) if name is not None]
+    for number, cells in csv_records(file, wanted, section="molecules.data.columns"):
+        name = "" if columns.name is None else (cells[columns.name] or "").strip()
+        yield _from_smiles(number, (cells[columns.smiles] or "").strip(), name=name)
+
+
+def _read_sdf(file: TextFile) -> Iterator[Entry]:
+    begin, block = 1, list[str]()
+    with file.open() as content, io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape") as lines:
+        for number, line in enumerate(chain(lines, [SDF_END]), start=1):
+            if line.rstrip() != SDF_END:
+                block.append(line.rstrip("\n"))
+                continue
+            if any(map(str.strip, block)):
+                yield _from_block(begin, block)
+            begin, block = number + 1, []
+
+
+def _from_smiles(row: int, text: str, *, name: str) -> Entry:
+    try:
+        _check_text(text, name)
+        # RDKit reads up to a blank and would leave the rest of a cell out.
+        molecule = Chem.MolFromSmiles(text, sanitize=False) if len(text.split()) == 1 else None
+        if molecule is None or not molecule.GetNumAtoms():
+            raise RowError(f"the SMILES must be one that RDKit reads, got {text[:80]!r}; correct it")
+    except RowError as error:
+        return Entry(row, _printable(name), _printable(text), None, str(error))
+    return Entry(row, name, text, molecule, "")
+
+
+def _from_block(row: int, block: list[str]) -> Entry:
+    name = block[0].strip()
+    try:
+        _check_text("\n".join(block), name)
+        molecule = Chem.MolFromMolBlock("\n".join(block), sanitize=False, removeHs=False)
+        if molecule is None or not molecule.GetNumAtoms():
+            raise RowError("the record must be a molecule that RDKit reads, got one that it does not; correct it")
+    except RowError as error:
+        return Entry(row, _printable(name), "", None, str(error))
+    return Entry(row, name, "", molecule, "")
+
+
+def _check_text(*texts: str) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RowError(f"the text must be UTF-8, got {_printable(text[:80])!r}; convert the file") from error
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
+# One form for every molecule: hydrogens implicit, no stereo marks, canonical order; and a reason where that cannot be.
+
+REMEDY = "correct it or leave it out"
+
+
+@dataclass(frozen=True)
+class Standard:
+    """A molecule in the one form.
+
+    Attributes:
+        smiles: canonical SMILES without stereo marks.
+        molecule: parsed from it, so that its atoms have the order of the text.
+        lost_stereo: whether the original told a configuration that the graph cannot hold.
+    """
+
+    smiles: str
+    molecule: Chem.Mol
+    lost_stereo: bool
+
+
+def standardise(molecule: Chem.Mol) -> Standard:
+    """Return the one form of a molecule as it was read, not yet sanitised.
+
+    Numbers of atom maps are labels, not chemistry, and are dropped.
+
+    Raises:
+        RowError: for an impossible valence or ring, a dummy atom, an isotope, a radical, and for more or less than one part.
+    """
+    _sanitise(molecule)
+    molecule = Chem.RemoveHs(molecule)
+    for atom in molecule.GetAtoms():
+        _check_atom(atom)
+        atom.SetAtomMapNum(0)
+    parts = len(Chem.GetMolFrags(molecule))
+    if parts != 1:
+        raise RowError(f"a molecule must be in one part, got {parts}; keep the part that is meant")
+    lost_stereo = has_stereo(molecule)
+    Chem.RemoveStereochemistry(molecule)
+    return Standard(*_settle(molecule), lost_stereo=lost_stereo)
+
+
+def has_stereo(molecule: Chem.Mol) -> bool:
+    """Return whether an atom or a bond has a configuration."""
+    centres = any(atom.GetChiralTag() != Chem.ChiralType.CHI_UNSPECIFIED for atom in molecule.GetAtoms())
+    return centres or any(bond.GetStereo() > Chem.BondStereo.STEREOANY for bond in molecule.GetBonds())
+
+
+def _sanitise(molecule: Chem.Mol) -> None:
+    problems = Chem.DetectChemistryProblems(molecule)
+    if problems:
+        message = " ".join(problems[0].Message().split())
+        raise RowError(f"a molecule must have possible valences and rings, got {message!r}; {REMEDY}")
+    try:
+        Chem.SanitizeMol(molecule)
+    except Chem.MolSanitizeException as error:
+        raise RowError(f"RDKit must be able to sanitise the molecule, got {' '.join(str(error).split())!r}; {REMEDY}") from error
+    # Configurations of double bonds are marks on the bonds beside them until they are read.
+    Chem.AssignStereochemistry(molecule, cleanIt=True)
+
+
+def _check_atom(atom: Chem.Atom) -> None:
+    what = f"atom {atom.GetIdx()} ({atom.GetSymbol()})"
+    if atom.GetAtomicNum() == 0:
+        raise RowError(f"every atom must be of an element, got a dummy as {what}; {REMEDY}")
+    if atom.GetIsotope():
+        raise RowError(f"a graph cannot hold an isotope, got mass {atom.GetIsotope()} for {what}; leave the molecule out")
+    if atom.GetNumRadicalElectrons():
+        raise RowError(
+            f"a graph cannot hold a radical, got {atom.GetNumRadicalElectrons()} unpaired electrons on {what}; {REMEDY}"
+        )
+
+
+def _settle(molecule: Chem.Mol) -> tuple[str, Chem.Mol]:
+    """Return text and molecule that stand for each other: writing is repeated until reading changes nothing."""
+    smiles = Chem.MolToSmiles(molecule)
+    for _ in range(5):
+        found = Chem.MolFromSmiles(smiles)
+        if found is None:
+            raise RowError(f"RDKit must read what it writes, got {smiles!r}; leave the molecule out")
+        again = Chem.MolToSmiles(found)
+        if again == smiles:
+            return smiles, found
+        smiles = again
+    raise RowError(f"a molecule must have one canonical SMILES, got no end of them from {smiles!r}; leave the molecule out")

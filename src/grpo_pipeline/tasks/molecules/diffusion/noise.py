@@ -1,0 +1,353 @@
+"""The noise of whole graphs: the transitions of atoms, charges and bonds, and the draws that they share."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.core.sampling.plackett_luce import gumbel_noise
+from grpo_pipeline.core.sampling.truncation import sample_categorical
+from grpo_pipeline.core.training.execution import at_least_float32
+from grpo_pipeline.tasks.molecules.diffusion.params import NoiseParams
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, MoleculeGraphs, entries_of
+
+# How much of a component is left after t of T steps of noise.
+#
+# How this differs from public versions: changes are computed by a product of sines and not as 1 minus something near 1, so that
+# nothing is lost in the first steps of many; and the last step keeps exactly nothing, so that the graphs that sampling starts
+# from are distributed as the noised data are. No step is clipped: a discrete step that changes all is no singularity.
+
+# The offset of Nichol and Dhariwal: keeps the first steps from being too small to matter.
+OFFSET = 0.008
+
+
+@dataclass(frozen=True)
+class NoiseSchedule:
+    """Shares that the noise keeps and changes, float64 [T + 1] each, index t = 0..T; entry 0 keeps everything.
+
+    Attributes:
+        step_keep: alpha_t, what step t alone keeps.
+        step_change: 1 - alpha_t.
+        total_keep: alpha-bar_t = alpha_1 * ... * alpha_t.
+        total_change: 1 - alpha-bar_t.
+    """
+
+    step_keep: Tensor
+    step_change: Tensor
+    total_keep: Tensor
+    total_change: Tensor
+
+
+def cosine_schedule(steps: int, exponent: float) -> NoiseSchedule:
+    """Return the cosine schedule with an exponent on time.
+
+        alpha-bar_t = cos^2(a_t) / cos^2(a_0),   a_t = pi/2 * ((t / T)^exponent + s) / (1 + s),   s = 0.008
+
+    A larger exponent keeps a component longer. Source: Nichol and Dhariwal, arXiv 2102.09672, equation 17; the exponent of a
+    component: MiDi, arXiv 2302.09048.
+
+    Args:
+        steps: T, at least 1.
+        exponent: above 0.
+
+    Raises:
+        ValueError: if one of them is outside its range.
+    """
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}; correct the parameter")
+    if not 0.0 < exponent < math.inf:
+        raise ValueError(f"exponent must be above 0 and finite, got {exponent}; 1 is the plain cosine schedule")
+    time = (torch.arange(steps + 1, dtype=torch.float64) / steps) ** exponent
+    angle = math.pi / 2 * (time + OFFSET) / (1 + OFFSET)
+    total_keep, total_change = _ratio(angle[:1], angle)
+    step_keep, step_change = _ratio(torch.cat([angle[:1], angle[:-1]]), angle)
+    return NoiseSchedule(_ended(step_keep, 0.0), _ended(step_change, 1.0), _ended(total_keep, 0.0), _ended(total_change, 1.0))
+
+
+def _ratio(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cos^2(end) / cos^2(start), and 1 minus it as a product: sin(end - start) sin(end + start) / cos^2(start)."""
+    scale = start.cos().square()
+    return end.cos().square() / scale, (end - start).sin() * (end + start).sin() / scale
+
+
+def _ended(values: Tensor, last: float) -> Tensor:
+    """Set the last entry to what it is without rounding: cos(pi / 2) is not 0 in floating point."""
+    values[-1] = last
+    return values
+
+
+# The noise of one component: from class to class, forwards, backwards, and backwards under a predicted x0.
+#
+#     Q_t = alpha_t I + (1 - alpha_t) 1 m'        Q-bar_t = Q_1 ... Q_t = alpha-bar_t I + (1 - alpha-bar_t) 1 m'
+#
+# An entry keeps its class or is drawn anew from the limit distribution m: uniform, or the marginal of the training data
+# (DiGress, arXiv 2209.14734; the discrete chain: D3PM, arXiv 2107.03006).
+#
+# How this differs from public versions: everything is computed in logarithms and in O(K) per entry, without K x K matrices,
+# without a floor under denominators and without a renormalisation; a class with m = 0 is refused, because a graph that holds it
+# would have probability 0 under the noise it is trained on.
+
+
+class Transition(nn.Module):
+    """The noise of a component with K classes; entries [B, N], times t int64 [B], one for each row.
+
+    ``limit`` [K] is m; it is stored with the weights. The tables of the schedule are float64 and follow from the parameters.
+    """
+
+    limit: Tensor
+    log_step_keep: Tensor
+    log_step_change: Tensor
+    log_total_keep: Tensor
+    log_total_change: Tensor
+
+    def __init__(self, limit: Tensor, schedule: NoiseSchedule) -> None:
+        super().__init__()
+        _check_limit(limit)
+        self.register_buffer("limit", limit.to(torch.float64))
+        for name, table in vars(schedule).items():
+            self.register_buffer(f"log_{name}", table.log(), persistent=False)
+
+    @property
+    def classes(self) -> int:
+        """K, the number of classes."""
+        return len(self.limit)
+
+    @property
+    def steps(self) -> int:
+        """T, the number of steps."""
+        return len(self.log_step_keep) - 1
+
+    def step_matrix(self, t: int) -> Tensor:
+        """Return Q_t [K, K]: row = class before step t, column = class after it; float64."""
+        return self._matrix(self.log_step_keep[t], self.log_step_change[t])
+
+    def total_matrix(self, t: int) -> Tensor:
+        """Return Q-bar_t [K, K]: row = class of x0, column = class of z_t; float64."""
+        return self._matrix(self.log_total_keep[t], self.log_total_change[t])
+
+    @torch.no_grad()
+    def corrupt(self, classes: Tensor, t: Tensor, *, generator: torch.Generator) -> Tensor:
+        """Draw z_t given x0 = ``classes`` int64 [B, N]: each entry by itself, from its row of Q-bar_t; the input stays."""
+        is_kept = torch.rand(classes.shape, generator=generator, dtype=torch.float64, device=classes.device)
+        redrawn = self.draw_limit(tuple(classes.shape), generator=generator)
+        return torch.where(is_kept < self.log_total_keep[t].exp()[:, None], classes, redrawn)
+
+    @torch.no_grad()
+    def draw_limit(self, shape: tuple[int, ...], *, generator: torch.Generator) -> Tensor:
+        """Draw classes from m, int64 of this shape."""
+        log_limit = self._log_limit(torch.float64)
+        return (log_limit + gumbel_noise((*shape, self.classes), like=log_limit, generator=generator)).argmax(dim=-1)
+
+    def posterior(self, noisy: Tensor, clean: Tensor, t: Tensor) -> Tensor:
+        """Return log q(z_{t-1} | z_t, x0), float64 [B, N, K].
+
+            q(z | z_t, x0) = Q_t[z, z_t] Q-bar_{t-1}[x0, z] / Q-bar_t[x0, z_t]
+
+        Args:
+            noisy: z_t, integers [B, N].
+            clean: x0, integers [B, N].
+            t: int64 [B], 1..T.
+
+        Returns:
+            -inf where a class cannot be: at t = 1 everywhere but at x0.
+        """
+        known = torch.full((*clean.shape, self.classes), -torch.inf, dtype=torch.float64, device=clean.device)
+        return self._mix(known.scatter(-1, clean.long().unsqueeze(-1), 0.0), noisy, t)
+
+    def reverse(self, logits: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
+        """Return log p(z_{t-1} | z_t), [B, N, K]: the posterior, averaged over the predicted x0.
+
+            p(z | z_t) = sum over x0 of softmax(logits)[x0] * q(z | z_t, x0)
+
+        Source: DiGress; D3PM weighs every x0 with q(z_t | x0) in addition. At t = 1 it is softmax(logits) itself. Exact: a class
+        that is predicted with a probability below what a float can hold still has its logarithm.
+
+        Args:
+            logits: [B, N, K], finite; half precision is computed with in float32.
+            noisy: z_t, integers [B, N].
+            t: int64 [B], 1..T.
+
+        Returns:
+            Normalised log-probabilities, finite, with gradient with respect to the logits.
+        """
+        return self._mix(at_least_float32(logits).log_softmax(dim=-1), noisy, t)
+
+    def _mix(self, log_x0: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
+        """Average the posterior over x0 ~ exp(log_x0) [B, N, K].
+
+            p(z) = Q_t[z, z_t] * (keep * w_z + change * m_z * sum_x w_x),   w_x = p(x) / Q-bar_t[x, z_t]
+
+        keep and change are those of Q-bar_{t-1}; it is the sum over x0 with Q-bar_{t-1} = keep I + change 1 m' written out.
+        """
+        dtype = log_x0.dtype
+        log_limit = self._log_limit(dtype)
+        weights = log_x0 - self._towards(noisy, self.log_total_keep[t], self.log_total_change[t], dtype)
+        keep, change = (table[t - 1].to(dtype)[:, None, None] for table in (self.log_total_keep, self.log_total_change))
+        redrawn = change + log_limit + weights.logsumexp(dim=-1, keepdim=True)
+        one_step = self._towards(noisy, self.log_step_keep[t], self.log_step_change[t], dtype)
+        return one_step + torch.logaddexp(keep + weights, redrawn)
+
+    def _towards(self, end: Tensor, log_keep: Tensor, log_change: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return log (keep I + change 1 m')[x, end] for every class x, [B, N, K]; log_keep and log_change [B]."""
+        index = end.long()
+        log_limit = self._log_limit(torch.float64)
+        other = log_change[:, None] + log_limit[index]
+        same = torch.logaddexp(log_keep[:, None], other)
+        is_same = torch.arange(self.classes, device=end.device) == index.unsqueeze(-1)
+        return torch.where(is_same, same.to(dtype).unsqueeze(-1), other.to(dtype).unsqueeze(-1))
+
+    def _matrix(self, log_keep: Tensor, log_change: Tensor) -> Tensor:
+        return (
+            log_keep.exp() * torch.eye(self.classes, dtype=torch.float64, device=self.limit.device)
+            + log_change.exp() * self.limit
+        )
+
+    def _log_limit(self, dtype: torch.dtype) -> Tensor:
+        return self.limit.log().to(dtype)
+
+
+def uniform_limit(classes: int) -> Tensor:
+    """Return m = 1 / K for every class, float64 [K]."""
+    return torch.full((classes,), 1 / classes, dtype=torch.float64)
+
+
+def marginal_limit(counts: Tensor, smoothing: float) -> Tensor:
+    """Return how often each class occurs in the training data, float64 [K].
+
+        m_k = (count_k + smoothing) / sum over j of (count_j + smoothing)
+
+    Args:
+        counts: [K], entries of each class: atoms of each element, pairs of each bond ("none" among them).
+        smoothing: added to every count, at least 0; above 0 where a class of the vocabulary does not occur.
+
+    Raises:
+        ValueError: if a class is left without mass.
+    """
+    if smoothing < 0:
+        raise ValueError(f"smoothing must be at least 0, got {smoothing}; it is added to every count")
+    mass = counts.to(torch.float64) + smoothing
+    if bool((mass <= 0).any()):
+        empty = int((mass <= 0).nonzero()[0])
+        raise ValueError(
+            f"every class must occur in the training data, got none of class {empty}; set smoothing above 0, or drop it"
+        )
+    return mass / mass.sum()
+
+
+def _check_limit(limit: Tensor) -> None:
+    if limit.ndim != 1 or not bool((limit > 0).all()) or abs(float(limit.sum()) - 1) > 1e-9:
+        raise ValueError(f"limit must be K probabilities above 0 that sum to 1, got {limit.tolist()}; see marginal_limit")
+
+
+class GraphNoise(nn.Module):
+    """Noise of three components, each with its own limit distribution and schedule; no parameters, only buffers."""
+
+    def __init__(self, limits: Components[Tensor], params: NoiseParams) -> None:
+        """Build the tables.
+
+        Args:
+            limits: m of each component, [K], see ``limits_of``.
+            params: number of steps and exponents.
+        """
+        super().__init__()
+        exponents = params.exponents
+        schedules = Components(*(cosine_schedule(params.steps, e) for e in (exponents.atoms, exponents.charges, exponents.bonds)))
+        self.atoms, self.charges, self.bonds = limits.each(Transition, schedules)
+
+    @property
+    def transitions(self) -> Components[Transition]:
+        """The three transitions."""
+        return Components(self.atoms, self.charges, self.bonds)
+
+    @property
+    def classes(self) -> Components[int]:
+        """K of each component."""
+        return self.transitions.each(lambda transition: transition.classes)
+
+    @property
+    def steps(self) -> int:
+        """T, the number of steps."""
+        return self.atoms.steps
+
+    def corrupt(
+        self, clean: Components[Tensor], t: Tensor, masks: Components[Tensor], *, generator: torch.Generator
+    ) -> Components[Tensor]:
+        """Draw z_t ~ q(z_t | x0), int64: every entry by itself, padding 0.
+
+        Args:
+            clean: x0, int64 [B, n], [B, n], [B, M].
+            t: int64 [B], 0..T.
+            masks: which entries belong to the graph.
+            generator: the only source of randomness, on the device of the entries.
+        """
+        drawn = self.transitions.each(lambda transition, x0: transition.corrupt(x0, t, generator=generator), clean)
+        return drawn.each(_padded, masks)
+
+    def draw_start(self, prompts: GraphPrompts, *, generator: torch.Generator) -> Components[Tensor]:
+        """Draw z_T from the limit distributions, int64, one graph for each row of the prompts; padding 0."""
+        masks = prompts.masks
+        drawn = self.transitions.each(lambda transition, mask: transition.draw_limit(mask.shape, generator=generator), masks)
+        return drawn.each(_padded, masks)
+
+    def reverse(self, logits: Components[Tensor], noisy: Components[Tensor], t: Tensor) -> Components[Tensor]:
+        """Return log p(z_{t-1} | z_t) of every entry, [B, N, K] each; see ``Transition.reverse``."""
+        return self.transitions.each(lambda transition, z, noise: transition.reverse(z, noise, t), logits, noisy)
+
+    def posterior(self, noisy: Components[Tensor], clean: Components[Tensor], t: Tensor) -> Components[Tensor]:
+        """Return log q(z_{t-1} | z_t, x0) of every entry, [B, N, K] each; see ``Transition.posterior``."""
+        return self.transitions.each(lambda transition, noise, x0: transition.posterior(noise, x0, t), noisy, clean)
+
+
+def limits_of(params: NoiseParams, graphs: MoleculeGraphs, classes: Components[int]) -> Components[Tensor]:
+    """Return the limit distributions: uniform, or how often each class occurs in the graphs.
+
+    Args:
+        params: says which.
+        graphs: the training molecules.
+        classes: K of each component, the sizes of the vocabularies.
+
+    Raises:
+        ValueError: if a graph holds a class that is not in the vocabulary, or a class never occurs and there is no smoothing.
+    """
+    if params.limit == "uniform":
+        return classes.each(uniform_limit)
+    counts = count_classes(graphs, classes)
+    return counts.each(lambda count: marginal_limit(count, params.smoothing))
+
+
+def count_classes(graphs: MoleculeGraphs, classes: Components[int]) -> Components[Tensor]:
+    """Count the classes of all nodes and of all pairs of nodes, each once and without padding: float64 [K] each.
+
+    Raises:
+        ValueError: if a class is not in the vocabulary (names the component).
+    """
+    masks = GraphPrompts(graphs.sizes, graphs.sizes.new_zeros(len(graphs), 0), graphs.atoms.shape[1]).masks
+    found = entries_of(graphs).each(lambda entry, mask: entry[mask], masks)
+    for name, entries, known in zip(("atoms", "charges", "bonds"), found, classes, strict=True):
+        if len(entries) and int(entries.max()) >= known:
+            raise ValueError(f"{name} must be classes below {known}, got {int(entries.max())}; widen the vocabulary of {name}")
+    return found.each(lambda entries, known: torch.bincount(entries, minlength=known).double(), classes)
+
+
+@torch.no_grad()
+def draw_entries(log_probs: Components[Tensor], masks: Components[Tensor], *, generator: torch.Generator) -> Components[Tensor]:
+    """Draw every entry by itself from its categorical, int64 [B, N] each; padding 0.
+
+    By ``truncation.sample_categorical``, with noise of its own for every row, entry and class. A bond is one entry: it is
+    drawn once, not once per direction.
+
+    Args:
+        log_probs: [B, N, K] each.
+        masks: which entries belong to the graph.
+        generator: the only source of randomness, on the device of the log-probabilities.
+    """
+
+    def draw(scores: Tensor, mask: Tensor) -> Tensor:
+        return _padded(sample_categorical(scores, generator=generator), mask)
+
+    return log_probs.each(draw, masks)
+
+
+def _padded(entries: Tensor, mask: Tensor) -> Tensor:
+    return entries.masked_fill(~mask, 0)

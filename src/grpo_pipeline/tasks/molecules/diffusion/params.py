@@ -1,0 +1,129 @@
+"""Parameters of the diffusion: its noise, its network, and how trajectories are drawn and scored."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grpo_pipeline.core.agreement import EXECUTION
+
+EntryReduction = Literal["sum", "mean"]
+Estimator = Literal["step", "eager"]
+Features = Literal["none", "cycles"]
+Start = Literal["independent", "per_group"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ExponentParams(_Section):
+    """How long each component keeps its classes: exponent on time of the cosine schedule; larger = longer."""
+
+    atoms: float = Field(gt=0)
+    charges: float = Field(gt=0)
+    bonds: float = Field(gt=0)
+
+
+class NoiseParams(_Section):
+    """The noise that turns molecules into random graphs.
+
+    Attributes:
+        steps: T.
+        limit: distribution of the classes after T steps: ``uniform``, or ``marginal``, as often as in the training data.
+        exponents: of the cosine schedule, one per component.
+        smoothing: added to every class's count for ``marginal``; above 0 where a class of the vocabulary may not occur.
+    """
+
+    steps: int = Field(ge=1)
+    limit: Literal["uniform", "marginal"]
+    exponents: ExponentParams
+    smoothing: float = Field(ge=0)
+
+
+class DenoiserParams(_Section):
+    """Size of the graph transformer that predicts x0.
+
+    Attributes:
+        layers: number of them.
+        width: of a node, a multiple of heads.
+        pair_width: of a pair of nodes.
+        global_width: of the graph.
+        heads: of the attention.
+        expansion: the feed-forward parts are this many times as wide.
+        features: what the network is told beside the classes: ``none``, or ``cycles``: bonds of each class and cycles of 3, 4
+            and 5 through each node, and their number in the graph, which attention cannot count.
+    """
+
+    layers: int = Field(ge=1)
+    width: int = Field(ge=1)
+    pair_width: int = Field(ge=1)
+    global_width: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    expansion: int = Field(ge=1)
+    features: Features
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width must be a multiple of heads, got {self.width} and {self.heads}; change one of them")
+        return self
+
+
+class X0LossParams(_Section):
+    """Weights of the supervised loss's components; DiGress and MiDi count bonds 5 and 2 times."""
+
+    atoms: float = Field(ge=0)
+    charges: float = Field(ge=0)
+    bonds: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.atoms + self.charges + self.bonds > 0:
+            raise ValueError("at least one weight of the x0 loss must be above 0, got 0 for all; the network would learn nothing")
+        return self
+
+
+class TrajectoryParams(_Section):
+    """How trajectories are drawn and scored.
+
+    Attributes:
+        start: noise that the G samples of a prompt start from: ``independent``, or one graph ``per_group``.
+        entry_reduction: the log-probability of a step is the ``sum`` over its entries (exact), or their ``mean`` (its ratio is
+            the geometric mean of the entries' ratios, near 1 however large the graph; clip ranges must fit the choice).
+        estimator: ``step``: log p(z_{t-1} | z_t); ``eager``: log p(x0 = the final graph | z_t).
+        steps_per_update: decisions of each trajectory that an update scores, drawn anew each time; null scores all T.
+        steps_per_chunk: decisions whose graph of computation exists at a time; null computes all at once.
+    """
+
+    start: Start
+    entry_reduction: EntryReduction
+    estimator: Estimator
+    steps_per_update: int | None = Field(ge=1)
+    steps_per_chunk: Annotated[int | None, EXECUTION] = Field(ge=1)
+
+
+def check_steps(noise: NoiseParams, trajectory: TrajectoryParams) -> None:
+    """Refuse an update that scores more steps than a trajectory has.
+
+    Raises:
+        ValueError: naming both parameters.
+    """
+    if trajectory.steps_per_update is not None and trajectory.steps_per_update > noise.steps:
+        raise ValueError(
+            f"steps_per_update must be at most the {noise.steps} steps of the noise, got {trajectory.steps_per_update}; "
+            "null scores all of them"
+        )
+
+
+# The parameters that make up a diffusion, in one value.
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """One diffusion model: the noise, the network that undoes it, how trajectories are drawn, and the loss of x0."""
+
+    noise: NoiseParams
+    denoiser: DenoiserParams
+    trajectory: TrajectoryParams
+    supervised: X0LossParams

@@ -1,0 +1,258 @@
+"""Score stored trajectories with the present weights: log-probability, entropy and exact KL of every step.
+
+How this differs from public versions: the graphs of the draw are replayed, none is drawn anew; the log-probability is that of the
+step that was taken, the sum over its atoms, charges and bonds, each bond once and padding never, and not a divergence of noise
+levels; the ratio of an update is taken to the policy that drew, and the reference enters by its KL alone; steps are computed in
+chunks that the backward pass computes again, so that any loss over all steps needs the memory of one chunk.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from grpo_pipeline.core.policy_gradient.algorithms import choose
+from grpo_pipeline.core.policy_gradient.kl import categorical_kl
+from grpo_pipeline.core.sampling.plackett_luce import entropy_of
+from grpo_pipeline.core.training.micro_batches import recomputed
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.diffusion.params import EntryReduction, TrajectoryParams
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
+    Trajectories,
+    cut_trajectories,
+    join_rows,
+    size_groups,
+    transitions_of,
+)
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, entry_logprobs
+
+
+@dataclass(frozen=True)
+class StepScores:
+    """Scores of the decisions of trajectories under a policy, in nats and reduced over entries.
+
+    Attributes:
+        logprobs: [P, G, L], of what was drawn.
+        entropy: [P, G, L], analytic, of the distribution it was drawn from.
+        kl: [P, G, L], KL(policy || reference) of the two distributions given the same z_t, exact; None without a reference.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor
+    kl: Tensor | None = None
+
+
+def score_steps(
+    policy: GraphPolicy,
+    rollouts: Trajectories,
+    *,
+    params: TrajectoryParams,
+    temperature: float,
+    reference: GraphPolicy | None = None,
+) -> StepScores:
+    """Return log-probabilities of exactly the stored steps, their entropies, and the KL to a reference.
+
+        step     l[t] = log p(z_{t-1} | z_t) = sum over entries of log p(entry of z_{t-1} | z_t)
+        eager    l[t] = sum over entries of log p(x0 = entry of z_0 | z_t)
+
+    With ``entry_reduction: mean`` each sum is divided by the number of entries (``reduce_entries``). At the first update ``step``
+    gives the numbers of the draw but for rounding. The eager estimator is that of Graph Diffusion Policy Optimization, arXiv
+    2402.16302; steps as decisions: DDPO, arXiv 2305.13301.
+
+    With gradient and more than one chunk the forward pass keeps nothing but the results, and the backward pass computes chunk
+    by chunk again: one backward each, at the price of a second forward. ``step_chunks.backward_by_chunks`` saves that for
+    losses that are sums over steps.
+
+    Args:
+        policy: the policy, of the noise that drew.
+        rollouts: what was drawn; ``choose_decisions`` leaves out steps.
+        params: estimator, reduction, and how many steps are computed at a time.
+        temperature: of sampling time; the reference is scored at the same.
+        reference: gets no gradient; None for no KL.
+
+    Raises:
+        ValueError: if the policy's noise has another number of steps than the trajectories.
+    """
+    _check_steps(policy, rollouts)
+    kept = rollouts.actions.shape[-1]
+    groups = size_groups(rollouts.prompts, rollouts.actions.shape[1] * min(kept, params.steps_per_chunk or kept))
+    parts = [_score(policy, cut_trajectories(rollouts, group), params, temperature, reference) for group in groups]
+    return StepScores(*join_rows(parts, groups).unbind(dim=-1))
+
+
+def _score(
+    policy: GraphPolicy,
+    rollouts: Trajectories,
+    params: TrajectoryParams,
+    temperature: float,
+    reference: GraphPolicy | None,
+) -> Tensor:
+    """Score all decisions of trajectories of similar size, chunk by chunk: [R, G, L, 2], or 3 with a reference."""
+
+    def score(decisions: slice) -> Tensor:
+        scores = _score_chunk(policy, rollouts, decisions, params, temperature, reference)
+        return torch.stack([part for part in (scores.logprobs, scores.entropy, scores.kl) if part is not None], dim=-1)
+
+    chunks = list(chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk))
+    weights = list(policy.parameters())
+    parts = [recomputed(partial(score, chunk), weights) if len(chunks) > 1 else score(chunk) for chunk in chunks]
+    return torch.cat(parts, dim=2)
+
+
+def rescored(policy: GraphPolicy, rollouts: Trajectories, *, params: TrajectoryParams, temperature: float) -> Trajectories:
+    """Return the trajectories with the log-probabilities that the estimator gives them now, without gradient.
+
+    For ``eager``, whose log-probabilities are known only when the last graph is: called right after the draw, it makes them
+    those of the policy that drew, and the ratio of the first update is 1.
+    """
+    with torch.no_grad():
+        return replace(rollouts, logprobs=score_steps(policy, rollouts, params=params, temperature=temperature).logprobs)
+
+
+def reduce_entries(
+    values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool], reduction: EntryReduction
+) -> Tensor:
+    """Reduce values of entries to one number for each row.
+
+        sum     sum over atoms, charges and bonds of the row
+        mean    the same / number of the row's entries whose component has more than one class
+
+    Args:
+        values: [R, N] each, 0 for padding.
+        masks: bool [R, N] each.
+        is_open: whether a component has a choice at all; the others have value 0 and are not counted.
+        reduction: by name.
+
+    Returns:
+        [R].
+    """
+    return choose(_REDUCTIONS, reduction, "entry_reduction")(values, masks, is_open)
+
+
+def chunks_of(length: int, size: int | None) -> Iterator[slice]:
+    """Yield slices that cover 0..length - 1 in order, ``size`` long at most; one slice for None."""
+    width = length if size is None else size
+    yield from (slice(start, min(start + width, length)) for start in range(0, length, width))
+
+
+def _score_chunk(
+    policy: GraphPolicy,
+    rollouts: Trajectories,
+    decisions: slice,
+    params: TrajectoryParams,
+    temperature: float,
+    reference: GraphPolicy | None,
+) -> StepScores:
+    """Score some decisions of all trajectories in one call of the network."""
+    before, after, t = transitions_of(rollouts, decisions)
+    shape = rollouts.actions[:, :, decisions].shape
+    prompts = rollouts.prompts.repeated(shape[1] * shape[2])
+    masks, is_open = prompts.masks, policy.noise.classes.each(lambda k: k > 1)
+    view = choose(_ESTIMATORS, params.estimator, "estimator")
+    log_probs = view(policy, before, prompts, t, temperature)
+    target = after if params.estimator == "step" else _final(rollouts, shape)
+
+    def reduced(values: Components[Tensor]) -> Tensor:
+        return reduce_entries(values.each(_masked, masks), masks, is_open, params.entry_reduction).view(shape)
+
+    kl = None
+    if reference is not None:
+        with torch.no_grad():
+            other = view(reference, before, prompts, t, temperature)
+        kl = reduced(log_probs.each(lambda p, q: categorical_kl(p, q, torch.ones_like(q, dtype=torch.bool)), other))
+    return StepScores(reduced(entry_logprobs(log_probs, target, masks)), reduced(log_probs.each(entropy_of)), kl)
+
+
+def _step_view(
+    policy: GraphPolicy, before: Components[Tensor], prompts: GraphPrompts, t: Tensor, temperature: float
+) -> Components[Tensor]:
+    return policy.step_log_probs(before, prompts, t, temperature=temperature)
+
+
+def _eager_view(
+    policy: GraphPolicy, before: Components[Tensor], prompts: GraphPrompts, t: Tensor, temperature: float
+) -> Components[Tensor]:
+    return policy.x0_logits(before, prompts, t, temperature=temperature).each(lambda z: z.log_softmax(dim=-1))
+
+
+_ESTIMATORS = {"step": _step_view, "eager": _eager_view}
+
+
+def _final(rollouts: Trajectories, shape: torch.Size) -> Components[Tensor]:
+    """Return the molecules, one row for each decision of ``shape`` [P, G, S]."""
+    return rollouts.entries.each(lambda part: part[:, :, :1].expand(*shape, part.shape[-1]).flatten(0, 2))
+
+
+def _masked(values: Tensor, mask: Tensor) -> Tensor:
+    return values.masked_fill(~mask, 0.0)
+
+
+def _sum(values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool]) -> Tensor:
+    return torch.cat(list(values), dim=-1).sum(dim=-1)
+
+
+def _mean(values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool]) -> Tensor:
+    counts = masks.each(lambda mask, is_counted: mask.sum(dim=-1) * int(is_counted), is_open)
+    number: Tensor = counts.atoms + counts.charges + counts.bonds
+    return _sum(values, masks, is_open) / number.clamp(min=1)
+
+
+_REDUCTIONS = {"sum": _sum, "mean": _mean}
+
+
+def _check_steps(policy: GraphPolicy, rollouts: Trajectories) -> None:
+    if policy.noise.steps != rollouts.steps:
+        raise ValueError(
+            f"trajectories must have the {policy.noise.steps} steps of the policy's noise, got {rollouts.steps}; score them with "
+            "the policy that drew them, or one of the same noise"
+        )
+
+
+# Back-propagate a loss over the steps of trajectories chunk by chunk: the memory of one chunk, and no second forward pass.
+
+ChunkLoss = Callable[[StepScores, Trajectories], Tensor]
+
+
+def backward_by_chunks(
+    policy: GraphPolicy,
+    rollouts: Trajectories,
+    loss: ChunkLoss,
+    *,
+    params: TrajectoryParams,
+    temperature: float,
+    reference: GraphPolicy | None = None,
+) -> Tensor:
+    """Add the gradient of the loss to ``.grad`` of the policy, with one backward for each chunk of steps.
+
+        sum over chunks of loss(scores of the chunk, trajectories with the chunk's decisions)
+
+    The gradient is that of the loss of all steps if that is a sum over decisions: its denominators must be those of all steps
+    (``core.policy_gradient.losses.policy_loss`` with ``denominator``), and its ratios those of single decisions.
+
+    Args:
+        policy: the policy.
+        rollouts: what was drawn.
+        loss: returns the chunk's share of the loss, a scalar with graph.
+        params: estimator, reduction and steps of a chunk.
+        temperature: of sampling time.
+        reference: for the KL, or None.
+
+    Returns:
+        The loss of all steps, detached.
+    """
+    total: Tensor | None = None
+    for decisions in chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk):
+        part = take_decisions(rollouts, decisions)
+        scores = score_steps(policy, part, params=params, temperature=temperature, reference=reference)
+        share = loss(scores, part)
+        torch.autograd.backward(share)
+        total = share.detach() if total is None else total + share.detach()
+    assert total is not None  # a trajectory has at least one decision
+    return total
+
+
+def take_decisions(rollouts: Trajectories, decisions: slice) -> Trajectories:
+    """Return the trajectories with these decisions alone; the graphs stay, as views."""
+    return replace(rollouts, **{name: getattr(rollouts, name)[:, :, decisions] for name in ("actions", "logprobs", "is_valid")})

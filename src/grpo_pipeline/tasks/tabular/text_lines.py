@@ -1,0 +1,111 @@
+"""A raw text file and its lines, as every task that reads text finds them."""
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file as it is, read as a stream.
+
+    Attributes:
+        path: of the file, and for messages.
+        content: its bytes where they are in memory; None reads the file at ``path`` each time that it is asked for.
+    """
+
+    path: str
+    content: bytes | None = None
+
+    def open(self) -> io.BytesIO | io.BufferedReader:
+        """Return the bytes as a stream."""
+        return io.BytesIO(self.content) if self.content is not None else Path(self.path).open("rb")
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the bytes, hexadecimal."""
+        with self.open() as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def numbered_lines(file: TextFile) -> Iterator[tuple[int, bytes]]:
+    """Yield (line, bytes) of the lines that are not blank, counted from 1; a byte order mark is no part of the first."""
+    with file.open() as content:
+        for number, line in enumerate(content, start=1):
+            text = (line.removeprefix(BOM) if number == 1 else line).removesuffix(b"\n")
+            if text.strip():
+                yield number, text
+
+
+# The rows of a CSV file with quoted line breaks, and the lines where they begin.
+
+
+def csv_records(file: TextFile, columns: Sequence[str], *, section: str) -> Iterator[tuple[int, Mapping[str, str | None]]]:
+    """Yield (line where the record begins, its cells); bytes that are no UTF-8 come as surrogates, judged cell by cell.
+
+    Args:
+        file: the table, its first line names the columns.
+        columns: those that must be there.
+        section: the parameters that name them, for the message.
+
+    Raises:
+        ValueError: if a column is missing, or the table is broken.
+    """
+    begins = 1
+    with file.open() as content, io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
+        reader = csv.DictReader(text, strict=True)
+        try:
+            missing = sorted({*columns} - set(reader.fieldnames or ()))
+            if missing:
+                raise ValueError(
+                    f"{file.path} must have the columns of {section}, got none named {missing}; "
+                    f"it has {list(reader.fieldnames or ())}"
+                )
+            begins = reader.line_num + 1
+            for cells in reader:
+                yield begins, cells
+                begins = reader.line_num + 1
+        except csv.Error as error:
+            raise ValueError(broken_record(file.path, begins, error)) from error
+
+
+def broken_record(path: str, line: int, error: csv.Error) -> str:
+    """Return the sentence about a record that the CSV reader refuses; ``line`` is where the record begins."""
+    if "field limit" in str(error):
+        got = f"a cell of more than {csv.field_size_limit()} characters"
+    else:
+        got = "a quote that is never closed" if "unexpected end" in str(error) else str(error)
+    return f"{path} line {line} must be a row of a CSV table, got {got}; look for a quote that is not closed or not doubled"
+
+
+# The data root that the parameters name and the one that the catalogue reads are the same folder.
+
+
+def check_root(found: Path, configured: str, *, task: str) -> None:
+    """Refuse a data root that is not the one the parameters name.
+
+    Args:
+        found: the folder that was read.
+        configured: ``<task>.data.root``.
+        task: for the message.
+
+    Raises:
+        ValueError: if they are different folders.
+    """
+    named = tuple(part for part in PurePath(configured).parts if part not in ("..", "."))
+    if found.parts[len(found.parts) - len(named) :] != named and found.resolve() != Path(configured).resolve():
+        raise ValueError(
+            f"{task}.data.root must be the folder of the dataset {task}.raw, {found}, got {configured!r}; "
+            f"set {task}_root in globals.yml, which both read"
+        )
+
+
+# The error of one row of the data: its place, and what is wrong with it.
+
+
+class RowError(ValueError):
+    """A row that cannot be used; its text is the reason that goes into the quarantine."""

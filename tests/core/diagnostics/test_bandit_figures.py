@@ -1,0 +1,117 @@
+"""The figures of the self-check: sound objectives reach them, each defect misses them for its own reason."""
+
+import math
+
+import pytest
+import torch
+
+from grpo_pipeline.core.diagnostics import bandit
+from grpo_pipeline.core.diagnostics.bandit import Bandit
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
+
+GRPO, REINFORCE = bandit.surrogate("grpo"), bandit.surrogate("reinforce")
+
+
+def example(seed=0, copies=2):
+    """A policy that has moved a little since its rollouts."""
+    generator = torch.Generator().manual_seed(seed)
+    policy = Bandit(bandit.shuffled_logits(spread=2.0, generator=generator))
+    rollouts = bandit.draw(policy, generator=generator, copies=copies)
+    with torch.no_grad():
+        policy.logits += 0.05 * torch.randn(policy.logits.shape, dtype=torch.float64, generator=generator)
+    return policy, rollouts, compute_advantages(bandit.rewards(rollouts)).values
+
+
+def gradient(objective, seed=0):
+    policy, rollouts, advantages = example(seed)
+    objective(policy, rollouts, advantages, torch.Generator().manual_seed(9)).backward()
+    return policy.logits.grad
+
+
+def test_the_objectives_replay_the_stored_cells():
+    policy, rollouts, advantages = example()
+    cells = [(row, g, int(rollouts.actions[row, g, 0])) for row in range(16) for g in range(4)]
+    logits = policy.logits.detach().log_softmax(dim=-1)
+    new = [float(logits[row // 2, cell]) for row, _, cell in cells]
+    old = [float(rollouts.logprobs[row, g, 0]) for row, g, _ in cells]
+    a = [float(advantages[row, g]) for row, g, _ in cells]
+    clipped = [-min(math.exp(n - o) * x, min(max(math.exp(n - o), 0.8), 1.2) * x) for n, o, x in zip(new, old, a, strict=True)]
+    arguments = (policy, rollouts, advantages, torch.Generator())
+    assert float(GRPO(*arguments).detach()) == pytest.approx(sum(clipped) / 64, abs=1e-12)
+    weighted = [-n * x for n, x in zip(new, a, strict=True)]
+    assert float(REINFORCE(*arguments).detach()) == pytest.approx(sum(weighted) / 64, abs=1e-12)
+
+
+def test_each_defect_changes_the_objective_in_its_own_way():
+    policy, rollouts, advantages = example()
+    generator = torch.Generator().manual_seed(9)
+    again = bandit.draw(policy, generator=torch.Generator().manual_seed(9), copies=2)
+    resampled = bandit.resampled(GRPO)(policy, rollouts, advantages, generator)
+    assert torch.equal(resampled, GRPO(policy, again, advantages, generator))
+    # A sign turns min into max, so that only the on-policy part is the exact opposite: compare under reinforce.
+    assert torch.allclose(gradient(bandit.flipped(REINFORCE)), -gradient(REINFORCE), rtol=0, atol=1e-15)
+    moved = torch.cat([advantages[-2:], advantages[:-2]])
+    misplaced = bandit.misplaced(GRPO)(policy, rollouts, advantages, generator)
+    assert torch.equal(misplaced, GRPO(policy, rollouts, moved, generator))
+
+
+@pytest.mark.parametrize(
+    ("objective", "low", "high"),
+    [
+        (GRPO, 0.99, 1.0),
+        (REINFORCE, 0.99, 1.0),
+        (bandit.flipped(GRPO), -1.0, -0.99),
+        (bandit.resampled(GRPO), -0.5, 0.5),
+        (bandit.misplaced(GRPO), -0.5, 0.5),
+    ],
+)
+def test_only_sound_objectives_follow_the_enumerated_gradient(objective, low, high):
+    assert low <= bandit.gradient_cosine(objective, seed=0) <= high
+
+
+def test_one_update_makes_the_best_sample_more_likely():
+    # The first step of AdamW moves every logit with a gradient by the learning rate, 0.1.
+    assert 0.05 < bandit.best_logprob_gain(GRPO, seed=0) < 0.15
+    assert bandit.best_logprob_gain(bandit.flipped(GRPO), seed=0) < -0.05
+    assert bandit.best_logprob_gain(bandit.resampled(GRPO), seed=0) < 0.01
+    assert bandit.best_logprob_gain(bandit.misplaced(GRPO), seed=0) < 0.01
+
+
+def test_training_ends_where_it_should():
+    reached, used = bandit.train(GRPO, seed=0, steps=400, update_epochs=4, until=0.98)
+    assert reached >= 0.98
+    assert 10 < used < 100
+    assert bandit.train(GRPO, seed=0, steps=3, update_epochs=4, until=0.98)[1] == 3
+    assert bandit.train(GRPO, seed=0, steps=0, update_epochs=4, until=0.98) == (pytest.approx(0.125), 0)
+
+
+def test_the_pseudo_entropy_has_the_value_and_no_expected_gradient():
+    logits = bandit.shuffled_logits(spread=2.0, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    log_p = logits.log_softmax(dim=-1)
+    # The expectation over all cells, by enumeration: probabilities fixed, log-probabilities with gradient.
+    expected = -(log_p.exp().detach() * log_p).sum(dim=-1).mean()
+    assert float(expected.detach()) == pytest.approx(float(bandit.entropy(logits).detach()), abs=1e-12)
+    assert float(torch.autograd.grad(expected, logits)[0].abs().max()) < 1e-16
+    assert float(bandit.enumerated_gradient(bandit.entropy, logits).norm()) > 0.01
+    policy = Bandit(logits.detach())
+    rollouts = bandit.draw(policy, generator=torch.Generator().manual_seed(0), copies=256)
+    assert float(bandit.pseudo_bonus(policy, rollouts).detach()) == pytest.approx(float(expected.detach()), abs=0.05)
+    assert float(bandit.analytic_bonus(policy, rollouts).detach()) == pytest.approx(float(expected.detach()), abs=1e-12)
+
+
+def test_only_the_analytic_bonus_follows_the_entropy():
+    assert bandit.bonus_gradient_cosine(bandit.analytic_bonus, seed=0) == pytest.approx(1.0, abs=1e-9)
+    assert bandit.bonus_gradient_cosine(bandit.pseudo_bonus, seed=0) < 0.5
+    assert bandit.entropy_gain(bandit.analytic_bonus, seed=0) > 0.5
+    assert bandit.entropy_gain(bandit.pseudo_bonus, seed=0) < 0
+
+
+def test_a_figure_without_a_gradient_is_no_pass():
+    assert bandit.bonus_gradient_cosine(lambda policy, rollouts: 0.0 * policy.logits.sum(), seed=0) == 0.0
+
+
+def test_figures_depend_on_the_seed_alone():
+    torch.manual_seed(1)
+    first = bandit.gradient_cosine(GRPO, seed=3)
+    torch.manual_seed(2)
+    assert bandit.gradient_cosine(GRPO, seed=3) == first != bandit.gradient_cosine(GRPO, seed=4)

@@ -1,0 +1,89 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy, maximal_entropy
+
+RULE = AdaptiveEntropy(target=2.0, learning_rate=0.5, minimum=0.01, maximum=0.4)
+SHARE = AdaptiveEntropy(target=0.5, learning_rate=0.5, minimum=0.0, maximum=1.0, unit="share")
+
+
+@pytest.mark.parametrize(
+    ("coefficient", "entropy", "want"),
+    [
+        (0.1, 1.6, 0.3),  # 0.1 + 0.5 * (2.0 - 1.6)
+        (0.1, 2.1, 0.05),  # 0.1 + 0.5 * (2.0 - 2.1)
+        (0.1, 2.0, 0.1),  # on target: nothing moves
+        (0.1, 0.0, 0.4),  # 0.1 + 1.0, held at the maximum
+        (0.1, 3.0, 0.01),  # 0.1 - 0.5, held at the minimum
+    ],
+)
+def test_golden_steps_in_nats(coefficient, entropy, want):
+    assert RULE.step(coefficient, entropy) == pytest.approx(want, abs=1e-15)
+
+
+def test_golden_step_as_a_share():
+    # H / H_max = log 2 / log 16 = 1/4: 0.1 + 0.5 * (0.5 - 0.25)
+    assert SHARE.step(0.1, math.log(2), maximal_entropy=math.log(16)) == pytest.approx(0.225, abs=1e-15)
+
+
+def test_maximal_entropy_is_the_log_of_the_allowed_choices():
+    is_allowed = torch.tensor([[True, True, True, True], [True, False, False, True], [False, True, False, False]])
+    torch.testing.assert_close(maximal_entropy(is_allowed), torch.tensor([4.0, 2.0, 1.0]).double().log(), atol=0, rtol=0)
+
+
+@given(st.floats(0, 1), st.floats(0, 10), st.floats(0, 10))
+@settings(max_examples=100)
+def test_stays_in_range_and_falls_with_the_entropy(coefficient, lower, higher):
+    lower, higher = sorted((lower, higher))
+    after_lower, after_higher = RULE.step(coefficient, lower), RULE.step(coefficient, higher)
+    assert RULE.minimum <= after_higher <= after_lower <= RULE.maximum
+
+
+@pytest.mark.parametrize("start", [0.02, 5.0])
+def test_brings_a_policy_to_its_target_from_both_sides(start):
+    # The best policy for rewards 1 and 0 with a bonus alpha * H is p = sigmoid(1 / alpha); its entropy grows with alpha.
+    rule = AdaptiveEntropy(target=0.4, learning_rate=0.1, minimum=0.0, maximum=10.0)
+
+    def entropy(alpha):
+        p = 1 / (1 + math.exp(-1 / alpha))
+        return -p * math.log(p) - (1 - p) * math.log(1 - p) if p < 1 else 0.0
+
+    alpha = start
+    for _ in range(500):
+        alpha = rule.step(alpha, entropy(alpha))
+    assert entropy(alpha) == pytest.approx(0.4, abs=1e-9)
+
+
+@pytest.mark.parametrize("entropy", [math.nan, math.inf, -math.inf])
+def test_refuses_an_entropy_that_a_clamp_would_hide(entropy):
+    with pytest.raises(ValueError, match="entropy and coefficient must be finite"):
+        RULE.step(0.1, entropy)
+    with pytest.raises(ValueError, match="entropy and coefficient must be finite"):
+        RULE.step(entropy, 1.0)
+
+
+@pytest.mark.parametrize("maximal", [None, 0.0, -1.0, math.nan, math.inf])
+def test_a_share_needs_the_maximal_entropy(maximal):
+    with pytest.raises(ValueError, match="maximal_entropy must be positive for unit = share, got"):
+        SHARE.step(0.1, 1.0, maximal_entropy=maximal)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": 0.0}, r"target must be above 0 and at most inf \(nats\), got 0.0"),
+        ({"target": math.inf}, "target must be above 0"),
+        ({"target": 1.5, "unit": "share"}, r"target must be above 0 and at most 1.0 \(share\), got 1.5"),
+        ({"unit": "bits"}, "unit must be one of nats, share, got 'bits'"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive and finite, got 0.0"),
+        ({"minimum": -0.1}, "0 <= minimum < maximum must hold, got -0.1 and 1.0"),
+        ({"minimum": 1.0}, "0 <= minimum < maximum must hold, got 1.0 and 1.0"),
+    ],
+)
+def test_refuses_parameters_out_of_range(change, message):
+    with pytest.raises(ValueError, match=message):
+        AdaptiveEntropy(**{"target": 1.0, "learning_rate": 0.1, "minimum": 0.0, "maximum": 1.0} | change)

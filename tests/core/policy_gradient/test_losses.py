@@ -1,0 +1,390 @@
+import math
+from itertools import product
+
+import pytest
+import torch
+
+from grpo_pipeline.core.policy_gradient.algorithms import REQUIRED_REDUCTION, LossOptions
+from grpo_pipeline.core.policy_gradient.losses import (
+    NonFiniteLossError,
+    bounded_ratio,
+    check_finite,
+    explained_variance,
+    hybrid_loss,
+    importance_ratio,
+    policy_loss,
+    value_loss,
+)
+
+F64 = torch.float64
+FREE = ("reinforce", "ppo", "grpo", "cispo", "sapo")
+ALL_REDUCTIONS = ("per_sequence", "per_decision", "constant", "per_decision_local")
+COMBINATIONS = [
+    *product(FREE, ("decision", "joint"), ALL_REDUCTIONS),
+    *((name, level, reduction) for name, reduction in REQUIRED_REDUCTION.items() for level in ("decision", "joint")),
+    *(("gspo", "sequence", reduction) for reduction in ALL_REDUCTIONS),
+]
+RATIO_BASED = [combination for combination in COMBINATIONS if combination[0] != "reinforce"]
+# The bounds are tight, so that each of them is active somewhere in the example.
+OPTIONS = {
+    "plain": LossOptions(ratio_cap=1.1, tau_positive=0.8, tau_negative=2.0),
+    "delta": LossOptions(delta=1.35),
+    "dual_clip": LossOptions(dual_clip=1.1),
+}
+
+
+def example(seed=0, p=3, g=4, length=5, spread=0.3):
+    """Log-probs, old log-probs, advantages (one is 0) and a mask with one row that is wholly invalid."""
+    generator = torch.Generator().manual_seed(seed)
+    old = torch.randn(p, g, length, dtype=F64, generator=generator) - 2
+    new = old + spread * torch.randn(p, g, length, dtype=F64, generator=generator)
+    advantages = torch.randn(p, g, dtype=F64, generator=generator)
+    advantages[-1, -1] = 0.0
+    is_valid = torch.rand(p, g, length, generator=generator) < 0.7
+    is_valid[0, 1] = False
+    return new, old, advantages, is_valid
+
+
+def naive_unit(algorithm, logprob, ratio, a, options, clip_low=0.2, clip_high=0.28):
+    """The table of formulas, one unit, in Python floats."""
+    if algorithm == "reinforce":
+        return -a * logprob
+    if algorithm == "cispo":
+        return -min(ratio, options.ratio_cap) * a * logprob
+    if algorithm == "sapo":
+        tau = options.tau_positive if a > 0 else options.tau_negative
+        return -a * 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
+    free = ratio if options.delta is None else min(ratio, options.delta)
+    objective = min(free * a, min(max(ratio, 1 - clip_low), 1 + clip_high) * a)
+    if options.dual_clip is not None and a < 0:
+        objective = max(objective, options.dual_clip * a)
+    return -objective
+
+
+def naive_policy_loss(new, old, advantages, is_valid, *, algorithm, level, reduction, options, weight_at=None):
+    """One row and one unit at a time; ``weight_at`` holds the log-probs at which cispo's weights stay."""
+    rows = []
+    for p, g in product(range(new.shape[0]), range(new.shape[1])):
+        picked = [i for i in range(new.shape[2]) if is_valid[p, g, i]]
+        now, old_row = ([float(x[p, g, i]) for i in picked] for x in (new, old))
+        at = now if weight_at is None else [float(weight_at[p, g, i]) for i in picked]
+        units = list(zip(now, [math.exp(min(20.0, x - y)) for x, y in zip(at, old_row, strict=True)], strict=True))
+        if level == "joint" and picked:
+            units = [(sum(now), math.exp(min(20.0, sum(at) - sum(old_row))))]
+        if level == "sequence" and picked:
+            units = [(0.0, math.exp((sum(at) - sum(old_row)) / len(picked)))] * len(picked)
+        rows.append([naive_unit(algorithm, x, r, float(advantages[p, g]), options) for x, r in units])
+    if reduction == "per_sequence":
+        return sum(sum(units) / max(1, len(units)) for units in rows) / len(rows)
+    fixed = len(rows) * (1 if level == "joint" else new.shape[-1])
+    return sum(map(sum, rows)) / (fixed if reduction == "constant" else sum(map(len, rows)))
+
+
+def options_of(algorithm):
+    names = ("plain",) if algorithm in ("reinforce", "cispo", "sapo") else OPTIONS
+    return [OPTIONS[name] for name in names]
+
+
+@pytest.mark.parametrize("spread", [0.3, 8.0])
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
+def test_agrees_with_a_naive_loop_also_far_from_the_rollout_policy(algorithm, level, reduction, spread):
+    for options, seed in product(options_of(algorithm), range(3)):
+        data = example(seed, spread=spread)
+        names = {"algorithm": algorithm, "reduction": reduction, "options": options}
+        got = policy_loss(*data, clip_low=0.2, clip_high=0.28, ratio_level=level, **names)
+        assert float(got) == pytest.approx(naive_policy_loss(*data, level=level, **names), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), [c for c in COMBINATIONS if c[0] != "cispo"])
+def test_gradients_by_finite_differences(algorithm, level, reduction):
+    new, old, advantages, is_valid = example(1, p=2, g=2, length=4)
+    for options in options_of(algorithm):
+
+        def loss(logprobs, options=options):
+            names = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction, "options": options}
+            return policy_loss(logprobs, old, advantages, is_valid, **names)
+
+        assert torch.autograd.gradcheck(loss, new.requires_grad_())
+
+
+@pytest.mark.parametrize(("level", "reduction"), list(product(("decision", "joint"), ALL_REDUCTIONS)))
+def test_the_gradient_of_cispo_holds_its_weights_still(level, reduction):
+    new, old, advantages, is_valid = example(1, p=2, g=2, length=4)
+    names = {"algorithm": "cispo", "reduction": reduction, "options": OPTIONS["plain"]}
+    (got,) = torch.autograd.grad(policy_loss(new.requires_grad_(), old, advantages, is_valid, ratio_level=level, **names), new)
+    at = new.detach()
+    want = torch.zeros_like(at)
+    for index in product(*map(range, at.shape)):
+        moved = [at.clone(), at.clone()]
+        for sign, x in zip((1, -1), moved, strict=True):
+            x[index] += sign * 0.5
+        plus, minus = (naive_policy_loss(x, old, advantages, is_valid, level=level, weight_at=at, **names) for x in moved)
+        want[index] = plus - minus  # the loss is linear in l: a step of any size is exact
+    torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), RATIO_BASED)
+def test_on_policy_gradient_is_that_of_reinforce(algorithm, level, reduction):
+    new, _, advantages, is_valid = example(2)
+    new.requires_grad_()
+    same = "decision" if level == "sequence" else level
+    gradients = [
+        torch.autograd.grad(
+            policy_loss(new, new.detach(), advantages, is_valid, algorithm=name, ratio_level=at, reduction=reduction), new
+        )[0]
+        for name, at in ((algorithm, level), ("reinforce", same))
+    ]
+    assert float(gradients[0].abs().max()) > 0
+    torch.testing.assert_close(*gradients, atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
+def test_invalid_decisions_never_matter_even_at_minus_infinity(algorithm, level, reduction):
+    new, old, advantages, is_valid = example()
+    options = {"algorithm": algorithm, "ratio_level": level, "reduction": reduction}
+    before = policy_loss(new, old, advantages, is_valid, **options)
+    padded = new.masked_fill(~is_valid, -math.inf).requires_grad_()
+    after = policy_loss(padded, old.masked_fill(~is_valid, -math.inf), advantages, is_valid, **options)
+    assert float(after.detach()) == float(before)
+    after.backward()
+    assert bool(padded.grad.isfinite().all())
+    assert torch.count_nonzero(padded.grad[~is_valid]) == 0
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
+def test_an_advantage_of_zero_teaches_nothing(algorithm, level, reduction):
+    new, old, advantages, is_valid = example(spread=8.0)
+    loss = policy_loss(
+        new.requires_grad_(), old, 0 * advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction
+    )
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert torch.count_nonzero(new.grad) == 0
+
+
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
+def test_gradients_stay_finite_at_ratios_of_exp_20(algorithm, level, reduction):
+    _, old, advantages, is_valid = example()
+    sign = torch.where(torch.arange(5) % 2 == 0, 20.0, -20.0)
+    new = (old + sign).requires_grad_()
+    policy_loss(new, old, advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction).backward()
+    assert bool(new.grad.isfinite().all())
+    assert torch.count_nonzero(new.grad[~is_valid]) == 0
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "cispo", "sapo", "reinforce"])
+def test_rows_of_one_decision_do_not_depend_on_level_or_reduction(algorithm):
+    new, old, advantages, _ = example(length=1)
+    is_valid = torch.ones_like(new, dtype=torch.bool)
+    losses = [
+        float(policy_loss(new, old, advantages, is_valid, algorithm=algorithm, ratio_level=level, reduction=reduction))
+        for level, reduction in product(("decision", "joint"), ALL_REDUCTIONS)
+    ]
+    assert losses == pytest.approx([losses[0]] * len(losses), abs=1e-15)
+
+
+def test_the_named_variants_are_grpo_under_their_reduction():
+    data = example()
+    for name, reduction in REQUIRED_REDUCTION.items():
+        assert float(policy_loss(*data, algorithm=name, reduction=reduction)) == float(
+            policy_loss(*data, algorithm="grpo", reduction=reduction)
+        )
+
+
+def test_max_decisions_makes_the_constant_reduction_independent_of_padding():
+    new, old, advantages, is_valid = example()
+    wider = [torch.nn.functional.pad(x, (0, 3)) for x in (new, old, is_valid)]
+    names = {"algorithm": "dr_grpo", "reduction": "constant"}
+    fixed = names | {"options": LossOptions(max_decisions=10)}
+    narrow = float(policy_loss(new, old, advantages, is_valid, **fixed))
+    assert float(policy_loss(wider[0], wider[1], advantages, wider[2], **fixed)) == pytest.approx(narrow, abs=1e-15)
+    assert narrow == pytest.approx(float(policy_loss(new, old, advantages, is_valid, **names)) * 5 / 10, abs=1e-15)
+
+
+def test_no_gradient_reaches_advantages_or_old_log_probs():
+    new, old, advantages, is_valid = example()
+    for tensor in (new, old, advantages):
+        tensor.requires_grad_()
+    policy_loss(new, old, advantages, is_valid, algorithm="grpo").backward()
+    assert (old.grad, advantages.grad) == (None, None)
+    assert float(new.grad.abs().max()) > 0
+
+
+def test_value_loss():
+    values = torch.tensor([1.0, 3.0], dtype=F64)
+    returns = torch.tensor([2.0, 3.5], dtype=F64)
+    # 0.5 * (1 + 0.25) / 2
+    assert float(value_loss(values, returns)) == pytest.approx(0.3125)
+    # V_old = 0, 3, clip 0.2 -> 0.2, 3: errors 3.24, 0.25; the larger of each: (3.24 + 0.25) / 4
+    old = torch.tensor([0.0, 3.0], dtype=F64)
+    assert float(value_loss(values, returns, old, 0.2)) == pytest.approx(0.8725)
+    # A return that was not scored leaves the mean: 0.5 * 1 / 1
+    assert float(value_loss(values, torch.tensor([2.0, math.nan]))) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("clip", [None, 0.2])
+def test_value_loss_gradient_by_finite_differences(clip):
+    generator = torch.Generator().manual_seed(5)
+    values, returns, old = (torch.randn(7, dtype=F64, generator=generator) for _ in range(3))
+    returns[2] = math.nan
+    assert torch.autograd.gradcheck(lambda v: value_loss(v, returns, old, clip), values.requires_grad_())
+
+
+def test_explained_variance():
+    returns = torch.tensor([1.0, 2.0, 3.0, math.nan])
+    assert explained_variance(returns.nan_to_num(), returns) == 1.0
+    assert explained_variance(torch.full((4,), 9.0), returns) == 0.0
+    # R - V = 0, 0, 2: mean 2/3, variance 8/9; Var(R) = 2/3; 1 - 4/3 = -1/3
+    assert explained_variance(torch.tensor([1.0, 2.0, 1.0, 5.0]), returns) == pytest.approx(-1 / 3)
+    assert math.isnan(explained_variance(torch.ones(3), torch.ones(3)))
+
+
+def test_hybrid_loss_is_the_weighted_sum_and_a_weight_of_zero_cuts_the_term_off():
+    x = torch.tensor(2.0, requires_grad=True)
+    poison = torch.tensor(math.nan, requires_grad=True)
+    loss = hybrid_loss({"supervised": x, "policy": x**2, "entropy": poison}, {"supervised": 1.0, "policy": -0.5, "entropy": 0.0})
+    loss.backward()
+    assert float(loss.detach()) == 0.0  # 2 - 0.5 * 4
+    assert float(x.grad) == -1.0  # 1 - 0.5 * 2 * 2
+    assert poison.grad is None
+    assert float(hybrid_loss({"a": torch.tensor(3.0)}, {"a": 2.0, "absent": 0.0})) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [({"b": 1.0}, r"\['a', 'b'\]"), ({"a": 1.0, "b": 1.0}, r"\['b'\]"), ({"a": 0.0}, "at least one loss weight")],
+)
+def test_hybrid_loss_refuses(weights, message):
+    with pytest.raises(ValueError, match=message):
+        hybrid_loss({"a": torch.tensor(1.0)}, weights)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_check_finite_names_step_task_and_term(value):
+    terms = {"supervised": torch.tensor(1.0), "policy": torch.tensor(value, requires_grad=True)}
+    with pytest.raises(NonFiniteLossError, match=f"'policy' of task 'points' must be finite, got {value} at step 17"):
+        check_finite(terms, step=17, task="points")
+    check_finite({"supervised": terms["supervised"]}, step=17, task="points")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"algorithm": "ppo2"}, "algorithm must be one of reinforce, ppo, .*, got 'ppo2'"),
+        ({"ratio_level": "row"}, "ratio_level must be one of decision, joint, sequence, got 'row'"),
+        ({"reduction": "mean"}, "reduction must be one of .* got 'mean'"),
+        ({"algorithm": "gspo"}, "ratio_level must be sequence for algorithm gspo"),
+        ({"algorithm": "dapo"}, "reduction must be per_decision for algorithm dapo"),
+        ({"options": LossOptions(delta=1.3), "clip_high": 0.3}, r"above 1 \+ clip_high = 1.3, got 1.3"),
+        ({"clip_low": -0.1}, "clip_low and clip_high must be at least 0 and finite, got -0.1 and 0.2"),
+        ({"clip_high": math.nan}, "clip_low and clip_high must be at least 0 and finite, got 0.2 and nan"),
+        ({"ratio_level": "joint", "options": LossOptions(max_decisions=9)}, "max_decisions must be absent for ratio_level joint"),
+        ({"reduction": "constant", "options": LossOptions(max_decisions=4)}, "at least the length of a row, 5, got 4"),
+        ({"old_logprobs": torch.zeros(3, 4)}, r"must share one shape \[P, G, L\]"),
+        ({"advantages": torch.zeros(3, 4, 5)}, r"advantages must have shape \[3, 4\], got \[3, 4, 5\]"),
+    ],
+)
+def test_policy_loss_refuses(change, message):
+    new, old, advantages, is_valid = example()
+    arguments = {
+        "logprobs": new,
+        "old_logprobs": old,
+        "advantages": advantages,
+        "is_valid": is_valid,
+        "algorithm": "grpo",
+    } | change
+    with pytest.raises(ValueError, match=message):
+        policy_loss(**arguments)
+
+
+def test_value_loss_divides_by_the_scored_values_of_the_step():
+    values, returns = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([2.0, 3.5, math.nan])
+    got = value_loss(values, returns, denominator=torch.tensor(10.0, dtype=F64))
+    assert float(got) == pytest.approx(0.5 * (1 + 0.25) / 10)
+    assert got.dtype == torch.float32
+    # Nothing scored: exactly 0, not 0 / 0.
+    assert float(value_loss(values, torch.full((3,), math.nan))) == 0.0
+
+
+def test_value_clipping_agrees_with_a_naive_loop_and_never_lowers_the_loss():
+    generator = torch.Generator().manual_seed(6)
+    values, returns, old = (torch.randn(50, dtype=F64, generator=generator) for _ in range(3))
+    worst = 0.0
+    for v, r, o in zip(values.tolist(), returns.tolist(), old.tolist(), strict=True):
+        held = o + min(max(v - o, -0.2), 0.2)
+        worst += max((v - r) ** 2, (held - r) ** 2)
+    clipped = float(value_loss(values, returns, old, 0.2))
+    assert clipped == pytest.approx(0.5 * worst / 50, abs=1e-14)
+    assert clipped > float(value_loss(values, returns))
+
+
+def test_value_loss_refuses():
+    with pytest.raises(ValueError, match="shape of values"):
+        value_loss(torch.ones(2), torch.ones(2, 1))
+    with pytest.raises(ValueError, match="old_values must be given"):
+        value_loss(torch.ones(2), torch.ones(2), clip=0.1)
+    with pytest.raises(ValueError, match=r"old_values must have the shape of values \[2\], got \[2, 1\]"):
+        value_loss(torch.ones(2), torch.ones(2), torch.ones(2, 1), clip=0.1)
+    with pytest.raises(ValueError, match="clip must be positive, got 0"):
+        value_loss(torch.ones(2), torch.ones(2), torch.ones(2), clip=0.0)
+
+
+FAR = (25.0, 89.0, 100.0, 1000.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, F64])
+@pytest.mark.parametrize(("algorithm", "level", "reduction"), RATIO_BASED)
+def test_a_ratio_that_would_overflow_has_a_finite_gradient_and_none_where_the_clip_holds(algorithm, level, reduction, dtype):
+    """Rows [2, 4]: A = 1 above -1, the log-ratio of each unit at 25, ..., 1000 above and below 0."""
+    far = torch.tensor(FAR, dtype=dtype)
+    for sign in (1.0, -1.0):
+        old = torch.zeros(2, len(FAR), 3, dtype=dtype)
+        new = (old + sign * far[:, None]).requires_grad_()
+        advantages, is_valid = torch.tensor([[1.0] * 4, [-1.0] * 4]), torch.ones_like(old, dtype=torch.bool)
+        loss = policy_loss(
+            new,
+            old,
+            advantages,
+            is_valid,
+            algorithm=algorithm,
+            ratio_level=level,
+            reduction=reduction,
+            clip_low=0.2,
+            clip_high=0.3,
+        )
+        (gradient,) = torch.autograd.grad(loss, new)
+        assert bool(loss.isfinite())
+        assert bool(gradient.isfinite().all())
+        if algorithm == "cispo":
+            # The weight is min(r, 5), the same at every distance above; nothing falls silent, as it should not.
+            assert bool((gradient[0] == -gradient[1]).all())
+            assert sign < 0 or bool(((gradient[0] < 0) & (gradient[0] == gradient[0, 0])).all())
+        elif sign > 0:
+            assert torch.count_nonzero(gradient) == 0  # A > 0: the clip; A < 0: the bound of the log-ratio
+        elif algorithm != "sapo":
+            assert torch.count_nonzero(gradient[1]) == 0  # A < 0 and r < 1 - clip_low
+
+
+@pytest.mark.parametrize("level", ["decision", "joint", "sequence"])
+def test_summed_entries_are_bounded_after_the_sum(level):
+    """10 decisions of +-9: each is inside of the bound, their sum 90 is not; +60 and -60 cancel before anything is bounded."""
+    is_valid = torch.ones(1, 2, 10, dtype=torch.bool)
+    old = torch.zeros(1, 2, 10)
+    new = torch.stack([torch.full((10,), 9.0), torch.tensor([60.0, -60.0] * 5)])[None].requires_grad_()
+    ratio = importance_ratio(new, old, is_valid, level=level)
+    want = {
+        "decision": [[9.0] * 10, [20.0, -60.0] * 5],
+        "joint": [[20.0], [0.0]],
+        "sequence": [[9.0], [0.0]],
+    }[level]
+    torch.testing.assert_close(ratio, torch.tensor([want]).exp())
+    (gradient,) = torch.autograd.grad(ratio.sum(), new)
+    is_inside = {"decision": [[True] * 10, [False, True] * 5], "joint": [[False] * 10, [True] * 10]}.get(level, [[True] * 10] * 2)
+    assert torch.equal(gradient != 0, torch.tensor([is_inside]))
+
+
+def test_inside_of_the_bound_the_ratio_is_the_unbounded_one_to_the_bit():
+    for dtype in (torch.float32, F64):
+        x = torch.linspace(-100.0, 20.0, 1001, dtype=dtype)
+        assert torch.equal(bounded_ratio(x), x.exp())
+    assert bool(bounded_ratio(torch.tensor(math.nan)).isnan())

@@ -1,0 +1,233 @@
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from grpo_pipeline.core.sampling import linear_logprobs
+from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
+
+F64 = torch.float64
+
+
+def head(rows, width, choices, dtype=F64, seed=0):
+    """Return hidden [rows, width], weight [choices, width], bias [choices] and actions [rows]; the tensors want gradients."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {"hidden": (rows, width), "weight": (choices, width), "bias": (choices,)}
+    tensors = {name: torch.randn(size, dtype=dtype, generator=generator).requires_grad_() for name, size in sizes.items()}
+    return SimpleNamespace(**tensors, actions=torch.randint(choices, (rows,), generator=generator))
+
+
+def plain(hidden, weight, actions, bias=None, temperature=1.0):
+    """All logits at once."""
+    log_probs = (functional.linear(hidden, weight, bias) / temperature).log_softmax(-1)
+    return log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1), -(log_probs.exp() * log_probs).sum(-1)
+
+
+def gradients(outputs, weights, inputs):
+    loss = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True) if output is not None)
+    return torch.autograd.grad(loss, inputs)
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.integers(1, 7),
+    choices=st.integers(1, 9),
+    chunk_rows=st.none() | st.integers(1, 8),
+    block=st.integers(1, 40),
+    temperature=st.sampled_from([0.5, 1.0, 3.0]),
+    with_bias=st.booleans(),
+)
+def test_any_blocks_give_what_all_logits_give(rows, choices, chunk_rows, block, temperature, with_bias):
+    h = head(rows, 3, choices, seed=rows + 10 * choices)
+    bias = h.bias if with_bias else None
+    inputs = [h.hidden, h.weight, *([h.bias] if with_bias else [])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_logprobs, "BLOCK_NUMBERS", block)
+        got = chunked_logprobs(h.hidden, h.weight, h.actions, bias=bias, temperature=temperature, chunk_rows=chunk_rows)
+        asked = torch.randn(2, rows, dtype=F64, generator=torch.Generator().manual_seed(1))
+        got_gradients = gradients(got, asked, inputs)
+    want = plain(h.hidden, h.weight, h.actions, bias, temperature)
+    torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
+    torch.testing.assert_close(got_gradients, gradients(want, asked, inputs), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 2, 5])
+def test_gradients_by_finite_differences(chunk_rows, monkeypatch):
+    monkeypatch.setattr(linear_logprobs, "BLOCK_NUMBERS", 6)  # 6, 3 or 1 choices per block of 7
+    h = head(5, 3, 7)
+
+    def outputs(hidden, weight, bias):
+        return chunked_logprobs(hidden, weight, h.actions, bias=bias, temperature=0.7, chunk_rows=chunk_rows)
+
+    inputs = (h.hidden, h.weight, h.bias)
+    assert torch.autograd.gradcheck(outputs, inputs)
+    assert torch.autograd.gradcheck(lambda *tensors: outputs(*tensors)[0], inputs)
+    assert torch.autograd.gradcheck(lambda *tensors: outputs(*tensors)[1], inputs)
+
+
+def test_golden_numbers():
+    # One hidden number 1, weights log 1, log 2, log 5: p = 1/8, 2/8, 5/8.
+    weight = torch.tensor([[0.0], [math.log(2)], [math.log(5)]], dtype=F64)
+    logprobs, entropy = chunked_logprobs(torch.ones(1, 1, dtype=F64), weight, torch.tensor([2]))
+    assert float(logprobs) == pytest.approx(math.log(5 / 8), abs=1e-15)
+    # H = 1/8 log 8 + 2/8 log 4 + 5/8 log(8/5)
+    assert float(entropy) == pytest.approx((math.log(8) + 2 * math.log(4) + 5 * math.log(1.6)) / 8, abs=1e-15)
+    # At T = 1/2: p = 1/30, 4/30, 25/30
+    assert float(chunked_logprobs(torch.ones(1, 1, dtype=F64), weight, torch.tensor([1]), temperature=0.5)[0]) == pytest.approx(
+        math.log(4 / 30), abs=1e-15
+    )
+
+
+def test_leading_axes_are_kept():
+    h = head(6, 4, 5)
+    flat = chunked_logprobs(h.hidden, h.weight, h.actions)
+    shaped = chunked_logprobs(h.hidden.view(2, 3, 4), h.weight, h.actions.view(2, 3))
+    for one, other in zip(flat, shaped, strict=True):
+        assert other.shape == (2, 3)
+        assert torch.equal(one.view(2, 3), other)
+
+
+def test_results_can_be_masked_in_place():
+    h = head(6, 4, 5)
+    is_valid = torch.arange(6) < 4
+    logprobs, entropy = chunked_logprobs(h.hidden, h.weight, h.actions)
+    (got,) = torch.autograd.grad((logprobs.masked_fill_(~is_valid, 0.0) + entropy).sum(), h.weight)
+    logprobs, entropy = plain(h.hidden, h.weight, h.actions)
+    (want,) = torch.autograd.grad((logprobs * is_valid + entropy).sum(), h.weight)
+    torch.testing.assert_close(got, want, atol=1e-13, rtol=0)
+
+
+def test_without_entropy():
+    h = head(6, 4, 5)
+    asked = torch.randn(6, dtype=F64)
+    logprobs, entropy = chunked_logprobs(h.hidden, h.weight, h.actions, bias=h.bias, with_entropy=False)
+    assert entropy is None
+    want = plain(h.hidden, h.weight, h.actions, h.bias)[0]
+    torch.testing.assert_close(logprobs, want, atol=1e-13, rtol=0)
+    inputs = (h.hidden, h.weight, h.bias)
+    torch.testing.assert_close(gradients([logprobs], [asked], inputs), gradients([want], [asked], inputs), atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize("trained", ["hidden", "weight", "bias"])
+def test_only_what_is_trained_gets_a_gradient(trained):
+    h = head(6, 4, 5)
+    leaves = {name: getattr(h, name).detach().requires_grad_(name == trained) for name in ("hidden", "weight", "bias")}
+    sum(chunked_logprobs(leaves["hidden"], leaves["weight"], h.actions, bias=leaves["bias"])).sum().backward()
+    (want,) = torch.autograd.grad(sum(plain(h.hidden, h.weight, h.actions, h.bias)).sum(), getattr(h, trained))
+    torch.testing.assert_close(leaves[trained].grad, want, atol=1e-13, rtol=0)
+    assert [name for name, leaf in leaves.items() if leaf.grad is not None] == [trained]
+
+
+@pytest.mark.parametrize("offset", [0.0, 300.0, -300.0])
+def test_large_logits_neither_overflow_nor_vanish(offset, monkeypatch):
+    monkeypatch.setattr(linear_logprobs, "BLOCK_NUMBERS", 4)
+    h = head(4, 3, 9, dtype=torch.float32)
+    bias = (torch.arange(9) * 20.0 + offset).requires_grad_()  # the blocks' largest logits rise by 20 and more
+    got = chunked_logprobs(h.hidden, h.weight, h.actions, bias=bias, chunk_rows=2)
+    want = plain(h.hidden.double(), h.weight.double(), h.actions, bias.double())
+    for one, other in zip(got, want, strict=True):
+        # float32 logits of up to 460 are known to 3e-5
+        torch.testing.assert_close(one.double(), other, atol=1e-4, rtol=0)
+    asked = torch.ones(2, 4)
+    got_gradients, want_gradients = (gradients(outputs, asked, (h.hidden, h.weight, bias)) for outputs in (got, want))
+    torch.testing.assert_close(got_gradients, want_gradients, atol=1e-4, rtol=1e-4)
+
+
+def errors(outputs, exact):
+    return [float((one.double() - other).detach().abs().mean()) for one, other in zip(outputs, exact, strict=True)]
+
+
+def test_under_autocast_only_the_products_are_in_bfloat16(monkeypatch):
+    monkeypatch.setattr(linear_logprobs, "BLOCK_NUMBERS", 1000)
+    h = head(60, 16, 100, dtype=torch.float32)
+    inputs, asked = (h.hidden, h.weight, h.bias), torch.ones(2, 60)
+    exact = plain(*(x.double() for x in (h.hidden, h.weight)), h.actions, h.bias.double(), 0.7)
+    exact_gradients = gradients(exact, asked, inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = chunked_logprobs(h.hidden, h.weight, h.actions, bias=h.bias, temperature=0.7)
+        theirs = plain(h.hidden, h.weight, h.actions, h.bias, 0.7)
+    assert [output.dtype for output in ours] == [torch.float32] * 2
+    ours_gradients, theirs_gradients = gradients(ours, asked, inputs), gradients(theirs, asked, inputs)
+    assert [gradient.dtype for gradient in ours_gradients] == [torch.float32] * 3
+    # No worse than autocast's own way by more than a quarter, and really in bfloat16.
+    for one, other in zip(errors(ours, exact), errors(theirs, exact), strict=True):
+        assert 1e-5 < one < 1.25 * other
+    for one, other in zip(errors(ours_gradients, exact_gradients), errors(theirs_gradients, exact_gradients), strict=True):
+        assert 1e-5 < one < 1.25 * other
+
+
+def test_float64_stays_float64_under_autocast():
+    h = head(6, 4, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = chunked_logprobs(h.hidden, h.weight, h.actions)
+    torch.testing.assert_close(got, plain(h.hidden, h.weight, h.actions), atol=1e-13, rtol=0)
+
+
+def test_bfloat16_parameters_get_bfloat16_gradients_of_float32_sums():
+    h = head(6, 4, 50, dtype=torch.bfloat16)
+    outputs = chunked_logprobs(h.hidden, h.weight, h.actions, bias=h.bias)
+    assert [output.dtype for output in outputs] == [torch.float32] * 2
+    exact = plain(h.hidden.double(), h.weight.double(), h.actions, h.bias.double())
+    got, want = (gradients(o, torch.ones(2, 6), (h.hidden, h.weight, h.bias)) for o in (outputs, exact))
+    assert [gradient.dtype for gradient in got] == [torch.bfloat16] * 3
+    # Logits of bfloat16 are known to 2**-8 of their size, here up to about 8.
+    torch.testing.assert_close(outputs, tuple(o.float() for o in exact), atol=0.03, rtol=0)
+    torch.testing.assert_close(got, want, atol=0.1, rtol=0.03)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Record the most numbers that any operation's result holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self.numbers = max(self.numbers, tensor.numel())
+        return result
+
+
+@pytest.mark.parametrize(("function", "holds_all"), [(chunked_logprobs, False), (plain, True)])
+def test_all_logits_are_never_held(function, holds_all, monkeypatch):
+    monkeypatch.setattr(linear_logprobs, "BLOCK_NUMBERS", 256)
+    h = head(64, 4, 128)
+    with LargestTensor() as largest:
+        torch.autograd.grad(sum(function(h.hidden, h.weight, h.actions)).sum(), (h.hidden, h.weight))
+    assert (largest.numbers >= 64 * 128) == holds_all
+    assert holds_all or largest.numbers <= 128 * 4  # the weight itself, or two blocks
+
+
+def test_nothing_to_score():
+    h = head(0, 4, 5)
+    logprobs, entropy = chunked_logprobs(h.hidden, h.weight, h.actions)
+    assert (logprobs.shape, entropy.shape) == ((0,), (0,))
+    (gradient,) = torch.autograd.grad(logprobs.sum() + entropy.sum(), h.weight)
+    assert torch.count_nonzero(gradient) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
+        ({"chunk_rows": 0}, "chunk_rows must be at least 1, got 0"),
+        ({"actions": torch.zeros(5, dtype=torch.int64)}, r"got hidden \(6, 4\), weight \(5, 4\), actions \(5,\)"),
+        ({"weight": torch.zeros(5, 3, dtype=F64)}, r"got hidden \(6, 4\), weight \(5, 3\)"),
+        ({"bias": torch.zeros(4, dtype=F64)}, r"bias must have the shape \(5,\), got \(4,\)"),
+        ({"bias": torch.zeros(5)}, "must share one dtype, got .'torch.float32', 'torch.float64'"),
+        ({"actions": torch.tensor([0, 1, 2, 3, 4, 5])}, "actions must be between 0 and 4, got 0 to 5"),
+        ({"actions": torch.tensor([0, 1, 2, 3, 4, -100])}, "actions must be between 0 and 4, got -100 to 4"),
+    ],
+)
+def test_refuses(change, message):
+    h = head(6, 4, 5)
+    arguments = {"hidden": h.hidden, "weight": h.weight, "actions": h.actions} | change
+    with pytest.raises(ValueError, match=message):
+        chunked_logprobs(**arguments)

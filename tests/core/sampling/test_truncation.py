@@ -1,0 +1,196 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from grpo_pipeline.core.sampling.plackett_luce import entropy_of
+from grpo_pipeline.core.sampling.truncation import action_logprobs, kept_choices, sample_categorical, truncated_log_probs
+
+F64 = torch.float64
+INF = float("inf")
+LIMITS = [
+    {},
+    {"temperature": 0.5},
+    {"top_k": 3},
+    {"top_p": 0.7},
+    {"top_k": 4, "top_p": 0.6, "temperature": 2.0},
+    {"top_k": 99, "top_p": 1.0},
+    {"top_k": 1},
+    {"top_p": 1e-9},
+]
+
+
+def naive_row(logits, *, temperature=1.0, top_k=None, top_p=None, allowed=None):
+    """One row with Python's lists: rank, cut, renormalise."""
+    z = {v: logit / temperature for v, logit in enumerate(logits) if allowed is None or allowed[v]}
+    ranked = sorted(z, key=lambda v: (-z[v], v))[:top_k]
+    if top_p is not None and top_p < 1:
+        total = math.fsum(math.exp(z[v]) for v in ranked)
+        count = 1
+        while math.fsum(math.exp(z[v]) for v in ranked[:count]) / total < top_p:
+            count += 1
+        ranked = ranked[:count]
+    log_total = math.log(math.fsum(math.exp(z[v]) for v in ranked))
+    return [z[v] - log_total if v in ranked else -INF for v in range(len(logits))]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("limits", LIMITS)
+def test_agrees_with_a_naive_row(limits, masked):
+    generator = torch.Generator().manual_seed(3)
+    logits = 2 * torch.randn(2, 5, 9, dtype=F64, generator=generator)
+    logits[0, 0] = 0.0  # a row of ties
+    allowed = torch.rand(2, 5, 9, generator=generator) < 0.6
+    allowed[..., 4] = True
+    got = truncated_log_probs(logits, **limits, is_allowed=allowed if masked else None)
+    want = [
+        [naive_row(logits[i, j].tolist(), **limits, allowed=allowed[i, j].tolist() if masked else None) for j in range(5)]
+        for i in range(2)
+    ]
+    torch.testing.assert_close(got, torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(-3, 3), min_size=1, max_size=8),
+    st.floats(0.2, 4),
+    st.none() | st.integers(1, 9),
+    st.none() | st.floats(0.01, 1),
+)
+def test_properties(row, temperature, top_k, top_p):
+    logits = torch.tensor([row], dtype=F64)
+    limits = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    kept = kept_choices(logits, **limits)[0]
+    log_probs = truncated_log_probs(logits, **limits)[0]
+    assert float(log_probs.exp().sum()) == pytest.approx(1.0, abs=1e-12)
+    assert torch.equal(log_probs > -INF, kept)
+    assert 1 <= int(kept.sum()) <= (top_k or len(row))
+    ranked = sorted(range(len(row)), key=lambda v: (-row[v], v))
+    assert bool(kept[ranked[: int(kept.sum())]].all())  # no choice is kept before a likelier one
+    assert 0 <= float(entropy_of(log_probs[None])) <= math.log(int(kept.sum())) + 1e-12
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_p_and_breaks_ties_by_index():
+    even = torch.zeros(1, 4, dtype=F64)  # masses 1/4, 1/2, 3/4, 1
+    assert kept_choices(even, top_p=0.5).tolist() == [[True, True, False, False]]
+    assert kept_choices(even, top_p=0.51).tolist() == [[True, True, True, False]]
+    assert kept_choices(even, top_k=1).tolist() == [[True, False, False, False]]
+    assert kept_choices(even, top_k=2, top_p=0.5).tolist() == [[True, False, False, False]]  # half of what top-k leaves
+    assert kept_choices(torch.tensor([[0.0, 0.0, 1.0, 0.0]]), top_k=2).tolist() == [[True, False, True, False]]
+
+
+def test_ties_of_a_large_vocabulary_are_broken_by_index():
+    kept = kept_choices(torch.zeros(2, 5000), top_k=700)
+    assert torch.equal(kept, (torch.arange(5000) < 700).expand(2, 5000))
+
+
+def test_top_p_of_one_keeps_a_tail_that_rounding_hides():
+    logits = torch.tensor([[0.0, -50.0, -60.0]])
+    assert bool(kept_choices(logits, top_p=1.0).all())
+    assert kept_choices(logits, top_k=2, top_p=1.0).tolist() == [[True, True, False]]
+
+
+def test_mass_is_added_up_in_float64():
+    # Masses behind the first choice: 2.06e-9, 0.76e-9, 0.28e-9. All but 3.1e-9 is short of p, all but 1.04e-9 is not.
+    kept = kept_choices(torch.tensor([[0.0, -20.0, -21.0, -22.0]]), top_p=1 - 2e-9)
+    assert kept.tolist() == [[True, True, False, False]]
+
+
+def test_temperature_moves_the_nucleus():
+    logits = torch.tensor([0.5, 0.25, 0.125, 0.125], dtype=F64).log()
+    # T = 1: 1/2, 3/4 reaches 0.7.  T = 1/2: p is squared, 16/22 = 0.727 reaches 0.7 at once.
+    assert int(kept_choices(logits, top_p=0.7).sum()) == 2
+    assert int(kept_choices(logits, top_p=0.7, temperature=0.5).sum()) == 1
+
+
+@pytest.mark.parametrize("limits", [{"top_k": 4, "temperature": 0.7}, {"top_p": 0.8}])
+def test_draws_follow_the_log_probs(limits):
+    logits = torch.tensor([0.0, 0.7, -0.5, 1.2, -2.0, 0.3], dtype=F64)
+    n = 40_000
+    log_probs = truncated_log_probs(logits, **limits)
+    drawn = sample_categorical(log_probs.expand(n, 6), generator=torch.Generator().manual_seed(5))
+    counts = torch.bincount(drawn, minlength=6)
+    kept = log_probs > -INF
+    assert 2 < int(kept.sum()) < 6
+    assert int(counts[~kept].sum()) == 0
+    assert chisquare(counts[kept].numpy(), (n * log_probs[kept].exp()).numpy()).pvalue > 0.01
+    # The test has power: the same draws are refused as draws at another temperature.
+    other = truncated_log_probs(logits, temperature=1.4, kept=kept)[kept].exp()
+    assert chisquare(counts[kept].numpy(), (n * other).numpy()).pvalue < 1e-6
+
+
+def test_draws_are_a_function_of_the_generator_and_never_touch_the_global_one():
+    log_probs = torch.randn(3, 4, 50).log_softmax(-1)
+    state = torch.get_rng_state()
+    first, second = (sample_categorical(log_probs, generator=torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert first.shape == (3, 4)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_excluded_choice_is_never_drawn_even_if_the_noise_is_extreme(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "exponential_", lambda self, generator: self.zero_())
+    log_probs = torch.tensor([[-INF, -2.0, 0.0], [-3.0, -INF, -INF]])
+    assert sample_categorical(log_probs, generator=torch.Generator()).tolist() == [2, 0]
+
+
+def test_moved_weights_can_drop_a_sampled_token():
+    before = torch.tensor([[0.6, 0.3, 0.1]], dtype=F64).log()
+    moved = torch.tensor([[0.2, 0.3, 0.5]], dtype=F64).log().requires_grad_()
+    actions = torch.tensor([0])
+    kept = kept_choices(before, top_k=2)
+    assert float(action_logprobs(truncated_log_probs(before, top_k=2), actions)) == pytest.approx(math.log(0.6 / 0.9))
+    afresh = action_logprobs(truncated_log_probs(moved, top_k=2), actions)
+    stored = action_logprobs(truncated_log_probs(moved, kept=kept), actions)
+    assert float(afresh.detach()) == -INF
+    assert float(stored.detach()) == pytest.approx(math.log(0.2 / 0.5), abs=1e-14)  # renormalised over choices 0 and 1
+    (gradient,) = torch.autograd.grad(stored.sum(), moved)
+    # one-hot minus p over the stored set: (1 - 0.4, -0.6, 0)
+    torch.testing.assert_close(gradient, torch.tensor([[0.6, -0.6, 0.0]], dtype=F64), atol=1e-14, rtol=0)
+
+
+def test_unmoved_weights_score_what_was_sampled():
+    logits = torch.randn(4, 7, 30, dtype=F64)
+    limits = {"temperature": 0.8, "top_k": 9, "top_p": 0.9}
+    log_probs = truncated_log_probs(logits, **limits)
+    actions = sample_categorical(log_probs, generator=torch.Generator().manual_seed(0))
+    again = truncated_log_probs(logits, temperature=0.8, kept=kept_choices(logits, **limits))
+    assert torch.equal(action_logprobs(again, actions), action_logprobs(log_probs, actions))
+    assert bool(action_logprobs(again, actions).isfinite().all())
+
+
+def test_gradients_by_finite_differences():
+    logits = torch.randn(3, 6, dtype=F64, requires_grad=True, generator=torch.Generator().manual_seed(0))
+    kept = kept_choices(logits, top_k=4, top_p=0.9)
+    actions = kept.to(torch.int64).argmax(-1)
+    assert torch.autograd.gradcheck(
+        lambda z: action_logprobs(truncated_log_probs(z, temperature=0.7, kept=kept), actions), logits
+    )
+    assert torch.autograd.gradcheck(lambda z: entropy_of(truncated_log_probs(z, temperature=0.7, kept=kept)), logits)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
+        ({"top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
+        ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
+        ({"is_allowed": torch.tensor([[True, False], [False, False]])}, "row 1 must allow at least 1 choices, got 0"),
+        ({"kept": torch.tensor([[True, False], [False, False]])}, "row 1 must allow at least 1 choices, got 0"),
+        (
+            {"kept": torch.ones(2, 2, dtype=torch.bool), "top_k": 1},
+            "kept must come alone, got top_k = 1, .* and no mask",
+        ),
+        (
+            {"kept": torch.ones(2, 2, dtype=torch.bool), "is_allowed": torch.ones(2, 2, dtype=torch.bool)},
+            "kept must come alone, got top_k = None, top_p = None and is_allowed",
+        ),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        truncated_log_probs(torch.zeros(2, 2), **arguments)

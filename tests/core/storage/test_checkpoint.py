@@ -1,0 +1,489 @@
+import dataclasses
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from grpo_pipeline.core.agreement import differences, summary
+from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.storage import files
+from grpo_pipeline.core.storage.checkpoint import (
+    CheckpointError,
+    has_checkpoint,
+    load_checkpoint,
+    load_progress,
+    restore,
+    save_checkpoint,
+    snapshot,
+)
+from grpo_pipeline.core.storage.weights import digest_of_tensors
+from grpo_pipeline.core.training.optim import advance, apply_update, build_optimizer, frozen_copy
+from grpo_pipeline.core.training.replay import ReplayBuffer, split_groups
+from grpo_pipeline.core.training.state import TrainState
+from grpo_pipeline.core.types import Rollouts
+
+
+def build(seed=0, *, width=8, reference=True, replay=None, coefficients=None):
+    torch.manual_seed(seed)
+    policy = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.Dropout(0.3), nn.Linear(width, 1))
+    head = list(policy[3].parameters())
+    body = list(policy[0].parameters()) + list(policy[1].parameters())
+    optimizer = build_optimizer({"body": (body, 1e-2), "head": (head, 3e-2)}, weight_decay=0.1, betas=(0.7, 0.9))
+    kept = None if replay is None else ReplayBuffer(*replay)
+    copy = frozen_copy(policy) if reference else None
+    return TrainState(policy, optimizer, copy, 0, 0, seed, replay=kept, coefficients=coefficients or {})
+
+
+def train(state, steps, generator):
+    """Use the global stream (dropout), a named stream (data) and the optimiser's moments."""
+    for _ in range(steps):
+        x = torch.randn(6, 4, generator=generator)
+        loss = (state.policy(x) - x.sum(dim=1, keepdim=True)).square().mean()
+        state, _ = apply_update(state, loss, max_grad_norm=1.0)
+        state = advance(state, epoch=state.step // 3)
+    return state
+
+
+def train_with_replay(state, steps):
+    """Fill and draw from the buffer, and adapt a coefficient; returns what was replayed."""
+    seen = []
+    for _ in range(steps):
+        generator = step_generator(state.generator_seed, state.step)
+        shape = (4, 2, 3)
+        rollouts = Rollouts(
+            torch.randint(0, 9, shape, generator=generator),
+            -torch.rand(shape, generator=generator, dtype=torch.float64),
+            torch.rand(shape, generator=generator) > 0.2,
+        )
+        drawn = state.replay.draw(2, step=state.step, generator=generator)
+        signal = torch.rand(4, generator=generator)
+        rows = range(4 * state.step, 4 * state.step + 4)
+        state.replay.add(split_groups(rollouts, rows, signal=signal, step=state.step, temperature=1 / (1 + state.step)))
+        state = advance(dataclasses.replace(state, coefficients={"entropy": state.coefficients["entropy"] * 1.1 + 1e-3}))
+        seen.append((state.coefficients, [(g.row, g.step, g.temperature, g.signal) for g in drawn]))
+    return state, seen
+
+
+def tensors_of(state):
+    named = {f"policy.{name}": t for name, t in state.policy.state_dict().items()}
+    named |= {f"reference.{name}": t for name, t in state.reference.state_dict().items()}
+    moments = state.optimizer.state_dict()["state"]
+    return named | {f"optimizer.{i}.{key}": t for i, entry in moments.items() for key, t in entry.items()}
+
+
+def test_resumed_equals_unbroken_bit_by_bit(tmp_path):
+    generator = torch.Generator().manual_seed(5)
+    state = train(build(), 4, generator)
+    save_checkpoint(tmp_path / "c", snapshot(state, generators={"data": generator}))
+    unbroken = train(state, 5, generator)
+
+    other, fresh = torch.Generator().manual_seed(77), build(seed=9)
+    resumed = restore(fresh, load_checkpoint(tmp_path / "c"), generators={"data": other})
+    assert (resumed.step, resumed.epoch, resumed.generator_seed) == (4, 1, 0)
+    resumed = train(resumed, 5, other)
+    assert (resumed.step, resumed.epoch) == (unbroken.step, unbroken.epoch)
+    got, want = tensors_of(resumed), tensors_of(unbroken)
+    assert got.keys() == want.keys()
+    assert len([name for name in want if name.startswith("optimizer")]) == 6 * 3
+    assert [name for name in want if not torch.equal(got[name], want[name])] == []
+
+
+def test_snapshot_is_a_copy_and_restore_leaves_it_one(tmp_path):
+    generator = torch.Generator().manual_seed(5)
+    state = train(build(), 2, generator)
+    taken = snapshot(state, generators={"data": generator})
+    save_checkpoint(tmp_path / "before", taken)
+    train(state, 2, generator)
+    resumed = restore(build(seed=3), taken, generators={"data": generator})
+    train(resumed, 2, generator)
+    save_checkpoint(tmp_path / "after", taken)
+    for file in (tmp_path / "before").iterdir():
+        assert file.read_bytes() == (tmp_path / "after" / file.name).read_bytes()
+
+
+def test_round_trip_of_the_rest(tmp_path):
+    state = build(reference=False)
+    taken = snapshot(state, progress={"batch": 3, "order": [2, 0, 1]}, parameters={"a": {"b": 1}}, extra={"run_id": "r1"})
+    taken.extra["child"] = "r2"
+    save_checkpoint(tmp_path / "deep" / "c", taken)
+    loaded = load_checkpoint(tmp_path / "deep" / "c")
+    assert loaded.progress == {"step": 0, "epoch": 0, "seed": 0, "batch": 3, "order": [2, 0, 1]}
+    assert load_progress(tmp_path / "deep" / "c") == loaded.progress
+    assert loaded.extra == {"run_id": "r1", "child": "r2"}
+    assert loaded.parameters == {"a": {"b": 1}}
+    assert loaded.config_digest == taken.config_digest
+    assert loaded.reference is None
+    groups = build(seed=1, reference=False)
+    restore(groups, loaded, parameters={"a": {"b": 1}})
+    assert [(g["name"], g["lr"], g["betas"]) for g in groups.optimizer.param_groups] == [
+        ("body", 1e-2, (0.7, 0.9)),
+        ("head", 3e-2, (0.7, 0.9)),
+    ]
+
+
+def test_replay_and_coefficients_go_on_bit_by_bit(tmp_path):
+    state, _ = train_with_replay(build(replay=(6, 3), coefficients={"entropy": 0.01}), 3)
+    save_checkpoint(tmp_path / "c", snapshot(state))
+    assert "replay.safetensors" in {p.name for p in (tmp_path / "c").iterdir()}
+    unbroken, seen = train_with_replay(state, 5)
+    fresh, _ = train_with_replay(build(seed=4, replay=(6, 3), coefficients={"entropy": 0.5}), 1)
+    resumed = restore(fresh, load_checkpoint(tmp_path / "c"))
+    assert resumed.replay is fresh.replay
+    resumed, seen_again = train_with_replay(resumed, 5)
+    assert seen_again == seen
+    assert sum(len(drawn) for _, drawn in seen) == 10
+    assert resumed.coefficients == unbroken.coefficients
+    got, want = resumed.replay.state(), unbroken.replay.state()
+    assert got.scalars == want.scalars
+    assert got.tensors.keys() == want.tensors.keys()
+    assert [name for name, tensor in want.tensors.items() if not torch.equal(got.tensors[name], tensor)] == []
+
+
+def test_a_snapshot_shares_neither_replay_nor_coefficients(tmp_path):
+    state, _ = train_with_replay(build(replay=(6, 3), coefficients={"entropy": 0.01}), 2)
+    taken = snapshot(state)
+    save_checkpoint(tmp_path / "before", taken)
+    state.coefficients["entropy"] = 7.0
+    state, _ = train_with_replay(state, 2)
+    resumed = restore(build(replay=(6, 3), coefficients={"entropy": 0.5}), taken)
+    resumed.coefficients["entropy"] = 8.0
+    for held in (state.replay, resumed.replay):
+        for stored in held.groups:
+            stored.actions.fill_(-1)
+    save_checkpoint(tmp_path / "after", taken)
+    for file in (tmp_path / "before").iterdir():
+        assert file.read_bytes() == (tmp_path / "after" / file.name).read_bytes()
+
+
+def test_an_empty_replay_survives(tmp_path):
+    save_checkpoint(tmp_path / "c", snapshot(build(replay=(6, 3))))
+    state, _ = train_with_replay(build(replay=(6, 3), coefficients={"entropy": 0.5}), 1)
+    restored = restore(dataclasses.replace(state, coefficients={}), load_checkpoint(tmp_path / "c"))
+    assert len(restored.replay) == 0
+    assert restored.coefficients == {}
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_earlier_formats_without_a_check_sum_are_refused(tmp_path, written):
+    folder = tmp_path / "c"
+    save_checkpoint(folder, snapshot(build()))
+    rewrite(folder, lambda header: header.update(format=written), sealed=False)
+    for read in (load_checkpoint, load_progress):
+        with pytest.raises(CheckpointError, match=f"must be of format 3, got {written}, an earlier one without a check sum"):
+            read(folder)
+
+
+def rewrite(folder, change, *, sealed):
+    """Change a header, with a check sum that fits or with the old one."""
+    path = folder / "checkpoint.json"
+    header = json.loads(path.read_text())
+    change(header)
+    if sealed:
+        header["sha256"] = files.seal_of(header)
+    elif header["format"] in (1, 2):
+        del header["sha256"]
+    path.write_text(json.dumps(header))
+
+
+EDITS = {
+    "step": lambda h: h["progress"].update(step=999),
+    "learning rate": lambda h: h["optimizer"]["groups"][0].update(lr=0.5),
+    "coefficient": lambda h: h["coefficients"].update(entropy=0.02),
+    "generator": lambda h: h["rng"].update(torch=h["rng"]["torch"][:-8] + "AAAAAAA="),
+    "parameter": lambda h: h["parameters"].update(seed=1),
+    "tensors": lambda h: h["crc32"].update({"policy.safetensors": "00000000"}),
+    "run": lambda h: h["extra"].update(run="another"),
+    "no check sum": lambda h: h.pop("sha256"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_an_edited_header_is_refused(tmp_path, edit):
+    folder = tmp_path / "c"
+    state = train(build(coefficients={"entropy": 0.01}), 2, torch.Generator())
+    save_checkpoint(folder, snapshot(state, progress={"total_steps": 4}, parameters={"seed": 0}, extra={"run": "one"}))
+    load_checkpoint(folder)
+    rewrite(folder, edit, sealed=False)
+    for read in (load_checkpoint, load_progress):
+        with pytest.raises(CheckpointError, match=r"checkpoint.json must .* check sum.*; the checkpoint is damaged or edited"):
+            read(folder)
+
+
+BOUNDS = {
+    "step must be at most the 4 steps of the run, got 999": lambda h: h["progress"].update(step=999),
+    "step must be a whole number of at least 0, got -1": lambda h: h["progress"].update(step=-1),
+    "step must be a whole number of at least 0, got 1.5": lambda h: h["progress"].update(step=1.5),
+    "epoch must be at most the 2 steps done, got 9": lambda h: h["progress"].update(epoch=9),
+    "seed must be a whole number of at least 0, got True": lambda h: h["progress"].update(seed=True),
+    "coefficient 'entropy' must be finite, got inf": lambda h: h["coefficients"].update(entropy=math.inf),
+    "lr of group body must be finite and at least 0, got -0.1": lambda h: h["optimizer"]["groups"][0].update(lr=-0.1),
+    "weight_decay of group head must be finite and at least 0, got nan": lambda h: h["optimizer"]["groups"][1].update(
+        weight_decay=math.nan
+    ),
+    r"betas of group body must be at least 0 and below 1, got \[1.0, 0.9\]": lambda h: h["optimizer"]["groups"][0].update(
+        betas=[1.0, 0.9]
+    ),
+    "checkpoint.json must be complete, got no usable 'progress'": lambda h: h.pop("progress"),
+}
+
+
+@pytest.mark.parametrize("message", BOUNDS)
+def test_numbers_that_no_run_writes_are_refused_whoever_sealed_them(tmp_path, message):
+    folder = tmp_path / "c"
+    state = train(build(coefficients={"entropy": 0.01}), 2, torch.Generator())
+    save_checkpoint(folder, snapshot(state, progress={"total_steps": 4}))
+    rewrite(folder, BOUNDS[message], sealed=True)
+    with pytest.raises(CheckpointError, match=f"{message}; the checkpoint is damaged or edited: remove"):
+        load_checkpoint(folder)
+
+
+def test_a_reference_that_never_moves_is_named_and_not_written(tmp_path):
+    state = train(build(), 2, torch.Generator())
+    digest = digest_of_tensors(state.reference.state_dict())
+    save_checkpoint(tmp_path / "c", snapshot(state, frozen_reference=digest))
+    assert "reference.safetensors" not in {p.name for p in (tmp_path / "c").iterdir()}
+    loaded = load_checkpoint(tmp_path / "c")
+    fresh = build()
+    before = {name: tensor.clone() for name, tensor in fresh.reference.state_dict().items()}
+    restore(fresh, loaded, frozen_reference=digest)
+    assert [name for name, tensor in before.items() if not torch.equal(fresh.reference.state_dict()[name], tensor)] == []
+    other = build(seed=3)
+    with pytest.raises(CheckpointError, match="the reference policy must be the one that training began with, got other weights"):
+        restore(other, loaded, frozen_reference=digest_of_tensors(other.reference.state_dict()))
+    with pytest.raises(CheckpointError, match="reference policy must be the run's, got one for none"):
+        restore(build(reference=False), loaded)
+
+
+def test_a_difference_is_told_by_name_and_value():
+    stored = {"training": {"batch_size": 8, "rates": {"a": 0.1}, "gone": None}, "task": {"examples": "a" * 64}, "seed": 0}
+    here = {"training": {"batch_size": 16, "rates": {"a": 0.1, "b": 0.2}}, "task": {"examples": "b" * 64}, "seed": 0}
+    names = {"training": "attention.training", "task": "attention"}
+    with pytest.raises(CheckpointError) as refused:
+        restore(build(), snapshot(build(), parameters=stored), parameters=here, names=names)
+    assert str(refused.value) == (
+        "the checkpoint must be of a run with these parameters, got attention.examples: bbbbbbbbbbbb… here, aaaaaaaaaaaa… in the "
+        "checkpoint; attention.training.batch_size: 16 here, 8 in the checkpoint; attention.training.gone: nothing here, null in "
+        "the checkpoint; attention.training.rates.b: 0.2 here, nothing in the checkpoint; go on with the checkpoint's values, or "
+        "remove its folder to train this part anew"
+    )
+
+
+def test_many_differences_are_counted():
+    found = differences({str(i): i for i in range(9)}, {str(i): -i for i in range(9)})
+    assert len(found) == 8  # 0 and -0 are equal
+    assert summary(found).endswith("; 5: 5 here, -5 in the checkpoint and 3 more")
+
+
+def test_a_run_is_no_shorter_than_its_checkpoint():
+    state = train(build(), 3, torch.Generator())
+    taken = snapshot(state, progress={"total_steps": 4})
+    with pytest.raises(CheckpointError, match="at least as long as its checkpoint, got 2 steps after 3; give it more epochs"):
+        restore(dataclasses.replace(build(), total_steps=2), taken)
+    assert restore(dataclasses.replace(build(), total_steps=9), taken).total_steps == 9
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_coefficient_that_is_not_finite_is_not_stored(value):
+    with pytest.raises(CheckpointError, match=f"coefficient 'entropy' must be finite, got {value} at step 0"):
+        snapshot(build(coefficients={"entropy": value}))
+
+
+def test_only_safetensors_and_json_are_written(tmp_path):
+    save_checkpoint(tmp_path / "c", snapshot(build()))
+    assert sorted(p.name for p in (tmp_path / "c").iterdir()) == [
+        "checkpoint.json",
+        "optimizer.safetensors",
+        "policy.safetensors",
+        "reference.safetensors",
+    ]
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+    json.loads((tmp_path / "c" / "checkpoint.json").read_text())
+
+
+def test_tied_weights_survive(tmp_path):
+    net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    net[1].weight = net[0].weight
+    state = TrainState(net, build_optimizer({"all": ([net[0].weight], 0.1)}), None, 0, 0, 0)
+    before = net[0].weight.detach().clone()
+    save_checkpoint(tmp_path / "c", snapshot(state))
+    apply_update(state, net(torch.ones(1, 3)).sum(), max_grad_norm=None)
+    restore(state, load_checkpoint(tmp_path / "c"))
+    assert torch.equal(net[1].weight, before)
+    assert net[1].weight is net[0].weight
+
+
+@pytest.mark.parametrize("how", ["each_operation", "random_moments"])
+def test_a_killed_writer_leaves_the_old_or_the_new_checkpoint_whole(tmp_path, how):
+    script = Path(__file__).with_name("killed_writer.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "c"), how],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    deaths = [json.loads(line) for line in done.stdout.splitlines()]
+    assert deaths[-1]["finished"]
+    assert deaths[-1]["after"] == deaths[-1]["before"] + 1
+    if how == "each_operation":
+        assert len(deaths) > 15
+        assert all(d["after"] in (d["before"], d["before"] + 1) for d in deaths)
+        # Both outcomes were seen: deaths before the swap and after it.
+        assert {d["after"] - d["before"] for d in deaths[:-1]} == {0, 1}
+    else:
+        assert all(d["after"] >= d["before"] for d in deaths)
+        assert deaths[-2]["after"] > 0
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize("place", ["write", "flush", "swap"])
+def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_half_written(tmp_path, monkeypatch, place):
+    folder = tmp_path / "c"
+    save_checkpoint(folder, snapshot(build()))
+    old = {p.name: p.read_bytes() for p in folder.iterdir()}
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def refuse(*args, **kwargs):
+        raise full
+
+    def refuse_to_leave_partial(path, target, rename=Path.rename):
+        return refuse() if ".partial-" in path.name else rename(path, target)
+
+    with monkeypatch.context() as patch:
+        if place == "write":
+            patch.setattr(files, "save_file", refuse)
+        elif place == "flush":
+            patch.setattr(os, "fsync", refuse)
+        else:
+            patch.setattr(Path, "rename", refuse_to_leave_partial)
+        with pytest.raises(CheckpointError, match=r"must be writable, got .*No space left on device; free some space"):
+            save_checkpoint(folder, snapshot(build(seed=1)))
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == old
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_real_write_error_is_reported_the_same_way(tmp_path):
+    code = (
+        "import resource, sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[2])\nimport killed_writer as w\n"
+        "folder = Path(sys.argv[1])\nw.save_checkpoint(folder, w.numbered(1))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+        "try:\n    w.save_checkpoint(folder, w.numbered(2))\nexcept w.CheckpointError as error:\n    print(error)\n"
+        "print(w.read(folder))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "c"), str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    message, step = done.stdout.splitlines()
+    assert "must be writable" in message
+    assert "File too large" in message
+    assert step == "1"
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+def damage_truncate(folder):
+    path = folder / "policy.safetensors"
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def damage_flip_a_bit(folder):
+    path = folder / "optimizer.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def damage_remove(folder):
+    (folder / "reference.safetensors").unlink()
+
+
+def damage_header(folder):
+    (folder / "checkpoint.json").write_text("{", encoding="utf-8")
+
+
+def damage_format(folder):
+    path = folder / "checkpoint.json"
+    path.write_text(path.read_text().replace('"format": 3', '"format": 99'), encoding="utf-8")
+
+
+def damage_no_header(folder):
+    (folder / "checkpoint.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (damage_truncate, "policy.safetensors must have check sum"),
+        (damage_flip_a_bit, "optimizer.safetensors must have check sum"),
+        (damage_remove, "reference.safetensors must be readable"),
+        (damage_header, "checkpoint.json must be a readable JSON file"),
+        (damage_no_header, "checkpoint.json must be a readable JSON file"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_with_the_file_and_the_remedy(tmp_path, damage, message):
+    folder = tmp_path / "c"
+    state = train(build(), 1, torch.Generator())
+    save_checkpoint(folder, snapshot(state))
+    damage(folder)
+    with pytest.raises(CheckpointError, match=f"{message}.*; the checkpoint is damaged or edited: remove {folder}"):
+        load_checkpoint(folder)
+
+
+def test_another_format_is_refused(tmp_path):
+    save_checkpoint(tmp_path / "c", snapshot(build()))
+    damage_format(tmp_path / "c")
+    rewrite(tmp_path / "c", lambda header: None, sealed=True)
+    with pytest.raises(CheckpointError, match="must be of format 3, got 99; go on with the version that wrote it, or remove"):
+        load_checkpoint(tmp_path / "c")
+
+
+def test_absent(tmp_path):
+    assert not has_checkpoint(tmp_path / "c")
+    with pytest.raises(FileNotFoundError, match="must exist"):
+        load_checkpoint(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("other", "parameters", "message"),
+    [
+        (lambda: build(), {"a": 2}, "got a: 2 here, 1 in the checkpoint"),
+        (lambda: build(width=9), None, "must fit the policy"),
+        (lambda: build(reference=False), None, "reference policy must be the run's, got one for none"),
+        (lambda: build(replay=(3, 2)), None, "replay buffer must be the run's, got none for one"),
+        (lambda: build(coefficients={"entropy": 0.1}), None, r"must hold the run's coefficients, got none for \['entropy'\]"),
+        (
+            lambda: dataclasses.replace(s := build(), optimizer=build_optimizer({"x": (list(s.policy[3].parameters()), 1.0)})),
+            None,
+            "must hold the optimiser's parameters",
+        ),
+    ],
+)
+def test_restore_refuses_what_does_not_fit(other, parameters, message):
+    taken = snapshot(build(), parameters={"a": 1})
+    with pytest.raises(CheckpointError, match=message):
+        restore(other(), taken, parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    ("replay", "message"),
+    [
+        (None, "replay buffer must be the run's, got one for none"),
+        ((4, 2), "must fit the replay buffer, got: the stored replay must have the bounds .* use the same parameters"),
+    ],
+)
+def test_restore_refuses_a_replay_that_does_not_fit(replay, message):
+    taken = snapshot(build(replay=(3, 2)))
+    with pytest.raises(CheckpointError, match=message):
+        restore(build(replay=replay), taken)

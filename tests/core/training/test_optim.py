@@ -1,0 +1,281 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from grpo_pipeline.core.policy_gradient.losses import policy_loss
+from grpo_pipeline.core.training.optim import (
+    NonFiniteGradientError,
+    accumulate,
+    advance,
+    apply_update,
+    build_optimizer,
+    clear_gradients,
+    parameter_groups,
+    step,
+)
+from grpo_pipeline.core.training.state import TrainState
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.b = nn.Parameter(torch.tensor([3.0]))
+
+
+def build(lr=0.1, **options):
+    net = Two()
+    optimizer = build_optimizer({"a": ([net.a], lr), "b": ([net.b], 10 * lr)}, **options)
+    return TrainState(net, optimizer, None, 4, 1, 0)
+
+
+def sgd(net, lr=1.0):
+    """Plain SGD shows the clipped gradient itself; AdamW would normalise it away."""
+    groups = [{"params": [net.a], "name": "a"}, {"params": [net.b], "name": "b"}]
+    return TrainState(net, torch.optim.SGD(groups, lr=lr), None, 0, 0, 0)
+
+
+def loss_of(net):
+    return 3 * net.a[0] + 4 * net.a[1] + 12 * net.b[0]  # gradients (3, 4 | 12): norms 5, 12, total 13
+
+
+def run_plain(fused, steps=3):
+    net = Two()
+    groups = [{"params": [net.a], "lr": 0.1}, {"params": [net.b], "lr": 1.0}]
+    plain = torch.optim.AdamW(groups, weight_decay=0.1, betas=(0.8, 0.9), fused=fused)
+    for _ in range(steps):
+        plain.zero_grad()
+        (loss_of(net) ** 2).backward()
+        plain.step()
+    return net
+
+
+def test_update_agrees_with_a_plain_adamw_step():
+    state = build(weight_decay=0.1, betas=(0.8, 0.9))
+    for _ in range(3):
+        state, _ = apply_update(state, loss_of(state.policy) ** 2, max_grad_norm=None)
+    same, looped = run_plain(fused=True), run_plain(fused=False)
+    for name, parameter in state.policy.named_parameters():
+        assert torch.equal(parameter, same.get_parameter(name))
+        # The kernel rounds differently from the loop over parameters: a few ulp of float32 (1.2e-7) after three steps.
+        torch.testing.assert_close(parameter, looped.get_parameter(name), rtol=2e-6, atol=0)
+
+
+def test_fused_where_it_can_be():
+    assert build().optimizer.defaults["fused"] is True
+    groups = {"real": ([nn.Parameter(torch.ones(2))], 0.1), "complex": ([nn.Parameter(torch.ones(2, dtype=torch.cfloat))], 0.1)}
+    assert build_optimizer(groups).defaults["fused"] is None
+
+
+def test_metrics_are_norms_before_clipping():
+    state = build()
+    same, metrics = apply_update(state, loss_of(state.policy), max_grad_norm=1.0)
+    assert metrics == {
+        "grad_norm/total": 13.0,
+        "group_grad_norm/total/a": 5.0,
+        "group_grad_norm/total/b": 12.0,
+        "lr": 1.0,
+        "group_lr/a": 0.1,
+        "group_lr/b": 1.0,
+    }
+    assert same is state
+
+
+@pytest.mark.parametrize(
+    ("clip", "max_norm", "moved_a", "moved_b"),
+    [
+        ("per_group", 1.0, [0.6, 0.8], [1.0]),  # each group to norm 1
+        ("joint", 1.0, [3 / 13, 4 / 13], [12 / 13]),  # all by 1 / 13
+        ("per_group", 6.0, [3.0, 4.0], [6.0]),  # only b is too long
+        ("joint", 100.0, [3.0, 4.0], [12.0]),
+        ("per_group", None, [3.0, 4.0], [12.0]),
+    ],
+)
+def test_clipping(clip, max_norm, moved_a, moved_b):
+    net = Two()
+    before = [net.a.detach().clone(), net.b.detach().clone()]
+    apply_update(sgd(net), loss_of(net), max_grad_norm=max_norm, clip=clip)
+    assert (before[0] - net.a.detach()).tolist() == pytest.approx(moved_a, rel=1e-5)
+    assert (before[1] - net.b.detach()).tolist() == pytest.approx(moved_b, rel=1e-5)
+
+
+def test_a_large_gradient_in_one_group_does_not_scale_another_down():
+    moved = {}
+    for clip in ("per_group", "joint"):
+        net = Two()
+        apply_update(sgd(net), net.a.sum() + 1e6 * net.b.sum(), max_grad_norm=2.0, clip=clip)
+        moved[clip] = float(torch.tensor([1.0, 2.0])[0] - net.a.detach()[0])
+    assert moved["per_group"] == pytest.approx(1.0, abs=1e-6)
+    assert moved["joint"] == pytest.approx(2e-6, abs=1e-6)
+
+
+def test_old_gradients_do_not_add_up():
+    net = Two()
+    net.a.grad = torch.tensor([100.0, 100.0])
+    state = sgd(net)
+    apply_update(state, net.a.sum(), max_grad_norm=None)
+    assert net.a.tolist() == [0.0, 1.0]
+
+
+def test_learning_rate_scale_holds_for_one_step_alone():
+    net = Two()
+    state = sgd(net, lr=0.5)
+    _, metrics = apply_update(state, net.a.sum(), max_grad_norm=None, learning_rate_scale=0.5)
+    assert net.a.tolist() == [0.75, 1.75]
+    assert metrics["lr"] == 0.25
+    assert [group["lr"] for group in state.optimizer.param_groups] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_stops_before_the_weights_move(bad):
+    state = build()
+    net = state.policy
+    apply_update(state, loss_of(net), max_grad_norm=None)
+    weights = [p.detach().clone() for p in net.parameters()]
+    moments = [v.clone() for entry in state.optimizer.state.values() for v in entry.values()]
+    with pytest.raises(NonFiniteGradientError, match=r"gradient of parameter 'b' must be finite, .* at step 4"):
+        apply_update(state, net.a.sum() + bad * net.b.sum(), max_grad_norm=1.0)
+    assert all(torch.equal(w, p) for w, p in zip(weights, net.parameters(), strict=True))
+    assert all(
+        torch.equal(m, v) for m, v in zip(moments, [v for e in state.optimizer.state.values() for v in e.values()], strict=True)
+    )
+    assert (net.a.grad, net.b.grad) == (None, None)
+
+
+def test_a_norm_that_overflows_is_said_to_be_one():
+    state = build()
+    with pytest.raises(NonFiniteGradientError, match="norm of the gradient must be finite, got inf"):
+        apply_update(state, 3e38 * state.policy.a.sum(), max_grad_norm=1.0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (torch.tensor(1.0), "got none at step 4: it has no graph; find the detach or the no_grad"),
+        (torch.ones((), requires_grad=True) * 2, "got none at step 4; find the detach"),
+    ],
+)
+def test_refuses_a_loss_that_reaches_no_trained_parameter(loss, message):
+    state = build()
+    before = [p.detach().clone() for p in state.policy.parameters()]
+    with pytest.raises(ValueError, match=f"must depend on a trained parameter, {message}"):
+        apply_update(state, loss, max_grad_norm=1.0)
+    assert all(torch.equal(b, p) for b, p in zip(before, state.policy.parameters(), strict=True))
+
+
+def test_refuses_a_loss_that_is_no_scalar():
+    state = build()
+    with pytest.raises(ValueError, match=r"the loss must be a scalar, got shape \[2\] at step 4; reduce it"):
+        apply_update(state, state.policy.a, max_grad_norm=1.0)
+
+
+class Scorer(nn.Module):
+    """Log-probabilities [P, G, L] of stored actions under logits that a linear layer makes of each prompt."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(2)
+        self.weight = nn.Parameter(torch.randn(5, 3, generator=generator, dtype=torch.float64))
+        self.bias = nn.Parameter(torch.zeros(5, dtype=torch.float64))
+
+    def forward(self, prompts, actions):
+        logprobs = (prompts @ self.weight.T + self.bias).log_softmax(-1)
+        return logprobs[:, None].expand(-1, actions.shape[1], -1).gather(2, actions)
+
+
+def scored_batch():
+    generator = torch.Generator().manual_seed(1)
+    prompts = torch.randn(12, 3, generator=generator, dtype=torch.float64)
+    actions = torch.randint(0, 5, (12, 4, 6), generator=generator)
+    is_valid = torch.arange(6) < torch.randint(1, 7, (12, 4, 1), generator=generator)
+    return prompts, actions, torch.randn(12, 4, generator=generator, dtype=torch.float64), is_valid
+
+
+def scorer_state():
+    net = Scorer()
+    optimizer = build_optimizer({"weight": ([net.weight], 0.1), "bias": ([net.bias], 0.01)}, weight_decay=0.1)
+    return TrainState(net, optimizer, None, 0, 0, 0)
+
+
+def loss_of_part(net, batch, rows, denominator):
+    prompts, actions, advantages, is_valid = (x[rows] for x in batch)
+    logprobs = net(prompts, actions)
+    options = {"algorithm": "reinforce", "reduction": "per_decision"}
+    return policy_loss(logprobs, logprobs.detach(), advantages, is_valid, denominator=denominator, **options)
+
+
+@pytest.mark.parametrize("sizes", [[12], [6, 6], [1, 7, 4], [1] * 12])
+@pytest.mark.parametrize("clip", ["joint", "per_group"])
+def test_micro_batches_make_the_update_of_the_whole_batch(sizes, clip):
+    whole, split, batch = scorer_state(), scorer_state(), scored_batch()
+    denominator = batch[3].sum()
+    for _ in range(4):
+        loss = loss_of_part(whole.policy, batch, torch.arange(12), denominator)
+        _, want = apply_update(whole, loss, max_grad_norm=0.05, clip=clip, learning_rate_scale=0.7)
+        clear_gradients(split)
+        for rows in torch.arange(12).split(sizes):
+            accumulate(split, loss_of_part(split.policy, batch, rows, denominator))
+        found = step(split, max_grad_norm=0.05, clip=clip, learning_rate_scale=0.7)
+        assert found == pytest.approx(want, rel=1e-12)
+        assert want["grad_norm/total"] > 0.05  # the clip was at work
+    for name, parameter in whole.policy.named_parameters():
+        torch.testing.assert_close(split.policy.get_parameter(name), parameter, rtol=0, atol=1e-12)
+
+
+def test_each_micro_batch_with_its_own_denominator_would_be_another_update():
+    whole, split, batch = scorer_state(), scorer_state(), scored_batch()
+    apply_update(whole, loss_of_part(whole.policy, batch, torch.arange(12), None), max_grad_norm=None)
+    for rows in torch.arange(12).split(4):
+        accumulate(split, loss_of_part(split.policy, batch, rows, None) / 3)
+    step(split, max_grad_norm=None)
+    assert float((whole.policy.weight - split.policy.weight).abs().max().detach()) > 1e-4
+
+
+def test_accumulate_moves_no_weight_and_step_starts_anew():
+    net = Two()
+    state = sgd(net)
+    accumulate(state, net.a.sum())
+    accumulate(state, 2 * net.a.sum())
+    assert net.a.tolist() == [1.0, 2.0]
+    metrics = step(state, max_grad_norm=None)
+    assert net.a.tolist() == [-2.0, -1.0]  # 1 + 2 from each
+    assert metrics["grad_norm/total"] == pytest.approx(math.sqrt(18))
+    assert (net.a.grad, net.b.grad) == (None, None)
+    with pytest.raises(ValueError, match="must depend on a trained parameter, got none at step 0"):
+        step(state, max_grad_norm=None)
+    accumulate(state, net.a.sum())
+    step(state, max_grad_norm=None)
+    assert net.a.tolist() == [-3.0, -2.0]
+
+
+def test_a_failed_step_drops_what_was_accumulated():
+    net = Two()
+    state = sgd(net)
+    accumulate(state, net.a.sum())
+    accumulate(state, math.inf * net.b.sum())
+    with pytest.raises(NonFiniteGradientError, match="parameter 'b'"):
+        step(state, max_grad_norm=1.0)
+    assert (net.a.tolist(), net.b.tolist()) == ([1.0, 2.0], [3.0])
+    assert (net.a.grad, net.b.grad) == (None, None)
+
+
+def test_advance_counts_batches():
+    state = build()
+    assert (advance(state).step, advance(state).epoch) == (5, 1)
+    assert (advance(state, epoch=2).epoch, state.step) == (2, 4)
+
+
+def test_frozen_parameters_are_left_out_and_groups_keep_their_names():
+    net = Two()
+    optimizer = build_optimizer({"x": ([net.a, nn.Parameter(torch.ones(1), requires_grad=False)], 0.1), "y": ([net.b], 0.2)})
+    assert {name: [id(p) for p in ps] for name, ps in parameter_groups(optimizer).items()} == {"x": [id(net.a)], "y": [id(net.b)]}
+
+
+def test_build_refuses_empty_and_overlapping_groups():
+    net = Two()
+    with pytest.raises(ValueError, match="group 'x' must hold a trainable parameter"):
+        build_optimizer({"x": ([nn.Parameter(torch.ones(1), requires_grad=False)], 0.1)})
+    with pytest.raises(ValueError, match="one parameter in 'x' and 'y'"):
+        build_optimizer({"x": ([net.a], 0.1), "y": ([net.b, net.a], 0.1)})

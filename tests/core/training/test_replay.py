@@ -1,0 +1,420 @@
+import dataclasses
+import itertools
+import json
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
+from grpo_pipeline.core.policy_gradient.losses import policy_loss
+from grpo_pipeline.core.training.replay import (
+    ReplayBuffer,
+    ReplayState,
+    StoredGroup,
+    importance_weights,
+    merge_groups,
+    split_groups,
+)
+from grpo_pipeline.core.types import Rollouts
+
+G, L = 2, 3
+
+
+def group(row=0, *, step=0, signal=1.0, shape=(G, L), dtype=torch.float32):
+    actions = torch.arange(math.prod(shape)).reshape(shape) + 100 * row
+    logprobs = -torch.linspace(0.1, 1.7, math.prod(shape), dtype=dtype).reshape(shape) - row
+    return StoredGroup(row, actions, logprobs, actions % 3 != 2, step=step, temperature=0.7 + row / 3, signal=signal)
+
+
+def rows(buffer):
+    return [stored.row for stored in buffer.groups]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def round_trip(state):
+    """As a checkpoint does it: safetensors and JSON."""
+    return ReplayState(load(save(dict(state.tensors))), json.loads(json.dumps(state.scalars)))
+
+
+def test_only_groups_with_a_signal_are_kept():
+    buffer = ReplayBuffer(8, 4)
+    buffer.add([group(1, signal=0.0), group(2, signal=1e-12), group(3, signal=0.0), group(4, signal=2.0)])
+    assert rows(buffer) == [2, 4]
+
+
+def test_the_smallest_signal_goes_then_the_oldest_then_the_first():
+    buffer = ReplayBuffer(3, 10)
+    buffer.add([group(1, step=2, signal=0.5), group(2, step=1, signal=0.5), group(3, step=1, signal=0.5), group(4, signal=9.0)])
+    assert rows(buffer) == [1, 3, 4]  # of the three equal signals step 1 is the oldest, and row 2 came first
+    buffer.add([group(5, step=3, signal=0.7)])
+    assert rows(buffer) == [1, 4, 5]
+    buffer.add([group(6, step=3, signal=0.1)])
+    assert rows(buffer) == [1, 4, 5]  # the new group teaches least
+
+
+def test_stale_groups_leave_before_fresh_ones_are_evicted():
+    buffer = ReplayBuffer(2, 3)
+    buffer.add([group(1, step=0, signal=9.0), group(2, step=1, signal=8.0)])
+    buffer.add([group(3, step=4, signal=0.1)])
+    assert rows(buffer) == [2, 3]  # row 1 is 4 steps older than row 3, row 2 is 3 steps older
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 0.5, 1.0, 2.5])), max_size=5), max_size=6),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_the_content_is_that_of_a_naive_store(batches, capacity, max_age):
+    buffer, naive, step, number = ReplayBuffer(capacity, max_age), [], 0, 0
+    for batch in batches:
+        offered = []
+        for gap, signal in batch:
+            step, number = step + gap, number + 1
+            offered.append(group(number, step=step, signal=signal))
+            if signal > 0:
+                naive.append((signal, step, number))
+        buffer.add(offered)
+        newest = max((entry[1] for entry in naive), default=0)
+        naive = [entry for entry in naive if newest - entry[1] <= max_age]
+        while len(naive) > capacity:
+            naive.remove(min(naive))
+        assert [(g.signal, g.step, g.row) for g in buffer.groups] == naive
+        assert len(buffer) == len(naive) <= capacity
+
+
+def test_the_buffer_owns_what_it_holds():
+    offered = group(1)
+    graph = torch.ones(G, L, requires_grad=True) * 2
+    buffer = ReplayBuffer(2, 2)
+    buffer.add([offered, dataclasses.replace(group(2), behaviour_logprobs=graph)])
+    want = offered.actions.clone()
+    offered.actions.fill_(-1)
+    assert torch.equal(buffer.groups[0].actions, want)
+    assert not buffer.groups[1].behaviour_logprobs.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (group(7, signal=-0.1), "signal of a group must be finite and >= 0, got -0.1 for row 7"),
+        (group(7, signal=math.nan), "got nan for row 7"),
+        (group(7, signal=math.inf), "got inf for row 7"),
+        (
+            dataclasses.replace(group(7), is_valid=torch.ones(G, L + 1, dtype=torch.bool)),
+            r"share one shape \[G, L\], got .*row 7",
+        ),
+        (group(7, shape=(G,)), r"share one shape \[G, L\], got \[\[2\], \[2\], \[2\]\] for row 7"),
+    ],
+)
+def test_a_bad_group_is_refused_and_nothing_is_added(bad, message):
+    buffer = ReplayBuffer(4, 2)
+    with pytest.raises(ValueError, match=message):
+        buffer.add([group(1), bad])
+    assert len(buffer) == 0
+
+
+@pytest.mark.parametrize(("capacity", "age", "name"), [(0, 1, "capacity"), (1, 0, "max_age_steps")])
+def test_bounds_below_one_are_refused(capacity, age, name):
+    with pytest.raises(ValueError, match=f"{name} of the replay must be at least 1, got 0"):
+        ReplayBuffer(capacity, age)
+
+
+@pytest.mark.parametrize(("step", "left"), [(5, [1, 2, 3]), (6, [2, 3]), (7, [3]), (8, [])])
+def test_no_group_is_drawn_beyond_its_age(step, left):
+    buffer = ReplayBuffer(8, 2)
+    buffer.add([group(1, step=3, signal=99.0), group(2, step=4), group(3, step=5)])
+    drawn = buffer.draw(8, step=step, generator=generator())
+    assert sorted(stored.row for stored in drawn) == left
+    assert rows(buffer) == left
+    assert all(step - stored.step <= 2 for stored in drawn)
+
+
+def test_draws_are_without_replacement_and_bounded_by_what_is_there():
+    buffer = ReplayBuffer(8, 5)
+    buffer.add([group(row) for row in range(6)])
+    for seed in range(20):
+        drawn = [stored.row for stored in buffer.draw(4, step=0, generator=generator(seed))]
+        assert len(set(drawn)) == 4
+    assert sorted(stored.row for stored in buffer.draw(99, step=0, generator=generator())) == list(range(6))
+    assert buffer.draw(0, step=0, generator=generator()) == []
+    assert ReplayBuffer(1, 1).draw(3, step=5, generator=generator()) == []
+
+
+def test_the_probability_is_proportional_to_the_signal():
+    signals, n = {1: 1.0, 2: 2.0, 3: 5.0}, 4000
+    buffer = ReplayBuffer(3, 1)
+    buffer.add([group(row, signal=signal) for row, signal in signals.items()])
+    stream = generator(1)
+    pairs = Counter(tuple(g.row for g in buffer.draw(2, step=0, generator=stream)) for _ in range(n))
+    for first, second in itertools.permutations(signals, 2):
+        # first with s / 8, then second with s / what is left: (1, 3) has 1/8 * 5/7.
+        p = signals[first] / 8 * signals[second] / (8 - signals[first])
+        assert abs(pairs[first, second] / n - p) < 4 * math.sqrt(p * (1 - p) / n)
+
+
+def test_a_draw_depends_on_the_generator_alone():
+    buffer = ReplayBuffer(16, 5)
+    buffer.add([group(row, signal=1.0 + row) for row in range(16)])
+    torch.manual_seed(0)
+    first = [g.row for g in buffer.draw(5, step=0, generator=generator(3))]
+    torch.manual_seed(1)
+    assert [g.row for g in buffer.draw(5, step=0, generator=generator(3))] == first
+    assert [g.row for g in buffer.draw(5, step=0, generator=generator(4))] != first
+
+
+def test_a_draw_that_makes_no_sense_is_refused():
+    buffer = ReplayBuffer(4, 2)
+    buffer.add([group(1, step=9)])
+    with pytest.raises(ValueError, match="step must not lie before the stored groups, got 8 after 9"):
+        buffer.draw(1, step=8, generator=generator())
+    with pytest.raises(ValueError, match="number of groups to replay must be at least 0, got -1"):
+        buffer.draw(-1, step=9, generator=generator())
+
+
+def test_a_restored_buffer_goes_on_bit_identically():
+    def go_on(buffer):
+        seen, stream = [], generator(5)
+        for step in range(3, 9):
+            buffer.add([group(10 * step + i, step=step, signal=0.3 * i, dtype=torch.float64) for i in range(3)])
+            seen += [(g.row, g.step, g.temperature, g.signal) for g in buffer.draw(2, step=step, generator=stream)]
+        return seen, buffer.state()
+
+    buffer = ReplayBuffer(5, 3)
+    buffer.add([group(i, step=i % 3, signal=0.1 * (i + 1), shape=(2, 1 + i % 2)) for i in range(6)])
+    other = ReplayBuffer(5, 3)
+    other.add([group(77)])
+    other.load(round_trip(buffer.state()))
+    (seen, state), (other_seen, other_state) = go_on(buffer), go_on(other)
+    assert seen == other_seen
+    assert state.scalars == other_state.scalars
+    assert state.tensors.keys() == other_state.tensors.keys()
+    for name, tensor in state.tensors.items():
+        assert tensor.dtype == other_state.tensors[name].dtype
+        assert torch.equal(tensor, other_state.tensors[name])
+
+
+def test_an_empty_buffer_round_trips():
+    buffer, other = ReplayBuffer(5, 3), ReplayBuffer(5, 3)
+    other.add([group(1)])
+    other.load(round_trip(buffer.state()))
+    assert len(other) == 0
+
+
+def test_the_state_shares_no_memory():
+    buffer, other = ReplayBuffer(2, 2), ReplayBuffer(2, 2)
+    buffer.add([group(1)])
+    state = buffer.state()
+    other.load(state)
+    for tensor in state.tensors.values():
+        tensor.zero_()
+    for held in (buffer, other):
+        assert torch.equal(held.groups[0].actions, group(1).actions)
+        assert torch.equal(held.groups[0].behaviour_logprobs, group(1).behaviour_logprobs)
+
+
+def test_a_state_with_other_bounds_is_refused():
+    with pytest.raises(ValueError, match="must have the bounds .*'capacity': 3.*, got .*'capacity': 2"):
+        ReplayBuffer(3, 2).load(ReplayBuffer(2, 2).state())
+
+
+def rollouts(prompts=4, seed=0, dtype=torch.float32):
+    stream = generator(seed)
+    actions = torch.randint(0, 9, (prompts, G, L), generator=stream)
+    logprobs = -torch.rand(prompts, G, L, generator=stream, dtype=dtype)
+    return Rollouts(actions, logprobs, torch.rand(prompts, G, L, generator=stream) > 0.3)
+
+
+def test_split_then_merge_puts_each_group_back():
+    old, fresh = rollouts(seed=1), rollouts(seed=2)
+    groups = split_groups(old, [40, 41, 42, 43], signal=torch.tensor([0.0, 1.0, 2.0, 3.0]), step=6, temperature=0.8)
+    assert [(g.row, g.step, g.temperature, g.signal) for g in groups] == [(40 + i, 6, 0.8, float(i)) for i in range(4)]
+    before = [x.clone() for x in vars(fresh).values()]
+    merged = merge_groups(fresh, [groups[3], groups[1]], [0, 1])
+    for name, parts in vars(merged).items():
+        was, new = getattr(old, name), getattr(fresh, name)
+        assert torch.equal(parts, torch.stack([was[3], was[1], new[2], new[3]]))
+    assert all(torch.equal(a, b) for a, b in zip(before, vars(fresh).values(), strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Marked(Rollouts):
+    """Rollouts of a task that says more about a decision, or does not."""
+
+    marks: torch.Tensor | None = None
+
+
+def marked(seed, *, marks=True):
+    plain = rollouts(seed=seed)
+    return Marked(**vars(plain), marks=plain.actions[..., None].to(torch.uint8) + 10 if marks else None)
+
+
+def test_what_a_task_says_beside_the_three_tensors_goes_with_a_group():
+    old, fresh, buffer = marked(1), marked(2), ReplayBuffer(4, 4)
+    buffer.add(split_groups(old, [0, 1, 2, 3], signal=torch.ones(4), step=0, temperature=1.0))
+    old.marks.zero_()
+    again = ReplayBuffer(4, 4)
+    again.load(round_trip(buffer.state()))
+    merged = merge_groups(fresh, [again.groups[3]], [1])
+    assert torch.equal(merged.marks[1], marked(1).marks[3])
+    assert torch.equal(merged.marks[[0, 2, 3]], fresh.marks[[0, 2, 3]])
+    assert merged.marks.dtype == torch.uint8
+
+
+def test_groups_that_say_less_than_the_batch_are_refused():
+    groups = split_groups(marked(1, marks=False), [0, 1, 2, 3], signal=torch.ones(4), step=0, temperature=1.0)
+    with pytest.raises(ValueError, match=r"must hold the fields \['marks'\] of the fresh ones, got \[\] for row 2"):
+        merge_groups(marked(2), [groups[2]], [0])
+    assert merge_groups(marked(2, marks=False), [groups[2]], [0]).marks is None
+    with pytest.raises(ValueError, match=r"must share one shape \[G, L\]"):
+        ReplayBuffer(4, 4).add([dataclasses.replace(group(), more={"marks": torch.zeros(G + 1, L)})])
+
+
+def test_merge_keeps_the_batch_where_nothing_is_replayed_and_its_dtype_where_something_is():
+    fresh = rollouts(dtype=torch.float64)
+    assert merge_groups(fresh, [], []) is fresh
+    merged = merge_groups(fresh, [group(1)], [2])
+    assert (merged.logprobs.dtype, merged.actions.dtype, merged.is_valid.dtype) == (torch.float64, torch.int64, torch.bool)
+    assert torch.equal(merged.logprobs[2], group(1).behaviour_logprobs.double())
+
+
+@pytest.mark.parametrize(
+    ("stored", "positions", "message"),
+    [
+        ([group(1)], [0, 1], r"positions must be 1 distinct prompts of 0..3, got \[0, 1\]"),
+        ([group(1), group(2)], [2, 2], r"positions must be 2 distinct prompts of 0..3, got \[2, 2\]"),
+        ([group(1)], [4], r"distinct prompts of 0..3, got \[4\]"),
+        ([group(1)], [-1], r"distinct prompts of 0..3, got \[-1\]"),
+        ([group(1, shape=(2, 4))], [0], r"shape \[G, L\] = \[2, 3\] of the batch, got \[2, 4\] for row 1"),
+    ],
+)
+def test_merge_refuses_what_does_not_fit(stored, positions, message):
+    with pytest.raises(ValueError, match=message):
+        merge_groups(rollouts(), stored, positions)
+
+
+def test_split_needs_a_row_and_a_signal_for_each_prompt():
+    with pytest.raises(ValueError, match=r"one entry for each of 4 prompts, got 3 and \[4\]"):
+        split_groups(rollouts(), [1, 2, 3], signal=torch.ones(4), step=0, temperature=1.0)
+    with pytest.raises(ValueError, match=r"one entry for each of 4 prompts, got 4 and \[2\]"):
+        split_groups(rollouts(), [1, 2, 3, 4], signal=torch.ones(2), step=0, temperature=1.0)
+
+
+def test_weights_are_ratios_of_whole_samples():
+    proximal = torch.tensor([[[-1.0, -2.0, -0.5], [-1.0, -1.0, -1.0]]])
+    behaviour = torch.tensor([[[-1.5, -1.0, -9.0], [-3.0, -1.0, torch.nan]]])
+    is_valid = torch.tensor([[[True, True, False], [True, True, False]]])
+    # exp((-1 + 1.5) + (-2 + 1)) = exp(-0.5);  exp((-1 + 3) + 0) = exp(2) = 7.389...
+    want = torch.tensor([[math.exp(-0.5), math.exp(2.0)]], dtype=torch.float64)
+    torch.testing.assert_close(importance_weights(proximal, behaviour, is_valid, cap=None), want, rtol=1e-15, atol=0)
+    want[0, 1] = 5.0
+    torch.testing.assert_close(importance_weights(proximal, behaviour, is_valid, cap=5.0), want, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("cap", [None, 1.0, 3.0])
+def test_a_fresh_sample_weighs_exactly_one(cap):
+    fresh = rollouts()
+    logprobs = fresh.logprobs.clone().requires_grad_(True)
+    weights = importance_weights(logprobs, fresh.logprobs, fresh.is_valid, cap=cap)
+    assert weights.dtype == torch.float64
+    assert not weights.requires_grad
+    assert torch.equal(weights, torch.ones(4, G, dtype=torch.float64))
+
+
+def test_an_action_that_is_no_longer_allowed_weighs_nothing_and_a_cap_holds_an_overflow():
+    proximal = torch.tensor([[[-torch.inf], [0.0]]])
+    behaviour = torch.tensor([[[-1.0], [-1000.0]]])
+    is_valid = torch.ones(1, 2, 1, dtype=torch.bool)
+    assert importance_weights(proximal, behaviour, is_valid, cap=2.0).tolist() == [[0.0, 2.0]]
+    assert importance_weights(proximal, behaviour, is_valid, cap=None).tolist() == [[0.0, pytest.approx(math.exp(20.0))]]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, -torch.inf])
+def test_weights_that_are_not_finite_are_refused_also_under_a_cap(bad):
+    behaviour = torch.zeros(2, 2, 1)
+    behaviour[1, 0, 0] = bad
+    is_valid = torch.ones(2, 2, 1, dtype=torch.bool)
+    with pytest.raises(ValueError, match="for prompt 1, sample 0"):
+        importance_weights(torch.zeros(2, 2, 1), behaviour, is_valid, cap=2.0)
+
+
+def test_weights_refuse_shapes_and_caps_that_do_not_fit():
+    x, is_valid = torch.zeros(2, 2, 1), torch.ones(2, 2, 1, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"share one shape \[P, G, L\], got"):
+        importance_weights(x, x[:1], is_valid, cap=None)
+    with pytest.raises(ValueError, match=r"share one shape \[P, G, L\], got"):
+        importance_weights(x[0], x[0], is_valid[0], cap=None)
+    for cap in (0.99, math.nan):
+        with pytest.raises(ValueError, match=f"cap of importance weights must be at least 1, got {cap}"):
+            importance_weights(x, x, is_valid, cap=cap)
+
+
+# Unbiasedness, by enumeration. A sample is one choice of three, and, unless that was 0, a second one: 7 outcomes.
+
+OUTCOMES = [(0, 0)] + [(first, second) for first in (1, 2) for second in range(3)]
+ACTIONS = torch.tensor(OUTCOMES)
+HAS_SECOND = torch.tensor([[True, first != 0] for first, _ in OUTCOMES])
+REWARD = torch.tensor([0.2, 1.0, 0.0, 0.5, 0.5, 0.9, -1.0], dtype=torch.float64)
+BEHAVIOUR = torch.tensor([[0.3, -0.4, 0.1], [0.0, 0.5, -0.2]], dtype=torch.float64)
+PROXIMAL = torch.tensor([[-0.6, 0.2, 0.9], [0.4, -0.3, 0.1]], dtype=torch.float64)
+
+
+def outcome_logprobs(logits):
+    """[7, 2]: log-probability of each decision of each outcome; the second one of outcome 0 means nothing."""
+    return torch.stack([logits.log_softmax(-1)[i][ACTIONS[:, i]] for i in range(2)], dim=1)
+
+
+def outcome_probs(logits):
+    return outcome_logprobs(logits).masked_fill(~HAS_SECOND, 0.0).sum(1).exp()
+
+
+def expected_gradient(*, cap=None, algorithm="reinforce", level="decision", weighted=True):
+    """Return E[gradient of the loss] over all 49 ordered pairs of outcomes, drawn by the behaviour policy."""
+    pairs = torch.tensor(list(itertools.product(range(7), repeat=2)))
+    logits = PROXIMAL.clone().requires_grad_(True)
+    logprobs, is_valid = outcome_logprobs(logits)[pairs], HAS_SECOND[pairs]
+    behaviour = outcome_logprobs(BEHAVIOUR)[pairs]
+    advantages = compute_advantages(REWARD[pairs], method="leave_one_out").values
+    if weighted:
+        advantages = advantages * importance_weights(logprobs, behaviour, is_valid, cap=cap)
+    probability = outcome_probs(BEHAVIOUR)[pairs].prod(1, keepdim=True)
+    assert float(probability.sum()) == pytest.approx(1.0, abs=1e-14)
+    loss = policy_loss(
+        logprobs,
+        logprobs.detach(),
+        advantages * probability,
+        is_valid,
+        algorithm=algorithm,
+        ratio_level=level,
+        reduction="constant",
+        denominator=1.0,
+    )
+    return torch.autograd.grad(loss, logits)[0]
+
+
+def exact_gradient():
+    """Minus the gradient of the expected reward at the proximal policy, once for each of the two samples."""
+    logits = PROXIMAL.clone().requires_grad_(True)
+    return -2 * torch.autograd.grad((outcome_probs(logits) * REWARD).sum(), logits)[0]
+
+
+@pytest.mark.parametrize(("algorithm", "level"), [("reinforce", "decision"), ("grpo", "decision"), ("grpo", "joint")])
+def test_the_corrected_gradient_is_the_on_policy_gradient(algorithm, level):
+    found = expected_gradient(algorithm=algorithm, level=level)
+    torch.testing.assert_close(found, exact_gradient(), rtol=0, atol=1e-10)
+
+
+def test_without_the_correction_or_with_a_tight_cap_it_is_another():
+    exact = exact_gradient()
+    for biased in (expected_gradient(weighted=False), expected_gradient(cap=1.0)):
+        assert float((biased - exact).abs().max()) > 0.02
+    ratios = (outcome_probs(PROXIMAL) / outcome_probs(BEHAVIOUR)).tolist()
+    torch.testing.assert_close(expected_gradient(cap=max(ratios) + 0.01), exact, rtol=0, atol=1e-10)

@@ -1,0 +1,172 @@
+"""A grid on the tiny dialogue task: what a cell is equal to, how often the warm start is trained, what is refused."""
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from tiny_attention import CONF
+from tiny_grid import Memory
+from tiny_talk import make_examples, section
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.pipelines.data.dialogue import preparation
+from grpo_pipeline.pipelines.data.dialogue.preparation import SECTIONS
+from grpo_pipeline.pipelines.data.dialogue.preparation import create_pipeline as prepare
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.experiments.compare import nodes, tables
+from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.experiments.trials.cells import Cell
+from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
+from grpo_pipeline.pipelines.experiments.trials.kit import find_kit
+from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
+
+BASE = {name: yaml.safe_load((CONF / f"base/parameters/dialogue_{name}.yml").read_text()) for name in ("compare", "evaluation")}
+EVALUATION = EvaluationParams.model_validate(BASE["evaluation"]["dialogue"]["evaluation"] | {"seed": 0, "resamples": 30})
+ARMS = {
+    "supervised": {"base": "supervised"},
+    "grpo": {"base": "grpo"},
+    "weighted": {"base": "grpo", "set": {"rewards": {"weights": {"bleu": 2.0}}}},
+    "short": {"base": "grpo", "set": {"warm_start": {"training": {"epochs": 2}}}},
+}
+
+
+def parameters() -> dict[str, Any]:
+    """The task's parameters as Kedro would read them, for a reader of 8 numbers and a warm start of four steps."""
+    short = {
+        "reader": {"new": {"width": 8}}, "replies": {"max_tokens": 6}, "rewards": {"pool": {"workers": 0}},
+        "warm_start": {"training": {"epochs": 4, "validate_every_epochs": 4}},
+    }  # fmt: skip
+    names = (*SECTIONS, "warm_start", "supervised", "reinforce", "grpo")
+    return {name: section(name, **short.get(name, {})) for name in names}
+
+
+def grid(arms: dict[str, Any], *, seeds: tuple[int, ...] = (0, 1), primary: tuple[str, ...] = ("f1",)) -> CompareParams:
+    return CompareParams(
+        seeds=seeds, control="supervised", arms=arms, primary_metrics=primary, baseline_rules=("start",), keep="weights"
+    )
+
+
+def arrange(params: CompareParams):
+    return nodes.arrange_cells(params, EVALUATION, {"dialogue": parameters()})
+
+
+def run(params: CompareParams) -> Memory:
+    store = Memory()
+    for record in nodes.train_cells(params, EVALUATION, arrange(params), make_examples(), store):
+        if record is not False:
+            store.keep(record)
+    return store
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(epochs, seed) of each warm start that is trained."""
+    seen, train = [], preparation.train_weights
+
+    def counted(algorithm, training, task, data, *, seed):
+        seen.append((training.epochs, seed))
+        return train(algorithm, training, task, data, seed=seed)
+
+    monkeypatch.setattr(preparation, "train_weights", counted)
+    return seen
+
+
+def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
+    """Predictions of an arm as an ordinary run of the task's own pipelines makes them."""
+    given: dict[str, Any] = {"dialogue.examples": make_examples(), "params:seed": seed, "params:resume": "never"}
+    models = preparation.dialogue_kit().models
+    found = parameters()
+    given |= {f"params:dialogue.{name}": models[name].model_validate(found[name]) for name in SECTIONS if name in models}
+    given["params:dialogue.training"] = TrainingParams.model_validate(found["training"])
+    given["params:dialogue.warm_start.training"] = TrainingParams.model_validate(found["warm_start"]["training"])
+    for name in ("warm_start", "supervised", "reinforce", "grpo"):
+        given[f"params:dialogue.{name}.algorithm"] = AlgorithmParams.model_validate(found[name]["algorithm"])
+        given[f"dialogue.{name}.resume_from"] = NoCheckpoint("none")
+    pipeline = prepare() + create_arm("dialogue", arm)
+    kept = {name: MemoryDataset(value, copy_mode="assign") for name, value in given.items()}
+    inner = {name: MemoryDataset(copy_mode="assign") for name in pipeline.datasets() - kept.keys()}
+    catalog = DataCatalog(kept | inner)
+    SequentialRunner().run(pipeline, catalog)
+    return catalog.load(f"dialogue.{arm}.predictions")
+
+
+def test_a_cell_is_what_an_ordinary_run_gives_and_a_start_is_trained_once_per_seed(trainings) -> None:
+    store = run(grid(ARMS))
+    assert {header.reason for header in store.headers.values()} == {None}
+    # Other weights of the reward change no start; another loop before the arms does.
+    assert trainings == [(4, 0), (2, 0), (4, 1), (2, 1)]
+    expected = ordinary_predictions("grpo", seed=1)
+    pd.testing.assert_frame_equal(store.predictions("grpo.seed1"), expected, check_exact=True)
+    kept = store.records["grpo.seed1"].header
+    assert kept.parameters["warm_start"]["training"]["epochs"] == 4
+    assert kept.metrics["f1"] == pytest.approx(expected[expected["rule"] == "policy"]["f1"].mean())
+
+
+def test_each_seed_has_a_start_of_its_own_which_its_arms_share() -> None:
+    store = run(grid({name: ARMS[name] for name in ("supervised", "grpo")}))
+    starts = {key: store.predictions(key).query("rule == 'start'").reset_index(drop=True) for key in store.headers}
+    nll = {key: rows["reference_nll"].to_list() for key, rows in starts.items()}
+    assert nll["supervised.seed0"] == nll["grpo.seed0"]
+    assert nll["supervised.seed0"] != nll["supervised.seed1"]
+
+
+def test_an_arm_that_readers_do_not_have_fails_before_a_warm_start_is_trained_for_it(trainings) -> None:
+    impossible = {"base": "grpo", "set": {"algorithm": {"kl_estimator": "exact"}, "warm_start": {"training": {"epochs": 3}}}}
+    store = run(grid({"supervised": ARMS["supervised"], "impossible": impossible}, seeds=(0,)))
+    assert trainings == [(4, 0)]
+    assert store.headers["impossible.seed0"].reason.startswith("kl_estimator must be k2, k3 or ratio_k3 for the dialogue task")
+    assert store.headers["supervised.seed0"].status == "finished"
+
+
+def test_a_digest_needs_no_training_and_knows_the_warm_start(trainings) -> None:
+    plan, kit, examples = arrange(grid(ARMS)), find_kit("dialogue"), make_examples()
+    digests = {cell.key: cell_digest(kit, plan.arms[cell.arm], cell, examples) for cell in plan.cells}
+    assert len(set(digests.values())) == 8
+    other = Cell("grpo", 0, split=dict.fromkeys(examples.table["example_id"], "train"))
+    assert cell_digest(kit, plan.arms["grpo"], other, examples) != digests["grpo.seed0"]
+    assert trainings == []
+
+
+def test_a_split_replaces_that_of_the_examples() -> None:
+    examples = make_examples()
+    there = preparation.resplit_examples(examples, {"e00": "test", "e09": "train"})
+    assert there.table["split"].to_list() == ["test", *[""] * 8, "train", *[""] * 3]
+    assert there.digest != examples.digest
+    with pytest.raises(ValueError, match="a split must name examples of the data, got 'e99'"):
+        preparation.resplit_examples(examples, {"e99": "test"})
+
+
+def test_the_arms_of_the_configuration_can_be_arranged() -> None:
+    plan = arrange(CompareParams.model_validate(BASE["compare"]["dialogue"]["compare"]))
+    assert len(plan.cells) == 18
+    assert {arm for arm, found in plan.arms.items() if not found.algorithm.pays_kl} == {"supervised", "no_kl"}
+    assert plan.arms["best_half"].algorithm.advantage.top_k_ratio == 0.5
+    assert plan.arms["per_reward"].algorithm.advantage.method == "per_reward"
+
+
+def test_rewards_of_different_weights_are_not_one_quantity() -> None:
+    with pytest.raises(ValueError, match=r"must not hold 'reward' where arms weigh its parts differently.* the arm weighted"):
+        arrange(grid(ARMS, primary=("f1", "reward")))
+
+
+def test_a_reward_of_the_users_is_in_the_table_and_the_page_speaks_of_replies() -> None:
+    own = {"again": {"function": "grpo_pipeline.tasks.dialogue.scores:f1", "weight": 0.5, "options": {}}}
+    params = grid({"supervised": ARMS["supervised"], "own": {"base": "grpo", "set": {"rewards": {"own": own}}}})
+    result = nodes.tabulate_cells(params, EVALUATION, arrange(params), run(params), "abc")
+    metrics = {arm: found["metrics"]["reward_again"]["value"] for arm, found in result["arms"].items()}
+    assert metrics == {"supervised": None, "own": result["arms"]["own"]["metrics"]["reward_f1"]["value"]}
+    table, summary = nodes.write_tables(EVALUATION, result)
+    assert "reward_again" in set(table["metric"])
+    assert "**Other replies to the same examples, mean over the seeds**" in summary
+    figures = nodes.draw_forests(EVALUATION, result)
+    html = tables.render(
+        result, nodes.metrics_of(EVALUATION, result), dict.fromkeys(figures, b"PNG"), parameters={"dialogue": {}}
+    )
+    assert "the choice of personas in the test split" in html
+    assert "points" not in html
+    assert json.loads(json.dumps(result)) == result

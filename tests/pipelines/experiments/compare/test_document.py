@@ -1,0 +1,247 @@
+"""The document of a grid whose predictions are made up, against loops over patients and seeds."""
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+from tiny_grid import Memory, tiny_plan
+
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.experiments.compare import tables
+from grpo_pipeline.pipelines.experiments.compare.document import compare_cells, describe_correction, metric_sentence, verdict
+from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord, CompareError
+from grpo_pipeline.statistics.bootstrap import cluster_weights, holm
+
+PRIMARY = ("auroc", "lesion_hit_ratio", "reward")
+SKILL = {"supervised": 0.0, "grpo": 1.0, "copy": 0.0, "blind": 0.0}
+ARMS = {"copy": {"base": "supervised"}, "blind": {"base": "supervised", "rule": "none"}}
+SUITE = build_suite("attention", {})
+
+
+def evaluation(**changes):
+    values = {
+        "task": "attention", "split": "test", "control": "supervised", "baseline_arm": "grpo", "headline_rule": "policy",
+        "chance_rule": "uniform", "cluster": "patient_id", "seed": 3, "resamples": 400, "max_undefined": 0.1,
+        "metric_options": {},
+    }  # fmt: skip
+    return EvaluationParams.model_validate(values | changes)
+
+
+def params(**changes):
+    values = {
+        "seeds": [0, 1], "control": "supervised", "arms": {"supervised": {"base": "supervised"}, "grpo": {"base": "grpo"}} | ARMS,
+        "primary_metrics": PRIMARY, "baseline_rules": ["uniform", "oracle", "none"], "keep": "predictions",
+    }  # fmt: skip
+    return CompareParams.model_validate(values | changes)
+
+
+PLAN = tiny_plan(**ARMS)
+
+
+@pytest.fixture(scope="module")
+def store(predictions):
+    """Cells with a known skill; "copy" holds the control's own rows."""
+    found = Memory()
+    for cell in PLAN.cells:
+        noise = 10 * cell.seed + (cell.arm in ("grpo", "blind"))
+        rows = predictions(seed=noise, skill=SKILL[cell.arm]).sample(frac=1, random_state=noise)
+        rows.loc[rows["rule"] == "none", "lesion_hit"] = np.nan
+        header = CellHeader(
+            cell.key, "attention", cell.arm, cell.seed, None, "finished", 2.0, "d", PLAN.arms[cell.arm].parameters, {}
+        )
+        found.keep(CellRecord(header, rows, ()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def document(store):
+    return compare_cells(PLAN, store, params(), evaluation(), suite=SUITE)
+
+
+def rows_of(store, key, rule="policy"):
+    rows = store.predictions(key)
+    return rows[rows["rule"] == rule].sort_values("core_id").reset_index(drop=True)
+
+
+def test_a_value_is_the_mean_of_the_seeds(store, document):
+    areas = [roc_auc_score(rows["label"], rows["prob"]) for rows in (rows_of(store, f"grpo.seed{seed}") for seed in (0, 1))]
+    entry = document["arms"]["grpo"]["metrics"]["auroc"]
+    assert entry["value"] == pytest.approx(np.mean(areas))
+    assert entry["seeds"]["values"] == pytest.approx({"0": areas[0], "1": areas[1]})
+    assert entry["seeds"]["sd"] == pytest.approx(np.std(areas, ddof=1))
+    assert entry["n"] == 240
+
+
+def test_a_difference_resamples_patients_for_both_arms_and_all_seeds_alike(store):
+    draws = 40
+    found = compare_cells(PLAN, store, params(), evaluation(resamples=draws), suite=SUITE)["differences"]["grpo"]["auroc"]
+    tables_ = {(arm, seed): rows_of(store, f"{arm}.seed{seed}") for arm in ("grpo", "supervised") for seed in (0, 1)}
+    counts = cluster_weights(tables_["grpo", 0]["patient_id"], resamples=draws, seed=3).astype(int)
+    resampled = []
+    for count in counts:
+        repeated = {key: rows.loc[rows.index.repeat(count)] for key, rows in tables_.items()}
+        areas = {key: roc_auc_score(rows["label"], rows["prob"]) for key, rows in repeated.items()}
+        resampled.append(np.mean([areas["grpo", seed] - areas["supervised", seed] for seed in (0, 1)]))
+    assert found["ci95"] == pytest.approx(np.quantile(resampled, [0.025, 0.975]))
+    rarer = min(np.sum(np.less_equal(resampled, 0)), np.sum(np.greater_equal(resampled, 0)))
+    assert found["p"] == pytest.approx(min(1.0, 2 * (1 + rarer) / 41))
+
+
+def test_a_real_effect_survives_the_correction_and_a_copy_differs_by_nothing(document):
+    strong, copy = document["differences"]["grpo"]["auroc"], document["differences"]["copy"]["auroc"]
+    assert strong["p_holm"] < 0.05
+    assert strong["ci95_simultaneous"][0] > 0
+    (wide_low, wide_high), (low, high) = strong["ci95_simultaneous"], strong["ci95"]
+    assert wide_low < low < strong["value"] < high < wide_high
+    assert (copy["value"], copy["ci95"], copy["p"], copy["p_holm"], copy["ci95_simultaneous"]) == (0, [0, 0], 1, 1, [0, 0])
+    assert any("AUROC against supervised" in sentence and "better in grpo" in sentence for sentence in document["verdict"])
+
+
+def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_seeds(document):
+    found = copy.deepcopy(document)
+    entries = found["differences"]["grpo"]
+    for name, (value, narrow, wide) in {
+        "brier": (0.1, [0.05, 0.15], [0.02, 0.18]), "ece": (-0.1, [-0.15, -0.05], None),
+        "average_precision": (-0.1, [-0.15, -0.05], [-0.3, 0.1]), "auroc": (-0.2, [-0.3, -0.1], [-0.35, -0.05]),
+    }.items():  # fmt: skip
+        entries[name] |= {"value": value, "ci95": narrow, "ci95_with_seeds": wide}
+    said = verdict(found, SUITE.metrics, chance_rule="uniform")
+    primary = next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
+    assert "worse in grpo" in primary
+    worse, better = (next(s for s in said if s.startswith(f"grpo, {kind} than supervised")) for kind in ("worse", "better"))
+    assert said.index(better) == said.index(worse) + 1
+    titles = {name: SUITE.metrics[name].title for name in ("brier", "ece", "average_precision", "auroc")}
+    assert f"{titles['brier']} +0.100 (95% interval +0.020 to +0.180)" in worse
+    assert f"{titles['auroc']} -0.200" in worse
+    assert f"{titles['ece']} -0.100 (95% interval -0.150 to -0.050)" in better
+    assert not any(f"{titles['average_precision']} -" in sentence for sentence in (worse, better))
+
+
+@pytest.mark.parametrize(
+    ("better", "words"), [("higher", "worse in grpo"), ("lower", "better in grpo"), ("none", "lower in grpo")]
+)
+def test_a_lower_value_is_worse_better_or_only_lower(better, words):
+    found = {
+        "control": "supervised",
+        "correction": {"comparisons": 1},
+        "differences": {"grpo": {"catch": {"value": -1.0, "p_holm": 0.01}}},
+    }
+    metric = replace(SUITE.metrics["auroc"], title="Catch", better=better)
+    assert metric_sentence(found, "catch", metric) == f"Catch against supervised, corrected for 1 comparisons: {words}."
+
+
+def test_the_family_counts_the_pairs_that_could_be_compared(document):
+    # grpo and copy: 3 metrics each; blind has no points and so no hit ratio
+    assert document["correction"]["comparisons"] == 8
+    undefined = document["differences"]["blind"]["lesion_hit_ratio"]
+    assert undefined["value"] is None
+    assert "lesion outline" in undefined["reason"]
+    assert "p" not in undefined
+    assert "p" not in document["differences"]["grpo"]["brier"]
+    assert any("no statement about blind" in sentence for sentence in document["verdict"])
+
+
+def test_the_corrected_p_values_are_those_of_the_whole_family(document):
+    pairs = {
+        (arm, name): entry["p"] for arm, found in document["differences"].items() for name, entry in found.items() if "p" in entry
+    }
+    assert len(pairs) == 8
+    found = {(arm, name): document["differences"][arm][name]["p_holm"] for arm, name in pairs}
+    assert found == pytest.approx(holm(pairs))
+    assert found["grpo", "auroc"] > pairs["grpo", "auroc"]
+
+
+def test_an_arm_is_read_by_its_own_rule_and_the_others_are_baselines(store, document):
+    blind = rows_of(store, "blind.seed0", rule="none")
+    assert document["arms"]["blind"]["metrics"]["auroc"]["seeds"]["values"]["0"] == pytest.approx(
+        roc_auc_score(blind["label"], blind["prob"])
+    )
+    assert document["baselines"]["blind"].keys() == {"uniform", "oracle"}
+    assert document["baselines"]["grpo"].keys() == {"uniform", "oracle", "none"}
+    oracle = np.mean([rows_of(store, f"grpo.seed{seed}", rule="oracle")["reward"].mean() for seed in (0, 1)])
+    assert document["baselines"]["grpo"]["oracle"]["metrics"]["reward"]["value"] == pytest.approx(oracle)
+    assert document["baselines"]["grpo"]["oracle"]["metrics"].keys() == set(PRIMARY)
+
+
+def lose(store, key, **changes):
+    """The same cells with one of them changed."""
+    found = Memory(dict(store.records))
+    found.records[key] = replace(found.records[key], header=replace(found.records[key].header, **changes))
+    return found
+
+
+def test_a_failed_cell_costs_its_seed_and_is_named(store, document):
+    lost = lose(store, "grpo.seed1", status="failed", reason="loss must be finite, got nan")
+    found = compare_cells(PLAN, lost, params(), evaluation(), suite=SUITE)
+    before = document["differences"]["grpo"]["auroc"]["seeds"]["values"]
+    assert found["differences"]["grpo"]["auroc"]["seeds"]["values"] == {"0": before["0"]}
+    assert found["differences"]["grpo"]["auroc"]["value"] == before["0"]
+    assert found["arms"]["grpo"]["metrics"]["auroc"]["seeds"]["n"] == 1
+    assert found["arms"]["supervised"] == document["arms"]["supervised"]
+    assert found["cells"]["grpo.seed1"] == {"status": "failed", "seconds": 2.0, "reason": "loss must be finite, got nan"}
+    assert found["verdict"][-1] == "Not in the table: grpo.seed1 (loss must be finite, got nan)."
+
+
+def test_seeds_that_never_meet_give_no_difference(store):
+    lost = lose(lose(store, "grpo.seed1", status="failed"), "supervised.seed0", status="failed")
+    entry = compare_cells(PLAN, lost, params(), evaluation(), suite=SUITE)["differences"]["grpo"]["auroc"]
+    assert (entry["value"], entry["reason"]) == (None, "undefined: no seed was finished by both arms")
+
+
+def test_a_cell_of_other_parameters_does_not_take_part(store):
+    stale = lose(store, "grpo.seed0", parameters={"training": {"epochs": 99}})
+    found = compare_cells(PLAN, stale, params(), evaluation(), suite=SUITE)
+    assert found["arms"]["grpo"]["metrics"]["auroc"]["seeds"]["values"].keys() == {"1"}
+    assert found["cells"]["grpo.seed0"]["reason"] == "trained with other parameters; run compare again"
+
+
+def test_an_arm_without_a_finished_cell_is_absent(store):
+    lost = Memory({key: record for key, record in store.records.items() if not key.startswith("grpo")})
+    found = compare_cells(PLAN, lost, params(), evaluation(), suite=SUITE)
+    assert "grpo" not in found["arms"]
+    assert found["cells"]["grpo.seed0"] == {"status": "missing", "seconds": None, "reason": "not trained"}
+    assert "grpo" not in tables.summary(found, SUITE.metrics).split("Not in the table")[0]
+
+
+def test_without_the_control_there_is_no_comparison(store):
+    lost = lose(lose(store, "supervised.seed0", status="failed", reason="broken"), "supervised.seed1", status="failed")
+    with pytest.raises(
+        CompareError, match=r"the control supervised must have a finished cell, got none \(supervised.seed0: broken\)"
+    ):
+        compare_cells(PLAN, lost, params(), evaluation(), suite=SUITE)
+
+
+def test_cells_of_other_cores_are_refused(store):
+    found = Memory(dict(store.records))
+    record = found.records["grpo.seed1"]
+    rows = record.predictions[record.predictions["core_id"] != "core0003"]
+    found.records["grpo.seed1"] = replace(record, predictions=rows)
+    with pytest.raises(ValueError, match=r"predictions of grpo\.seed1 / policy must hold the same cores"):
+        compare_cells(PLAN, found, params(), evaluation(), suite=SUITE)
+
+
+def test_too_few_resamples_for_the_correction_are_said():
+    assert "note" not in describe_correction(3, 2.0, resamples=119)
+    note = describe_correction(3, 2.0, resamples=118)["note"]
+    assert note.startswith("with 118 resamples no corrected p-value of 3 comparisons can fall below 0.05")
+    assert note.endswith("at least 120")
+
+
+def test_the_document_is_json_and_the_long_table_holds_its_numbers(document):
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    table = tables.long_table(document).set_index(["arm", "rule", "metric"])
+    row, gap = table.loc["grpo", "policy", "reward"], document["differences"]["grpo"]["reward"]
+    assert row["value"] == document["arms"]["grpo"]["metrics"]["reward"]["value"]
+    assert [row["difference_ci95_low"], row["difference_ci95_high"]] == gap["ci95"]
+    assert [row["difference_ci95_simultaneous_low"], row["difference_ci95_simultaneous_high"]] == gap["ci95_simultaneous"]
+    assert (row["p"], row["p_holm"], row["difference_seeds_n"]) == (gap["p"], gap["p_holm"], 2)
+    assert pd.isna(table.loc["supervised", "policy", "reward"]["difference"])
+    assert pd.isna(table.loc["grpo", "oracle", "reward"]["difference"])
+    # "blind" has none as its own rule, and so two others
+    assert len(table) == 4 * len(SUITE.metrics) + 3 * 3 * 3 + 2 * 3

@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss, roc_auc_score
+from tiny_attention import make_examples
+from tiny_grid import SHORT, Memory, tiny_parameters
+
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_cells, score_rows, train_cells
+from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+
+SUITE = build_suite("attention", {})
+EVALUATION = EvaluationParams(
+    task="attention", split="test", control="supervised", baseline_arm="grpo", headline_rule="policy", chance_rule="uniform",
+    cluster="patient_id", seed=0, resamples=50, max_undefined=0.1, metric_options={},
+)  # fmt: skip
+PARAMETERS = {"attention": tiny_parameters()}
+
+
+def params(*, primary=("auroc", "reward"), keep="predictions", baselines=("uniform",), **arm):
+    arms = {
+        "supervised": {"base": "supervised", "set": {"training": {"epochs": 1}}},
+        "grpo": {"base": "grpo", "set": SHORT} | arm,
+    }
+    return CompareParams(
+        seeds=(3, 1), control="supervised", arms=arms, primary_metrics=primary, baseline_rules=baselines, keep=keep
+    )
+
+
+def test_cells_go_seed_by_seed_the_control_first():
+    plan = arrange_cells(params(), EVALUATION, PARAMETERS)
+    assert [cell.key for cell in plan.cells] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
+    assert all(cell.split is None and cell.fold is None for cell in plan.cells)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"primary": ("auc",)}, r"attention\.compare\.primary_metrics must be among auroc, .*, got 'auc'; correct it"),
+        ({"rule": "polcy"}, r"attention\.compare\.arms\.grpo\.rule must be among policy, .*, got 'polcy'"),
+        ({"baselines": ("orcale",)}, r"attention\.compare\.baseline_rules must be among policy, .*, got 'orcale'"),
+        (
+            {"set": {"reward": {"heatmap_weight": 1.0}}},
+            r"primary_metrics must not hold 'reward' where arms weigh its parts differently, got it with the arm grpo",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        arrange_cells(params(**changes), EVALUATION, PARAMETERS)
+
+
+def test_parts_of_the_reward_may_be_compared_whatever_their_weights():
+    plan = arrange_cells(params(primary=("reward_class",), set={"reward": {"heatmap_weight": 1.0}}), EVALUATION, PARAMETERS)
+    assert plan.arms["grpo"].parameters["reward"]["heatmap_weight"] == 1.0
+
+
+def test_the_cells_are_trained_and_scored():
+    chosen = params(keep="weights")
+    plan = arrange_cells(chosen, EVALUATION, PARAMETERS)
+    store = Memory()
+    for record in train_cells(chosen, EVALUATION, plan, make_examples(), store):
+        if record is not False:
+            store.keep(record)
+    assert {header.status for header in store.headers.values()} == {"finished"}
+    record = store.records["grpo.seed1"]
+    rows = record.predictions[record.predictions["rule"] == "policy"]
+    assert record.header.metrics["brier"] == pytest.approx(brier_score_loss(rows["label"], rows["prob"]))
+    assert record.weights.config["task"] == "attention"
+
+
+def test_scores_are_those_of_one_rule_without_the_undefined(predictions):
+    rows = predictions(seed=0)
+    oracle = rows[rows["rule"] == "oracle"]
+    found = score_rows(rows, "oracle", suite=SUITE, cluster="patient_id")
+    assert found["auroc"] == pytest.approx(roc_auc_score(oracle["label"], oracle["prob"]))
+    assert "prompt_sensitivity_images" not in found
+    assert all(np.isfinite(value) for value in found.values())
+    with pytest.raises(ValueError, match="predictions must hold the rule 'best'"):
+        score_rows(rows, "best", suite=SUITE, cluster="patient_id")

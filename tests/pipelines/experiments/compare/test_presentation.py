@@ -1,0 +1,122 @@
+"""The summary, the forest plots and the page of a comparison."""
+
+import re
+
+import pytest
+
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.experiments.compare import tables
+from grpo_pipeline.pipelines.experiments.compare.tables import forest
+from grpo_pipeline.pipelines.reporting.tables import Cell, Table
+from grpo_pipeline.tasks import TASKS, find_task
+
+METRICS = build_suite("attention", {}).metrics
+SEEDS = {"n": 2, "sd": 0.1, "min": 0.6, "max": 0.7, "values": {"0": 0.6, "1": 0.7}}
+SHOWN = {"value": 0.65, "ci95": [0.5, 0.8], "ci95_with_seeds": [0.4, 0.9], "n": 9, "seeds": SEEDS}
+GAP = {"value": 0.15, "ci95": [0.1, 0.2], "seeds": SEEDS, "p": 0.004, "p_holm": 0.012, "ci95_simultaneous": [0.05, 0.25]}
+WEAK = GAP | {"p_holm": 0.2}
+NOTHING = {"value": None, "ci95": None, "n": 0, "reason": "undefined: no lesion", "seeds": {**SEEDS, "n": 0, "values": {}}}
+
+
+def make_document():
+    only = {name: METRICS[name] for name in ("auroc", "lesion_hit_ratio")}
+    arm = {"base": "grpo", "rule": "policy", "set": {"algorithm": {"kl_weight": 0.0, "replay": None}, "model": {}}}
+    document = {
+        "task": "attention", "control": "supervised", "split": "test", "seeds": [0, 1], "primary_metrics": list(only),
+        "commit": "<b>abc</b>", "n": {"examples": 9, "clusters": 3, "cluster": "patient_id"},
+        "interval": {"method": "percentile bootstrap of whole clusters", "level": 0.95, "resamples": 100},
+        "correction": {"method": "Holm", "family": "arms x primary metrics", "comparisons": 3},
+        "arms": {name: arm | {"metrics": dict.fromkeys(only, SHOWN)} for name in ("supervised", "no_kl", "weak")},
+        "differences": {
+            "no_kl": {"auroc": GAP, "lesion_hit_ratio": {k: v for k, v in NOTHING.items() if k != "n"}},
+            "weak": {"auroc": WEAK, "lesion_hit_ratio": WEAK},
+        },
+        "baselines": {"no_kl": {"oracle": {"metrics": {"auroc": SHOWN, "lesion_hit_ratio": NOTHING}}}, "weak": {}},
+        "cells": {"no_kl.seed0": {"status": "failed", "seconds": 1.26, "reason": "a <sentence>"}},
+        "verdict": ["One & two."],
+    }  # fmt: skip
+    return document, only
+
+
+def test_the_summary_is_markdown_with_even_columns_that_fit_a_terminal():
+    text = tables.summary(*make_document())
+    blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert len(blocks) == 3
+    for block in blocks:
+        lines = block.splitlines()
+        assert {len(line) for line in lines} == {len(lines[0])}
+        assert {line.count("|") for line in lines} == {lines[0].count("|")}
+        assert len(lines[0]) <= 120
+    assert "| no_kl      | 0.650 [0.500, 0.800] | 0.600 to 0.700 (2) [0.400, 0.900] | +0.150 [+0.100, +0.200] | 0.012   |" in text
+    assert "| supervised | 0.650 [0.500, 0.800] | 0.600 to 0.700 (2) [0.400, 0.900] | control " in text
+    assert "| no_kl | oracle | 0.650 [0.500, 0.800] | -" in text
+    assert text.endswith("- One & two.\n")
+
+
+def test_only_what_survives_the_correction_is_marked():
+    document, metrics = make_document()
+    rows = {row[0].text: row for row in tables.metric_table(document, "auroc", metrics["auroc"]).rows}
+    assert {arm: row[3].tone for arm, row in rows.items()} == {"supervised": "", "no_kl": "better", "weak": ""}
+    assert rows["no_kl"][4:] == [Cell("[+0.050, +0.250]"), Cell("0.004"), Cell("0.012")]
+    undefined = tables.metric_table(document, "lesion_hit_ratio", metrics["lesion_hit_ratio"]).rows[1]
+    assert (undefined[3].text, undefined[3].note, undefined[6].text) == ("undefined", "no lesion", "")
+
+
+@pytest.mark.parametrize(("p", "text"), [(1.0, "1"), (0.25, "0.25"), (0.0012, "0.0012"), (0.0004, "4.0e-04")])
+def test_p_values_keep_two_digits(p, text):
+    assert tables.p_text(p) == text
+
+
+def test_the_changes_of_an_arm_are_read_leaf_by_leaf():
+    row = tables.settings_table(make_document()[0]).rows[1]
+    assert [cell.text for cell in row] == ["no_kl", "grpo", "policy", "algorithm.kl_weight = 0.0; algorithm.replay = null"]
+
+
+def test_columns_are_chosen_by_name():
+    table = Table("c", ["a", "b", "c"], [[Cell("1"), Cell("2"), Cell("3")]])
+    assert tables.columns(table, ("c", "a")) == Table("c", ["c", "a"], [[Cell("3"), Cell("1")]])
+
+
+def drawn(figure):
+    """Lines of a forest by name: the numbers along the axis."""
+    [axes] = figure.axes
+    return {line.get_gid(): list(line.get_xdata()) for line in axes.get_lines() if line.get_gid()}
+
+
+def test_a_forest_shows_intervals_mean_and_seeds():
+    document, metrics = make_document()
+    figure = forest(document, "auroc", metrics["auroc"])
+    lines = drawn(figure)
+    assert lines["no_kl ci95"] == [0.1, 0.2]
+    assert lines["no_kl ci95_simultaneous"] == [0.05, 0.25]
+    assert lines["no_kl mean"] == [0.15]
+    assert lines["no_kl seeds"] == [0.6, 0.7]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["no_kl", "weak"]
+    assert figure.axes[0].get_xlabel() == "AUROC: difference to supervised, right is better"
+
+
+def test_a_forest_says_where_there_is_no_value():
+    document, metrics = make_document()
+    figure = forest(document, "lesion_hit_ratio", metrics["lesion_hit_ratio"])
+    assert not [name for name in drawn(figure) if name.startswith("no_kl")]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["undefined"]
+
+
+def test_the_page_is_self_contained_and_escapes_what_it_shows():
+    document, metrics = make_document()
+    html = tables.render(document, metrics, {f"{name}.png": b"PNG" for name in metrics}, parameters={"attention": {"a": "<i>"}})
+    assert html.count("data:image/png;base64,UE5H") == 2
+    assert not re.findall(r"(?:src|href)=\"(?!data:|#)", html)
+    assert "<script" not in html
+    for text in ("&lt;b&gt;abc&lt;/b&gt;", "a &lt;sentence&gt;", "One &amp; two.", "&lt;i&gt;", "no_kl.seed0", "1.3"):
+        assert text in html
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_only_rules_that_were_measured_are_explained(task):
+    words = find_task(task).words
+    assert words.explanation([]) == f"{words.explained}: none was measured."
+    for rule, choice in words.choices.items():
+        assert words.explanation([rule, rule]) == f"{words.explained}: {rule} ({choice})."
+    assert "oracle" not in words.explanation(["none", "uniform", "start"])
+    assert words.explanation(["house"]) == f"{words.explained}: house."

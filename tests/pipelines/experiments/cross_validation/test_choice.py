@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from tiny_folds import EVALUATION, make_fold_examples, make_params, task_parameters
+
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import by_fold, choose, inner_plan, nothing_to_choose, outer_plan
+from grpo_pipeline.pipelines.experiments.cross_validation.nodes import arrange_arms
+from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CompareError
+from grpo_pipeline.tasks.attention.data.folds import plan_folds
+
+CANDIDATES = {"a": {}, "b": {"training": {"epochs": 2}}, "c": {"training": {"epochs": 3}}}
+PARAMS = make_params("nested", candidates=CANDIDATES, seeds=[0, 1])
+
+
+@pytest.fixture
+def settings():
+    return arrange_arms(PARAMS, EVALUATION, task_parameters())
+
+
+@pytest.fixture
+def plan():
+    return plan_folds(make_fold_examples().table, {}, PARAMS)
+
+
+def headers(settings, plan, values=None, *, failed=()):
+    """Headers of all inner cells with random values, those of ``values`` replaced; None leaves the metric out."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for cell in inner_plan(settings, plan, PARAMS.seeds).cells:
+        value = {**{cell.key: float(rng.random())}, **(values or {})}[cell.key]
+        metrics = {} if value is None else {"auroc": value}
+        status = "failed" if cell.key in failed else "finished"
+        found[cell.key] = CellHeader(cell.key, "attention", cell.arm, cell.seed, cell.fold, status, 1.0, "d", {}, metrics)
+    return found
+
+
+def choose_all(settings, plan, found, *, better="higher"):
+    return choose(settings, plan, found, seeds=PARAMS.seeds, metric="auroc", better=better)
+
+
+def naive(found, arm, number, candidate, *, without=()):
+    keys = [f"{arm}.{candidate}.seed{seed}.fold{number}.inner{inner}" for seed in (0, 1) for inner in (0, 1)]
+    return np.mean([found[key].metrics["auroc"] for key in keys if not any(key.endswith(end) for end in without)])
+
+
+@pytest.mark.parametrize(("better", "best"), [("higher", max), ("lower", min)])
+def test_the_best_mean_over_seeds_and_inner_folds_is_chosen(settings, plan, better, best):
+    found = headers(settings, plan)
+    for choice in choose_all(settings, plan, found, better=better):
+        number = choice.fold.removeprefix("fold")
+        means = {name: naive(found, choice.arm, number, name) for name in CANDIDATES}
+        assert dict(choice.means) == pytest.approx(means)
+        assert (choice.chosen, choice.n) == (best(means, key=means.get), 4)
+
+
+def test_a_pair_that_is_undefined_for_one_candidate_is_left_out_for_all(settings, plan):
+    found = headers(settings, plan, {"grpo.b.seed1.fold0.inner1": None})
+    choice = next(one for one in choose_all(settings, plan, found) if (one.arm, one.fold) == ("grpo", "fold0"))
+    expected = {name: naive(found, "grpo", 0, name, without=["seed1.fold0.inner1"]) for name in CANDIDATES}
+    assert (dict(choice.means), choice.n) == (pytest.approx(expected), 3)
+
+
+def test_a_candidate_with_a_failed_cell_is_not_chosen(settings, plan):
+    best = {f"grpo.c.seed{seed}.fold0.inner{inner}": 1.0 for seed in (0, 1) for inner in (0, 1)}
+    whole = {(one.arm, one.fold): one for one in choose_all(settings, plan, headers(settings, plan, best))}
+    assert whole["grpo", "fold0"].chosen == "c"
+    lost = headers(settings, plan, best, failed=["grpo.c.seed0.fold0.inner0"])
+    choice = next(one for one in choose_all(settings, plan, lost) if (one.arm, one.fold) == ("grpo", "fold0"))
+    assert choice.chosen != "c"
+    assert choice.means["c"] is None
+
+
+def test_of_equal_candidates_the_first_is_chosen(settings, plan):
+    keys = [cell.key for cell in inner_plan(settings, plan, PARAMS.seeds).cells]
+    choices = choose_all(settings, plan, headers(settings, plan, dict.fromkeys(keys, 0.5)))
+    assert {choice.chosen for choice in choices} == {"a"}
+
+
+def test_without_anything_to_choose_from_the_cells_are_named(settings, plan):
+    keys = [cell.key for cell in inner_plan(settings, plan, PARAMS.seeds).cells]
+    with pytest.raises(
+        CompareError, match="candidates of supervised inside 'fold0' must hold one whose inner cells have all finished"
+    ):
+        choose_all(settings, plan, headers(settings, plan, failed=keys))
+    with pytest.raises(CompareError, match="must have an inner fold in which auroc is defined for all of them"):
+        choose_all(settings, plan, headers(settings, plan, dict.fromkeys(keys)))
+
+
+def test_the_outer_cells_train_what_was_chosen(settings, plan):
+    choices = by_fold(choose_all(settings, plan, headers(settings, plan)))
+    cells = outer_plan(settings, plan, PARAMS.seeds, choices).cells
+    assert len(cells) == len({cell.key for cell in cells}) == 2 * 2 * 2
+    for cell in cells:
+        assert cell.arm == f"{cell.arm.partition('.')[0]}.{choices[f'fold{cell.fold}'][cell.arm.partition('.')[0]]}"
+        assert cell.split == plan.folds[int(cell.fold)].parts()
+
+
+def test_held_out_cores_are_predicted_and_what_is_left_out_is_in_no_split():
+    params = make_params("leave_one_center_out")
+    settings = arrange_arms(params, EVALUATION, task_parameters())
+    plan = plan_folds(make_fold_examples().table, {}, params)
+    cells = outer_plan(settings, plan, (0,), nothing_to_choose(settings, plan)).cells
+    assert [cell.key for cell in cells] == [
+        "supervised.seed0.fold0",
+        "grpo.seed0.fold0",
+        "supervised.seed0.fold1",
+        "grpo.seed0.fold1",
+    ]
+    # p00 has c00 in center a and c01 in center b
+    assert (cells[0].split["c00"], "c01" in cells[0].split) == ("test", False)
+    assert (cells[2].split["c01"], "c00" in cells[2].split) == ("test", False)
+    kfold = make_params("kfold")
+    plan = plan_folds(make_fold_examples().table, {"test": ["c20", "c21"]}, kfold)
+    cells = outer_plan(arrange_arms(kfold, EVALUATION, task_parameters()), plan, (0,), nothing_to_choose(settings, plan)).cells
+    assert {cell.split["c20"] for cell in cells} == {"test"}

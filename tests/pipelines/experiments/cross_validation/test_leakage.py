@@ -1,0 +1,170 @@
+"""End to end at tiny size: what the three schemes train on, cell by cell, and what they predict."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from tiny_folds import EVALUATION, cross_validate, make_params, task_parameters
+
+from grpo_pipeline.pipelines.experiments.cross_validation import nodes
+from grpo_pipeline.pipelines.experiments.trials import engine
+from grpo_pipeline.pipelines.training import nodes as training_nodes
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+CANDIDATES = {"plain": {}, "global_decoder": {"model": {"class_decoder": "global"}}}
+
+
+@dataclass
+class Seen:
+    """One cell as it was trained: its splits, the cores of its training and validation batches, its normalisation."""
+
+    key: tuple[str, int]
+    split: dict[str, str]
+    trained: set[str] = field(default_factory=set)
+    watched: set[str] = field(default_factory=set)
+    clinical_mean: tuple[float, ...] = ()
+
+
+@pytest.fixture(scope="module", params=["kfold", "nested", "leave_one_center_out"])
+def traced(request):
+    """A whole cross-validation and what each of its cells has looked at while it was training."""
+    seen: list[Seen] = []
+    is_training = False
+    make_batch, with_reference = AttentionTask.make_batch, AttentionTask.with_reference
+    train_cell, train = engine.train_cell, training_nodes.train
+
+    def spy_batch(self, data, rows, *, generator=None):
+        if is_training:
+            cores = set(data.examples.table["core_id"].iloc[np.asarray(rows)])
+            (seen[-1].watched if generator is None else seen[-1].trained).update(cores)
+        return make_batch(self, data, rows, generator=generator)
+
+    def skip_reference(self, data, reference):
+        """The untrained policy looks at the images of all cores and at no label: what KL is measured to."""
+        nonlocal is_training
+        is_training = False
+        looked_up = with_reference(self, data, reference)
+        is_training = True
+        return looked_up
+
+    def spy_cell(arm, opened, *, seed):
+        table = opened.data.examples.table
+        split = dict(zip(table["core_id"], table["split"], strict=True))
+        seen.append(Seen((arm.name, seed), split, clinical_mean=opened.task.clinical.mean))
+        return train_cell(arm, opened, seed=seed)
+
+    def spy_train(*args):
+        nonlocal is_training
+        is_training = True
+        yield from train(*args)
+        is_training = False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AttentionTask, "make_batch", spy_batch)
+        patch.setattr(AttentionTask, "with_reference", skip_reference)
+        patch.setattr(engine, "train_cell", spy_cell)
+        patch.setattr(training_nodes, "train", spy_train)
+        candidates = CANDIDATES if request.param == "nested" else None
+        return cross_validate(make_params(request.param, candidates=candidates)), seen
+
+
+def patients(found, cores):
+    table = found.examples.table
+    return set(table.loc[table["core_id"].isin(cores), "patient_id"])
+
+
+def outer_fold(found, one):
+    """The outer fold that a cell belongs to, by the cores that it tests."""
+    tested = {core for core, part in one.split.items() if part == "test"} - set(found.folds["held_out"])
+    every = [(outer, fold) for outer in found.folds["folds"] for fold in (outer, *outer["inner"])]
+    return next((outer, fold) for outer, fold in every if set(fold["test"]) == tested)
+
+
+def test_every_cell_was_traced(traced):
+    found, seen = traced
+    per_fold = 2 * (1 + 2 * 2) if found.params.scheme == "nested" else 2
+    assert len(seen) == 2 * per_fold == len(found.cells.records) + len(found.inner.records)
+    assert all(one.trained and one.watched for one in seen)
+
+
+def test_no_cell_trains_on_a_patient_of_its_test_fold_or_of_the_held_out_split(traced):
+    found, seen = traced
+    for one in seen:
+        outer, fold = outer_fold(found, one)
+        forbidden = patients(found, [*fold["test"], *outer["test"], *found.folds["held_out"]])
+        assert not forbidden & patients(found, one.trained | one.watched)
+
+
+def test_a_cell_trains_in_its_folds_training_part_and_watches_its_validation_part(traced):
+    found, seen = traced
+    for one in seen:
+        _, fold = outer_fold(found, one)
+        # What remains of a shuffled pass after the last whole batch is left out.
+        assert one.trained <= set(fold["train"])
+        assert one.watched == set(fold["val"])
+
+
+def test_clinical_values_are_normalised_by_the_folds_training_part(traced):
+    found, seen = traced
+    table = found.examples.table.set_index("core_id")
+    for one in seen:
+        _, fold = outer_fold(found, one)
+        known = table.loc[list(fold["train"]), list(found.examples.clinical)]
+        assert one.clinical_mean == pytest.approx(tuple(known.mean()))
+    assert len({one.clinical_mean for one in seen}) > 1
+
+
+def test_every_core_is_predicted_once_by_each_arm(traced):
+    found, _ = traced
+    table = found.examples.table
+    expected = sorted(set(table["core_id"]) - set(found.folds["held_out"]))
+    for by_seed in found.rows.tested.values():
+        assert by_seed[0]["core_id"].tolist() == expected
+    held_out = [core for core in sorted(found.folds["held_out"]) for _ in found.folds["folds"]]
+    for by_seed in found.rows.held_out.values():
+        assert by_seed[0]["core_id"].tolist() == held_out
+    assert bool(found.rows.held_out) == (found.params.scheme == "kfold")
+
+
+def test_out_of_fold_rows_are_those_of_the_cell_that_tested_the_core(traced):
+    found, _ = traced
+    chosen = {(choice.fold, choice.arm): choice.chosen for choice in found.choices}
+    for number, fold in enumerate(found.folds["folds"]):
+        for arm, by_seed in found.rows.tested.items():
+            name = f"{arm}.{chosen[fold['name'], arm]}" if chosen else arm
+            rows = found.cells.predictions(f"{name}.seed0.fold{number}")
+            wanted = rows[(rows["rule"] == "policy") & rows["core_id"].isin(fold["test"])].sort_values("core_id")
+            own = by_seed[0][by_seed[0]["fold"] == fold["name"]]
+            assert own["core_id"].tolist() == wanted["core_id"].tolist() == list(fold["test"])
+            np.testing.assert_array_equal(own["prob"], wanted["prob"])
+
+
+def test_metrics_of_a_cell_are_those_of_its_fold_alone(traced):
+    found, _ = traced
+    for number, fold in enumerate(found.folds["folds"]):
+        record = next(one for key, one in found.cells.records.items() if key.endswith(f"fold{number}") and "grpo" in key)
+        rows = record.predictions
+        tested = rows[(rows["rule"] == "policy") & rows["core_id"].isin(fold["test"])]
+        assert record.header.metrics["reward"] == pytest.approx(tested["reward"].mean())
+
+
+def test_the_choice_of_an_outer_fold_is_reported(traced):
+    found, _ = traced
+    if found.params.scheme != "nested":
+        assert found.result["choices"] == []
+        return
+    for choice in found.result["choices"]:
+        number = [fold["name"] for fold in found.folds["folds"]].index(choice["fold"])
+        keys = {name: [f"{choice['arm']}.{name}.seed0.fold{number}.inner{i}" for i in (0, 1)] for name in CANDIDATES}
+        means = {name: np.mean([found.inner.headers[key].metrics["auroc"] for key in inner]) for name, inner in keys.items()}
+        assert choice["means"] == pytest.approx(means)
+        assert means[choice["chosen"]] == max(means.values())
+        assert f"{choice['arm']}.{choice['chosen']}.seed0.fold{number}" in found.cells.records
+
+
+def test_a_second_run_keeps_every_cell(traced):
+    found, _ = traced
+    settings = nodes.arrange_arms(found.params, EVALUATION, task_parameters())
+    given = found.params, EVALUATION, settings, found.folds
+    assert list(nodes.train_inner_cells(*given, found.examples, found.inner)) == [False]
+    assert list(nodes.train_folds(*given, found.choices, found.examples, found.cells)) == [False]

@@ -1,0 +1,176 @@
+"""A grid on the tiny attention task: what is trained, kept, tried again, and what a cell is equal to."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from tiny_attention import make_data, make_examples, make_task
+from tiny_grid import SHORT, Memory, resolve_tiny, tiny_bench, tiny_plan
+
+from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
+from grpo_pipeline.pipelines.experiments.trials import engine
+from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CompareError
+from grpo_pipeline.pipelines.experiments.trials.engine import Pace, run_cells
+from grpo_pipeline.pipelines.training.pipeline import create_pipeline
+from grpo_pipeline.tasks.attention import build
+
+
+def run(plan, bench, store):
+    """Run a plan as the catalogue would; returns the keys that were trained."""
+    trained = []
+    for record in run_cells(plan, bench, store):
+        if record is not False:
+            store.keep(record)
+            trained.append(record.header.key)
+    return trained
+
+
+@pytest.fixture(scope="module")
+def whole():
+    store = Memory()
+    assert run(tiny_plan(), tiny_bench(), store) == ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
+    return store
+
+
+def ordinary_predictions(arm, *, seed):
+    """Predictions of the same arm as an ordinary run of the training pipeline makes them."""
+    name = f"attention.{arm.name}"
+    given = {
+        "attention.task": make_task(),
+        "attention.data": make_data(),
+        "params:attention.training": arm.training,
+        "params:seed": seed,
+        "params:resume": "never",
+        f"params:{name}.algorithm": arm.algorithm,
+        f"{name}.resume_from": NoCheckpoint("none"),
+    }
+    pipeline = create_pipeline("attention", arm.name)
+    kept = {dataset: MemoryDataset(value, copy_mode="assign") for dataset, value in given.items()}
+    inner = {dataset: MemoryDataset(copy_mode="assign") for dataset in pipeline.datasets() - kept.keys()}
+    catalog = DataCatalog(kept | inner)
+    SequentialRunner().run(pipeline, catalog)
+    return catalog.load(f"{name}.predictions")
+
+
+@pytest.mark.parametrize(("arm", "seed"), [("grpo", 0), ("grpo", 1), ("supervised", 1)])
+def test_a_cell_is_what_an_ordinary_run_of_its_arm_gives(whole, arm, seed):
+    expected = ordinary_predictions(resolve_tiny()[arm], seed=seed)
+    pd.testing.assert_frame_equal(whole.predictions(f"{arm}.seed{seed}"), expected, check_exact=True)
+
+
+def test_a_record_says_what_it_is(whole):
+    record = whole.records["grpo.seed1"]
+    header = record.header
+    assert (header.arm, header.seed, header.fold, header.status, header.reason) == ("grpo", 1, None, "finished", None)
+    assert header.metrics == {"rows": 5.0}
+    assert header.parameters["algorithm"]["name"] == "grpo"
+    assert header.seconds > 0
+    assert [row["step"] for row in record.metric_rows if row["split"] == "train"] == [0]
+    assert record.weights is None
+
+
+def test_finished_cells_are_kept_and_the_result_is_that_of_an_unbroken_run(whole, monkeypatch, capsys):
+    monkeypatch.setenv("GRPO_PROGRESS", "lines")
+    store = Memory()
+    stopped = run_cells(tiny_plan(), tiny_bench(), store)
+    assert next(stopped) is False
+    store.keep(next(stopped))
+    stopped.close()
+    capsys.readouterr()
+    assert run(tiny_plan(), tiny_bench(), store) == ["grpo.seed0", "supervised.seed1", "grpo.seed1"]
+    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("train ")]
+    assert said[0] == "1 of 4 cells are finished and kept: supervised.seed0"
+    assert said[1].startswith("cell 2 of 4: grpo.seed0, about ")
+    for key in whole.records:
+        pd.testing.assert_frame_equal(store.predictions(key), whole.predictions(key), check_exact=True)
+
+
+def test_a_changed_arm_is_trained_again_and_the_others_are_not(whole):
+    store = Memory(dict(whole.records))
+    changed = tiny_plan(grpo={"base": "grpo", "set": {"training": {"epochs": 1}, "algorithm": {"update_epochs": 2}}})
+    assert run(changed, tiny_bench(), store) == ["grpo.seed0", "grpo.seed1"]
+    assert run(changed, tiny_bench(), store) == []
+
+
+def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch, capsys):
+    monkeypatch.setenv("GRPO_PROGRESS", "lines")
+    store, train = Memory(dict(whole.records)), engine.train_cell
+
+    def broken(arm, opened, *, seed):
+        if seed == 1:
+            raise ValueError("loss must be finite,\n got nan")
+        return train(arm, opened, seed=seed)
+
+    monkeypatch.setattr(engine, "train_cell", broken)
+    plan = tiny_plan(seeds=(0, 1, 2))
+    store.records["grpo.seed1"] = replace(
+        whole.records["grpo.seed1"], header=replace(whole.records["grpo.seed1"].header, digest="of other code")
+    )
+    assert run(plan, tiny_bench(), store) == ["grpo.seed1", "supervised.seed2", "grpo.seed2"]
+    lost = store.records["grpo.seed1"]
+    assert (lost.header.status, lost.header.reason) == ("failed", "loss must be finite, got nan")
+    assert "Traceback" in lost.traceback
+    assert lost.predictions is None
+    said = capsys.readouterr().err
+    assert "cell grpo.seed1 failed, the others go on: loss must be finite, got nan" in said
+    assert said.splitlines()[-1] == "1 of 6 cells failed and are tried again by the next run: grpo.seed1"
+    monkeypatch.setattr(engine, "train_cell", train)
+    assert run(plan, tiny_bench(), store) == ["grpo.seed1"]
+    assert store.headers["grpo.seed1"].status == "finished"
+
+
+def test_all_cells_failing_is_an_error(monkeypatch):
+    def broken(arm, opened, *, seed):
+        raise RuntimeError
+
+    monkeypatch.setattr(engine, "train_cell", broken)
+    store = Memory()
+    message = "at least one cell must finish, got 4 failures; the first is supervised.seed0: RuntimeError"
+    with pytest.raises(CompareError, match=message):
+        run(tiny_plan(), tiny_bench(), store)
+    assert {header.status for header in store.headers.values()} == {"failed"}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_ctrl_c_and_sigterm_stop_at_once(monkeypatch, error):
+    def stopped(arm, opened, *, seed):
+        raise error
+
+    monkeypatch.setattr(engine, "train_cell", stopped)
+    store = Memory()
+    with pytest.raises(error):
+        run(tiny_plan(), tiny_bench(), store)
+    assert store.records == {}
+
+
+def test_a_cell_with_a_split_of_its_own_is_tested_on_that_split():
+    plan, examples = tiny_plan(), make_examples()
+    split = dict.fromkeys(examples.table["core_id"], "train") | {"c00": "test", "c01": "test", "c02": "val", "c03": "val"}
+    store = Memory()
+    cells = (Cell("grpo", 0, fold="2", split=split),)
+    assert run(replace(plan, cells=cells), tiny_bench(keeps_weights=True), store) == ["grpo.seed0.fold2"]
+    record = store.records["grpo.seed0.fold2"]
+    assert sorted(set(record.predictions["core_id"])) == ["c00", "c01"]
+    assert record.header.fold == "2"
+    assert record.weights.config["task"] == "attention"
+
+
+def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
+    encoded, encode = [], build._encode
+    monkeypatch.setattr(build, "_encode", lambda *args: encoded.append(len(args[-1])) or encode(*args))
+    frozen = {"base": "grpo", "set": SHORT | {"model": {"encoder": "frozen"}}}
+    store = Memory()
+    run(tiny_plan(seeds=(0,), grpo=frozen, again=frozen), tiny_bench(), store)
+    assert encoded == [15]
+    pd.testing.assert_frame_equal(store.predictions("grpo.seed0"), store.predictions("again.seed0"), check_exact=True)
+
+
+def test_the_time_left_is_judged_by_the_cells_of_this_run():
+    pace = Pace(3, [])
+    assert pace.left() == ""
+    pace = Pace(3, [100.0, 20.0])
+    assert pace.left() == ", about 3 min left"
+    pace.count(20.0)
+    assert pace.left() == ", about 40 s left"

@@ -1,0 +1,101 @@
+"""Correlations inside groups and between examples, against loops and scipy."""
+
+import numpy as np
+import pytest
+from scipy.stats import pearsonr, rankdata, spearmanr
+
+from grpo_pipeline.pipelines.reward_audit.document import agree_between, agree_within
+
+ONCE = np.ones((1, 12))
+
+
+def draw(seed: int = 0, *, n: int = 12, size: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Draw a reward and a metric that agree inside groups and disagree between examples; some ties."""
+    rng = np.random.default_rng(seed)
+    level = rng.normal(size=(n, 1))
+    reward = rng.normal(size=(n, size)).round(1)
+    return reward + 5 * level, (reward + rng.normal(size=(n, size))).round(1) - 5 * level
+
+
+def test_within_golden():
+    # Group 1: x - 2 = (-1, 0, 1), y - 1 = (0, -1, 1): sum xy 1. Group 2: x - 1 = (-1, 1, 0), y - 3 = (-2, 2, 0): sum xy 4.
+    # sum xx 2 + 2 = 4, sum yy 2 + 8 = 10: 5 / sqrt(40). Ranks: xy 1 + 2, xx 2 + 2, yy 2 + 2: 3 / 4.
+    found = agree_within(np.array([[1.0, 2, 3], [0, 2, 1]]), np.array([[1.0, 0, 2], [1, 5, 3]]), np.ones((1, 2)))
+    assert found["pearson"].value == pytest.approx(5 / 40**0.5, abs=1e-15)
+    assert found["spearman"].value == pytest.approx(0.75, abs=1e-15)
+    assert found["pearson"].n == 2
+
+
+def test_within_is_the_correlation_of_what_is_left_of_each_group():
+    reward, metric = draw()
+    found = agree_within(reward, metric, ONCE)
+    x, y = (np.concatenate([row - row.mean() for row in values]) for values in (reward, metric))
+    assert found["pearson"].value == pytest.approx(pearsonr(x, y).statistic, abs=1e-12)
+    x, y = (np.concatenate([rankdata(row) - 3 for row in values]) for values in (reward, metric))
+    assert found["spearman"].value == pytest.approx(pearsonr(x, y).statistic, abs=1e-12)
+
+
+def test_the_two_kinds_can_contradict_each_other():
+    reward, metric = draw()
+    assert agree_within(reward, metric, ONCE)["pearson"].value > 0.5
+    assert agree_between(reward, metric, ONCE)["pearson"].value < -0.9
+
+
+def test_what_differs_between_examples_does_not_count_within():
+    reward, metric = draw()
+    shift = np.arange(12.0)[:, None] * 3
+    for name, estimate in agree_within(reward + shift, metric - shift, ONCE).items():
+        assert estimate.value == pytest.approx(agree_within(reward, metric, ONCE)[name].value, abs=1e-9)
+
+
+def test_between_is_scipy_on_the_means():
+    reward, metric = draw()
+    found = agree_between(reward + 1e6, metric, ONCE)
+    x, y = reward.mean(1), metric.mean(1)
+    assert found["pearson"].value == pytest.approx(pearsonr(x, y).statistic, abs=1e-9)
+    assert found["spearman"].value == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+    assert found["pearson"].n == 12
+
+
+def test_groups_in_which_one_of_the_two_is_constant_say_nothing():
+    reward, metric = draw()
+    more = np.vstack([reward, [[1.0] * 5, [1, 2, 3, 4, 5]]]), np.vstack([metric, [[1, 2, 3, 4, 5], [2.0] * 5]])
+    found, before = agree_within(*more, np.ones((1, 14))), agree_within(reward, metric, ONCE)
+    for name in before:
+        assert found[name].value == pytest.approx(before[name].value, abs=1e-12)
+        assert (found[name].n, before[name].n) == (12, 12)
+
+
+def test_unknown_values_leave_only_their_own_samples_out():
+    reward, metric = draw()
+    reward[0, 1], metric[0, 3], metric[1] = np.nan, np.nan, np.nan
+    kept = [(reward[0, [0, 2, 4]], metric[0, [0, 2, 4]]), *((reward[p], metric[p]) for p in range(2, 12))]
+    x, y = (np.concatenate([pair[side] - pair[side].mean() for pair in kept]) for side in (0, 1))
+    found = agree_within(reward, metric, ONCE)["pearson"]
+    assert found.value == pytest.approx(pearsonr(x, y).statistic, abs=1e-12)
+    assert found.n == 11
+    between = agree_between(reward, metric, ONCE)["pearson"]
+    means = [(a.mean(), b.mean()) for a, b in kept]
+    assert between.value == pytest.approx(pearsonr(*zip(*means, strict=True)).statistic, abs=1e-12)
+    assert between.n == 11
+
+
+def test_weights_repeat_examples():
+    reward, metric = draw()
+    weights = np.vstack([np.ones(12), np.random.default_rng(1).integers(0, 3, 12)])
+    rows = np.repeat(np.arange(12), weights[1].astype(int))
+    for correlate in (agree_within, agree_between):
+        resampled = correlate(reward, metric, weights)["pearson"].resamples
+        repeated = correlate(reward[rows], metric[rows], np.ones((1, len(rows))))["pearson"].value
+        assert resampled == pytest.approx([repeated], abs=1e-9)
+
+
+@pytest.mark.parametrize("correlate", [agree_within, agree_between])
+def test_a_metric_that_never_differs_has_no_correlation_and_says_why(correlate):
+    reward, metric = draw()
+    found = correlate(reward, np.full_like(metric, 0.3), ONCE)["spearman"]
+    assert np.isnan(found.value)
+    assert found.n == 0
+    assert found.reason
+    found = correlate(reward, np.full_like(metric, np.nan), np.ones((3, 12)))["pearson"]
+    assert np.isnan([found.value, *found.resamples]).all()

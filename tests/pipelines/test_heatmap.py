@@ -1,0 +1,98 @@
+import io
+import math
+
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from grpo_pipeline.pipelines.gradient_flow import COLOURS, WRONG, ZERO, is_dark, log_scale, norm_heatmap
+
+TABLE = pd.DataFrame(
+    [
+        ("supervised", "encoder", 1e-2, "gradient", True),
+        ("supervised", "head", 0.0, "none", True),
+        ("policy", "encoder", 1.0, "none", False),
+        ("policy", "head", 1e-4, "gradient", True),
+        ("reward", "f1", 0.0, "none", True),
+        ("reward", "bleu", math.nan, "none", False),
+    ],
+    columns=["term", "component", "grad_norm", "expected", "agrees"],
+)
+
+
+def cells(axes):
+    """Return (column, line) -> the patches of that cell."""
+    found = {}
+    for patch in axes.patches:
+        place = (round(patch.get_x() + 0.48), round(patch.get_y() + 0.46))
+        found.setdefault(place, []).append(patch)
+    return found
+
+
+def words(axes):
+    return {(text.get_position()[0], text.get_position()[1]): text.get_text() for text in axes.texts}
+
+
+def ticks(axes):
+    return [label.get_text() for label in axes.get_xticklabels()], [label.get_text() for label in axes.get_yticklabels()]
+
+
+def test_each_cell_stands_at_its_term_and_component():
+    losses, rewards, _ = norm_heatmap(TABLE).axes
+    assert ticks(losses) == (["encoder", "head"], ["supervised", "policy"])
+    assert ticks(rewards) == (["f1", "bleu"], ["reward"])
+    assert words(losses) == {(0, 0): "1.0e-02", (1, 0): "0", (0, 1): "1.0e+00\nexpected none", (1, 1): "1.0e-04"}
+    assert words(rewards) == {(0, 0): "0", (1, 0): "graph\nexpected none"}
+    assert losses.get_ylim() == (1.5, -0.5)  # the first term is at the top
+
+
+def test_colour_is_the_logarithm_and_zero_has_none():
+    losses = norm_heatmap(TABLE).axes[0]
+    found = cells(losses)
+    # log10 of 1e-4, 1e-2 and 1: the ends and the middle of the scale
+    for place, share in (((1, 1), 0.0), ((0, 0), 0.5), ((0, 1), 1.0)):
+        assert to_hex(found[place][0].get_facecolor()) == to_hex(COLOURS(share)), place
+        assert found[place][0].get_hatch() is None
+    assert found[1, 0][0].get_hatch() == "///"
+    assert to_hex(found[1, 0][0].get_facecolor()) == to_hex(ZERO["facecolor"])
+
+
+def test_what_is_not_as_expected_is_framed():
+    losses, rewards, _ = norm_heatmap(TABLE).axes
+    framed = {
+        (axes, place)
+        for axes in (losses, rewards)
+        for place, patches in cells(axes).items()
+        if any(to_hex(patch.get_edgecolor()) == to_hex(WRONG["edgecolor"]) for patch in patches)
+    }
+    assert framed == {(losses, (0, 1)), (rewards, (1, 0))}
+
+
+@pytest.mark.parametrize(
+    ("norms", "limits"),
+    [
+        ([1e-3, 0.5, 20.0], (-3, 2)),
+        ([0.0, math.nan, math.inf], (-1, 0)),
+        ([100.0], (2, 3)),
+        ([0.0, 0.2], (-1, 0)),
+    ],
+)
+def test_the_scale_spans_whole_powers_of_ten(norms, limits):
+    scale = log_scale(norms)
+    assert (scale.vmin, scale.vmax) == limits
+
+
+def test_ink_stands_out():
+    assert is_dark(COLOURS(0.0))
+    assert not is_dark(COLOURS(1.0))
+    inks = {text.get_text(): text.get_color() for text in norm_heatmap(TABLE).axes[0].texts}
+    assert inks["1.0e-04"] == "white"
+    assert inks["0"] != "white"
+
+
+@pytest.mark.parametrize("table", [TABLE, TABLE[TABLE["grad_norm"] == 0], TABLE.query("term == 'reward'"), TABLE[:1]])
+def test_any_table_makes_a_picture(table):
+    buffer = io.BytesIO()
+    norm_heatmap(table).savefig(buffer, dpi=40, format="png")
+    assert min(Image.open(buffer).size) > 80

@@ -1,0 +1,121 @@
+"""The figures are saved before the run stops, and what is saved is what the command prints."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
+from kedro_datasets.json import JSONDataset
+from kedro_datasets.text import TextDataset
+
+from grpo_pipeline.core import self_check as core
+from grpo_pipeline.core.diagnostics import set_bandit
+from grpo_pipeline.core.policy_gradient import advantages
+from grpo_pipeline.core.sampling import plackett_luce
+from grpo_pipeline.core.self_check import Check, SelfCheckError, SelfCheckResult, VariantResult
+from grpo_pipeline.pipelines import self_check
+from grpo_pipeline.pipelines.step import collect, update
+
+LOOP = {"training_loop": False, "loop_of_micro_batches": False, "loop_of_independent_draws": True}
+
+
+def measured(seed, hit_rate):
+    grpo = VariantResult("grpo", False, (Check("hit_rate", hit_rate, 0.98),), steps=40)
+    return SelfCheckResult(seed=seed, variants=(grpo,))
+
+
+def run(folder, seed):
+    catalog = DataCatalog(
+        {
+            "params:seed": MemoryDataset(seed),
+            "self_check.result": JSONDataset(filepath=str(folder / "result.json"), save_args={"allow_nan": False}),
+            "self_check.table": TextDataset(filepath=str(folder / "table.txt")),
+        }
+    )
+    SequentialRunner().run(self_check.create_pipeline(), catalog)
+
+
+def test_figures_and_table_are_saved(monkeypatch, tmp_path):
+    monkeypatch.setattr(core, "run_self_check", lambda seed: measured(seed, 0.99))
+    run(tmp_path, seed=5)
+    saved = json.loads((tmp_path / "result.json").read_text())
+    variants = saved["variants"]
+    assert {**saved, "variants": {"grpo": variants.pop("grpo")}} == measured(5, 0.99).to_dict()
+    assert {name: variant["is_defect"] for name, variant in variants.items()} == LOOP
+    assert all(variant["is_as_wanted"] for variant in variants.values())
+    saved = json.loads((tmp_path / "result.json").read_text())
+    assert (tmp_path / "table.txt").read_text() == core.format_table(saved)
+    assert (tmp_path / "table.txt").read_text().endswith("self-check passed, seed 5")
+
+
+def test_a_failure_stops_the_run_after_its_figures_are_saved(monkeypatch, tmp_path):
+    monkeypatch.setattr(core, "run_self_check", lambda seed: measured(seed, 0.5))
+    with pytest.raises(SelfCheckError, match="the installed code must pass its self-check, got grpo: DOES NOT LEARN; reinstall"):
+        run(tmp_path, seed=5)
+    assert json.loads((tmp_path / "result.json").read_text())["variants"]["grpo"]["checks"]["hit_rate"]["value"] == 0.5
+    assert not (tmp_path / "table.txt").exists()
+
+
+def test_the_pipeline_needs_the_seed_alone():
+    pipeline = self_check.create_pipeline()
+    assert pipeline.inputs() == {"params:seed"}
+    assert pipeline.all_outputs() == {"self_check.result", "self_check.table"}
+    assert [node.name for node in pipeline.nodes] == ["run_self_check", "report_self_check"]
+
+
+def test_the_hit_rate_of_sets_is_that_of_what_is_drawn():
+    logits = set_bandit.shuffled_logits(0)
+    allowed, generator = torch.ones_like(logits, dtype=torch.bool), torch.Generator().manual_seed(0)
+    actions = plackett_luce.gumbel_top_k(logits, set_bandit.PICKS, 5000, generator=generator, is_allowed=allowed)
+    prompts = torch.arange(set_bandit.PROMPTS)
+    hits = set_bandit.rewards(actions, prompts) - set_bandit.PAY * prompts[:, None]
+    exact = float(set_bandit.hit_rate(logits))
+    assert float(hits.mean()) == pytest.approx(exact, abs=5 * (exact * (1 - exact) / hits.numel()) ** 0.5)
+    assert float(set_bandit.hit_rate(set_bandit.equal_logits())) == pytest.approx((3 * 9 + 1) / 220, abs=1e-12)
+    torch.testing.assert_close(
+        set_bandit.exact_logprobs(logits, actions),
+        plackett_luce.plackett_luce_logprobs(logits, actions, is_allowed=allowed).sum(-1),
+    )
+
+
+def wrong_policy(function):
+    """Score the present policy's actions from another temperature: sampling and update disagree."""
+
+    def scored(algorithm, training, task, state, experience, update_epoch):
+        return function(algorithm, training, task, state, replace(experience, temperature=2.0), update_epoch)
+
+    return scored
+
+
+def rolled(function):
+    def combined(*args, **kwargs):
+        found = function(*args, **kwargs)
+        return replace(found, total=found.total.roll(1, dims=1))
+
+    return combined
+
+
+def flipped(function):
+    def compared(*args, **kwargs):
+        found = function(*args, **kwargs)
+        return replace(found, values=-found.values)
+
+    return compared
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fault"),
+    [
+        (advantages, "_baseline", lambda _: lambda r, is_scored, values: r.nanmean().expand(len(r), 1)),
+        (plackett_luce, "log_remaining", lambda _: lambda z, taken, is_taken: z.logsumexp(-1)[:, None, None].expand_as(taken)),
+        (collect, "combine_rewards", rolled),
+        (collect, "compute_advantages", flipped),
+        (update, "score_actions", wrong_policy),
+    ],
+    ids=["baseline_of_the_batch", "independent_draws", "rewards_of_other_samples", "sign", "another_temperature"],
+)
+def test_a_fault_in_the_loop_is_found(monkeypatch, module, name, fault):
+    monkeypatch.setattr(module, name, fault(getattr(module, name)))
+    assert not self_check.check_loop("training_loop", seed=0).passed

@@ -1,0 +1,87 @@
+import math
+import sys
+
+import numpy as np
+import pytest
+import tiny_rewards
+
+from grpo_pipeline.rewards.functions import Measure, check_measure, load_function, measure_chunk
+
+
+def test_loads_by_path():
+    assert load_function("tiny_rewards:scripted") is tiny_rewards.scripted
+    assert load_function("os.path:join.__call__")("a", "b") == "a/b"
+
+
+@pytest.mark.parametrize(
+    ("measure", "message"),
+    [
+        (Measure("tiny_rewards.scripted"), "must be named package.module:function, got 'tiny_rewards.scripted'"),
+        (Measure("tiny_rewards:"), "must be named package.module:function"),
+        (Measure("__import__('os'):getcwd"), "must be named package.module:function"),
+        (Measure("__main__:f"), "must be in an importable module"),
+        (Measure("no_such_module:f"), "must be importable, got ModuleNotFoundError: No module named 'no_such_module'"),
+        (Measure("tiny_rewards:nothing"), "must be importable, got AttributeError"),
+        (Measure("tiny_rewards:NOT_A_FUNCTION"), "must be callable, got a int"),
+        (Measure("tiny_rewards:one_argument"), r"must take \(subjects, references\), got TypeError: too many positional"),
+        (Measure("tiny_rewards:slow"), "missing a required argument: 'seconds'"),
+        (Measure("tiny_rewards:scripted", {"x": 1}), r"must take \(subjects, references, x=…\), got TypeError"),
+        (Measure("tiny_rewards:slow", {"seconds": math.nan}), "options of 'tiny_rewards:slow' must be JSON values"),
+        (Measure("tiny_rewards:slow", {"seconds": {1}}), "options of 'tiny_rewards:slow' must be JSON values"),
+        (Measure("tiny_rewards:later"), "must be a plain function, got a coroutine"),
+    ],
+)
+def test_refuses_what_cannot_be_called(measure, message):
+    with pytest.raises(ValueError, match=message):
+        check_measure(measure)
+
+
+def test_accepts_what_can_be_called():
+    check_measure(Measure("tiny_rewards:scripted"))
+    check_measure(Measure("tiny_rewards:slow", {"seconds": 0.5}))
+
+
+def test_digest_follows_path_options_and_source(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "changing_reward.py"
+    source.write_text("def f(replies, answers, k=1):\n    return [0.0] * len(replies)\n\ng = f\n")
+    first = Measure("changing_reward:f").digest
+    assert first == Measure("changing_reward:f", {}).digest
+    assert first != Measure("changing_reward:g").digest
+    assert first != Measure("changing_reward:f", {"k": 2}).digest
+    source.write_text(source.read_text() + "# changed\n")
+    assert first != Measure("changing_reward:f").digest
+    del sys.modules["changing_reward"]
+
+
+def test_one_bad_sample_leaves_its_neighbours_their_values():
+    texts = ["ab", "raise", "", "nan", "inf", "exit", "text", "abc"]
+    got = measure_chunk(tiny_rewards.scripted, {}, texts, [["x"]] * 7 + [["x", "y"]])
+    assert got == [
+        2 + 1 / 7,
+        "it raised KeyError: 'raise'",
+        1 / 7,
+        "it returned nan, which is no score",
+        "it returned inf, which is no score",
+        "it raised SystemExit: 3",
+        "it must return numbers, got the text '0.5'",
+        3 + 2 / 7,
+    ]
+
+
+def test_another_number_of_values_is_no_score():
+    got = measure_chunk(lambda replies, answers: [1.0, 2.0], {}, ["a", "b", "c"], [[], [], []])
+    assert got == ["it raised ValueError: it must return one value per sample, got 2 for 1"] * 3
+    assert measure_chunk(lambda replies, answers: np.ones(2, dtype=np.float32), {}, ["a", "b"], [[], []]) == [1.0, 1.0]
+
+
+def test_a_reward_cannot_change_what_it_is_given():
+    texts, answers = ["a", "b"], [["x"], ["y"]]
+
+    def greedy(replies, answers):
+        replies.clear()
+        answers[0].clear()
+        return [0.0, 0.0]
+
+    measure_chunk(greedy, {}, texts, answers)
+    assert (texts, answers) == (["a", "b"], [["x"], ["y"]])

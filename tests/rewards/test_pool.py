@@ -1,0 +1,295 @@
+import gc
+import importlib.util
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from processes import are_gone, end_soon
+
+from grpo_pipeline.rewards.functions import Measure, RewardPoolError
+from grpo_pipeline.rewards.pool import PoolParams, RewardPool
+from grpo_pipeline.rewards.process import LIMIT_BYTES, WorkerHungError, WorkerProcess
+
+SCRIPTED = Measure("tiny_rewards:scripted")
+
+
+def params(**changes):
+    values = {"workers": 1, "timeout_seconds": 20.0, "start_seconds": 60.0, "chunk_size": 3, "cache_size": 100}
+    return PoolParams(**(values | changes))
+
+
+def threads():
+    """Return the threads of all pools."""
+    return [thread for thread in threading.enumerate() if thread.name == "reward worker"]
+
+
+def test_processes_give_the_values_of_this_process_in_order():
+    texts = ["ab", "raise", "a" * 9, "nan", "dye", "inf", "ab", "exit", "text", "abc", "short", "x"]
+    answers = [["x"] * (1 + place % 3) for place in range(len(texts))]
+    with RewardPool(params(workers=0)) as here, RewardPool(params(workers=2)) as there:
+        own = here.submit(SCRIPTED, texts, answers).result()
+        got = there.submit(SCRIPTED, texts, answers).result(timeout=600)
+        assert len(there.pids) == 2
+        assert here.pids == []
+    np.testing.assert_array_equal(got.values, own.values)
+    assert got.causes == own.causes
+    is_scored = [text in ("ab", "a" * 9, "dye", "abc", "x") for text in texts]
+    assert [not math.isnan(value) for value in own.values] == is_scored == [cause is None for cause in own.causes]
+    want = [len(text) + len(row) / 7 for text, row in zip(texts, answers, strict=True)]
+    np.testing.assert_array_equal(own.values[is_scored], np.asarray(want)[is_scored])
+
+
+def test_many_chunks_keep_their_order():
+    texts = ["x" * (place * 37 % 101) for place in range(101)]
+    with RewardPool(params(workers=2, chunk_size=4)) as pool:
+        futures = [pool.submit(SCRIPTED, texts[start:], None) for start in (0, 50)]
+        for future, start in zip(futures, (0, 50), strict=True):
+            assert future.result(timeout=600).values.tolist() == [len(text) for text in texts[start:]]
+
+
+def test_known_and_repeated_samples_are_measured_once():
+    with RewardPool(params(workers=0, cache_size=3)) as pool:
+        pool.submit(SCRIPTED, ["a", "bb", "a"], [["x"], ["x"], ["x"]])
+        assert (pool.counts.hits, pool.counts.measured) == (1, 2)
+        again = pool.submit(SCRIPTED, ["bb", "a", "a"], [["x"], ["x"], ["x", "y"]]).result()
+        assert (pool.counts.hits, pool.counts.measured) == (3, 3)  # other answers, another sample
+        assert again.values.tolist() == [2 + 1 / 7, 1 + 1 / 7, 1 + 2 / 7]
+        pool.submit(SCRIPTED, ["c"], [["x"]])  # forgets bb, the one not asked for the longest
+        pool.submit(SCRIPTED, ["bb"], [["x"]])
+        assert (pool.counts.hits, pool.counts.measured) == (3, 5)
+
+
+def test_another_reward_has_values_of_its_own():
+    with RewardPool(params(workers=0)) as pool:
+        pool.submit(Measure("tiny_rewards:slow", {"seconds": 0}), ["a"])
+        assert pool.submit(SCRIPTED, ["a"]).result().values.tolist() == [1.0]
+        pool.submit(Measure("tiny_rewards:slow", {"seconds": 0.0001}), ["a"])
+        assert pool.counts.measured == 3
+
+
+def test_what_failed_is_counted_and_tried_again():
+    with RewardPool(params(workers=0)) as pool:
+        for _ in range(2):
+            assert pool.submit(SCRIPTED, ["raise", "a", "raise"]).result().causes[0] == "it raised KeyError: 'raise'"
+        assert (pool.counts.failed, pool.counts.measured, pool.counts.hits) == (2, 3, 3)
+
+
+def test_nothing_to_measure_is_measured_at_once():
+    with RewardPool(params()) as pool:
+        assert pool.submit(SCRIPTED, []).result(timeout=0).values.shape == (0,)
+        assert pool.pids == []
+        with pytest.raises(ValueError, match="references must have one row per sample, got 1 for 2"):
+            pool.submit(SCRIPTED, ["a", "b"], [["x"]])
+
+
+def test_submit_does_not_wait():
+    with RewardPool(params()) as pool:
+        future = pool.submit(Measure("tiny_rewards:slow", {"seconds": 1.0}), ["a"])
+        assert not future.done()
+        assert not future.cancel()
+        assert future.result(timeout=600).values.tolist() == [1.0]
+
+
+def test_a_hung_process_is_killed_and_replaced():
+    with RewardPool(params(chunk_size=2, timeout_seconds=2.0)) as pool:
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
+        (first,) = pool.pids
+        got = pool.submit(SCRIPTED, ["a", "hang", "bb", "ccc"]).result(timeout=600)
+        np.testing.assert_array_equal(got.values, [1.0, math.nan, 2.0, 3.0])  # "a" was not to blame and is tried again, alone
+        assert got.causes == (None, "it took longer than 2 s, in its chunk and alone", None, None)
+        assert pool.pids != [first]
+        assert are_gone([first])
+        assert pool.counts.replaced == 2
+
+
+def test_who_ends_the_process_has_no_value_and_its_neighbours_have():
+    with RewardPool(params()) as pool:
+        got = pool.submit(SCRIPTED, ["a", "die", "bb"]).result(timeout=600)
+        np.testing.assert_array_equal(got.values, [1.0, math.nan, 2.0])
+        assert got.causes[1] == "its process ended with exit status 3"
+        assert pool.counts.replaced == 2
+
+
+def test_a_process_killed_from_outside_costs_no_sample():
+    with RewardPool(params()) as pool:
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
+        os.kill(pool.pids[0], signal.SIGKILL)
+        assert pool.submit(SCRIPTED, ["a"]).result(timeout=600).values.tolist() == [1.0]
+        assert pool.counts.replaced == 1
+
+
+def test_a_paused_process_costs_no_sample():
+    with RewardPool(params(timeout_seconds=2.0)) as pool:
+        pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
+        os.kill(pool.pids[0], signal.SIGSTOP)
+        assert pool.submit(SCRIPTED, ["a", "bb"]).result(timeout=600).values.tolist() == [1.0, 2.0]
+        assert pool.counts.replaced == 1
+
+
+BUILT_IN = ["grpo_pipeline.tasks.dialogue.scores:" + name for name in ("f1", "rouge_l", "bleu")]
+
+
+@pytest.mark.parametrize("library", ["rouge_score", "sacrebleu"])
+def test_a_slow_import_costs_no_time_of_a_chunk(library, tmp_path, monkeypatch):
+    """Parts of the project's own have their values however long a library of theirs takes to import."""
+    there = Path(importlib.util.find_spec(library).origin).parent
+    package = tmp_path / library
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        f"import time\ntime.sleep(2.0)\n__path__ = [{str(there)!r}]\nexec(open({str(there / '__init__.py')!r}).read())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    texts, answers = ["so it is", "it was not so", "so"], [["so it was"], ["it was so", "no"], ["so"]]
+    with RewardPool(params(workers=0)) as here, RewardPool(params(timeout_seconds=1.0)) as there:
+        for function in BUILT_IN:
+            own = here.submit(Measure(function), texts, answers).result()
+            got = there.submit(Measure(function), texts, answers).result(timeout=600)
+            np.testing.assert_array_equal(got.values, own.values)
+            assert not np.isnan(got.values).any()
+        assert there.counts.replaced == 0
+
+
+def test_a_part_of_the_projects_own_has_a_value_although_every_process_hangs(monkeypatch):
+    """A machine that is too busy for any chunk changes no value: what hangs twice is measured here, without a limit."""
+
+    def hang(worker, request, *, seconds):
+        raise WorkerHungError
+
+    with RewardPool(params()) as pool:
+        f1 = Measure(BUILT_IN[0])
+        pool.submit(f1, ["warm"], [["warm"]]).result(timeout=600)
+        monkeypatch.setattr(WorkerProcess, "ask", hang)
+        monkeypatch.setattr(WorkerProcess, "load", lambda worker, function, *, seconds: None)
+        assert pool.submit(f1, ["so it is"], [["so it is"]]).result(timeout=600).values.tolist() == [1.0]
+        assert math.isnan(pool.submit(SCRIPTED, ["a"]).result(timeout=600).values[0])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", ["clock", "draw", "company", "count", "nan"])
+def test_a_reward_that_changes_its_mind_is_refused_by_name(workers, kind):
+    with RewardPool(params(workers=workers)) as pool:
+        future = pool.submit(Measure("tiny_rewards:changing", {"kind": kind}), ["ab", "c", "def"])
+        with pytest.raises(RewardPoolError, match="'tiny_rewards:changing' must give one value for one input, got .* and .* for"):
+            future.result(timeout=600)
+
+
+def test_a_hash_that_differs_between_processes_is_no_reward():
+    with RewardPool(params()) as pool, pytest.raises(RewardPoolError, match="one value for one input"):
+        pool.submit(Measure("tiny_rewards:changing", {"kind": "hash"}), ["ab", "c", "def"]).result(timeout=600)
+
+
+def test_a_reward_that_changes_later_is_refused_then():
+    with RewardPool(params(workers=0, cache_size=0, chunk_size=1)) as pool:
+        late = Measure("tiny_rewards:changing", {"kind": "late"})
+        with pytest.raises(RewardPoolError, match="one value for one input"):
+            pool.submit(late, [str(number) for number in range(41)]).result(timeout=600)
+
+
+def test_what_is_always_nan_is_one_value():
+    with RewardPool(params(workers=0)) as pool:
+        assert math.isnan(pool.submit(SCRIPTED, ["nan"]).result().values[0])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_prints_are_passed_on_up_to_a_limit(workers, capsys):
+    with RewardPool(params(workers=workers)) as pool:
+        loud = Measure("tiny_rewards:loud", {"lines": 100_000})
+        assert pool.submit(loud, ["a", "b"]).result(timeout=600).values.tolist() == [1.0, 1.0]
+    said = capsys.readouterr().err
+    assert said.startswith("reward prints reward prints")
+    assert len(said) < LIMIT_BYTES + 400
+    cut = int(re.search(r"\[(\d+) bytes that rewards printed were not shown", said)[1])
+    assert cut + LIMIT_BYTES == len("reward prints ") * 100_000 * 2  # two calls
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_reward_that_cannot_be_imported_is_no_samples_fault(workers, monkeypatch):
+    module = types.ModuleType("only_here")
+    module.f = lambda replies, answers: [0.0]
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    measure = Measure("only_here:f")
+    _ = measure.digest  # it could be imported when the parameters were read
+    monkeypatch.delitem(sys.modules, "only_here")
+    with RewardPool(params(workers=workers)) as pool:
+        future = pool.submit(measure, ["a"])
+        with pytest.raises(RewardPoolError, match="'only_here:f' must be importable, got ModuleNotFoundError"):
+            future.result(timeout=600)
+        assert pool.submit(SCRIPTED, ["a"]).result(timeout=600).values.tolist() == [1.0]
+
+
+def test_an_error_leaves_no_process_and_no_thread(tmp_path):
+    is_running = tmp_path / "pid of a child"
+    pool = RewardPool(params(workers=2, chunk_size=1, timeout_seconds=600.0))
+    pool.submit(SCRIPTED, ["a", "b"]).result(timeout=600)
+    assert len(threads()) == 2
+
+    def fail():
+        with pool:
+            waiting.append(pool.submit(SCRIPTED, [f"children {is_running}", "hang", "never begun"]))
+            pids.extend(pool.pids)
+            while not is_running.exists():
+                time.sleep(0.01)
+            raise RuntimeError("training stops")
+
+    waiting, pids = [], []
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match="training stops"):
+        fail()
+    assert time.monotonic() - begin < 300  # it did not wait for the time limit
+    assert are_gone(pids)
+    assert pool.pids == []
+    assert not threads()
+    with pytest.raises(RewardPoolError, match="must be open, got one that was closed"):
+        waiting[0].result(timeout=0)
+    with pytest.raises(RewardPoolError, match="must be open"):
+        pool.submit(SCRIPTED, ["a"])
+    pool.close()
+
+
+def test_a_pool_that_nobody_holds_ends_its_processes():
+    pool = RewardPool(params())
+    pool.submit(SCRIPTED, ["a"]).result(timeout=600)
+    pids = pool.pids
+    del pool
+    gc.collect()
+    limit = time.monotonic() + 120  # the thread that answered may be the last to let go of it
+    while not are_gone(pids) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert are_gone(pids)
+
+
+@pytest.mark.parametrize("end", ["pass", "raise KeyError", "os.kill(os.getpid(), 9)"])
+def test_no_process_is_left_when_the_program_ends(end):
+    program = f"""
+import os
+from grpo_pipeline.rewards.functions import Measure
+from grpo_pipeline.rewards.pool import PoolParams, RewardPool
+pool = RewardPool(PoolParams(workers=1, timeout_seconds=60, start_seconds=60, chunk_size=1, cache_size=0))
+pool.submit(Measure("tiny_rewards:scripted"), ["a"]).result()
+print(*pool.pids, flush=True)
+{"pool.submit(Measure('tiny_rewards:scripted'), ['hang'])" if "kill" not in end else ""}
+{end}
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
+    (pid,) = map(int, done.stdout.split())
+    # A program that ends by itself has waited for its processes; one that was killed could not.
+    assert end_soon(pid) if "kill" in end else are_gone([pid])
+    assert ("KeyError" in done.stderr) == ("raise" in end)
+
+
+def test_parameters_are_refused():
+    for change in ({"workers": -1}, {"timeout_seconds": 0}, {"timeout_seconds": math.inf}, {"chunk_size": 0}, {"cache_size": -1}):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            params(**change)

@@ -1,0 +1,73 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from processes import are_gone, end_soon
+
+from grpo_pipeline.rewards.process import WorkerDiedError, WorkerHungError, WorkerProcess
+
+
+@pytest.fixture
+def worker():
+    worker = WorkerProcess()
+    yield worker
+    worker.end()
+
+
+def ask(worker, *replies, function="tiny_rewards:scripted", seconds=20.0):
+    request = {"function": function, "options": {}, "subjects": replies, "references": [["x"] for _ in replies]}
+    return worker.ask(request, seconds=seconds)["outcomes"]
+
+
+def test_answers_whatever_a_reward_prints(worker):
+    assert ask(worker, "print", "\ud800 ü", "raise") == [5 + 1 / 7, 3 + 1 / 7, "it raised KeyError: 'raise'"]
+
+
+def test_runs_elsewhere_with_one_thread(worker, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert ask(worker, "a", function="tiny_rewards:process") == [worker.pid]
+    other = WorkerProcess()
+    assert ask(other, "a", function="tiny_rewards:threads") == [1.0]
+    other.end()
+
+
+def test_large_requests_pass(worker):
+    assert ask(worker, "a" * 3_000_000) == [3_000_000 + 1 / 7]
+
+
+def test_a_hung_process_is_noticed_and_can_be_ended_with_its_children(worker, tmp_path):
+    ask(worker, "a")
+    with pytest.raises(WorkerHungError):
+        ask(worker, f"children {tmp_path / 'pid'}", seconds=2.0)
+    worker.end()
+    child = int((tmp_path / "pid").read_text())
+    assert are_gone([worker.pid])
+    assert end_soon(child)
+
+
+def test_a_dead_process_is_noticed(worker):
+    with pytest.raises(WorkerDiedError, match="exit status 3"):
+        ask(worker, "die")
+    other = WorkerProcess()
+    ask(other, "a")
+    os.kill(other.pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match="signal 9"):
+        ask(other, "a")
+    other.end()
+
+
+def test_loading_says_what_fails(worker):
+    assert worker.load("tiny_rewards:scripted", seconds=20) is None
+    assert "No module named 'no_such_module'" in worker.load("no_such_module:f", seconds=20)
+
+
+def test_a_process_without_parent_ends_a_call_that_hangs():
+    command = [sys.executable, "-m", "grpo_pipeline.rewards.worker_main"]
+    path = os.pathsep.join(sys.path)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path})
+    request = {"function": "tiny_rewards:scripted", "options": {}, "subjects": ["hang"], "references": [[]], "seconds": -4.5}
+    out, _ = process.communicate(json.dumps(request).encode() + b"\n", timeout=600)  # closes its input, too
+    assert (process.returncode, out) == (1, b"")

@@ -1,0 +1,148 @@
+"""Out-of-fold predictions pooled: against naive loops and scikit-learn, and where pooling scores of several models goes wrong."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from grpo_pipeline.statistics.alignment import average_folds, spread_over_folds, stratify
+from grpo_pipeline.statistics.bootstrap import cluster_weights
+from grpo_pipeline.tasks.attention.metrics import METRICS
+
+
+def rows(seed=0, *, patients=40, folds=4):
+    """Cores of patients in folds; scores are rounded so that there are ties, and each fold has its own scale."""
+    rng = np.random.default_rng(seed)
+    number = np.repeat(np.arange(patients), rng.integers(1, 6, patients))
+    label = (rng.random(len(number)) < 0.4).astype(int)
+    fold = number % folds
+    score = 1 / (1 + np.exp(-(label + rng.normal(size=len(number)) + 2.0 * fold - 3.0)))
+    return pd.DataFrame(
+        {
+            "patient_id": [f"p{n:02d}" for n in number],
+            "fold": [f"fold{f}" for f in fold],
+            "label": label,
+            "prob": score.round(1),
+            "reward": rng.normal(size=len(number)),
+            "lesion_hit": np.where(label == 1, rng.random(len(number)), np.nan),
+            "lesion_coverage": rng.uniform(0.05, 0.2, len(number)),
+        }
+    )
+
+
+def value(metric, table):
+    return float(metric(table, np.ones((1, len(table))))[0])
+
+
+def won_pairs(table, *, inside_folds):
+    """Share of won pairs (a tie wins half) by a loop over all pairs, those of one fold alone or all of them."""
+    won = total = 0.0
+    for _, positive in table[table["label"] == 1].iterrows():
+        for _, negative in table[table["label"] == 0].iterrows():
+            if inside_folds and positive["fold"] != negative["fold"]:
+                continue
+            won += (positive["prob"] > negative["prob"]) + 0.5 * (positive["prob"] == negative["prob"])
+            total += 1
+    return won / total
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_stratified_auroc_is_the_share_of_won_pairs_inside_the_folds(seed):
+    table = rows(seed)
+    assert value(stratify(METRICS["auroc"]), table) == pytest.approx(won_pairs(table, inside_folds=True), abs=1e-12)
+    assert value(METRICS["auroc"], table) == pytest.approx(won_pairs(table, inside_folds=False), abs=1e-12)
+
+
+def test_folds_are_those_of_scikit_learn_weighted_by_pairs():
+    table = rows(2)
+    parts = [part for _, part in table.groupby("fold")]
+    scores = [roc_auc_score(part["label"], part["prob"]) for part in parts]
+    pairs = [part["label"].sum() * (1 - part["label"]).sum() for part in parts]
+    assert list(spread_over_folds(METRICS["auroc"], [table]).values.values()) == pytest.approx(scores)
+    assert value(stratify(METRICS["auroc"]), table) == pytest.approx(np.average(scores, weights=pairs))
+    assert value(average_folds(METRICS["auroc"]), table) == pytest.approx(np.mean(scores))
+
+
+def test_average_precision_counts_a_fold_by_its_positives():
+    table = rows(3)
+    parts = [part for _, part in table.groupby("fold")]
+    scores = [average_precision_score(part["label"], part["prob"]) for part in parts]
+    positives = [part["label"].sum() for part in parts]
+    assert value(stratify(METRICS["average_precision"]), table) == pytest.approx(np.average(scores, weights=positives))
+
+
+def test_patients_are_paired_inside_their_fold():
+    table = rows(4)
+    patients = table.groupby("patient_id").agg(prob=("prob", "max"), label=("label", "max"), fold=("fold", "first")).reset_index()
+    assert value(stratify(METRICS["auroc_patient"]), table) == pytest.approx(won_pairs(patients, inside_folds=True), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["reward", "brier", "lesion_hit", "lesion_hit_ratio"])
+def test_a_mean_over_rows_is_the_same_stratified_and_pooled(name):
+    table = rows(5)
+    assert value(stratify(METRICS[name]), table) == pytest.approx(value(METRICS[name], table), abs=1e-12)
+
+
+def test_every_model_ranks_perfectly_and_pooling_says_otherwise():
+    """Fold a: many positives, low scores; fold b: many negatives, high scores. No model has ever ranked a pair wrongly."""
+    a = pd.DataFrame({"fold": "a", "label": [1] * 9 + [0], "prob": [0.2] * 9 + [0.1]})
+    b = pd.DataFrame({"fold": "b", "label": [1] + [0] * 9, "prob": [0.9] + [0.8] * 9})
+    table = pd.concat([a, b], ignore_index=True)
+    assert value(stratify(METRICS["auroc"]), table) == 1.0
+    # 10 positives x 10 negatives; the 9 positives of a lose to the 9 negatives of b: 1 - 81 / 100
+    assert value(METRICS["auroc"], table) == pytest.approx(0.19)
+
+
+def test_a_useless_model_can_look_good_when_pooled():
+    """Each model scores all its cores alike; the folds differ in how many are positive, and so the folds are told apart."""
+    a = pd.DataFrame({"fold": "a", "label": [1] * 8 + [0] * 2, "prob": 0.8})
+    b = pd.DataFrame({"fold": "b", "label": [1] * 2 + [0] * 8, "prob": 0.2})
+    table = pd.concat([a, b], ignore_index=True)
+    assert value(stratify(METRICS["auroc"]), table) == 0.5
+    assert value(METRICS["auroc"], table) == pytest.approx(0.8)
+
+
+def test_a_shift_of_one_fold_moves_the_pooled_value_alone():
+    table = rows(6)
+    shifted = table.assign(prob=np.where(table["fold"] == "fold3", table["prob"] / 10, table["prob"]))
+    assert value(stratify(METRICS["auroc"]), shifted) == pytest.approx(value(stratify(METRICS["auroc"]), table), abs=1e-12)
+    assert abs(value(METRICS["auroc"], shifted) - value(METRICS["auroc"], table)) > 0.01
+
+
+def test_a_fold_with_one_class_counts_nothing_and_is_named():
+    table = rows(7)
+    single = table.assign(label=np.where(table["fold"] == "fold2", 0, table["label"]))
+    rest = single[single["fold"] != "fold2"]
+    for combine in (stratify, average_folds):
+        assert value(combine(METRICS["auroc"]), single) == pytest.approx(value(combine(METRICS["auroc"]), rest))
+    document = spread_over_folds(METRICS["auroc"], [single]).document()
+    assert (document["undefined_folds"], document["folds"]["fold2"]) == (["fold2"], None)
+    known = [roc_auc_score(part["label"], part["prob"]) for _, part in rest.groupby("fold")]
+    assert (document["sd"], document["min"], document["max"]) == pytest.approx((np.std(known, ddof=1), min(known), max(known)))
+
+
+def test_without_any_usable_fold_the_value_is_undefined():
+    table = rows(8).assign(label=1)
+    assert np.isnan(value(stratify(METRICS["auroc"]), table))
+    assert np.isnan(value(average_folds(METRICS["auroc"]), table))
+    assert spread_over_folds(METRICS["auroc"], [table]).document()["sd"] is None
+
+
+@pytest.mark.parametrize("name", ["auroc", "auroc_patient", "average_precision", "lesion_hit_ratio", "reward"])
+def test_a_resample_is_the_metric_of_the_repeated_rows(name):
+    table = rows(9)
+    weights = cluster_weights(table["patient_id"], resamples=4, seed=0)
+    found = stratify(METRICS[name])(table, weights)
+    for counts, one in zip(weights, found, strict=True):
+        repeated = table.loc[table.index.repeat(counts.astype(int))].reset_index(drop=True)
+        if name == "auroc_patient":  # each copy of a patient is a patient
+            copies = [table[counts > copy].assign(patient_id=lambda t, c=copy: t["patient_id"] + f"/{c}") for copy in range(9)]
+            repeated = pd.concat(copies, ignore_index=True)
+        assert one == pytest.approx(value(stratify(METRICS[name]), repeated), abs=1e-12)
+
+
+def test_a_folds_value_is_the_mean_over_the_seeds():
+    seeds = [rows(seed) for seed in (0, 1)]
+    single = [spread_over_folds(METRICS["reward"], [table]).values for table in seeds]
+    both = spread_over_folds(METRICS["reward"], seeds).values
+    assert both == pytest.approx({fold: (single[0][fold] + single[1][fold]) / 2 for fold in single[0]})

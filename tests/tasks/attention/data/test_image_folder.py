@@ -1,0 +1,229 @@
+import contextlib
+import os
+import threading
+import time
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, read_manifest
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "m.csv").write_text("a,b\n1,2\n")
+    return ImageFolder(tmp_path, read_manifest(tmp_path / "m.csv"), tmp_path / "m.csv")
+
+
+def picture(folder, name, array, **options):
+    Image.fromarray(array).save(folder.root / name, **options)
+
+
+GREY = np.array([[0, 1, 2], [127, 128, 255]], np.uint8)
+
+
+class TestReadImage:
+    @pytest.mark.parametrize("array", [GREY, GREY.astype(np.uint16) * 257])
+    def test_png_keeps_its_values_and_depth(self, folder, array):
+        picture(folder, "i.png", array)
+        read = folder.read_image("i.png")
+        np.testing.assert_array_equal(read, array)
+        assert read.dtype == array.dtype
+
+    @pytest.mark.parametrize("array", [GREY, GREY / 255.0, (GREY / 255.0).astype(np.float32), GREY > 1, GREY.astype(np.int32)])
+    def test_npy_keeps_its_values_and_type(self, folder, array):
+        np.save(folder.root / "i.npy", array, allow_pickle=False)
+        read = folder.read_image("i.npy")
+        np.testing.assert_array_equal(read, array)
+        assert read.dtype == array.dtype
+
+    def test_colours_become_luminance(self, folder):
+        picture(folder, "i.png", np.stack([GREY] * 3, axis=-1))
+        np.testing.assert_array_equal(folder.read_image("i.png"), GREY)
+
+    def test_folder_reached_through_a_link_is_read(self, folder, tmp_path_factory):
+        picture(folder, "i.png", GREY)
+        link = tmp_path_factory.mktemp("links") / "root"
+        link.symlink_to(folder.root)
+        linked = ImageFolder(link, folder.manifest, link / "m.csv")
+        np.testing.assert_array_equal(linked.read_image("i.png"), GREY)
+
+
+class TestNpySlices:
+    """An NPY file with an address is mapped, and only what is taken is read."""
+
+    VOLUME = np.random.default_rng(0).integers(0, 200, (3, 4, 5)).astype(np.int16)
+
+    @pytest.mark.parametrize("axis", [0, 1, 2])
+    @pytest.mark.parametrize("order", ["C", "F"])
+    def test_slices(self, folder, axis, order):
+        np.save(folder.root / "v.npy", np.asarray(self.VOLUME, order=order), allow_pickle=False)
+        for index in range(self.VOLUME.shape[axis]):
+            plane = folder.read_plane(f"v.npy#axis={axis},take=index,index={index}", as_mask=False)
+            np.testing.assert_array_equal(plane.values, self.VOLUME.take(index, axis))
+        np.testing.assert_array_equal(folder.read_image("v.npy#axis=0,take=max_projection"), self.VOLUME.max(0))
+
+    def test_a_plane_is_that_plane_whatever_is_asked_for(self, folder):
+        np.save(folder.root / "p.npy", GREY, allow_pickle=False)
+        np.testing.assert_array_equal(folder.read_image("p.npy#axis=2,take=middle"), GREY)
+
+    def test_every_value_but_zero_is_inside_as_without_an_address(self, folder):
+        mask = np.array([[0, -1, 2], [0, 0, 3]], np.int8)
+        np.save(folder.root / "m.npy", mask, allow_pickle=False)
+        for name in ("m.npy", "m.npy#axis=0,take=middle"):
+            np.testing.assert_array_equal(folder.read_mask(name), mask != 0)
+
+    def test_only_the_slice_is_read(self, folder):
+        np.lib.format.open_memmap(folder.root / "big.npy", mode="w+", dtype=np.uint8, shape=(4000, 512, 512))  # 1 GB, sparse
+        tracemalloc.start()
+        try:
+            assert folder.read_image("big.npy#axis=0,take=index,index=3999").shape == (512, 512)
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        finally:
+            tracemalloc.stop()
+
+    @pytest.mark.parametrize(
+        ("array", "message"),
+        [
+            (np.zeros((2, 2, 2, 2)), r"must be one plane or one volume, got shape \(2, 2, 2, 2\)"),
+            (np.zeros((2, 0, 2)), r"got shape \(2, 0, 2\)"),
+            (np.zeros((2, 2, 2), complex), "must hold real numbers, got type complex128"),
+            (np.full((2, 2, 2), np.nan), "must hold finite numbers, got 4 NaN or Inf"),
+            (np.array([[{}]]), "must be a complete NPY file of numbers"),
+        ],
+    )
+    def test_bad_stacks_are_refused(self, folder, array, message):
+        np.save(folder.root / "v.npy", array)
+        with pytest.raises(UnreadableFileError, match=message):
+            folder.read_image("v.npy#axis=0,take=middle")
+
+
+class TestReadMask:
+    def test_everything_but_zero_is_true(self, folder):
+        picture(folder, "m.png", GREY)
+        np.testing.assert_array_equal(folder.read_mask("m.png"), GREY > 0)
+
+    def test_palette_index_counts_not_its_colour(self, folder):
+        mask = Image.fromarray(np.array([[0, 1], [1, 0]], np.uint8), mode="P")
+        mask.putpalette([255, 255, 255, 0, 0, 0])  # index 0 white, index 1 black
+        mask.save(folder.root / "m.png")
+        np.testing.assert_array_equal(folder.read_mask("m.png"), [[False, True], [True, False]])
+
+
+def truncated_png(root, cut):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)).save(root / "bad.png")
+    content = (root / "bad.png").read_bytes()
+    (root / "bad.png").write_bytes(content[: len(content) - cut])
+
+
+BAD_FILES = {
+    "missing": (lambda root: None, "bad.png", "got nothing there; add the file or correct the manifest"),
+    "folder": (lambda root: (root / "bad.png").mkdir(), "bad.png", "got nothing there"),
+    "text": (lambda root: (root / "bad.png").write_text("hello"), "bad.png", "got a file of another kind; convert it"),
+    "empty": (lambda root: (root / "bad.png").write_bytes(b""), "bad.png", "got a file of another kind"),
+    "half a png": (lambda root: truncated_png(root, 800), "bad.png", "must be a complete image file"),
+    "png without its last 12 bytes": (lambda root: truncated_png(root, 12), "bad.png", "got a PNG without its end"),
+    "flipped byte": (lambda root: flip(root), "bad.png", "must be a complete image file"),
+    "half an npy": (lambda root: half_npy(root), "bad.npy", "must be a complete NPY file"),
+    "text npy": (lambda root: (root / "bad.npy").write_text("hello"), "bad.npy", "must be a complete NPY file"),
+    "pickled npy": (lambda root: np.save(root / "bad.npy", np.array([[{}]])), "bad.npy", "must be a complete NPY file"),
+    "nan": (lambda root: np.save(root / "bad.npy", np.array([[0.5, np.nan]])), "bad.npy", "finite numbers, got 1 NaN or Inf"),
+    "inf": (lambda root: np.save(root / "bad.npy", np.array([[np.inf, -np.inf]])), "bad.npy", "finite numbers, got 2 NaN or Inf"),
+    "volume": (lambda root: np.save(root / "bad.npy", np.zeros((2, 3, 4))), "bad.npy", r"got shape \(2, 3, 4\); save one plane"),
+    "no pixels": (lambda root: np.save(root / "bad.npy", np.zeros((0, 4))), "bad.npy", r"got shape \(0, 4\)"),
+    "complex": (
+        lambda root: np.save(root / "bad.npy", np.zeros((2, 2), complex)),
+        "bad.npy",
+        "real numbers, got type complex128",
+    ),
+    "absolute": (lambda root: truncated_png(root, 0), "/etc/hostname", "must be a path below the data root"),
+    "parent": (lambda root: (root.parent / "x.png").write_bytes(b""), "../x.png", "must be a path below the data root"),
+    "parent inside": (lambda root: truncated_png(root, 0), "a/../bad.png", "must be a path below the data root"),
+    "link out": (lambda root: link_out(root), "bad.png", "got a link that leaves it"),
+    "linked folder out": (lambda root: os.symlink("/", root / "sub"), "sub/etc/hostname", "got a link that leaves it"),
+}
+
+
+def flip(root):
+    truncated_png(root, 0)
+    content = bytearray((root / "bad.png").read_bytes())
+    content[len(content) // 2] ^= 255
+    (root / "bad.png").write_bytes(content)
+
+
+def half_npy(root):
+    np.save(root / "bad.npy", np.zeros((30, 30)))
+    content = (root / "bad.npy").read_bytes()
+    (root / "bad.npy").write_bytes(content[: len(content) // 2])
+
+
+def link_out(root):
+    outside = root.parent / f"{root.name}-outside.png"
+    Image.fromarray(GREY).save(outside)
+    (root / "bad.png").symlink_to(outside)
+
+
+@pytest.mark.parametrize("reader", ["read_image", "read_mask"])
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_file_is_refused_in_one_sentence(folder, case, reader):
+    spoil, name, message = BAD_FILES[case]
+    spoil(folder.root)
+    with pytest.raises(UnreadableFileError, match=message) as error:
+        getattr(folder, reader)(name)
+    assert str(error.value).startswith(repr(name))
+    assert "\n" not in str(error.value)
+
+
+def test_threads_that_open_pictures_leave_the_warning_filters_alone(folder, monkeypatch):
+    """Two pictures are opened at a time: without the lock each would restore the other's filters."""
+    picture(folder, "i.png", GREY)
+    meeting, plain = threading.Barrier(2), Image.open
+
+    def meet(*args, **options):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            if meeting.wait(0.2) == 1:
+                time.sleep(0.05)  # the one that came last leaves last, and would restore what the first had set
+        return plain(*args, **options)
+
+    monkeypatch.setattr(Image, "open", meet)
+    before = list(warnings.filters)
+    readers = [threading.Thread(target=folder.read_image, args=("i.png",)) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert warnings.filters == before
+
+
+class TestReadManifest:
+    def test_cells_stay_text_and_lines_are_those_of_the_file(self, tmp_path):
+        path = tmp_path / "m.csv"
+        path.write_bytes('\ufeffid,center,x\r\n0012,NA,1.50\r\n\r\n"a,b",,\r\n'.encode())
+        table = read_manifest(path)
+        assert table.to_dict("records") == [{"id": "0012", "center": "NA", "x": "1.50"}, {"id": "a,b", "center": "", "x": ""}]
+        assert list(table.index) == [2, 4]
+
+    def test_short_row_is_filled_with_empty_cells(self, tmp_path):
+        (tmp_path / "m.csv").write_text("a,b,c\n1\n")
+        assert read_manifest(tmp_path / "m.csv").to_dict("records") == [{"a": "1", "b": "", "c": ""}]
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "must hold a header and at least one row, got an empty file"),
+            (b"a,b\n", "must hold a header and at least one row, got only a header"),
+            (b"a,b\n\n,\n", "got only a header"),
+            (b"a,b,a\n1,2,3\n", r"must name each column once, got \['a'\] more than once"),
+            (b"a,b\n1,2\n1,2,3\n", "line 3 must have 2 cells as the header has, got 3"),
+            (b"a,b\n\xff\xfe,1\n", "must be a comma-separated UTF-8 text file"),
+            (b'a,b\n1,2\n3,"4\n5,6\n', "m.csv line 3 must be a row of a CSV table, got a quote that is never closed; look for"),
+            (b"a,b\n1," + b"x" * 200_000 + b"\n", "m.csv line 2 must be a row of .*, got a cell of more than 131072 characters"),
+        ],
+    )
+    def test_bad_manifest_is_refused(self, tmp_path, content, message):
+        (tmp_path / "m.csv").write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_manifest(tmp_path / "m.csv")

@@ -1,0 +1,149 @@
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from grpo_pipeline.tasks.attention.data.manifest import check_manifest, parse_checked
+
+OWN = {"source": "manifest", "cores": 0, "complete": True}
+CANONICAL = ["core_id", "patient_id", "center", "label", "involvement", "grade_group", "age", "psa", "psa_density",
+             "family_history", "image", "region_mask", "bag_mask", "lesion_mask", "has_lesion_mask", "row"]  # fmt: skip
+
+
+def test_good_data_set(data_set, data_params):
+    checked, quarantine, report = check_manifest(data_set.open(), OWN, data_params())
+    assert list(checked.columns) == CANONICAL
+    assert checked["core_id"].tolist() == [f"c{i:02d}" for i in range(12)]
+    assert checked["row"].tolist() == list(range(2, 14))
+    assert checked["has_lesion_mask"].tolist() == [False, True] * 6
+    assert quarantine.empty
+    assert list(quarantine.columns) == ["row", "core_id", "file", "reason"]
+    assert (report["rows"], report["usable"], report["quarantined"], report["patients"]) == (12, 12, 0, 6)
+    assert report["cores_by_label"] == {"0": 6, "1": 6}
+    assert report["cores_by_center"] == {"a": 6, "b": 6}
+    assert report["lesion_masks"] == 6
+
+
+def test_unknown_clinical_values_stay_unknown_and_are_counted(data_set, data_params):
+    data_set.rows[0]["psa"], data_set.rows[3]["psa"], data_set.rows[3]["age"] = "", "NaN", "nan"
+    checked, _, report = check_manifest(data_set.open(), OWN, data_params())
+    assert report["unknown"] == {"involvement": 0, "grade_group": 0, "age": 1, "psa": 2, "psa_density": 0, "family_history": 0}
+    assert np.flatnonzero(checked["psa"].isna()).tolist() == [0, 3]
+
+
+def spoil(data_set):
+    """Three bad rows: line 4 lacks its image, line 7 has an impossible grade, line 9 an empty needle mask."""
+    (data_set.root / "images/c02.png").unlink()
+    data_set.rows[5]["grade_group"] = "9"
+    data_set.save("needle/c07.png", np.zeros((24, 32), bool))
+
+
+def test_fail_names_the_first_bad_row_and_counts_all(data_set, data_params):
+    spoil(data_set)
+    message = (
+        r"manifest.csv line 4 \(c02\): 'images/c02.png' must be a file below .* "
+        r"\(3 of 12 rows are bad: correct them, or set attention.data.on_bad_row: quarantine to go on without them\)$"
+    )
+    with pytest.raises(ValueError, match=message):
+        check_manifest(data_set.open(), OWN, data_params())
+
+
+def test_quarantine_lists_every_bad_row_and_keeps_the_others(data_set, data_params):
+    spoil(data_set)
+    checked, quarantine, report = check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
+    assert checked["row"].tolist() == [2, 3, 5, 6, 8, 10, 11, 12, 13]
+    assert quarantine["row"].tolist() == [4, 7, 9]
+    assert quarantine["core_id"].tolist() == ["c02", "c05", "c07"]
+    assert quarantine["file"].tolist() == ["images/c02.png", "", "needle/c07.png"]
+    assert quarantine["reason"].str.contains("must be").sum() == 2
+    assert (report["usable"], report["quarantined"]) == (9, 3)
+
+
+def test_nothing_left_is_an_error_in_quarantine_too(data_set, data_params):
+    for row in data_set.rows:
+        row["label"] = "unclear"
+    with pytest.raises(ValueError, match="all 12 rows are bad, there is nothing to go on with"):
+        check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
+
+
+def test_both_rows_of_a_duplicated_core_are_refused(data_set, data_params):
+    data_set.rows[4]["core_id"] = "c01"
+    with pytest.raises(ValueError, match=r"line 3 \(c01\): core id 'c01' must be unique, got it in lines \[3, 6\].*\(2 of 12"):
+        check_manifest(data_set.open(), OWN, data_params())
+    checked, quarantine, _ = check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine"))
+    assert quarantine["row"].tolist() == [3, 6]
+    assert "c01" not in set(checked["core_id"])
+
+
+def test_patient_in_two_splits_is_refused(data_set, data_params):
+    for number, row in enumerate(data_set.rows):
+        row["fold"] = ("train", "val", "test")[number // 4]
+    params = data_params(columns={"split": "fold"})
+    assert check_manifest(data_set.open(), OWN, params)[0]["split"].tolist() == ["train"] * 4 + ["val"] * 4 + ["test"] * 4
+    data_set.rows[3]["fold"] = "test"
+    with pytest.raises(ValueError, match=r"line 4 \(c02\): patient 'p1' must be in one split, got \['test', 'train'\]"):
+        check_manifest(data_set.open(), OWN, params)
+
+
+def test_empty_bag_becomes_the_region_where_that_is_the_rule(data_set, data_params):
+    data_set.save("needle/c07.png", np.zeros((24, 32), bool))
+    checked, _, report = check_manifest(data_set.open(), OWN, data_params(empty_bag="region"))
+    assert checked["bag_mask"].tolist()[6:9] == ["needle/c06.png", "", "needle/c08.png"]
+    assert report["bags_replaced_by_region"] == 1
+
+
+def test_phantom_asked_for_but_another_folder_read(data_set, data_params):
+    written = {"source": "phantom", "cores": 1042, "complete": True}
+    with pytest.raises(ValueError, match="1042 generated cores while .* got 12 rows; set attention.data.source: manifest"):
+        check_manifest(data_set.open(), written, data_params(source="phantom"))
+
+
+@pytest.mark.parametrize("root", ["root", "../x/../root", "./root"])
+def test_root_as_configured_is_accepted(data_set, data_params, root):
+    params = data_params(root=root if "x" not in root else "../root")
+    assert len(check_manifest(data_set.open(), OWN, params)[0]) == 12
+
+
+def test_root_that_only_the_parameters_know_is_refused(data_set, data_params):
+    with pytest.raises(
+        ValueError, match=r"attention.data.root must be the folder of the dataset attention.raw, .*attention_root"
+    ):
+        check_manifest(data_set.open(), OWN, data_params(root="elsewhere"))
+
+
+def test_digest_follows_the_content_not_the_order(data_set, data_params):
+    digests = [check_manifest(data_set.open(), OWN, data_params())[2]["digests"]]
+    data_set.rows.reverse()
+    digests.append(check_manifest(data_set.open(), OWN, data_params())[2]["digests"])
+    data_set.save("needle/c03.png", np.ones((24, 32), bool))
+    digests.append(check_manifest(data_set.open(), OWN, data_params())[2]["digests"])
+    assert digests[0]["files"] == digests[1]["files"] != digests[2]["files"]
+    assert digests[0]["manifest"] != digests[1]["manifest"] == digests[2]["manifest"]
+
+
+def test_checked_rows_survive_a_csv_file(data_set, data_params):
+    for number, row in enumerate(data_set.rows):
+        row["core_id"], row["center"], row["psa"] = f"00{number:02d}", "north, 1", ("", "0.1", "1e-7")[number % 3]
+    params = data_params()
+    checked = check_manifest(data_set.open(), OWN, params)[0]
+    text = pd.read_csv(io.StringIO(checked.to_csv(index=False)), dtype=str, keep_default_na=False)
+    pd.testing.assert_frame_equal(parse_checked(text, params), checked, check_dtype=True)
+    pd.testing.assert_frame_equal(parse_checked(checked, params), checked)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_threads_change_neither_order_nor_messages(data_set, data_params, workers):
+    spoil(data_set)
+    alone, together = (
+        check_manifest(data_set.open(), OWN, data_params(on_bad_row="quarantine", workers=n)) for n in (1, workers)
+    )
+    for one, other in zip(alone[:2], together[:2], strict=True):
+        pd.testing.assert_frame_equal(one, other)
+    assert alone[2] == together[2]
+
+
+def test_spacing_of_the_parameters_stands_in_for_that_of_the_files(data_set, data_params):
+    checked, _, _ = check_manifest(data_set.open(), OWN, data_params(spacing_mm=[0.1, 0.25]))
+    assert checked["spacing_mm"].tolist() == ["0.1 0.25"] * 12
+    assert checked["stored_size"].tolist() == ["24 32"] * 12

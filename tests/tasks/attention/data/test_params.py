@@ -1,0 +1,44 @@
+import pytest
+from pydantic import ValidationError
+
+from grpo_pipeline.tasks.attention.data.params import SplitParams, canonical_value
+
+SPLIT = {"seed": 0, "fractions": {"train": 0.6, "val": 0.15, "test": 0.25}, "single_class": "error"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"colums": {}}, r"colums\n.*Extra inputs are not permitted"),
+        ({"columns": {"lable": "x"}}, r"columns\.lable\n.*Extra inputs are not permitted"),
+        ({"columns": {"clinical": ["age", "label"]}}, r"must not use the table's own column names, got \['label'\]"),
+        ({"columns": {"clinical": ["age", "age"]}}, "must name each column once"),
+        ({"label": {"positive": ["1"], "negative": ["1.0"]}}, r"got \['1'\] as both"),
+        ({"label": {"positive": []}}, r"label\.positive"),
+        ({"on_bad_row": "skip"}, r"on_bad_row\n.*'fail' or 'quarantine'"),
+        ({"source": "folder"}, r"source\n"),
+        ({"image_size": 8}, r"image_size\n"),
+    ],
+)
+def test_bad_data_parameter_is_refused(data_params, changes, message):
+    with pytest.raises(ValidationError, match=message):
+        data_params(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fractions": {"train": 0.6, "val": 0.2, "test": 0.25}}, "must add up to 1, got 1.05"),
+        ({"fractions": {"train": 0.75, "val": 0.0, "test": 0.25}}, r"fractions\.val\n"),
+        ({"sed": 1}, r"sed\n.*Extra inputs are not permitted"),
+        ({"single_class": "ignore"}, r"single_class\n"),
+    ],
+)
+def test_bad_split_parameter_is_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        SplitParams.model_validate(SPLIT | changes)
+
+
+@pytest.mark.parametrize(("left", "right"), [("1", "1.0"), ("01", "1"), (" Yes", "yes"), ("True", "true")])
+def test_values_that_are_the_same(left, right):
+    assert canonical_value(left) == canonical_value(right)

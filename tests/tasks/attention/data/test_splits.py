@@ -1,0 +1,133 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_pipeline.tasks.attention.data.params import SplitParams
+from grpo_pipeline.tasks.attention.data.splits import draw_groups, group_strata, split_cores
+
+
+def params(*, seed=0, single_class="error", train=0.6, val=0.15, test=0.25):
+    return SplitParams.model_validate(
+        {"seed": seed, "fractions": {"train": train, "val": val, "test": test}, "single_class": single_class}
+    )
+
+
+def cores(*, groups=60, centers=3, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 8, groups)
+    group = np.repeat(np.arange(groups), sizes)
+    return pd.DataFrame(
+        {
+            "core_id": [f"c{i:04d}" for i in range(len(group))],
+            "patient_id": [f"p{g:03d}" for g in group],
+            "center": [f"center{g % centers}" for g in group],
+            "label": (rng.random(len(group)) < 0.4).astype(int),
+        }
+    )
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 1000), order=st.randoms(use_true_random=False))
+def test_order_of_the_rows_does_not_matter(seed, order):
+    table = cores(seed=seed)
+    positions = list(range(len(table)))
+    order.shuffle(positions)
+    settings_ = params(seed=seed, single_class="allow")
+    assert split_cores(table.iloc[positions], settings_) == split_cores(table, settings_)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 1000))
+def test_each_core_is_in_one_split_and_no_group_is_shared(seed):
+    table = cores(seed=seed)
+    splits = split_cores(table, params(seed=seed, single_class="allow"))
+    assert sorted(core for core_ids in splits.values() for core in core_ids) == table["core_id"].tolist()
+    group_of = dict(zip(table["core_id"], table["patient_id"], strict=True))
+    groups = {name: {group_of[core] for core in core_ids} for name, core_ids in splits.items()}
+    assert groups["train"] & groups["val"] == groups["train"] & groups["test"] == groups["val"] & groups["test"] == set()
+
+
+def test_every_stratum_gets_its_shares():
+    table = cores(groups=240, centers=2)
+    split_of = {core: name for name, core_ids in split_cores(table, params()).items() for core in core_ids}
+    groups = table.assign(split=table["core_id"].map(split_of)).groupby("patient_id")
+    frame = pd.DataFrame({"split": groups["split"].first(), "label": groups["label"].max(), "center": groups["center"].first()})
+    for _, stratum in frame.groupby(["label", "center"]):
+        counts = stratum["split"].value_counts()
+        for name, share in {"train": 0.6, "val": 0.15, "test": 0.25}.items():
+            assert abs(counts.get(name, 0) - share * len(stratum)) <= 2
+    counts = frame["split"].value_counts()
+    assert counts.to_dict() == {"train": 144, "test": 60, "val": 36}
+
+
+def test_order_of_the_groups_does_not_matter():
+    strata = {f"p{i}": (i % 2, "a") for i in range(12)}
+    assert draw_groups(dict(reversed(strata.items())), params()) == draw_groups(strata, params())
+
+
+def test_seed_decides():
+    table = cores()
+    assert split_cores(table, params(seed=1)) == split_cores(table, params(seed=1))
+    assert split_cores(table, params(seed=1)) != split_cores(table, params(seed=2))
+
+
+def test_stratum_is_any_positive_core_and_the_most_frequent_center():
+    table = pd.DataFrame(
+        [("a", "x", 0), ("a", "y", 1), ("a", "y", 0), ("b", "z", 0), ("b", "x", 0)], columns=["patient_id", "center", "label"]
+    )
+    assert group_strata(table) == {"a": (1, "y"), "b": (0, "x")}
+
+
+def test_splits_of_the_manifest_are_taken():
+    table = cores(groups=6)
+    table["label"] = np.arange(len(table)) % 2
+    table["split"] = table["patient_id"].map(
+        dict(zip(sorted(set(table["patient_id"])), ["train", "test", "val"] * 2, strict=True))
+    )
+    splits = split_cores(table, params(single_class="allow"))
+    for name in splits:
+        assert splits[name] == table.loc[table["split"] == name, "core_id"].tolist()
+
+
+def simple(splits_and_labels):
+    rows = [(f"c{i}", f"p{i}", "a", label, split) for i, (split, label) in enumerate(splits_and_labels)]
+    return pd.DataFrame(rows, columns=["core_id", "patient_id", "center", "label", "split"])
+
+
+BOTH = [("train", 0), ("train", 1), ("val", 0), ("val", 1), ("test", 0), ("test", 1)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (BOTH[1:], "split 'train' must hold cores of both classes, got 1 cores that all have label 1"),
+        (
+            BOTH[:5],
+            "split 'test' must hold cores of both classes, got 1 cores that all have label 0; .*single_class: allow",
+        ),
+        (BOTH[:2] + BOTH[4:], "split 'val' must hold cores, got none"),
+    ],
+)
+def test_split_without_both_classes_is_refused(rows, message):
+    with pytest.raises(ValueError, match=message):
+        split_cores(simple(rows), params())
+
+
+def test_single_class_may_be_allowed_but_not_in_train():
+    assert split_cores(simple(BOTH[:5]), params(single_class="allow"))["test"] == ["c4"]
+    with pytest.raises(ValueError, match="split 'train' must hold cores of both classes") as error:
+        split_cores(simple(BOTH[1:]), params(single_class="allow"))
+    assert "single_class" not in str(error.value)
+
+
+def test_group_in_two_splits_is_refused():
+    table = simple(BOTH).assign(patient_id=["p0", "p1", "p2", "p3", "p4", "p0"])
+    with pytest.raises(ValueError, match=r"patient 'p0' must be in one split, got \['test', 'train'\]"):
+        split_cores(table, params())
+
+
+def test_too_few_groups_are_refused():
+    with pytest.raises(ValueError, match="must hold at least 3 groups .* got 2"):
+        split_cores(simple(BOTH[:2]).drop(columns="split"), params())

@@ -1,0 +1,115 @@
+"""The look of an image in numbers: values that can be said beforehand, and a tiny model that knows its own images."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tiny_attention import make_data, make_examples, make_task, shake
+
+from grpo_pipeline.tasks.attention.inference import appearance
+from grpo_pipeline.tasks.attention.inference.appearance import (
+    FEATURES,
+    GROUPS,
+    TOGETHER,
+    describe_inputs,
+    describe_rows,
+    look,
+    texture,
+)
+
+TASK, DATA = make_task(), make_data()
+
+
+def statistics(image: np.ndarray) -> dict[str, float]:
+    names = [statistic.name for statistic in GROUPS["texture"]]
+    return dict(zip(names, texture(image.astype(np.float64)), strict=True))
+
+
+def test_independent_pixels_are_uncorrelated_and_lose_contrast_by_half_an_octave_each():
+    found = statistics(np.random.default_rng(0).normal(128, 32, (256, 256)))
+    assert [found[f"correlation {n} pixels {way}"] for n in (1, 3) for way in ("down", "right")] == pytest.approx(
+        [0] * 4, abs=0.02
+    )
+    # A mean of 2 x 2 independent pixels halves their spread; what it takes away has sqrt(3) / 2 of it.
+    for octave in range(4):
+        assert found[f"log2 contrast at {2**octave} pixels"] == pytest.approx(
+            np.log2(32 * 3**0.5 / 2 / 2**octave + 0.5), abs=0.05
+        )
+
+
+def test_inverting_turns_the_sign_of_every_skewness_and_nothing_else_of_the_texture():
+    image = np.random.default_rng(0).gamma(2.0, 20.0, (64, 64)).clip(0, 255)
+    before, after = statistics(image), statistics(255 - image)
+    for name, value in before.items():
+        assert after[name] == pytest.approx(-value if name.startswith("skewness") else value, abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 40), (3, 128), (128, 2), (5, 5)])
+def test_constant_and_tiny_images_have_finite_statistics(shape):
+    assert np.isfinite(texture(np.full(shape, 9.0))).all()
+    found = statistics(np.full(shape, 9.0))
+    assert (found["log2 contrast at 1 pixels"], found["correlation 1 pixels right"]) == (-1.0, 1.0)
+
+
+def test_padding_does_not_count():
+    examples = make_examples()
+    image, region = np.zeros((32, 32), np.uint8), np.zeros((32, 32), bool)
+    image[8:24] = examples.images[0, :16].clip(1)
+    region[8:24] = examples.region[0, :16]
+    padded = look(replace(examples, images=image[None], region=region[None]), 0)
+    cut = look(replace(examples, images=image[None, 8:24], region=region[None, 8:24]), 0)
+    assert padded["size and region"][0] == -1.0
+    for name, values in padded.items():
+        np.testing.assert_array_equal(values, cut[name])
+
+
+def test_statistics_of_an_image_do_not_depend_on_its_batch(monkeypatch: pytest.MonkeyPatch):
+    policy = TASK.build_policy(0)
+    shake(policy)
+    whole = describe_rows(TASK, policy, DATA, np.arange(15))
+    monkeypatch.setattr(appearance, "BATCH_SIZE", 4)
+    parts = describe_rows(TASK, policy, DATA, np.arange(15))
+    assert {name: values.shape[1] for name, values in whole.items()} == {
+        "grey levels": 5, "texture": 13, "layout": 16, TOGETHER: 34, "size and region": 2, FEATURES: 16,
+    }  # fmt: skip
+    for name in whole:
+        np.testing.assert_allclose(whole[name], parts[name], atol=1e-5)
+
+
+def test_the_limit_comes_from_training_and_validation_images_without_their_labels():
+    policy = TASK.build_policy(0)
+    familiarity = describe_inputs(TASK, policy, DATA)
+    assert (familiarity.told.trained_on, familiarity.told.held_out, familiarity.told.clusters) == (8, 2, 1)
+    examples = DATA.examples
+    test = examples.rows("test")
+    images = examples.images.copy()
+    images[test] = 0
+    table = examples.table.assign(label=1 - examples.table["label"], involvement=0.5, grade_group=0.0)
+    other = replace(DATA, examples=replace(examples, images=images, table=table, lesion=~examples.lesion))
+    assert describe_inputs(TASK, policy, other).told == familiarity.told
+    images = examples.images.copy()
+    images[examples.rows("val")] //= 2
+    changed = describe_inputs(TASK, policy, replace(DATA, examples=replace(examples, images=images)))
+    assert changed.told.groups == familiarity.told.groups
+    assert changed.told.limit != familiarity.told.limit
+
+
+def test_many_images_are_read_in_part_and_always_the_same(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(appearance, "MOST", 5)
+    rows = np.arange(100, 120)
+    some = appearance.some_rows(rows)
+    assert len(set(some)) == 5
+    assert set(some) <= set(rows)
+    assert sorted(some) == some.tolist() == appearance.some_rows(rows).tolist()
+    assert appearance.some_rows(rows[:5]).tolist() == rows[:5].tolist()
+    policy = TASK.build_policy(0)
+    assert describe_inputs(TASK, policy, DATA).told.trained_on == 5
+
+
+def test_the_random_state_and_the_weights_stay_as_they_were():
+    policy = TASK.build_policy(0)
+    before, state = {name: tensor.clone() for name, tensor in policy.state_dict().items()}, torch.get_rng_state()
+    describe_inputs(TASK, policy, DATA)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())

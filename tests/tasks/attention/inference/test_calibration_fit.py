@@ -1,0 +1,104 @@
+"""Calibration: the fit against another optimiser, its rule, and what it refuses to fit."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from tiny_attention import make_data, make_examples, make_task
+
+from grpo_pipeline.tasks.attention.inference.calibration import Calibration, calibrate, fit_calibration, verdict_logits
+
+
+def draw(n: int, *, slope: float, intercept: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of which sigmoid(slope * logit + intercept) is the true frequency."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 2, n)
+    return logits, rng.random(n) < expit(slope * logits + intercept)
+
+
+def oracle(logits: np.ndarray, is_positive: np.ndarray, *, with_intercept: bool) -> np.ndarray:
+    """Minimise Platt's cross-entropy (1999, section 2.2) with scipy."""
+    positives = is_positive.sum()
+    targets = np.where(is_positive, (positives + 1) / (positives + 2), 1 / (len(logits) - positives + 2))
+
+    def loss(x: np.ndarray) -> float:
+        z = x[0] * logits + (x[1] if with_intercept else 0.0)
+        return float((np.logaddexp(0, z) - targets * z).sum())
+
+    found = minimize(loss, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000})
+    return found.x
+
+
+def test_platt_scaling_is_the_maximum_of_its_likelihood():
+    logits, is_positive = draw(200, slope=0.4, intercept=-0.7)
+    fitted = fit_calibration(logits, is_positive)
+    assert fitted.method == "platt"
+    np.testing.assert_allclose([fitted.slope, fitted.intercept], oracle(logits, is_positive, with_intercept=True), atol=1e-6)
+
+
+def test_few_cores_get_a_temperature():
+    logits, is_positive = draw(30, slope=0.5, intercept=-2.0, seed=3)
+    assert 0 < is_positive.sum() < 10
+    fitted = fit_calibration(logits, is_positive)
+    assert (fitted.method, fitted.intercept) == ("temperature", 0.0)
+    assert fitted.reason == f"{is_positive.sum()} cores in the smaller class, fewer than 10"
+    np.testing.assert_allclose(fitted.slope, oracle(logits, is_positive, with_intercept=False)[0], atol=1e-6)
+
+
+def test_overconfident_logits_are_corrected():
+    logits, is_positive = draw(20_000, slope=0.25, intercept=0.5)
+    fitted = fit_calibration(logits, is_positive)
+    np.testing.assert_allclose([fitted.slope, fitted.intercept], [0.25, 0.5], atol=0.05)  # sampling error of 20000 draws
+    assert fitted.brier.after < fitted.brier.before
+    assert fitted.ece.after < 0.02 < fitted.ece.before
+    probs = fitted.apply(logits)
+    assert fitted.brier.after == pytest.approx(np.mean((probs - is_positive) ** 2))
+    np.testing.assert_array_equal(np.argsort(probs), np.argsort(logits))
+
+
+def test_separated_classes_have_a_finite_slope():
+    logits = np.concatenate([np.linspace(-3, -1, 20), np.linspace(1, 3, 20)])
+    fitted = fit_calibration(logits, logits > 0)
+    # No probability beyond Platt's targets, (20 + 1) / (20 + 2), at the outermost core by much.
+    assert 0.9 < fitted.apply(np.array([2.0]))[0] < 0.999
+
+
+@pytest.mark.parametrize(
+    ("logits", "is_positive", "reason"),
+    [
+        ([0.1, 0.2, 0.3], [True] * 3, "both classes, got 3 positive and 0 negative"),
+        ([0.1, 0.2, 0.3], [False] * 3, "both classes, got 0 positive and 3 negative"),
+        ([0.5, 0.5, 0.5], [True, False, True], "got one value"),
+        ([-1.0, 1.0, -0.5, 0.5], [True, False, True, False], "rise with the label"),
+        ([], [], "got 0 positive and 0 negative"),
+    ],
+)
+def test_what_cannot_be_calibrated_says_why(logits: list[float], is_positive: list[bool], reason: str):
+    fitted = fit_calibration(np.array(logits), np.array(is_positive, bool))
+    assert (fitted.method, fitted.slope, fitted.brier) == ("none", None, None)
+    assert reason in fitted.reason
+    assert np.isnan(fitted.apply(np.array([0.0, 1.0]))).all()
+
+
+def test_application_is_the_formula():
+    fitted = Calibration(method="platt", reason="", slope=2.0, intercept=-1.0, n=9, positives=4, bins=10)
+    # sigmoid(2 * 0.5 - 1) = 0.5; sigmoid(2 * 1 - 1) = 0.7310585786.
+    np.testing.assert_allclose(fitted.apply(np.array([0.5, 1.0])), [0.5, 0.7310585786], atol=1e-10)
+
+
+def test_only_the_given_rows_count_and_each_has_its_verdict():
+    task, data = make_task(), make_data()
+    policy = task.build_policy(0)
+    rows = task.rows(data, "val")
+    document = calibrate(task, policy, data, rows, seed=0)
+    assert json.loads(json.dumps(document)) == document
+    assert (document["split"], document["n"], document["positives"], document["seed"]) == ("val", 2, 1, 0)
+    other = make_examples()
+    other.images[task.rows(data, "test")] = 0
+    assert calibrate(task, policy, make_data(other), rows, seed=0) == document
+    logits = verdict_logits(task, policy, data, rows, seed=0)
+    np.testing.assert_array_equal(logits, verdict_logits(task, policy, data, rows, seed=0))
+    assert document["brier"] is None or document["brier"]["before"] == pytest.approx(np.mean((expit(logits) - [0, 1]) ** 2))
+    assert np.isfinite(logit(expit(logits))).all()

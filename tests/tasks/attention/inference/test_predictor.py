@@ -1,0 +1,126 @@
+"""A model used alone: the same numbers as the task gives, points that depend on the core alone, everything in image pixels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, logit
+from tiny_attention import make_examples, make_task, shake
+from tiny_predictor import CALIBRATION, make_predictor, make_weights, preprocessing
+
+from grpo_pipeline.core.storage.weights import weights_of
+from grpo_pipeline.core.types import replicate
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.inference.frame import Frame
+from grpo_pipeline.tasks.attention.inference.predictor import build_predictor, content_number
+
+PREDICTOR = make_predictor()
+
+
+def core(number: int = 0, **changes: str) -> dict[str, str]:
+    name = f"c{number:02d}"
+    row = {"core_id": name, "patient_id": "p", "image": f"images/{name}.png", "region_mask": f"region/{name}.png",
+           "bag_mask": f"needle/{name}.png", "spacing_mm": ""}  # fmt: skip
+    return row | changes
+
+
+def test_scores_are_those_of_the_task_with_the_same_points(data_set):
+    found = PREDICTOR.predict(data_set.open(), core(), seed=3, sets=4)
+    examples = PREDICTOR._examples(data_set.open(), {**core(), "lesion_mask": ""})
+    task = PREDICTOR.task
+    batch = task.make_batch(AttentionData(examples, None), np.arange(1))
+    context = task.encode(PREDICTOR.policy, batch)
+    # Back from pixels to cells, then through the ordinary decoder.
+    frame = Frame(24, 32, 32)
+    square = torch.as_tensor(frame.to_square(found.points), dtype=torch.float32)[None]
+    cells = ((square[..., 1] * 4).floor() * 4 + (square[..., 0] * 4).floor()).long()
+    assert batch.cells[0][cells.flatten()].all()
+    with torch.no_grad():
+        outcomes = PREDICTOR.policy.decode(context.features, context.images, square, batch.bag)
+    np.testing.assert_allclose(found.probs, outcomes.class_logits[0].sigmoid().numpy(), atol=1e-6)
+    assert found.involvement == pytest.approx(float(outcomes.bag_probs[0, 0]), abs=1e-6)
+    assert replicate(batch.label, 4).isnan().all()
+    np.testing.assert_allclose(found.calibrated, expit(0.5 * logit(found.probs) - 0.25), atol=1e-6)
+    assert (found.heatmap.shape, found.image.shape, found.points.shape) == ((24, 32), (24, 32), (4, 3, 2))
+
+
+def test_the_verdict_does_not_depend_on_how_many_sets_are_drawn(data_set):
+    raw = data_set.open()
+    one, many = (PREDICTOR.predict(raw, core(), seed=0, sets=sets) for sets in (1, 6))
+    np.testing.assert_array_equal(one.points[0], many.points[0])
+    assert one.probs[0] == pytest.approx(many.probs[0], abs=1e-6)
+    assert len({tuple(points.ravel()) for points in many.points}) > 1
+
+
+def test_points_follow_from_pixels_region_and_seed_and_not_from_names(data_set):
+    raw = data_set.open()
+    first = PREDICTOR.predict(raw, core(0), seed=0, sets=8)
+    renamed = PREDICTOR.predict(raw, core(0, core_id="other", patient_id="q"), seed=0, sets=8)
+    np.testing.assert_array_equal(first.points, renamed.points)
+    for other in (PREDICTOR.predict(raw, core(0), seed=1, sets=8), PREDICTOR.predict(raw, core(1), seed=0, sets=8)):
+        assert not np.array_equal(first.points, other.points)
+    region = PREDICTOR._examples(raw, {**core(0), "lesion_mask": ""})
+    assert content_number(region) != content_number(replace(region, region=~region.region))
+
+
+def test_points_lie_in_the_region_of_the_image(data_set):
+    mask = np.zeros((24, 32), bool)
+    mask[:, 16:] = True
+    data_set.save("region/c00.png", mask)
+    points = PREDICTOR.predict(data_set.open(), core(), seed=0, sets=8).points
+    # Cells are 8 pixels wide: centres of the right half at 20 and 28.
+    assert set(np.unique(points[..., 0])) <= {20.0, 28.0}
+
+
+def test_without_a_bag_there_is_no_involvement(data_set):
+    assert np.isnan(PREDICTOR.predict(data_set.open(), core(bag_mask=""), seed=0, sets=1).involvement)
+
+
+def test_spacing_is_that_of_the_checked_row(data_set):
+    raw = data_set.open()
+    assert PREDICTOR.predict(raw, core(spacing_mm="0.3 0.2"), seed=0, sets=1).spacing_mm == (0.3, 0.2)
+    assert PREDICTOR.predict(raw, core(), seed=0, sets=1).spacing_mm is None
+
+
+def test_the_models_own_preprocessing_counts(data_set):
+    dark = np.asarray(np.arange(24 * 32).reshape(24, 32) % 50, np.uint8)
+    data_set.save("images/c00.png", dark)
+    raw = data_set.open()
+    plain, stretched = (make_predictor(intensity=how).predict(raw, core(), seed=0, sets=1) for how in ("dtype", "minmax"))
+    assert (plain.image.max(), stretched.image.max()) == (49, 255)
+    assert plain.probs[0] != stretched.probs[0]
+
+
+def test_a_model_without_calibration_gives_no_calibrated_score(data_set):
+    none = {"method": "none", "reason": "one class", "n": 3, "positives": 0, "bins": 10}
+    assert np.isnan(make_predictor(calibration=none).predict(data_set.open(), core(), seed=0, sets=2).calibrated).all()
+
+
+def test_clinical_values_reach_a_model_that_reads_them(data_set):
+    examples = make_examples()
+    examples.table["age"] = np.linspace(50, 80, len(examples.table))
+    examples = replace(examples, clinical=("age",))
+    task = make_task(examples, clinical={"dropout": 0.0})
+    policy = task.build_policy(0)
+    shake(policy, scale=0.2)
+    told = {"preprocessing": preprocessing(clinical=("age",)), "calibration": CALIBRATION}
+    predictor = build_predictor(weights_of(policy, task.describe(policy) | told), name="clinical")
+    raw = data_set.open()
+    young, old, unknown = (predictor.predict(raw, core() | {"age": age}, seed=0, sets=1).probs[0] for age in (50.0, 80.0, np.nan))
+    assert len({young, old, unknown}) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": "dialogue"}, "must be one of the attention task, got 'dialogue'"),
+        ({"preprocessing": None}, "must know its preprocessing and calibration, got one without them; train again"),
+        ({"calibration": None}, "must know its preprocessing and calibration"),
+        ({"preprocessing": {"image_size": 32}}, "must be of this version, got intensity: Field required; train again"),
+    ],
+)
+def test_a_model_that_cannot_be_used_alone_is_refused(change, message):
+    weights = make_weights()
+    with pytest.raises(ValueError, match=f"model grpo {message}"):
+        build_predictor(replace(weights, config={**weights.config, **change}), name="grpo")

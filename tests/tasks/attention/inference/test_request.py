@@ -1,0 +1,172 @@
+"""A request is answered with the numbers of the manifest, however its images arrive, or refused in one sentence."""
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from tiny_attention import make_examples
+from tiny_predictor import make_predictor
+
+from grpo_pipeline.tasks.attention.inference import request
+from grpo_pipeline.tasks.attention.inference.request import answer, encode_file
+
+PREDICTOR, DOUBTING = make_predictor(), make_predictor(knows_inputs=True)
+COLUMNS = ["prob", "prob_calibrated", "involvement", "outside", "outside_why", "distance", "points"]
+
+
+def paths(count: int = 2) -> pd.DataFrame:
+    names = [f"c{i:02d}.png" for i in range(count)]
+    folders = {"image": "images", "region_mask": "region", "bag_mask": "needle"}
+    return pd.DataFrame({column: [f"{folder}/{name}" for name in names] for column, folder in folders.items()})
+
+
+def ask(table: pd.DataFrame, root: Path, *, sets: int = 2, with_heatmap: bool = False) -> pd.DataFrame:
+    return answer(PREDICTOR, table, root=root, seed=0, sets=sets, with_heatmap=with_heatmap)
+
+
+def expected(data_set, number: int):
+    name = f"c{number:02d}.png"
+    row = {"core_id": "x", "patient_id": "", "image": f"images/{name}", "region_mask": f"region/{name}",
+           "bag_mask": f"needle/{name}", "spacing_mm": ""}  # fmt: skip
+    return PREDICTOR.predict(data_set.open(), row, seed=0, sets=2)
+
+
+def test_paths_get_the_numbers_of_the_predictor(data_set):
+    table = ask(paths(), data_set.root)
+    assert list(table.columns) == COLUMNS
+    for number in range(2):
+        wanted = expected(data_set, number)
+        found = table.iloc[number]
+        assert (found["prob"], found["involvement"]) == (wanted.probs[0], wanted.involvement)
+        assert found["prob_calibrated"] == wanted.calibrated[0]
+        np.testing.assert_array_equal(found["points"], wanted.points)
+
+
+def test_inline_files_get_the_same_numbers_and_order(data_set):
+    table = paths(3)
+    inline = table.map(lambda name: encode_file(data_set.root / name))
+    mixed = table.copy()
+    mixed.loc[1] = inline.loc[1]
+    wanted = ask(table, data_set.root)
+    for other in (inline, mixed):
+        pd.testing.assert_frame_equal(ask(other, data_set.root), wanted)
+
+
+def test_an_inline_npy_file_is_read(data_set, tmp_path: Path):
+    plane = np.asarray(Image.open(data_set.root / "images/c00.png"))
+    np.save(tmp_path / "c00.npy", plane, allow_pickle=False)
+    table = paths(1).assign(image=encode_file(tmp_path / "c00.npy"))
+    pd.testing.assert_frame_equal(ask(table, data_set.root), ask(paths(1), data_set.root))
+
+
+def test_masks_may_be_left_out_or_unknown(data_set):
+    alone = ask(paths()[["image"]], data_set.root)
+    assert alone["involvement"].isna().all()
+    unknown = paths().assign(region_mask=[None, np.nan], bag_mask="")
+    pd.testing.assert_frame_equal(ask(unknown, data_set.root), alone)
+    assert alone["points"].tolist() != ask(paths(), data_set.root)["points"].tolist()
+
+
+def test_the_heatmap_is_the_predictors_with_16_bits(data_set):
+    table = ask(paths(1), data_set.root, with_heatmap=True)
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(table["heatmap"][0]))))
+    # Half a level of 65535, by rounding.
+    np.testing.assert_allclose(picture / 65535, expected(data_set, 0).heatmap, atol=0.51 / 65535)
+
+
+def test_an_empty_request_has_an_empty_answer(data_set):
+    assert ask(paths(0), data_set.root).columns.tolist() == COLUMNS
+
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (PNG, r"row 1 of the request: 'request-1-image.png' must be .* got"),
+        (PNG[:-3] + "=A=", r"row 1 of the request: image must be base64 text, got"),
+        ("A" * 2000, r"row 1 of the request: image must be a path or the base64 text of a PNG or NPY file, got 2000 characters"),
+        ("images/none.png", r"row 1 of the request: 'images/none.png' must be a file below"),
+        ("../c00.png", r"row 1 of the request: '../c00.png' must be a path below the data root"),
+        ("{root}/images/c00.png", r"'.*c00.png' must be relative to .*, got an absolute path; give it as 'images/c00.png'"),
+        ("/etc/hostname", r"row 1 of the request: '/etc/hostname' must be a path below the data root"),
+        ("request-../c00.png", r"row 1 of the request: 'request-../c00.png' must be a"),
+        ("", r"row 1 of the request: image must be a path or a base64 text, got nothing"),
+        (None, r"row 1 of the request: image must be a path or a base64 text, got nothing"),
+    ],
+)
+def test_a_broken_image_is_refused_with_its_row(data_set, cell, message):
+    table = paths(3)
+    table.loc[1, "image"] = cell.format(root=data_set.root) if cell else cell
+    with pytest.raises(ValueError, match=message):
+        ask(table, data_set.root)
+
+
+def test_a_request_without_images_or_sets_is_refused(data_set):
+    with pytest.raises(ValueError, match=r"the request must have a column 'image', got \['picture'\]"):
+        ask(pd.DataFrame({"picture": ["a"]}), data_set.root)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sets": 0}, "sets must be from 1 to 256, got 0; correct it"),
+        ({"sets": 257}, "sets must be from 1 to 256, got 257; correct it"),
+        ({"seed": -1}, "seed must be from 0 to 9223372036854775807, got -1; correct it"),
+        ({"table": paths(257)}, "the request must have at most 256 rows, got 257; send several requests"),
+        (
+            {"abstain": True},
+            "abstain must be false for a model that does not know what its training images looked like, got true",
+        ),
+    ],
+)
+def test_a_request_that_asks_for_too_much_is_refused(data_set, change, message):
+    with pytest.raises(ValueError, match=message):
+        answer(PREDICTOR, **{"table": paths(), "root": data_set.root, "seed": 0, "sets": 1} | change)
+
+
+def test_a_request_of_too_many_characters_is_refused(data_set, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(request, "MOST_CHARACTERS", 100)
+    with pytest.raises(ValueError, match="must hold at most 100 characters of text, got 102; send several requests, or paths"):
+        ask(pd.DataFrame({"image": ["a" * 51] * 2}), data_set.root)
+
+
+def test_an_answer_is_json_without_nan(data_set):
+    """Numbers without a value are null; a row that is outside has no probability where it is asked to abstain."""
+    known, size = make_examples(), (32, 32)
+    ramp = np.add.outer(np.arange(32), np.arange(32)).astype(np.uint8) * 4
+    for name, array in {"known": known.images[0], "ramp": ramp, "area": known.region[0].astype(np.uint8) * 255}.items():
+        Image.fromarray(array.reshape(size)).save(data_set.root / f"{name}.png")
+    table = pd.DataFrame({"image": ["known.png", "ramp.png"], "region_mask": "area.png"})
+    for abstain in (False, True):
+        found = answer(DOUBTING, table, root=data_set.root, seed=0, sets=2, with_heatmap=True, abstain=abstain)
+        rows = json.loads(json.dumps(found.to_dict("records"), allow_nan=False))
+        odd = rows[1]
+        assert odd["outside"] is True
+        assert odd["distance"] > 1
+        assert "times the limit" in odd["outside_why"]
+        assert odd["involvement"] is None
+        assert np.shape(odd["points"]) == (2, 3, 2)
+        assert [odd[name] is None for name in ("prob", "prob_calibrated", "heatmap")] == [abstain] * 3
+        assert rows[0]["prob"] is not None
+    unknown = answer(PREDICTOR, table, root=data_set.root, seed=0, sets=2).to_dict("records")[1]
+    assert [unknown[name] for name in ("outside", "outside_why", "distance")] == [None] * 3
+
+
+def test_nothing_of_a_request_stays_on_disk(data_set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = sorted(tmp_path.iterdir())
+    ask(paths(1).map(lambda name: encode_file(data_set.root / name)), data_set.root)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_of_another_kind_cannot_be_sent(tmp_path: Path):
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(ValueError, match="'a.jpg' must be a PNG or NPY file to be sent"):
+        encode_file(tmp_path / "a.jpg")

@@ -1,0 +1,130 @@
+import math
+
+import pytest
+import torch
+from tiny_attention import model_params
+from torch import Tensor
+
+from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder, GlobalDecoder, crop_patches, pool_evidence
+
+SIDE = 24
+
+
+def images(n: int = 2) -> Tensor:
+    return torch.randn(n, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+
+
+def naive_patch(image: Tensor, x: float, y: float, size: int) -> Tensor:
+    """Copy pixel by pixel; the pixel of the point is at (size // 2, size // 2) of the patch."""
+    column, row = (min(SIDE - 1, int(value * SIDE)) for value in (x, y))
+    patch = torch.zeros(size, size)
+    for i in range(size):
+        for j in range(size):
+            r, c = row - size // 2 + i, column - size // 2 + j
+            if 0 <= r < SIDE and 0 <= c < SIDE:
+                patch[i, j] = image[0, r, c]
+    return patch
+
+
+@pytest.mark.parametrize("size", [4, 7, 16])
+def test_patches_equal_a_naive_loop(size: int):
+    points = torch.tensor([[[0.5, 0.25], [0.0, 0.0], [1.0, 1.0]], [[0.99, 0.02], [0.3, 0.9], [0.0, 0.5]]])
+    pictures = images()
+    got = crop_patches(pictures, points, size)
+    assert got.shape == (2, 3, 1, size, size)
+    for p in range(2):
+        for m in range(3):
+            assert torch.equal(got[p, m, 0], naive_patch(pictures[p], *points[p, m].tolist(), size)), (p, m)
+
+
+@pytest.mark.parametrize("pool", ["mean", "logsumexp", "noisy_or"])
+def test_padding_is_not_pooled(pool: str):
+    evidence = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    counts = torch.tensor([1, 2, 3, 4, 2])
+    is_point = torch.arange(4) < counts[:, None]
+    pooled = pool_evidence(evidence.requires_grad_(), pool, is_point)
+    alone = torch.stack([pool_evidence(row[:n], pool) for row, n in zip(evidence, counts, strict=True)])
+    torch.testing.assert_close(pooled, alone, atol=1e-6, rtol=0)
+    (gradient,) = torch.autograd.grad(pooled.sum(), evidence)
+    assert torch.equal(gradient != 0, is_point)
+
+
+def make_glimpse(**changes: object) -> GlimpseDecoder:
+    torch.manual_seed(0)
+    return GlimpseDecoder(model_params(glimpse_size=6, **changes))
+
+
+@torch.no_grad()
+def test_glimpse_reads_nothing_outside_its_patches():
+    decoder, pictures = make_glimpse(), images(1)
+    points = torch.tensor([[[[0.3, 0.4], [0.8, 0.8]]]])
+    before = decoder(pictures, points)
+    seen = torch.zeros(1, 1, SIDE, SIDE, dtype=torch.bool)
+    for x, y in points[0, 0].tolist():
+        column, row = int(x * SIDE), int(y * SIDE)
+        seen[..., row - 3 : row + 3, column - 3 : column + 3] = True
+    outside, inside = torch.where(seen, pictures, pictures * 9 - 4), torch.where(seen, pictures * 9 - 4, pictures)
+    assert torch.equal(decoder(outside, points), before)
+    assert abs(float(decoder(inside, points) - before)) > 1e-3
+
+
+@torch.no_grad()
+def test_glimpse_does_not_mix_images_or_sets():
+    decoder, pictures = make_glimpse(), images()
+    points = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(1))
+    together = decoder(pictures, points)
+    for p in range(2):
+        for g in range(3):
+            alone = decoder(pictures[p : p + 1], points[p : p + 1, g : g + 1])
+            torch.testing.assert_close(together[p, g], alone[0, 0], atol=1e-6, rtol=0)
+
+
+@torch.no_grad()
+def test_glimpse_without_points_answers_its_prior():
+    decoder = make_glimpse()
+    decoder.prior.fill_(0.7)
+    assert torch.equal(decoder(images(), torch.empty(2, 3, 0, 2)), torch.full((2, 3), 0.7))
+
+
+@torch.no_grad()
+def test_involvement_is_the_mean_probability_of_the_valid_patches():
+    decoder, pictures = make_glimpse(glimpse_pool="mean"), images()
+    decoder.involvement_prior.fill_(0.4)
+    points = torch.rand(2, 3, 2, generator=torch.Generator().manual_seed(1))
+    valid = torch.tensor([[True, False, True], [False, True, False]])
+    # One point alone: its evidence is the class logit, whose prior is 0 here.
+    evidence = torch.stack([decoder(pictures, points[:, m : m + 1, None])[:, 0] for m in range(3)], dim=1)
+    probs = (evidence + 0.4).sigmoid()
+    expected = torch.stack([(probs[0, 0] + probs[0, 2]) / 2, probs[1, 1]])
+    torch.testing.assert_close(decoder.estimate_involvement(pictures, points, valid), expected, atol=1e-6, rtol=0)
+
+
+def test_pooling_golden():
+    evidence = torch.tensor([[0.0, math.log(3.0)]])
+    assert float(pool_evidence(evidence, "mean")) == pytest.approx(math.log(3.0) / 2, abs=1e-6)
+    # log((1 + 3) / 2)
+    assert float(pool_evidence(evidence, "logsumexp")) == pytest.approx(math.log(2.0), abs=1e-6)
+    # p = 1/2 and 3/4: 1 - 1/2 * 1/4 = 7/8, whose odds are 7
+    assert float(pool_evidence(evidence, "noisy_or")) == pytest.approx(math.log(7.0), abs=1e-6)
+
+
+@pytest.mark.parametrize("pool", ["mean", "logsumexp", "noisy_or"])
+@pytest.mark.parametrize("values", [[50.0, 50.0], [-50.0, -50.0], [50.0, -50.0], [-200.0, -200.0]])
+def test_pooling_has_finite_gradients_at_extremes(pool: str, values: list[float]):
+    evidence = torch.tensor(values, requires_grad=True)
+    pooled = pool_evidence(evidence, pool)
+    pooled.backward()
+    assert torch.isfinite(pooled)
+    assert torch.isfinite(evidence.grad).all()
+    assert (evidence.grad >= 0).all()
+
+
+def test_global_decoder_depends_on_each_token_alone():
+    torch.manual_seed(0)
+    decoder = GlobalDecoder(model_params())
+    token = torch.randn(2, 3, model_params().feature_channels, requires_grad=True)
+    logits = decoder(token)
+    assert logits.shape == (2, 3)
+    logits[1, 2].backward()
+    reached = token.grad.abs().sum(-1) > 0
+    assert reached.tolist() == [[False] * 3, [False, False, True]]

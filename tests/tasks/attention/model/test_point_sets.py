@@ -1,0 +1,228 @@
+import math
+from itertools import permutations
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from tiny_attention import model_params
+from torch import Tensor
+
+from grpo_pipeline.core.policy_gradient.kl import categorical_kl
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.model.baselines import lesion_share, point_coordinates, points_used
+from grpo_pipeline.tasks.attention.model.point_sets import (
+    SetLogits,
+    chosen_points,
+    draw_sets,
+    factor_logprobs,
+    likeliest_sets,
+    points_part,
+    score_sets,
+    set_entropy,
+)
+from grpo_pipeline.tasks.attention.params import ModelParams
+
+F64 = torch.float64
+V = 4
+CELLS = torch.tensor([[0.3, -1.2, 1.5, 0.0]], dtype=F64)
+ALL = torch.ones(1, V, dtype=torch.bool)
+CASES = [(2, 1), (3, 1), (3, 2)]
+
+
+def params(points: int = 2, min_points: int | None = 1, **changes: object) -> ModelParams:
+    stop = None if min_points is None else {"min_points": min_points}
+    return model_params(points=points, stop=stop, **changes)
+
+
+def policy(points: int, min_points: int) -> SetLogits:
+    return SetLogits(CELLS, torch.tensor([[-0.4, 0.7]], dtype=F64)[:, : points - min_points])
+
+
+def every_set(points: int, min_points: int) -> tuple[Tensor, Tensor]:
+    """Return every possible row of actions and its valid decisions: cells, one stop, padding."""
+    rows = [
+        [*chosen, *[V] * (points - count)] for count in range(min_points, points + 1) for chosen in permutations(range(V), count)
+    ]
+    actions = torch.tensor([rows])
+    taken = (actions < V).sum(-1, keepdim=True)
+    return actions, torch.arange(points) <= taken
+
+
+def naive_logprob(logits: SetLogits, row: list[int], min_points: int, temperature: float) -> float:
+    """Decide one by one: stop with the odds exp(h / T) against the share of the map's mass that is left, or take a cell."""
+    mass = {v: math.exp(z / temperature) for v, z in enumerate(logits.cells[0].tolist())}
+    whole, total = sum(mass.values()), 0.0
+    for i, action in enumerate(row):
+        odds = 0.0
+        if i >= min_points:
+            odds = math.exp(float(logits.stops[0, i - min_points]) / temperature) / (sum(mass.values()) / whole)
+        if action == V:
+            return total + math.log(odds / (1 + odds))
+        total += math.log(1 / (1 + odds)) + math.log(mass[action] / sum(mass.values()))
+        del mass[action]
+    return total
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize(("points", "min_points"), CASES)
+def test_every_set_agrees_with_a_naive_loop_and_all_sum_to_one(points: int, min_points: int, temperature: float):
+    actions, is_valid = every_set(points, min_points)
+    logits = policy(points, min_points)
+    got = score_sets(params(points, min_points), logits, actions, is_valid, temperature=temperature, is_allowed=ALL)
+    want = [naive_logprob(logits, row, min_points, temperature) for row in actions[0].tolist()]
+    torch.testing.assert_close(got.sum(-1)[0], torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
+    assert float(got.sum(-1).exp().sum()) == pytest.approx(1.0, abs=1e-12)
+    assert torch.count_nonzero(got[~is_valid]) == 0
+
+
+@pytest.mark.parametrize(("points", "min_points"), CASES)
+def test_drawn_sets_follow_the_enumerated_distribution(points: int, min_points: int):
+    n, model, logits = 30_000, params(points, min_points), policy(points, min_points)
+    generator = torch.Generator().manual_seed(5)
+    drawn = draw_sets(model, logits, ALL, n, temperature=0.8, generator=generator)
+    actions, is_valid = every_set(points, min_points)
+    base = (V + 1) ** torch.arange(points)
+    where = {int(code): i for i, code in enumerate((actions[0] * base).sum(-1))}
+    index = torch.tensor([where[int(code)] for code in (drawn.actions[0] * base).sum(-1)])
+    exact = score_sets(model, logits, actions, is_valid, temperature=0.8, is_allowed=ALL).sum(-1)[0]
+    torch.testing.assert_close(drawn.logprobs.sum(-1)[0], exact[index], atol=1e-10, rtol=0)
+    assert torch.equal(drawn.is_valid[0], is_valid[0][index])
+    counts = torch.bincount(index, minlength=len(exact))
+    # A right sampler falls below this bar once in 10 000 seeds (p-values of 300 seeds are uniform); a wrong one is at 1e-6.
+    assert chisquare(counts.numpy(), (n * exact.exp()).numpy()).pvalue > 1e-4
+    warmer = score_sets(model, logits, actions, is_valid, temperature=1.0, is_allowed=ALL).sum(-1)[0].exp()
+    assert chisquare(counts.numpy(), (n * warmer).numpy()).pvalue < 1e-6  # the test has power
+
+
+def test_a_flat_map_stops_by_the_head_alone_on_every_grid():
+    for cells in (4, 400):
+        logits = SetLogits(torch.zeros(1, cells, dtype=F64), torch.tensor([[-2.0, 1.0]], dtype=F64))
+        allowed = torch.ones(1, cells, dtype=torch.bool)
+        stop = torch.tensor([[[1, cells, cells]]])
+        is_valid = torch.tensor([[[True, True, False]]])
+        got = score_sets(params(3), logits, stop, is_valid, temperature=1.0, is_allowed=allowed)[0, 0, 1].exp()
+        left = (cells - 1) / cells
+        assert float(got) == pytest.approx(1 / (1 + left * math.exp(2.0)), abs=1e-12)
+
+
+def test_a_sure_policy_stops_sooner():
+    flat, peaked = (
+        SetLogits(torch.tensor([z], dtype=F64), torch.tensor([[-2.0]], dtype=F64)) for z in ([0.0] * 4, [6.0, 0, 0, 0])
+    )
+    row, is_valid = torch.tensor([[[0, V]]]), torch.ones(1, 1, 2, dtype=torch.bool)
+    a, b = (score_sets(params(2), x, row, is_valid, temperature=1.0, is_allowed=ALL)[0, 0, 1].exp() for x in (flat, peaked))
+    assert float(a) == pytest.approx(1 / (1 + 0.75 * math.exp(2)))
+    assert float(b) > 0.9
+
+
+def test_what_stands_after_a_stop_is_not_read():
+    actions, is_valid = every_set(3, 1)
+    logits = SetLogits(CELLS.clone().requires_grad_(), torch.tensor([[-0.4, 0.7]], dtype=F64, requires_grad=True))
+    garbage = actions.masked_scatter(~is_valid, torch.randint(0, V, ((~is_valid).sum(),), generator=torch.Generator()))
+    assert not torch.equal(garbage, actions)
+    scored = [score_sets(params(3), logits, a, is_valid, temperature=0.7, is_allowed=ALL) for a in (actions, garbage)]
+    assert torch.equal(*scored)
+    gradients = [torch.autograd.grad(s.sum(), (logits.cells, logits.stops)) for s in scored]
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+    clean, placed = (chosen_points(Rollouts(choice, scored[0], is_valid), V) for choice in (actions, garbage))
+    assert torch.equal(clean.actions, placed.actions)
+    assert torch.equal(clean.is_valid, placed.is_valid)
+    assert torch.equal(placed.is_valid.sum(-1), (actions < V).sum(-1))
+
+
+def test_gradients_by_finite_differences():
+    actions, is_valid = every_set(3, 1)
+
+    def score(cells: Tensor, stops: Tensor) -> Tensor:
+        return score_sets(params(3), SetLogits(cells, stops), actions, is_valid, temperature=0.7, is_allowed=ALL)
+
+    stops = torch.tensor([[-0.4, 0.7]], dtype=F64, requires_grad=True)
+    assert torch.autograd.gradcheck(score, (CELLS.clone().requires_grad_(), stops))
+
+
+def bernoulli(p: float) -> float:
+    return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+
+def test_entropy_is_that_of_the_first_point_and_the_stops():
+    logits = policy(3, 1)
+    p = (CELLS[0] / 0.7).softmax(0).tolist()
+    stops = (logits.stops[0] / 0.7).sigmoid().tolist()
+    # every combination of first point, stop after one point and stop after two, with the whole map left
+    joint = [a * (s if i else 1 - s) * (t if j else 1 - t) for a in p for s, t in [stops] for i in (0, 1) for j in (0, 1)]
+    assert sum(joint) == pytest.approx(1.0)
+    want = -sum(x * math.log(x) for x in joint)
+    assert float(set_entropy(logits, ALL, temperature=0.7)) == pytest.approx(want, abs=1e-12)
+    assert want == pytest.approx(-sum(x * math.log(x) for x in p) + bernoulli(stops[0]) + bernoulli(stops[1]))
+    factors = factor_logprobs(logits, ALL, temperature=0.7)[0]
+    assert float(-(factors.exp() * factors).sum()) == pytest.approx(want, abs=1e-12)
+
+
+def test_exact_kl_is_that_of_the_first_point_and_the_stops():
+    a = policy(3, 1)
+    b = SetLogits(CELLS.flip(1), torch.tensor([[1.0, -0.2]], dtype=F64))
+    allowed = torch.tensor([[True, True, True, False]])
+
+    def joint(logits: SetLogits) -> list[float]:
+        p = logits.cells[0][:3].softmax(0).tolist()
+        s, t = logits.stops[0].sigmoid().tolist()
+        return [x * (s if i else 1 - s) * (t if j else 1 - t) for x in p for i in (0, 1) for j in (0, 1)]
+
+    want = sum(x * math.log(x / y) for x, y in zip(joint(a), joint(b), strict=True))
+    log_p, log_q = (factor_logprobs(x, allowed, temperature=1.0) for x in (a, b))
+    assert float(categorical_kl(log_p, log_q, log_q > -torch.inf)) == pytest.approx(want, abs=1e-12)
+
+
+def test_packing_keeps_everything():
+    for logits in (policy(3, 1), SetLogits(CELLS)):
+        again = SetLogits.unpacked(logits.packed(), V)
+        assert torch.equal(again.cells, logits.cells)
+        assert (again.stops is None) == (logits.stops is None)
+        assert again.stops is None or torch.equal(again.stops, logits.stops)
+
+
+@pytest.mark.parametrize(
+    ("h", "expected"),
+    [
+        # The map is .19 .04 .63 .14: after cell 2 the share left is .37, after cells 2 and 0 it is .18.
+        (-3.0, [2, 0, 3]),  # odds .05 / .37 = .13 and .05 / .18 = .27
+        (-1.0, [2, 0, V]),  # odds .37 / .37 = .99 and .37 / .18 = 2.0
+        (-0.9, [2, V, V]),  # odds .41 / .37 = 1.1
+    ],
+)
+def test_the_likeliest_set_stops_where_that_is_likelier(h: float, expected: list[int]):
+    logits = SetLogits(CELLS, torch.tensor([[h, h]], dtype=F64))
+    assert likeliest_sets(params(3), logits, ALL)[0, 0].tolist() == expected
+
+
+def test_points_cost_their_number():
+    rollouts = Rollouts(
+        torch.tensor([[[1, 2, 0], [3, V, V], [0, 1, V]]]), torch.zeros(1, 3, 3), torch.ones(1, 3, 3, dtype=torch.bool)
+    )
+    torch.testing.assert_close(points_part(chosen_points(rollouts, V)), torch.tensor([[-1.0, -1 / 3, -2 / 3]]))
+    empty = Rollouts(*(torch.empty(1, 2, 0, dtype=t) for t in (torch.int64, torch.float32, torch.bool)))
+    assert points_part(chosen_points(empty, V)).tolist() == [[0.0, 0.0]]
+
+
+def test_points_that_were_not_placed_count_nowhere():
+    actions = torch.tensor([[[1, 2, 0], [3, V, V]]])
+    lesion = torch.tensor([[False, True, False, True]])
+    assert lesion_share(actions, lesion).tolist() == [0.5]  # cells 1 and 3 of 1, 2, 0, 3
+    assert points_used(actions, V).tolist() == [2.0]
+    rollouts = Rollouts(actions, torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool))
+    points = point_coordinates(rollouts, 2)
+    assert points[0, 0].tolist() == [[0.75, 0.25], [0.25, 0.75], [0.25, 0.25]]
+    assert points[0, 1, 0].tolist() == [0.75, 0.75]
+    assert bool(points[0, 1, 1:].isnan().all())
+
+
+def test_independent_likelihood_is_no_distribution_over_sets():
+    sets = torch.tensor([list(permutations(range(V), 2))])
+    is_valid = torch.ones_like(sets, dtype=torch.bool)
+
+    def mass(likelihood: str) -> float:
+        model = params(2, None, likelihood=likelihood)
+        return float(score_sets(model, SetLogits(CELLS), sets, is_valid, temperature=1.0, is_allowed=ALL).sum(-1).exp().sum())
+
+    assert mass("plackett_luce") == pytest.approx(1.0, abs=1e-12)
+    assert mass("independent") < 0.6

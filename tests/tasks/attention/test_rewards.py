@@ -1,0 +1,164 @@
+import math
+
+import pytest
+import torch
+from tiny_attention import make_batch, make_examples, make_task, shake
+from torch import Tensor
+
+from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
+from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.model.sam import cell_centres
+from grpo_pipeline.tasks.attention.rewards import activation, boundary, diversity
+
+ALL = {"diversity_weight": 0.5, "activation_weight": 0.25, "boundary_weight": 2.0}
+NAMES = ("diversity", "activation", "boundary")
+
+
+def rollouts(actions: Tensor, is_valid: Tensor | None = None) -> Rollouts:
+    valid = torch.ones(actions.shape, dtype=torch.bool) if is_valid is None else is_valid
+    return Rollouts(actions, torch.zeros(actions.shape), valid)
+
+
+def draw_points(*shape: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, 2, generator=generator), torch.rand(*shape, generator=generator) < 0.7
+
+
+def diversity_loop(points: Tensor, is_valid: Tensor) -> list[list[float]]:
+    found = []
+    for p in range(points.shape[0]):
+        sets = [points[p, g][is_valid[p, g]].tolist() for g in range(points.shape[1])]
+        row = []
+        for g, own in enumerate(sets):
+            others = [other for h, other in enumerate(sets) if h != g and other]
+            means = [sum(min(math.dist(x, y) for y in other) for x in own) / len(own) for other in others if own]
+            row.append(sum(means) / len(means) if means else 0.0)
+        found.append(row)
+    return found
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 3), (2, 2, 1), (1, 1, 2), (2, 5, 6)])
+def test_diversity_equals_a_naive_loop(shape: tuple[int, int, int]):
+    points, is_valid = draw_points(*shape)
+    for mask in (torch.ones_like(is_valid), is_valid):
+        torch.testing.assert_close(diversity(points, mask), torch.tensor(diversity_loop(points, mask)), atol=1e-6, rtol=0)
+
+
+def test_diversity_without_points_is_0():
+    assert torch.equal(diversity(torch.empty(2, 3, 0, 2), torch.ones(2, 3, 0, dtype=torch.bool)), torch.zeros(2, 3))
+    points, _ = draw_points(1, 3, 2)
+    is_valid = torch.tensor([[[True, True], [False, False], [True, True]]])
+    got = diversity(points, is_valid)
+    assert float(got[0, 1]) == 0.0
+    without = diversity(points[:, [0, 2]], is_valid[:, [0, 2]])
+    torch.testing.assert_close(got[:, [0, 2]], without)
+
+
+def test_an_entry_that_is_not_valid_is_not_read():
+    points, is_valid = draw_points(2, 4, 3, seed=5)
+    moved = points.masked_fill(~is_valid[..., None], 77.0)
+    assert torch.equal(diversity(points, is_valid), diversity(moved, is_valid))
+
+
+def test_diversity_rewards_spread():
+    """The sample away from the cluster earns most, and gathering the sets at one place lowers every reward (trap: the sign)."""
+    cells = torch.tensor([[[0, 1, 4], [0, 1, 5], [1, 4, 5], [10, 14, 15]]])
+    is_valid = torch.ones_like(cells, dtype=torch.bool)
+    spread = diversity(cell_centres(cells, 4), is_valid)
+    assert int(spread.argmax()) == 3
+    assert float(spread[0, 3]) > 2 * float(spread[0, :3].max())
+    gathered = diversity(cell_centres(torch.tensor([[[0, 1, 4], [0, 1, 5], [1, 4, 5], [0, 4, 5]]]), 4), is_valid)
+    assert bool((gathered < spread).all())
+    assert float(diversity(cell_centres(cells[:, :1].expand(1, 4, 3), 4), is_valid).abs().max()) == 0.0
+
+
+def test_activation_equals_a_naive_loop():
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(2, 3, 16, 16, generator=generator)
+    actions = torch.randint(16, (2, 3, 2), generator=generator)
+    is_valid = torch.tensor([[[True, True], [True, False], [False, False]]] * 2)
+    got = activation(logits, rollouts(actions, is_valid), grid=4)
+    for p in range(2):
+        for g in range(3):
+            values = []
+            for cell in actions[p, g][is_valid[p, g]].tolist():
+                top, left = 4 * (cell // 4), 4 * (cell % 4)
+                values.append(float(logits[p, g, top : top + 4, left : left + 4].sigmoid().mean()))
+            assert float(got[p, g]) == pytest.approx(sum(values) / len(values) if values else 0.0, abs=1e-6)
+
+
+def test_boundary_golden():
+    # 5 x 5 cells, region = the inner 3 x 3: the rim is 0.1 of the side from the edge, the middle 0.3. Margin 0.2: the rim costs
+    # 1 - 0.1 / 0.2 = 1/2, the middle nothing.
+    region = torch.zeros(1, 5, 5, dtype=torch.bool)
+    region[0, 1:4, 1:4] = True
+    actions = torch.tensor([[[12, 12], [12, 6], [6, 8]]])
+    got = boundary(region.flatten(1), rollouts(actions), grid=5, margin=0.2)
+    torch.testing.assert_close(got, torch.tensor([[0.0, -0.25, -0.5]]))
+    is_valid = torch.tensor([[[True, False], [True, False], [False, False]]])
+    masked = boundary(region.flatten(1), rollouts(actions, is_valid), grid=5, margin=0.2)
+    torch.testing.assert_close(masked, torch.tensor([[0.0, 0.0, 0.0]]))
+
+
+@pytest.fixture
+def drawn() -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The parts of the tiny task, 8 x 8 cells, G = 6."""
+    task = make_task(patch_size=4, reward=ALL)
+    policy = task.build_policy(0)
+    shake(policy)
+    batch = make_batch(task)
+    context = task.encode(policy, batch)
+    generator = torch.Generator().manual_seed(0)
+    sampled = task.sample(policy, context, 6, temperature=1.0, proposal="policy", generator=generator)
+    grouped = task.replicate(batch, 6)
+    return task.reward(grouped, sampled, task.decode(policy, context, sampled, grouped))
+
+
+def test_every_part_differs_inside_the_group(drawn: tuple[dict[str, Tensor], dict[str, float]]):
+    """A part that is the same for all samples of a core cancels when they are compared (trap 5)."""
+    parts, weights = drawn
+    assert weights == {"class": 1.0, "heatmap": 0.0, "diversity": 0.5, "activation": 0.25, "boundary": 2.0}
+    for name in NAMES:
+        assert parts[name].shape == (4, 6)
+        assert not parts[name].requires_grad
+        assert bool((parts[name].amax(1) - parts[name].amin(1) > 1e-3).all()), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_part_changes_the_advantages(drawn: tuple[dict[str, Tensor], dict[str, float]], name: str):
+    parts, weights = drawn
+    with_part, without = (
+        compute_advantages(combine_rewards(parts, {**weights, name: weight}).total).values for weight in (weights[name], 0.0)
+    )
+    assert float((with_part - without).abs().max()) > 1e-2
+
+
+def test_a_part_without_weight_is_not_there():
+    task = make_task(patch_size=4, reward={"boundary_weight": 1.0})
+    policy = task.build_policy(0)
+    batch = task.replicate(make_batch(task), 2)
+    context = task.encode(policy, batch)
+    generator = torch.Generator().manual_seed(0)
+    sampled = task.sample(policy, context, 2, temperature=1.0, proposal="policy", generator=generator)
+    parts, weights = task.reward(batch, sampled, task.decode(policy, context, sampled, batch))
+    assert parts.keys() == weights.keys() == {"class", "heatmap", "boundary"}
+
+
+def test_a_margin_that_no_cell_can_feel_is_refused():
+    with pytest.raises(ValueError, match=r"attention.reward.boundary_margin must be more than half a cell = 0.125"):
+        make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.12})
+    make_task(reward={"boundary_weight": 1.0, "boundary_margin": 0.13})
+    make_task(reward={"boundary_weight": 0.0, "boundary_margin": 0.12})
+
+
+def test_the_parts_of_a_set_without_points_are_0():
+    task = make_task(patch_size=4, reward=ALL)
+    policy = task.build_policy(0)
+    batch = task.make_batch(AttentionData(make_examples(), None), torch.arange(3).numpy())
+    empty = rollouts(torch.empty(3, 2, 0, dtype=torch.int64))
+    grouped = task.replicate(batch, 2)
+    parts, _ = task.reward(grouped, empty, task.decode(policy, task.encode(policy, batch), empty, grouped))
+    for name in NAMES:
+        assert torch.equal(parts[name], torch.zeros(3, 2)), name

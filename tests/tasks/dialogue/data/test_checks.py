@@ -1,0 +1,141 @@
+"""Checked data: what is kept, what is refused and why, what the report says."""
+
+import hashlib
+
+import pytest
+from pydantic import ValidationError
+from tiny_dialogue import ROOT, STORIES, conversation_params, csv_file, data_params, raw_files, row
+
+from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
+from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
+
+
+def check(rows, stories=STORIES, **changes):
+    return check_dialogues(raw_files(rows, stories), {}, data_params(**changes))
+
+
+def test_sound_rows():
+    rows = [row(example_id="0012", needs="story", story_id="s1"), row("i sing.", answers=["a", "b"], persona_id="p")]
+    checked, stories, quarantine, report = check(rows, on_bad_row="fail")
+    assert checked["example_id"].tolist()[0] == "0012"
+    assert checked["persona_id"].tolist()[1] == "p"
+    assert checked["question"].tolist()[0] == "persona: i bake. context: hi"
+    assert stories["story_id"].tolist() == ["s1", "s2"]
+    assert len(quarantine) == 0
+    assert (report["examples"], report["persona_groups"], report["stories"]) == (2, 2, 2)
+    assert report["needs"] == {"persona": 0, "story": 1, "none": 0, "unknown": 1}
+    assert report["answers_per_example"] == {"1": 1, "2": 1}
+    assert report["bytes"] == {"question": {"mean": 28.0, "max": 28}, "answer": {"mean": 2.3, "max": 5}}  # (5 + 1 + 1) / 3
+    assert report["sha256"]["rows.jsonl"] == hashlib.sha256(raw_files(rows).examples.content).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("rows", "stories", "reason"),
+    [
+        ([row(example_id="x"), row("i sing.", example_id="x")], STORIES, "example id 'x' must be unique, got it 2 times"),
+        ([row(story_id="s9")], STORIES, "story_id must be in the story corpus, got 's9'"),
+        ([row("y" * 150)], STORIES, "the persona must leave room for a context in 160 bytes, got 150 bytes"),
+        ([], [*STORIES, {"id": "s2", "title": "", "text": "again"}], "story id 's2' must be unique, got it 2 times"),
+        ([], [*STORIES, {"id": "s3", "title": "t"}], "key 'text' must be there, got ['id', 'title']"),
+        ([], [*STORIES, b"{"], "the line must be JSON, got '{'"),
+    ],
+)
+def test_what_is_refused(rows, stories, reason):
+    sound = row("i swim.", answers=["ok"])
+    checked, kept, quarantine, report = check([sound, *rows], stories)
+    assert checked["persona"].tolist() == ["i swim."]
+    assert quarantine["reason"].str.startswith(reason).all()
+    assert report["refused"] == len(quarantine) > 0
+    assert "s1" in kept["story_id"].tolist()
+    assert kept["story_id"].is_unique
+    with pytest.raises(ValueError, match=r"line \d.*set dialogue.data.on_bad_row: quarantine"):
+        check([sound, *rows], stories, on_bad_row="fail")
+
+
+def test_a_persona_in_two_splits_is_refused_whatever_the_order_of_its_sentences():
+    rows = [row("i bake. i run.", split="train"), row("i run. i bake.", split="test"), row("i sing.", split="val")]
+    checked, _, quarantine, _ = check(rows, splits_from="file")
+    assert checked["split"].tolist() == ["val"]
+    assert quarantine["reason"].str.contains(r"must be in one split, got \['test', 'train'\]").tolist() == [True, True]
+
+
+def test_one_id_or_one_text_make_one_persona():
+    rows = [row("i bake.", persona_id="b"), row("i run.", persona_id="b"), row("i run.", persona_id="a"), row("i sing.")]
+    ids = check(rows)[0]["persona_id"].tolist()
+    assert ids[:3] == ["a", "a", "a"]
+    assert ids[3].startswith("group-")
+
+
+def test_shortened_questions_are_counted():
+    long = row("i bake.", "\n".join(["first turn"] * 3 + ["x" * 50]))
+    checked, _, _, report = check([long, row(answers=["b"])], max_question_bytes=90)
+    assert report["shortened"] | {"rule": ""} == {
+        "rule": "",
+        "max_question_bytes": 90,
+        "questions": 1,
+        "dropped_turns": 2,  # 26 bytes of frame and persona, 50 + 1 + 10 of context leave 3
+        "cut_turns": 0,
+    }
+    assert checked["context"].tolist()[0] == "first turn\n" + "x" * 50
+
+
+def test_nothing_left_is_an_error_even_in_quarantine():
+    with pytest.raises(ValueError, match="1 entries are bad and none is left"):
+        check([b"{"])
+    with pytest.raises(ValueError, match="must hold stories, got none"):
+        check([row()], [])
+
+
+def conversations(partners):
+    rows = [("a", "b", "User 1: x\nUser 2: y"), ("b", "c", "User 1: x\nUser 2: y"), ("d", "e", "User 1: x\nUser 2: y")]
+    params = data_params(source="conversations", stories_from="personas", conversations=conversation_params(partners=partners))
+    return check_dialogues(DialogueFiles(ROOT, csv_file(rows), None), {}, params)
+
+
+def test_speakers_who_meet_through_others_are_together():
+    checked, stories, _, _ = conversations("together")
+    first, second, third = checked["persona_id"]
+    assert first == second != third
+    assert checked["partner_id"].tolist() == [first, second, third]
+    assert stories["persona_id"].value_counts().to_dict() == {first: 3, third: 2}
+
+
+def test_speakers_apart_are_groups_of_their_own():
+    checked, stories, _, _ = conversations("apart")
+    assert len({*checked["persona_id"], *checked["partner_id"]}) == 5
+    assert checked["persona_id"].tolist()[0] == checked["partner_id"].tolist()[1]  # b
+    assert stories["persona_id"].is_unique
+
+
+@pytest.mark.parametrize(
+    ("files", "generated", "changes", "message"),
+    [
+        (raw_files([row()]), {"examples": 4}, {"source": "generated"}, "must hold the 4 generated examples"),
+        (raw_files([row()], None), {}, {}, "must hold the story corpus, got no such file"),
+        (
+            raw_files([row()]),
+            {},
+            {"root": "/data/other"},
+            "must be the folder of the dataset dialogue.raw, /data/talk, got '/data/other'",
+        ),
+    ],
+)
+def test_a_wrong_root(files, generated, changes, message):
+    with pytest.raises(ValueError, match=message):
+        check_dialogues(files, generated, data_params(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": "conversations"}, "conversations must be a section with source: conversations, got null"),
+        ({"conversations": conversation_params()}, "conversations must be null with source: jsonl, got a section"),
+        ({"source": "generated", "splits_from": "file"}, "splits_from must be drawn with source: generated"),
+        ({"source": "generated", "stories_from": "personas"}, "stories_from must be file with source: generated"),
+    ],
+)
+def test_settings_that_do_not_go_together(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        data_params(**changes)
+    with pytest.raises(ValidationError, match="two different names, got 'one' twice"):
+        conversation_params(personas=("one", "one"))

@@ -1,0 +1,166 @@
+"""The generated dialogues: stable, short, answerable from what is read, and not by a trivial reply."""
+
+import re
+from collections import Counter
+
+import pytest
+from pydantic import ValidationError
+from tiny_dialogue import persona_params
+
+from grpo_pipeline.tasks.dialogue.data import generate as words
+from grpo_pipeline.tasks.dialogue.data.drafts import parse_question
+from grpo_pipeline.tasks.dialogue.data.generate import characters, draw_persona, draw_story, generate_rows, generate_stories
+
+
+def tokens(text):
+    """Lower case, without punctuation and articles, as replies are scored."""
+    return [word for word in re.findall(r"[a-z]+", text.lower()) if word not in ("a", "an", "the")]
+
+
+def f1(reply, answers):
+    def one(answer):
+        common = sum((Counter(tokens(reply)) & Counter(tokens(answer))).values())
+        return 2 * common / (len(tokens(reply)) + len(tokens(answer)))
+
+    return max(map(one, answers))
+
+
+def average(rows, reply_of):
+    return sum(f1(reply_of(row), row["answers"]) for row in rows) / len(rows)
+
+
+def test_adding_personas_changes_none_before():
+    few, many = persona_params(personas=10), persona_params(personas=40)
+    assert generate_rows(many)[: 10 * 6] == generate_rows(few)
+    told = {story["id"]: story for story in generate_stories(many)}
+    assert all(told[story["id"]] == story for story in generate_stories(few))
+    assert generate_rows(persona_params(seed=1)) != generate_rows(many)
+
+
+def test_extra_stories_are_those_of_nobody_however_many_personas_there_are():
+    def extra(personas):
+        without = generate_stories(persona_params(personas=personas, extra_stories=0))
+        return [story for story in generate_stories(persona_params(personas=personas)) if story not in without]
+
+    assert len(extra(10)) == 7
+    assert extra(10) == extra(40)
+
+
+def test_people_and_events_differ():
+    """Of 60 draws from thousands of possibilities nearly all are different."""
+    params = persona_params(personas=60, extra_stories=0)
+    cast = characters(params.seed)
+    drawn = [draw_persona(cast[n], number=n, seed=0, sentences=4).facts for n in range(60)]
+    others = {tuple((name, value) for name, value in facts.items() if name not in ("job", "town")) for facts in drawn}
+    events = {tuple(draw_story(cast[n], seed=0).event[name] for name in ("verb", "colour", "object")) for n in range(60)}
+    assert min(len(others), len(events)) > 50
+    assert len({story["id"] for story in generate_stories(params)}) == 60
+
+
+def test_ids_and_shares():
+    params = persona_params(personas=200)
+    rows, stories = generate_rows(params), generate_stories(params)
+    assert len({row["example_id"] for row in rows}) == len(rows) == 1200
+    assert len({story["id"] for story in stories}) == len(stories) == 207
+    assert len({parse_question(row["question"])[0] for row in rows}) == 200
+    # 1200 draws: the standard deviation of a share is at most 0.0145; five of them.
+    for kind, share in params.needs.model_dump().items():
+        assert sum(row["needs"] == kind for row in rows) / len(rows) == pytest.approx(share, abs=0.075)
+    assert sum(len(row["answers"]) == 2 for row in rows) / len(rows) == pytest.approx(0.5, abs=0.075)
+
+
+def test_a_reply_follows_from_what_is_read():
+    params = persona_params(personas=120)
+    stories = {story["id"]: story["text"] for story in generate_stories(params)}
+    holds_answer = Counter()
+    for row in generate_rows(params):
+        persona, turns = parse_question(row["question"])
+        values = [value for name in words.VALUES for value in words.VALUES[name] if f" {value} " in f" {row['answers'][0]} "]
+        if row["needs"] == "persona":
+            assert len(values) == 1
+            assert values[0] in persona
+            assert values[0] not in " ".join(turns)
+        elif row["needs"] == "story":
+            verb, colour, thing = (
+                next(w for w in options if re.search(rf"\b{w}\b", row["answers"][0]))
+                for options in (words.VERBS, words.COLOURS, words.OBJECTS)
+            )
+            assert f"{verb} a {colour} {thing}" in stories[row["story_id"]]
+            assert not {verb, colour, thing} & set(tokens(row["question"]))
+        else:
+            assert row["story_id"] == ""
+            assert not set(values) & set(tokens(persona))
+        holds_answer[row["needs"]] += 1
+    assert min(holds_answer.values()) > 50
+
+
+def test_phrasings_of_a_reply_share_their_content():
+    for row in generate_rows(persona_params(two_answers=1.0)):
+        first, second = row["answers"]
+        assert first != second
+        assert f1(first, [second]) >= 0.5
+
+
+def test_trivial_replies_are_bad():
+    rows = generate_rows(persona_params(personas=120))
+    informed = average(rows, lambda row: row["answers"][0])
+    frequent = [word for word, _ in Counter(word for row in rows for word in tokens(row["answers"][0])).most_common(12)]
+    replies = [answer for row in rows[:150] for answer in row["answers"]] + [" ".join(frequent[:n]) for n in range(1, 13)]
+    constant = max(average(rows, lambda row, reply=reply: reply) for reply in set(replies))
+    last_turn = average(rows, lambda row: parse_question(row["question"])[1][-1])
+    persona = average(rows, lambda row: parse_question(row["question"])[0])
+    assert informed == 1.0
+    assert max(constant, last_turn, persona) < 0.35
+    # Who reads the question and not the persona knows the phrasing, and no value.
+    blind = {row["needs"]: [] for row in rows}
+    for row in rows:
+        without = " ".join(word for word in tokens(row["answers"][0]) if not any(word in " ".join(v).split() for v in known()))
+        blind[row["needs"]].append(f1(without, row["answers"]) if without else 0.0)
+    assert sum(blind["story"]) / len(blind["story"]) < 0.2
+    assert sum(blind["persona"]) / len(blind["persona"]) < 0.5
+
+
+def known():
+    return [*words.VALUES.values(), words.VERBS, words.COLOURS, words.OBJECTS]
+
+
+def longest(options):
+    return max(len(option) for option in options)
+
+
+def test_no_text_of_the_default_can_be_too_long():
+    """The longest possible texts, piece by piece, and not those of one seed."""
+    stated = {name: max(len(s) - 2 + longest(words.VALUES[name]) for s in words.STATEMENTS[name]) for name in words.STATEMENTS}
+    persona = stated["job"] + stated["town"] + sum(sorted(stated[name] for name in ("pet", "food", "hobby", "kin"))[-2:]) + 3
+    asked = longest(
+        [*(q for pair in words.QUESTIONS.values() for q in pair), *words.STORY_QUESTIONS, *(g for g, _ in words.GREETINGS)]
+    )
+    context = max(stated.values()) + 1 + longest(words.ACKNOWLEDGEMENTS) + 1 + asked
+    assert len("persona:  context: ") + persona + context <= 160
+    parts = {"job": words.JOBS, "town": words.TOWNS, "verb": words.VERBS, "colour": words.COLOURS}
+    parts |= {"object": words.OBJECTS, "place": words.PLACES}
+    filled = {name: "x" * longest(options) for name, options in parts.items()}
+    assert longest([text.format(**filled) for text in words.STORY_TEXTS]) <= 100
+    replies = [reply.format("x" * longest(words.VALUES[name])) for name, pair in words.REPLIES.items() for reply in pair]
+    assert longest(replies + [reply.format(**filled) for reply in words.STORY_REPLIES]) <= 40
+
+
+def test_no_word_is_in_two_vocabularies():
+    kin = {word for phrase in words.KIN for word in phrase.split()}
+    sets = [words.JOBS, words.TOWNS, words.PETS, words.FOODS, words.HOBBIES, kin, words.VERBS, words.COLOURS, words.OBJECTS]
+    counts = Counter(word for options in [*sets, words.PLACES] for word in set(options))
+    assert not [word for word, count in counts.items() if count > 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"personas": 784}, r"personas \+ extra_stories must be at most 784, one per job and town, got 791"),
+        ({"sentences": 7}, "less than or equal to 6"),
+        ({"needs": {"persona": 0.5, "story": 0.3, "none": 0.3}}, "must add up to 1, got 1.1"),
+        ({"people": 3}, "Extra inputs are not permitted"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        persona_params(**changes)

@@ -1,0 +1,59 @@
+"""Questions are put together, taken apart and shortened as stated."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_pipeline.tasks.dialogue.data.drafts import fit_question, format_question, parse_question
+from grpo_pipeline.tasks.tabular.text_lines import RowError
+
+TURN = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=12)
+
+
+def test_parse_undoes_format():
+    assert parse_question(format_question("i bake. i run.", "hi\nwhat is your job?")) == (
+        "i bake. i run.",
+        ["hi", "what is your job?"],
+    )
+    assert parse_question("persona: i bake.\ni run.  context: \n hi \n\n") == ("i bake. i run.", ["hi"])
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ("what is your job?", "must read 'persona: … context: …'"),
+        ("persona: context: hi", "the persona of a question must not be empty"),
+        ("persona: i bake. context: \n ", "the context of a question must not be empty"),
+    ],
+)
+def test_a_question_without_its_parts_is_refused(question, message):
+    with pytest.raises(RowError, match=message):
+        parse_question(question)
+
+
+@given(turns=st.lists(TURN, min_size=1, max_size=5), max_bytes=st.integers(40, 90))
+def test_the_oldest_go_first_and_the_persona_stays(turns, max_bytes):
+    persona = "i bake."
+    fitted = fit_question(persona, turns, max_bytes=max_bytes)
+    assert len(fitted.text.encode()) <= max_bytes
+    assert fitted.text == f"persona: {persona} context: {fitted.context}"
+    kept = turns[fitted.dropped_turns :]
+    if fitted.is_cut:
+        assert len(kept) == 1
+        assert kept[0].endswith(fitted.context)
+        assert kept[0] != fitted.context
+    else:
+        assert fitted.context == "\n".join(kept)
+    if fitted.dropped_turns:  # one turn more would not have fitted
+        assert len(format_question(persona, "\n".join(turns[fitted.dropped_turns - 1 :])).encode()) > max_bytes
+
+
+def test_a_character_is_not_torn():
+    # "persona: x context: " has 20 bytes; é has 2, so that 5 bytes hold two of them.
+    fitted = fit_question("x", ["é" * 9], max_bytes=25)
+    assert (fitted.context, fitted.is_cut, fitted.dropped_turns) == ("éé", True, 0)
+
+
+def test_a_persona_without_room_is_refused():
+    with pytest.raises(RowError, match=r"must leave room for a context in 32 bytes, got 40 bytes; raise dialogue.data"):
+        fit_question("x" * 40, ["hi"], max_bytes=32)

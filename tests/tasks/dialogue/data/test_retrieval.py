@@ -1,0 +1,141 @@
+"""Stories are found by the cosine that scikit-learn and a plain loop compute, too."""
+
+import math
+import re
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics.pairwise import cosine_similarity
+from tiny_dialogue import persona_params, retrieval_params
+
+from grpo_pipeline.tasks.dialogue.data.drafts import parse_question
+from grpo_pipeline.tasks.dialogue.data.examples import build_examples
+from grpo_pipeline.tasks.dialogue.data.generate import generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.data.retrieval import (
+    StoryIndex,
+    index_stories,
+    retrieval_queries,
+    retrieval_report,
+    retrieve_stories,
+)
+
+
+def corpus(*texts, owners=None):
+    ids = [f"s{place}" for place in range(len(texts))]
+    owners = owners or [""] * len(texts)
+    return pd.DataFrame({"story_id": ids, "title": [""] * len(texts), "text": list(texts), "persona_id": owners})
+
+
+def examples(*personas, **columns):
+    base = {"persona": list(personas), "persona_id": [f"p{i}" for i in range(len(personas))], "partner_id": [""] * len(personas)}
+    return pd.DataFrame({**base, "context": ["hi\nany dogs?"] * len(personas), **columns})
+
+
+def generated():
+    params = persona_params()
+    stories = pd.DataFrame(generate_stories(params)).rename(columns={"id": "story_id"}).assign(persona_id="")
+    rows = generate_rows(params)
+    table = examples(*(parse_question(row["question"])[0] for row in rows))
+    return stories, table.assign(needs=[row["needs"] for row in rows], story_id=[row["story_id"] for row in rows])
+
+
+def naive_tfidf(documents, queries):
+    """Return cosines with weights count * (ln((1 + S) / (1 + df)) + 1), word by word."""
+    bags = [Counter(re.findall(r"\w\w+", text.lower())) for text in documents]
+    df = Counter(term for bag in bags for term in bag)
+    weigh = lambda bag: {t: n * (math.log((1 + len(bags)) / (1 + df[t])) + 1) for t, n in bag.items() if t in df}  # noqa: E731
+    rows = [weigh(bag) for bag in bags]
+    result = []
+    for query in map(weigh, (Counter(re.findall(r"\w\w+", text.lower())) for text in queries)):
+        dots = [sum(query.get(t, 0) * w for t, w in row.items()) for row in rows]
+        norms = [math.sqrt(sum(w * w for w in row.values()) * sum(w * w for w in query.values())) for row in rows]
+        result.append([dot / norm for dot, norm in zip(dots, norms, strict=True)])
+    return np.array(result)
+
+
+def test_scores_are_those_of_scikit_learn_and_of_a_loop():
+    stories, table = generated()
+    table = table.iloc[::17]
+    index = index_stories(stories, retrieval_params())
+    scores = (index.encode(retrieval_queries(table, retrieval_params()), retrieval_params()) @ index.matrix.T).toarray()
+    documents = [f"{title} {text}" for title, text in zip(stories["title"], stories["text"], strict=True)]
+    vectorizer = TfidfVectorizer().fit(documents)
+    oracle = cosine_similarity(vectorizer.transform(table["persona"]), vectorizer.transform(documents))
+    np.testing.assert_allclose(scores, oracle, atol=1e-12)
+    np.testing.assert_allclose(scores, naive_tfidf(documents, list(table["persona"])), atol=1e-12)
+    best = [list(stories["story_id"].to_numpy()[np.argsort(-np.round(row, 9), kind="stable")[:2]]) for row in oracle]
+    assert retrieve_stories(index, table, retrieval_params()) == best
+
+
+def test_the_needed_story_is_found_in_generated_data():
+    stories, table = generated()
+    params = retrieval_params()
+    found = table.assign(story_ids=retrieve_stories(index_stories(stories, params), table, params), split="train")
+    report = retrieval_report(found, stories=len(stories), params=params)
+    assert report["by_split"]["all"]["recall_at_1"] == 1.0
+    assert report["by_split"]["val"]["recall_at_1"] is None
+    assert "reason" in report["by_split"]["val"]
+    shifted = found.assign(story_ids=[["s", *ids[:1]] for ids in found["story_ids"]])
+    report = retrieval_report(shifted, stories=len(stories), params=params)
+    assert (report["by_split"]["train"]["recall_at_1"], report["by_split"]["train"]["recall_at_n"]) == (0.0, 1.0)
+
+
+def test_ties_go_by_story_id():
+    stories = corpus("cat dog", "dog cat", "sun", "cat dog").sample(frac=1, random_state=3)
+    index = index_stories(stories, retrieval_params())
+    assert retrieve_stories(index, examples("the dog cat"), retrieval_params(top_n=4)) == [["s0", "s1", "s3", "s2"]]
+    assert retrieve_stories(index, examples("nothing known"), retrieval_params(top_n=2)) == [["s0", "s1"]]
+
+
+def test_many_ties_go_by_story_id():
+    stories = corpus(*["cat", "dog"] * 50)
+    index = index_stories(stories, retrieval_params())
+    cats = sorted(stories["story_id"][::2])
+    assert retrieve_stories(index, examples("cat"), retrieval_params(top_n=50)) == [cats]
+
+
+def test_scores_within_round_off_are_ties():
+    matrix = csr_array(np.array([[1.0], [1.0 + 1e-12]]))
+    index = StoryIndex("tfidf", ("s0", "s1"), ("", ""), matrix, {"cat": 0}, np.ones(1))
+    assert retrieve_stories(index, examples("cat"), retrieval_params(top_n=2)) == [["s0", "s1"]]
+
+
+def test_nobody_finds_a_story_of_either_speaker():
+    stories = corpus("cat", "cat", "cat", "dog", owners=["p0", "q", "", "p1"])
+    index = index_stories(stories, retrieval_params())
+    table = examples("cat", "cat", partner_id=["q", ""])
+    assert retrieve_stories(index, table, retrieval_params()) == [["s2", "s3"], ["s0", "s1"]]
+    with pytest.raises(ValueError, match="top_n must be at most 2, the stories left for a persona, got 3"):
+        retrieve_stories(index, table, retrieval_params(top_n=3))
+
+
+def test_the_last_turn_can_be_part_of_the_query():
+    params = retrieval_params(query="persona_and_last_turn", top_n=1)
+    index = index_stories(corpus("cats", "dogs"), params)
+    assert retrieve_stories(index, examples("cats"), retrieval_params(top_n=1)) == [["s0"]]
+    assert retrieve_stories(index, examples("birds"), params) == [["s1"]]
+
+
+def test_a_corpus_without_words():
+    with pytest.raises(ValueError, match="must have words of two or more characters"):
+        index_stories(corpus("a", "!"), retrieval_params())
+
+
+def test_examples_carry_their_split_and_their_stories():
+    stories, params = corpus("dogs run", "cats nap"), retrieval_params(top_n=1)
+    table = examples("i have cats", "i have dogs", "i have dogs", needs="unknown", story_id="", split="", row=1, question="q")
+    table = table.assign(example_id=["a", "b", "c"], answers=[["x"]] * 3)
+    splits = {"train": ["b"], "val": ["a"], "test": [], "left_out": ["c"]}
+    built = build_examples(index_stories(stories, params), table, stories, splits, params)
+    assert built.table[["example_id", "split", "story_ids"]].to_numpy().tolist() == [["a", "val", ["s1"]], ["b", "train", ["s0"]]]
+    assert dict(zip(built.stories["story_id"], built.stories["text"], strict=True)) == {"s0": "dogs run", "s1": "cats nap"}
+    other = build_examples(index_stories(stories, params), table.assign(answers=[["y"]] * 3), stories, splits, params)
+    assert built.digest != other.digest
+    with pytest.raises(ValueError, match="dialogue.splits must name every checked example"):
+        build_examples(index_stories(stories, params), table, stories, splits | {"left_out": []}, params)
+    with pytest.raises(ValueError, match="dialogue.index must be made of dialogue.stories"):
+        build_examples(index_stories(stories.iloc[:1], params), table, stories, splits, params)

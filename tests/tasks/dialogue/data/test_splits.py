@@ -1,0 +1,57 @@
+"""Personas are divided once, whatever the order of the rows."""
+
+import pandas as pd
+import pytest
+
+from grpo_pipeline.tasks.dialogue.data.params import DialogueSplitParams
+from grpo_pipeline.tasks.dialogue.data.splits import split_personas
+from grpo_pipeline.tasks.tabular.splits import SplitFractions
+
+PARAMS = DialogueSplitParams(seed=0, fractions=SplitFractions(train=0.6, val=0.15, test=0.25))
+
+
+def table(personas=20, each=3, partners=False):
+    rows = [
+        (f"e{p}-{k}", f"p{p}", f"p{(p + k + 1) % personas}" if partners else "", "") for p in range(personas) for k in range(each)
+    ]
+    return pd.DataFrame(rows, columns=["example_id", "persona_id", "partner_id", "split"])
+
+
+def test_a_persona_is_never_divided_and_the_shares_hold():
+    checked = table()
+    splits = split_personas(checked, PARAMS)
+    persona = checked.set_index("example_id")["persona_id"]
+    parts = {name: set(persona[members]) for name, members in splits.items()}
+    assert {name: len(part) for name, part in parts.items()} == {"train": 12, "val": 3, "test": 5, "left_out": 0}
+    assert len(set().union(*parts.values())) == 20
+    assert sum(map(len, splits.values())) == len(checked)
+
+
+def test_the_order_of_the_rows_does_not_matter_and_the_seed_does():
+    shuffled = table().sample(frac=1, random_state=1)
+    assert split_personas(shuffled, PARAMS) == split_personas(table(), PARAMS)
+    assert split_personas(table(), PARAMS.model_copy(update={"seed": 1})) != split_personas(table(), PARAMS)
+
+
+def test_a_conversation_across_splits_is_left_out():
+    checked = table(each=8, partners=True)
+    alone, splits = split_personas(table(each=8), PARAMS), split_personas(checked, PARAMS)
+    home = {f"p{e[1:].split('-')[0]}": name for name, members in alone.items() for e in members}
+    rows = list(zip(checked["example_id"], checked["persona_id"], checked["partner_id"], strict=True))
+    assert splits["left_out"] == sorted(example for example, own, other in rows if home[own] != home[other])
+    assert splits["left_out"]
+    assert splits["train"] == sorted(e for e, own, other in rows if home[own] == home[other] == "train")
+
+
+def test_splits_of_the_file_are_kept():
+    checked = table(3, 1).assign(split=["test", "train", "val"])
+    assert split_personas(checked, PARAMS) == {"train": ["e1-0"], "val": ["e2-0"], "test": ["e0-0"], "left_out": []}
+    with pytest.raises(ValueError, match="split 'val' must hold examples, got none; name it in some rows"):
+        split_personas(checked.assign(split=["test", "train", "train"]), PARAMS)
+
+
+def test_too_few_personas():
+    with pytest.raises(ValueError, match="must hold at least 3 personas, got 2"):
+        split_personas(table(2), PARAMS)
+    with pytest.raises(ValueError, match="split 'val' must hold examples"):
+        split_personas(table(3), PARAMS)

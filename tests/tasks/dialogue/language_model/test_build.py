@@ -1,0 +1,158 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import GPT2LMHeadModel
+
+from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, NewReaderParams, ReaderSection
+from grpo_pipeline.tasks.dialogue.language_model.tokens import ByteTokenizer
+
+
+def new(architecture: str, **changes: object) -> NewReaderParams:
+    plain = {
+        "source": "new",
+        "architecture": architecture,
+        "width": 8,
+        "layers": 1,
+        "heads": 2,
+        "max_positions": 32,
+        "lora": None,
+    }
+    return NewReaderParams.model_validate({**plain, **({"max_positions": None} if architecture == "t5" else {}), **changes})
+
+
+def folder(path: Path, tokenizer: str = "bytes") -> FolderReaderParams:
+    return FolderReaderParams.model_validate({"source": "folder", "path": str(path), "tokenizer": tokenizer, "lora": None})
+
+
+@pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])
+def test_the_seed_makes_the_weights_and_a_folder_brings_them_back(architecture: str, tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    reader, tokenizer = build_reader(new(architecture), seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert reader.choices == tokenizer.size == 259
+    assert reader.kind == ("seq2seq" if architecture == "t5" else "causal")
+    weights = reader.state_dict()
+    again, other = (build_reader(new(architecture), seed=seed)[0].state_dict() for seed in (3, 4))
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+    assert not all(torch.equal(weights[name], other[name]) for name in weights)
+    reader.model.save_pretrained(tmp_path)
+    read = build_reader(folder(tmp_path), seed=9)[0].state_dict()
+    assert all(torch.equal(weights[name], read[name]) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name"), [("t5", "dropout_rate"), ("gpt2", "resid_pdrop"), ("llama", "attention_dropout")]
+)
+def test_dropout_of_a_folder_is_switched_off(architecture: str, name: str, tmp_path: Path) -> None:
+    reader, _ = build_reader(new(architecture), seed=0)
+    reader.model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, name: 0.5}))
+    reader = build_reader(folder(tmp_path), seed=0)[0].train()
+    texts = torch.full((1, 1, 4), 9)
+    replies = torch.full((1, 2, 3), 7)
+    encoded = reader.encode(texts, torch.ones_like(texts, dtype=torch.bool))
+    assert torch.equal(reader.hidden(encoded, replies), reader.hidden(encoded, replies))
+
+
+def test_the_activation_of_gpt2_is_computed_by_one_kernel(tmp_path: Path) -> None:
+    reader, _ = build_reader(new("gpt2"), seed=0)
+    assert reader.model.config.activation_function == "gelu_pytorch_tanh"
+    reader.model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "activation_function": "gelu_new"}))
+    read = build_reader(folder(tmp_path), seed=0)[0]
+    assert type(read.model.transformer.h[0].mlp.act) is type(reader.model.transformer.h[0].mlp.act)
+    plain = GPT2LMHeadModel.from_pretrained(tmp_path).eval()
+    assert type(plain.transformer.h[0].mlp.act) is not type(read.model.transformer.h[0].mlp.act)
+    ids = torch.tensor([[70, 71, 90, 91]])
+    torch.testing.assert_close(read.model(ids).logits, plain(ids).logits, rtol=1e-5, atol=1e-6)
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"must hold config.json and model.safetensors .*, got no folder; write it"):
+        build_reader(folder(tmp_path / "nowhere"), seed=0)
+    reader, _ = build_reader(new("gpt2"), seed=0)
+    reader.model.save_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"must hold one of tokenizer.json"):
+        build_reader(folder(tmp_path, "folder"), seed=0)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"got \['config.json', 'generation_config.json'\]"):
+        build_reader(folder(tmp_path), seed=0)
+
+
+def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
+    reader, _ = build_reader(new("gpt2"), seed=0)
+    reader.model.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match=r"must hold a model of type t5, gpt2, llama, got 'bert'"):
+        build_reader(folder(tmp_path), seed=0)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config.json must be a JSON file, got .*; copy it again"):
+        build_reader(folder(tmp_path), seed=0)
+
+
+def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, _ = build_reader(new("gpt2"), seed=0)
+    reader.model.save_pretrained(tmp_path)
+    monkeypatch.setattr(ByteTokenizer, "size", 260)
+    with pytest.raises(ValueError, match=r"^the tokenizer must have at most 259 ids, .*, got 260; give the tokenizer"):
+        build_reader(folder(tmp_path), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "message"),
+    [
+        ("t5", {"width": 9}, "width must be a multiple of heads, got 9 and 2"),
+        ("llama", {"width": 6}, "with an even quotient for llama, got 6 and 2"),
+        ("t5", {"max_positions": 8}, "max_positions must be null for t5"),
+        ("gpt2", {"max_positions": None}, "and a number for the others, got None with gpt2"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_when_it_is_read(architecture: str, changes: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        new(architecture, **changes)
+
+
+def test_a_new_t5_gives_the_logits_of_transformers() -> None:
+    # Its embeddings are tied, so that the decoder's output is scaled before the head.
+    reader, _ = build_reader(new("t5"), seed=0)
+    ids, reply = torch.tensor([[[70, 71, 1]]]), torch.tensor([[[90, 91, 1]]])
+    hidden = reader.hidden(reader.encode(ids, torch.ones_like(ids, dtype=torch.bool)), reply)
+    reader.model.set_attn_implementation("eager")
+    expected = reader.model(input_ids=ids[0], decoder_input_ids=torch.tensor([[0, 90, 91]])).logits
+    torch.testing.assert_close(torch.nn.functional.linear(hidden[0], *reader.head), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_section_chooses_one_of_two_readers() -> None:
+    section = {
+        "source": "new",
+        "new": {"architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None},
+        "folder": None,
+        "lora": {"rank": 2, "alpha": 4.0},
+    }
+    assert ReaderSection.model_validate(section).params.model_dump() == {
+        "source": "new", "lora": {"rank": 2, "alpha": 4.0}, **section["new"]
+    }  # fmt: skip
+    folder = {"path": "there", "tokenizer": "bytes"}
+    chosen = ReaderSection.model_validate({**section, "source": "folder", "folder": folder, "lora": None}).params
+    assert chosen.model_dump() == {"source": "folder", "lora": None, **folder}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"source": "folder"}, "dialogue.reader.folder must be given with source = folder, got null"),
+        ({"source": "folder", "folder": {"path": "x", "tokeniser": "bytes"}}, "tokeniser"),
+        ({"new": {"architecture": "t5", "width": 9, "layers": 1, "heads": 2, "max_positions": None}}, "width must be a multiple"),
+    ],
+)
+def test_a_wrong_section_is_refused(change: dict[str, Any], sentence: str) -> None:
+    new = {"architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None}
+    with pytest.raises(ValidationError, match=sentence):
+        ReaderSection.model_validate({"source": "new", "new": new, "folder": None, "lora": None, **change})

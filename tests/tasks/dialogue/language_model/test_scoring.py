@@ -1,0 +1,174 @@
+"""Scores of stored replies: the ratio begins at 1, and what was no decision has no influence."""
+
+from dataclasses import replace
+from functools import partial
+from unittest.mock import patch
+
+import pytest
+import torch
+from tiny_readers import ARCHITECTURES, ENDS, PAD, reply_params, tiny_encoded, tiny_reader
+from transformers.models.t5.modeling_t5 import T5LayerNorm
+
+from grpo_pipeline.core.types import Scores
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, sample_replies
+from grpo_pipeline.tasks.dialogue.language_model.scoring import batches_of_prompts, score_decisions, score_replies
+
+LIMITS = [{}, {"temperature": 0.6}, {"top_k": 3}, {"temperature": 1.4, "top_k": 5, "top_p": 0.9}]
+
+
+def draw(reader: Reader, encoded: Encoded, **limits: object) -> ReplyRollouts:
+    generator = torch.Generator().manual_seed(0)
+    return sample_replies(reader, encoded, 6, params=reply_params(**limits), ends=ENDS, generator=generator)
+
+
+def score(reader: Reader, encoded: Encoded, drawn: ReplyRollouts, temperature: float = 1.0, limit: int | None = None) -> Scores:
+    return score_replies(reader, encoded, drawn, temperature=temperature, tokens_per_batch=limit)
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_ratio_is_one_at_the_first_update(architecture: str, limits: dict) -> None:
+    reader = tiny_reader(architecture)
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
+        reader = reader.to(dtype)
+        encoded = tiny_encoded(reader)
+        drawn = draw(reader, encoded, **limits)
+        scored = score(reader, encoded, drawn, limits.get("temperature", 1.0))
+        assert drawn.logprobs.dtype == scored.logprobs.dtype == dtype
+        torch.testing.assert_close(scored.logprobs, drawn.logprobs, rtol=tolerance, atol=tolerance)
+
+
+def test_another_temperature_gives_another_number() -> None:
+    reader = tiny_reader("t5")
+    encoded = tiny_encoded(reader)
+    drawn = draw(reader, encoded, temperature=0.6)
+    other = score(reader, encoded, drawn, 1.0).logprobs
+    assert ((other - drawn.logprobs)[drawn.is_valid].abs() > 1e-3).double().mean() > 0.9
+
+
+def test_a_score_that_forgets_the_truncation_gives_another_number() -> None:
+    reader = tiny_reader("t5")
+    encoded = tiny_encoded(reader)
+    drawn = draw(reader, encoded, top_k=3)
+    whole = score(reader, encoded, replace(drawn, kept=None)).logprobs
+    assert (whole <= drawn.logprobs + 1e-12).all()
+    assert (whole - drawn.logprobs)[drawn.is_valid].min() < -0.01
+
+
+def test_a_sampled_token_stays_in_its_set_when_the_weights_move() -> None:
+    reader = tiny_reader("t5")
+    encoded = tiny_encoded(reader)
+    drawn = draw(reader, encoded, top_k=2)
+    with torch.no_grad():
+        reader.head[0].neg_()
+    assert bool(score(reader, encoded, drawn).logprobs.isfinite().all())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("limits", [{}, {"top_k": 5}])
+def test_tokens_after_the_end_have_no_influence(architecture: str, limits: dict) -> None:
+    reader = tiny_reader(architecture, choices=6)
+    drawn = draw(reader, tiny_encoded(reader), max_tokens=7, **limits)
+    assert not drawn.is_valid.all()
+    noise = torch.randint(2, reader.choices, drawn.actions.shape, generator=torch.Generator().manual_seed(5))
+    results = []
+    for actions in (drawn.actions, torch.where(drawn.is_valid, drawn.actions, noise)):
+        reader.zero_grad()
+        scored = score(reader, tiny_encoded(reader), replace(drawn, actions=actions))
+        (scored.logprobs.sum() + scored.entropy.sum()).backward()
+        assert not scored.logprobs[~drawn.is_valid].any()
+        results.append((scored.logprobs.detach(), scored.entropy.detach(), *(p.grad.clone() for p in reader.parameters())))
+    for one, two in zip(*results, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+
+
+def test_the_given_first_token_is_no_action_and_has_no_gradient() -> None:
+    reader = tiny_reader("t5")
+    drawn = draw(reader, tiny_encoded(reader), max_tokens=1)
+    drawn = replace(drawn, actions=torch.full_like(drawn.actions, 5))
+    # T5 reads with the weights of its head: a copy tells what is said from what is read
+    weight = reader.head[0].detach().clone().requires_grad_()
+    with patch.object(type(reader), "head", (weight, None)):
+        score(reader, tiny_encoded(reader), drawn).logprobs.sum().backward()
+    with torch.no_grad():
+        hidden = reader.hidden(tiny_encoded(reader), drawn.actions).flatten(0, 2)
+        p = torch.softmax(hidden @ weight.T, dim=-1)
+    # d logprob / d head row v = (1[v = 5] - p_v) * hidden: the start, id 0, is only ever one of the others
+    expected = torch.nn.functional.one_hot(torch.tensor(5), 12).double() - p
+    torch.testing.assert_close(weight.grad, expected.T @ hidden, rtol=1e-10, atol=1e-10)
+    assert drawn.actions.shape[-1] == int(drawn.is_valid[0, 0].sum()) == 1
+
+
+@pytest.mark.parametrize("limits", [{}, {"top_k": 4}])
+def test_entropy_is_the_mean_over_the_decisions_of_a_prompt(limits: dict) -> None:
+    reader = tiny_reader("gpt2")
+    encoded = tiny_encoded(reader)
+    drawn = draw(reader, encoded, temperature=0.8, **limits)
+    with torch.no_grad():
+        scored = score(reader, encoded, drawn, 0.8)
+        z = torch.nn.functional.linear(reader.hidden(encoded, drawn.actions), *reader.head) / 0.8
+    for p in range(3):
+        terms = []
+        for g, t in drawn.is_valid[p].nonzero().tolist():
+            mass = z[p, g, t].exp() if not limits else z[p, g, t].topk(4).values.exp()
+            share = mass / mass.sum()
+            terms.append(float(-(share * share.log()).sum()))
+        assert float(scored.entropy[p]) == pytest.approx(sum(terms) / len(terms), abs=1e-10)
+
+
+def exact_norm(norm: T5LayerNorm, x: torch.Tensor) -> torch.Tensor:
+    """Normalise in float64: transformers does it in float32, whose steps are as large as a small finite difference."""
+    return norm.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon)
+
+
+@pytest.mark.parametrize("architecture", ["t5", "gpt2"])
+@pytest.mark.parametrize("limits", [{}, {"top_k": 3}])
+def test_the_gradient_is_that_of_finite_differences(architecture: str, limits: dict) -> None:
+    reader = tiny_reader(architecture, choices=5)
+    for norm in (module for module in reader.modules() if isinstance(module, T5LayerNorm)):
+        norm.forward = partial(exact_norm, norm)
+    drawn = draw(reader, tiny_encoded(reader), max_tokens=3, **limits)
+    factors = torch.randn(drawn.logprobs.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+    def loss() -> torch.Tensor:
+        scored = score_decisions(reader, tiny_encoded(reader), drawn, temperature=1.0, tokens_per_batch=12)
+        return (factors * (scored.logprobs + 0.3 * scored.entropy)).sum()
+
+    loss().backward()
+    for name, parameter in list(reader.named_parameters())[::4]:
+        place = int(parameter.grad.abs().argmax())
+        values = []
+        for shift in (1e-6, -1e-6):
+            with torch.no_grad():
+                parameter.view(-1)[place] += shift
+                values.append(float(loss()))
+                parameter.view(-1)[place] -= shift
+        slope = (values[0] - values[1]) / 2e-6
+        assert slope == pytest.approx(float(parameter.grad.view(-1)[place]), rel=1e-5, abs=1e-7), name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("limits", [{}, {"top_k": 3}])
+def test_batches_change_neither_order_nor_numbers(architecture: str, limits: dict) -> None:
+    reader = tiny_reader(architecture)
+    encoded = tiny_encoded(reader)
+    drawn = draw(reader, encoded, **limits)
+    cut = drawn.is_valid.clone()
+    cut[0, :, 3:] = False
+    cut[2, :, 1:] = False
+    drawn = replace(drawn, is_valid=cut, actions=drawn.actions.where(cut, PAD))
+    # one batch; a prompt in each; prompts 2 and 0, in this order, then 1: 2 prompts * 6 replies * 3 tokens = 36
+    whole, *cut_up = (score_decisions(reader, encoded, drawn, temperature=1.0, tokens_per_batch=n) for n in (None, 1, 36))
+    for scores in cut_up:
+        torch.testing.assert_close(scores, whole, rtol=1e-10, atol=1e-10)
+
+
+def test_batches_keep_to_the_limit_and_hold_every_prompt_once() -> None:
+    lengths = torch.tensor([9, 2, 7, 3, 3])
+    # in order of length: 2, 3, 3 | 7 | 9;  3 prompts * 2 replies * 3 tokens = 18;  with the 7: 4 * 2 * 7 = 56
+    batches = batches_of_prompts(lengths, 2, 20)
+    assert [batch.tolist() for batch in batches] == [[1, 3, 4], [2], [0]]
+    assert [batch.tolist() for batch in batches_of_prompts(lengths, 2, None)] == [[0, 1, 2, 3, 4]]
+    assert [batch.tolist() for batch in batches_of_prompts(lengths, 2, 90)] == [[0, 1, 2, 3, 4]]
+    assert [len(batch) for batch in batches_of_prompts(lengths, 2, 1)] == [1] * 5

@@ -1,0 +1,109 @@
+import pytest
+
+from grpo_pipeline.tasks.molecules.data.checks import check_molecules, find_vocabulary
+from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
+from grpo_pipeline.tasks.tabular.text_lines import TextFile
+
+SECTION = {
+    "source": "smiles", "root": "data", "columns": None, "bonds": "kekulised", "atoms": None, "charges": None,
+    "min_atoms": 2, "max_atoms": None, "size_limit": 128, "on_bad_row": "quarantine",
+}  # fmt: skip
+LINES = ("CCO a", "OCC b", "C[C@H](N)O c", "C", "x", "CC.O", "[13CH3]O", "C[CH2]", "C[SiH](C)C", "CC(=O)[O-]", "CCCCCCC")
+
+
+def make(**changes):
+    return MoleculeDataParams.model_validate(SECTION | changes)
+
+
+def check(lines=LINES, **changes):
+    return check_molecules(TextFile("data/mine.smi", "\n".join(lines).encode()), {}, make(**changes))
+
+
+def test_nothing_is_dropped_silently():
+    checked, quarantine, vocabulary, report = check(atoms=["C", "N", "O"], max_atoms=5)
+    assert list(checked["smiles"]) == ["CCO", "CC(N)O", "CC(=O)[O-]"]
+    assert list(checked["lost_stereo"]) == [False, True, False]
+    assert list(zip(quarantine["row"], quarantine["kind"], strict=True)) == [
+        *((2, "duplicate"), (4, "refused"), (5, "refused"), (6, "refused"), (7, "refused"), (8, "refused")),
+        *((9, "refused"), (11, "refused")),
+    ]
+    wanted = ["that of line 1", "at least 2 heavy atoms", "RDKit reads", "in one part", "isotope", "radical", "Si", "at most 5"]
+    assert [part for part, reason in zip(wanted, quarantine["reason"], strict=True) if part not in reason] == []
+    assert len(checked) + len(quarantine) == report["rows"] == len(LINES)
+    assert (report["molecules"], report["refused"], report["duplicates"], report["lost_stereo"]) == (3, 7, 1, 1)
+    assert vocabulary == {
+        "atoms": ["C", "N", "O"],
+        "charges": [0, -1],
+        "bonds": ["none", "single", "double", "triple"],
+        "max_atoms": 5,
+    }
+    assert report["atoms"] == {"C": 6, "N": 1, "O": 4}
+    assert report["sizes"] == {"3": 1, "4": 2}
+    assert report["kinds_of_bonds"] == {"double": 1, "single": 7}
+
+
+def test_classes_are_read_from_the_data():
+    checked, _, vocabulary, _ = check()
+    assert len(checked) == 5
+    assert vocabulary["atoms"] == ["C", "N", "O", "Si"]
+    assert vocabulary["max_atoms"] == 7
+    _, _, vocabulary, _ = check(["c1cc[nH]c1", "CCN"], bonds="aromatic", atoms=["C", "N", "F"])
+    assert vocabulary["atoms"] == ["C", "N", "[nH]", "F"]
+    assert vocabulary["bonds"][-1] == "aromatic"
+
+
+def test_bad_rows_stop_where_that_is_asked_for():
+    message = r"data/mine.smi line 4: .* heavy atoms, got 1; leave it out \(5 molecules are bad, 5 are sound: correct them"
+    with pytest.raises(ValueError, match=message):
+        check(on_bad_row="fail")
+    checked, quarantine, _, _ = check(["CCO", "OCC"], on_bad_row="fail")
+    assert (len(checked), list(quarantine["kind"])) == (1, ["duplicate"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "changes", "message"),
+    [
+        ([], {}, "data/mine.smi must hold molecules, got none"),
+        (["C", "xx"], {}, r"line 1: .*\(2 molecules are bad, 0 are sound"),
+        (["CC"], {"root": "elsewhere"}, "molecules.data.root must be the folder of the dataset molecules.raw"),
+        (["CC"], {"source": "generated"}, "must hold the None generated molecules .* got 1 rows"),
+        (["CC"], {"charges": [-1, 1]}, r"charges must hold 0, got \[-1, 1\]"),
+        (["CC"], {"max_atoms": 9, "size_limit": 8}, "size_limit must be at least min_atoms and max_atoms, 9, got 8; raise it"),
+        (["CC"], {"max_atoms": 3, "min_atoms": 4}, "max_atoms must be at least min_atoms, 4, got 3"),
+        (["CC"], {"columns": {"smiles": "s", "name": None}}, "columns must be null with source: smiles, got a section"),
+        (["CC"], {"source": "csv"}, "columns must be a section with source: csv, got null"),
+        (["CC"], {"atoms": ["C", "Xx"]}, r"atoms must be elements, got \['Xx'\]"),
+    ],
+)
+def test_refuses(lines, changes, message):
+    with pytest.raises(ValueError, match=message):
+        check(lines, **changes)
+
+
+def test_a_vocabulary_of_nothing_is_carbon():
+    assert find_vocabulary([], make()).atoms == ("C",)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "bonds", "comes_back"),
+    [
+        ("CP", "kekulised", True),
+        ("C[PH4]", "kekulised", False),  # hydrogens beyond the smallest valence
+        ("C[SH4]C", "aromatic", False),
+        ("c1cc[cH-]c1", "kekulised", True),
+        ("c1cc[cH-]c1", "aromatic", False),  # which of the five carbons has the charge is known, whether it has a hydrogen is not
+    ],
+)
+def test_a_graph_that_is_not_that_of_its_molecule_is_refused(smiles, bonds, comes_back):
+    checked, quarantine, _, _ = check(["CCO", smiles], bonds=bonds)
+    assert (smiles in set(checked["smiles"])) == comes_back
+    assert ["the graph must be that of one molecule" in reason for reason in quarantine["reason"]] == [True] * (not comes_back)
+
+
+def test_one_giant_does_not_widen_the_graphs_of_all():
+    checked, quarantine, vocabulary, _ = check(["CCO a", "C" * 2000 + " giant", "C" * 128 + " long"])
+    assert list(checked["name"]) == ["a", "long"]
+    assert vocabulary["max_atoms"] == 128
+    assert quarantine["reason"].tolist() == [
+        "a molecule must have at most 128 heavy atoms, got 2000; leave it out or raise molecules.data.size_limit"
+    ]

@@ -1,0 +1,148 @@
+from itertools import combinations, product
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import yaml
+from rdkit import Chem
+
+from grpo_pipeline.tasks.molecules.data.generate import charge_some, charged_form, draw_order, enumerate_molecules
+from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
+from grpo_pipeline.tasks.molecules.graphs import properties
+
+ROOT = Path(__file__).parents[4]
+ALL_LINKS = {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}
+VALENCES = {"C": 4, "N": 3, "O": 2, "F": 1}
+
+
+def make(**changes):
+    section = {
+        "seed": 0, "atoms": {"C": 1.0, "N": 1.0, "O": 1.0, "F": 1.0}, "min_atoms": 2, "max_atoms": 3, "per_size": 100_000,
+        "links": ALL_LINKS, "forbidden": [], "charged": 0.0,
+    }  # fmt: skip
+    return GeneratorParams.model_validate(section | changes)
+
+
+def every_graph(size, symbols):
+    """Build every connected graph with bonds 0 to 3 within the valences, and name it by RDKit's canonical SMILES."""
+    pairs, found = list(combinations(range(size), 2)), set()
+    for atoms in product(symbols, repeat=size):
+        for orders in product(range(4), repeat=len(pairs)):
+            bonds = [(*pair, order) for pair, order in zip(pairs, orders, strict=True) if order]
+            used = [sum(order for first, second, order in bonds if place in (first, second)) for place in range(size)]
+            graph = nx.Graph([(first, second) for first, second, _ in bonds])
+            is_whole = graph.number_of_nodes() == size and nx.is_connected(graph)
+            if is_whole and all(count <= VALENCES[symbol] for count, symbol in zip(used, atoms, strict=True)):
+                molecule = Chem.RWMol()
+                for symbol in atoms:
+                    molecule.AddAtom(Chem.Atom(symbol))
+                for first, second, order in bonds:
+                    molecule.AddBond(first, second, Chem.BondType.values[order])
+                if not Chem.SanitizeMol(molecule, catchErrors=True):
+                    found.add(Chem.MolToSmiles(molecule))
+    return found
+
+
+def test_levels_are_complete():
+    found = enumerate_molecules(make())
+    assert len(found) == len({*found})
+    assert {*found} == every_graph(2, "CNOF") | every_graph(3, "CNOF")
+
+
+def test_cages_are_reached():
+    """Carbon alone up to four atoms, tetrahedrane among them."""
+    found = {*enumerate_molecules(make(atoms={"C": 1.0}, max_atoms=4))}
+    assert found == every_graph(2, "C") | every_graph(3, "C") | every_graph(4, "C")
+    assert Chem.CanonSmiles("C12C3C1C23") in found
+    trees = enumerate_molecules(make(atoms={"C": 1.0}, max_atoms=5, links={1: 1.0}))
+    assert not any(character.isdigit() for smiles in trees for character in smiles)
+
+
+def test_what_is_kept_follows_from_the_seed():
+    few = make(max_atoms=5, per_size=30)
+    found = enumerate_molecules(few)
+    assert found == enumerate_molecules(few)
+    assert {*found} != {*enumerate_molecules(few.model_copy(update={"seed": 1}))}
+    sizes = [Chem.MolFromSmiles(smiles).GetNumAtoms() for smiles in found]
+    assert sizes == sorted(sizes)
+    assert [sizes.count(size) for size in (2, 3, 4, 5)] == [
+        19,
+        30,
+        30,
+        30,
+    ]  # two atoms: C with C 3, N 3, O 2, F 1; N with N 3, O 2, F 1; O with O 2, F 1; FF
+
+
+def test_small_ones_are_grown_and_not_kept():
+    """The larger ones are the same as where all are kept: min_atoms changes nothing on the way."""
+    all_ = enumerate_molecules(make(max_atoms=5, per_size=30))
+    kept = enumerate_molecules(make(max_atoms=5, per_size=30, min_atoms=4))
+    assert len(kept) == 60
+    assert kept == [smiles for smiles in all_ if Chem.MolFromSmiles(smiles).GetNumAtoms() >= 4]
+
+
+def test_few_small_molecules_have_the_wanted_logp():
+    """Why the default begins with seven atoms (docs/molecules_data.md)."""
+    default = yaml.safe_load((ROOT / "conf/base/parameters/molecules_data.yml").read_text())["molecules"]["generator"]
+    small = {"min_atoms": 2, "max_atoms": 6, "per_size": 100_000, "charged": 0.0}
+    found = enumerate_molecules(GeneratorParams.model_validate(default | small))
+    assert len(found) == 2556
+    assert sum(2 <= properties.partition_coefficient(Chem.MolFromSmiles(smiles)) <= 3 for smiles in found) == 83
+
+
+def test_forbidden_patterns_are_nowhere():
+    found = enumerate_molecules(make(max_atoms=4, per_size=200, forbidden=["[N,O,F]~[N,O,F]"]))
+    pattern = Chem.MolFromSmarts("[N,O,F]~[N,O,F]")
+    assert len(found) > 200
+    assert not any(Chem.MolFromSmiles(smiles).HasSubstructMatch(pattern) for smiles in found)
+
+
+def test_shares_decide_what_is_drawn_first():
+    """A kind of weight 3 with 90 members against one of weight 1 with 10: first with probability 3/4, not 9/10."""
+    kinds = [("C", 1)] * 90 + [("N", 1)] * 10
+    firsts = [draw_order(kinds, {("C", 1): 3.0, ("N", 1): 1.0}, np.random.default_rng(seed))[0] < 90 for seed in range(1000)]
+    assert abs(np.mean(firsts) - 0.75) < 4 * np.sqrt(0.75 * 0.25 / 1000)
+    assert sorted(draw_order(kinds, {("C", 1): 3.0, ("N", 1): 1.0}, np.random.default_rng(0))) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("smiles", "wanted"),
+    [
+        ("CC(=O)O", "CC(=O)[O-]"),
+        ("CCN", "CC[NH3+]"),
+        ("CN(C)C", "C[NH+](C)C"),
+        ("NCC(=O)O", "[NH3+]CC(=O)[O-]"),
+        ("CC(N)=O", "CC(N)=O"),
+        ("CON", "CON"),
+        ("CCO", "CCO"),
+        ("C=CN", "C=CN"),
+    ],
+)
+def test_acids_and_amines_in_their_charged_form(smiles, wanted):
+    assert charged_form(Chem.CanonSmiles(smiles)) == Chem.CanonSmiles(wanted)
+
+
+def test_a_share_is_charged():
+    level = [Chem.CanonSmiles("C" * n + "N") for n in range(1, 60)]
+    none, some, all_ = (charge_some(level, share, generator=np.random.default_rng(0)) for share in (0.0, 0.5, 1.0))
+    assert none == sorted(level)
+    assert all("+" in smiles for smiles in all_)
+    assert 15 < sum("+" in smiles for smiles in some) < 45
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"atoms": {"He": 1.0}}, "elements of valence 1 to 4, got 'He'"),
+        ({"atoms": {"Qq": 1.0}}, "elements of valence 1 to 4, got 'Qq'"),
+        ({"forbidden": ["(("]}, r"SMARTS that RDKit reads, got '\(\('"),
+        ({"atoms": {"C": 0.0}}, "atoms.C"),
+        ({"links": {5: 1.0}}, "links.5"),
+        ({"max_atoms": 1}, "max_atoms"),
+        ({"min_atoms": 4}, "max_atoms must be at least min_atoms, 4, got 3"),
+    ],
+)
+def test_refuses(changes, message):
+    with pytest.raises(ValueError, match=message):
+        enumerate_molecules(make(**changes))

@@ -1,0 +1,59 @@
+import pytest
+from rdkit import Chem
+
+from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
+from grpo_pipeline.tasks.molecules.data.readers import read_entries
+from grpo_pipeline.tasks.tabular.text_lines import TextFile
+
+
+def read(content, source, columns=None):
+    params = MoleculeDataParams(
+        source=source, root="", columns=columns, bonds="kekulised", atoms=None, charges=None, min_atoms=2, max_atoms=None,
+        size_limit=128,
+        on_bad_row="fail",
+    )  # fmt: skip
+    return list(read_entries(TextFile("data/file", content), params))
+
+
+def test_lines_hold_a_smiles_and_perhaps_a_name():
+    found = read(b"\xef\xbb\xbfCCO ethanol, pure\n\nc1cc[nH]c1\r\nC(C\nC\xff x\n", "smiles")
+    assert [(entry.row, entry.name, entry.text) for entry in found] == [
+        *((1, "ethanol, pure", "CCO"), (3, "", "c1cc[nH]c1"), (4, "", "C(C"), (5, "x", "C\\udcff"))
+    ]
+    assert [entry.molecule is None for entry in found] == [False, False, True, True]
+    assert found[2].reason == "the SMILES must be one that RDKit reads, got 'C(C'; correct it"
+    assert "must be UTF-8" in found[3].reason
+
+
+def test_a_column_of_a_table():
+    found = read(b'id,structure\n1,CCO\n2,"C\nC"\n3,\n', "csv", ColumnParams(smiles="structure", name="id"))
+    assert [(entry.row, entry.name, entry.molecule is None) for entry in found] == [
+        (2, "1", False),
+        (3, "2", True),
+        (5, "3", True),
+    ]
+    with pytest.raises(
+        ValueError, match=r"data/file must have the columns of molecules.data.columns, got none named \['smiles'\]"
+    ):
+        read(b"structure\nCCO\n", "csv", ColumnParams(smiles="smiles", name=None))
+
+
+def test_records_of_an_sd_file():
+    blocks = []
+    for name, smiles in (("a", "CCO"), ("b", "C[N+](=O)[O-]"), ("c", "c1cc[nH]c1")):
+        molecule = Chem.AddHs(Chem.MolFromSmiles(smiles)) if name == "a" else Chem.MolFromSmiles(smiles)
+        molecule.SetProp("_Name", name)
+        blocks.append(f"{Chem.MolToMolBlock(molecule)}> <price>\n7\n\n$$$$\n")
+    broken = "d\n\n\nno counts here\nM  END\n$$$$\n"
+    found = read("".join([*blocks[:2], broken, blocks[2]]).encode(), "sdf")
+    assert [entry.name for entry in found] == ["a", "b", "d", "c"]
+    lines = "".join([*blocks[:2], broken, blocks[2]]).split("\n")
+    assert [lines[entry.row - 1] for entry in found] == ["a", "b", "d", "c"]
+    sound = [Chem.RemoveHs(entry.molecule) for entry in found if entry.molecule is not None]
+    assert [Chem.MolToSmiles(molecule) for molecule in sound] == ["CCO", "C[N+](=O)[O-]", "c1cc[nH]c1"]
+    assert "the record must be a molecule that RDKit reads" in found[2].reason
+
+
+def test_the_last_record_needs_no_end():
+    block = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO"))
+    assert [len(read(text.encode(), "sdf")) for text in (block, f"{block}$$$$", f"{block}$$$$\n\n")] == [1, 1, 1]

@@ -1,0 +1,133 @@
+import pytest
+import torch
+from tiny_graphs import CLASSES, policy, prompts, random_entries
+from torch import Tensor
+
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, dense_pairs, make_prompts, pair_index
+
+FEATURES = pytest.mark.parametrize("features", ["none", "cycles"])
+
+
+def logits(model: GraphPolicy, entries: Components[Tensor], wanted: GraphPrompts, t: int = 3) -> Components[Tensor]:
+    return model.x0_logits(entries, wanted, torch.full_like(wanted.sizes, t))
+
+
+@FEATURES
+def test_renaming_the_nodes_renames_the_predictions(features: str) -> None:
+    model, wanted = policy(features=features), prompts([5, 5], 5)
+    entries = random_entries(wanted)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    first, second = pair_index(5)
+    shuffled_bonds = dense_pairs(entries.bonds, 5)[:, order][:, :, order][:, first, second]
+    plain = logits(model, entries, wanted)
+    renamed = logits(model, Components(entries.atoms[:, order], entries.charges[:, order], shuffled_bonds), wanted)
+    assert torch.allclose(renamed.atoms, plain.atoms[:, order], atol=1e-12)
+    assert torch.allclose(renamed.charges, plain.charges[:, order], atol=1e-12)
+    assert torch.allclose(renamed.bonds, dense_pairs(plain.bonds, 5)[:, order][:, :, order][:, first, second], atol=1e-12)
+    assert not torch.allclose(plain.atoms, plain.atoms[:, order], atol=1e-2)
+    assert not torch.allclose(plain.bonds, plain.bonds.flip(1), atol=1e-2)
+
+
+@FEATURES
+def test_padding_changes_no_prediction(features: str) -> None:
+    model, narrow, wide = policy(features=features), prompts([3, 2], 3), prompts([3, 2], 6)
+    entries = random_entries(narrow)
+    lookup = dense_pairs(entries.bonds, 3)
+    padded = torch.nn.functional.pad(lookup, (0, 3, 0, 3))[:, *pair_index(6)]
+    wide_entries = Components(*(torch.nn.functional.pad(part, (0, 3)) for part in (entries.atoms, entries.charges)), padded)
+    plain, more = logits(model, entries, narrow), logits(model, wide_entries, wide)
+    for part, wide_part, mask, wide_mask in zip(plain, more, narrow.masks, wide.masks, strict=True):
+        assert torch.allclose(part[mask], wide_part[wide_mask], atol=1e-12)
+
+
+def test_graphs_of_a_batch_do_not_see_each_other() -> None:
+    model, wanted = policy(), prompts([4, 1, 3], 4)
+    entries = random_entries(wanted)
+    together = logits(model, entries, wanted)
+    for row in range(3):
+        alone = GraphPrompts(wanted.sizes[[row]], wanted.conditions[[row]], 4)
+        single = logits(model, entries.each(lambda part, row=row: part[[row]]), alone)
+        for part, single_part in zip(together, single, strict=True):
+            assert torch.allclose(part[[row]], single_part, atol=1e-12)
+
+
+@FEATURES
+def test_time_size_and_conditions_are_read(features: str) -> None:
+    model = policy(conditions=1, features=features)
+    near, far = (make_prompts(torch.tensor([3]), 3, torch.tensor([[value]])) for value in (0.0, 1.0))
+    entries = random_entries(near)
+    plain = logits(model, entries, near)
+    for other in (logits(model, entries, near, t=4), logits(model, entries, far)):
+        assert all(not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain, other, strict=True))
+
+
+def test_cycles_are_read() -> None:
+    """Two triangles and one hexagon: every node has two like neighbours, and only the counted cycles tell them apart."""
+    wanted = prompts([6, 6], 6)
+    dense = torch.zeros(2, 6, 6, dtype=torch.int64)
+    for row, edges in enumerate(([(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)], [(i, (i + 1) % 6) for i in range(6)])):
+        for i, j in edges:
+            dense[row, i, j] = dense[row, j, i] = 1
+    nodes = torch.zeros(2, 6, dtype=torch.int64)
+    entries = Components(nodes, nodes, dense[:, *pair_index(6)])
+    told = logits(policy(features="cycles"), entries, wanted)
+    assert not torch.allclose(told.atoms[0], told.atoms[1], atol=1e-3)
+    # without them a layer of attention over all nodes sees the same multisets
+    blind = logits(policy(features="none", layers=1), entries, wanted)
+    assert torch.allclose(blind.atoms[0], blind.atoms[1], atol=1e-12)
+
+
+def test_every_parameter_learns() -> None:
+    model, wanted = policy(conditions=2), make_prompts(torch.tensor([4, 3]), 4, torch.ones(2, 2))
+    out = logits(model, random_entries(wanted), wanted)
+    sum((part.log_softmax(-1)[..., 0][mask]).sum() for part, mask in zip(out, wanted.masks, strict=True)).backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.any())]
+    # What the last layer does to the whole is read by the heads; nothing else may be idle.
+    assert not still
+
+
+def test_a_single_node_has_finite_predictions() -> None:
+    model, wanted = policy(), prompts([1, 1], 1)
+    out = logits(model, random_entries(wanted), wanted)
+    assert out.bonds.shape == (2, 0, CLASSES.bonds)
+    assert bool(out.atoms.isfinite().all())
+
+
+def test_half_precision_leaves_as_float32() -> None:
+    model, wanted = policy().float(), prompts([4], 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = logits(model, random_entries(wanted), wanted)
+    exact = logits(model, random_entries(wanted), wanted)
+    assert {part.dtype for part in out} == {torch.float32}
+    # bfloat16 has 8 bits: 2 layers of sums of about 10 terms of size 1
+    assert all(torch.allclose(a, b, atol=0.2) for a, b in zip(out, exact, strict=True))
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_state() -> None:
+    before = torch.random.get_rng_state()
+    one, same, other = (policy(seed=seed).state_dict() for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["denoiser.atom_embedding.weight"], other["denoiser.atom_embedding.weight"])
+    assert {name for name in one if name.startswith("noise.")} == {
+        f"noise.{part}.limit" for part in ("atoms", "charges", "bonds")
+    }
+
+
+def test_temperature_divides_the_logits() -> None:
+    model, wanted = policy(), prompts([3], 3)
+    entries, t = random_entries(wanted), torch.tensor([2])
+    for plain, warm in zip(
+        model.x0_logits(entries, wanted, t), model.x0_logits(entries, wanted, t, temperature=2.0), strict=True
+    ):
+        assert torch.allclose(plain / 2, warm)
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        model.step_log_probs(entries, wanted, t, temperature=0.0)
+
+
+def test_a_width_that_heads_do_not_divide_is_refused() -> None:
+    values = {"layers": 1, "width": 6, "pair_width": 4, "global_width": 4, "heads": 4, "expansion": 1, "features": "none"}
+    with pytest.raises(ValueError, match="width must be a multiple of heads, got 6 and 4"):
+        DenoiserParams.model_validate(values)

@@ -1,0 +1,148 @@
+"""Groups of similar size change what is computed, and no score of it."""
+
+from itertools import pairwise
+
+import pytest
+import tiny_graphs as tiny
+import torch
+from torch import Tensor
+
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.diffusion import trajectories as module
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, rescored, score_steps
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
+    choose_decisions,
+    cut_entries,
+    cut_prompts,
+    graphs_at,
+    join_rows,
+    size_groups,
+)
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, graphs_of
+
+NODES = 9
+SIZES = [6, 9, 1, 4, 4, 2, 9]  # sorting them is not its own inverse
+
+
+@pytest.fixture
+def cuts_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every size is a group of its own."""
+    monkeypatch.setitem(module.CUT_COSTS, "cpu", 0)
+
+
+def least_cost(sizes: list[int], nodes: int, copies: int, cut_cost: int) -> int:
+    """Try every way to cut the sorted sizes, and not to cut at all."""
+    ordered, options = sorted(sizes), [len(sizes) * copies * nodes * (nodes + 1) // 2]
+    for mask in range(2 ** (len(ordered) - 1)):
+        ends = [i + 1 for i in range(len(ordered) - 1) if mask >> i & 1] + [len(ordered)]
+        parts = [ordered[low:high] for low, high in pairwise([0, *ends])]
+        options.append(sum(cut_cost + len(part) * copies * max(part) * (max(part) + 1) // 2 for part in parts))
+    return min(options)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("cut_cost", [0, 20, 60, 100_000])
+@pytest.mark.parametrize("sizes", [SIZES, [9, 9, 9], [3], [2, 3, 4, 5, 6, 7, 8]])
+def test_the_groups_are_the_cheapest(sizes: list[int], cut_cost: int, copies: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(module.CUT_COSTS, "cpu", cut_cost)
+    groups = size_groups(tiny.prompts(sizes, NODES), copies)
+    cost = sum(
+        (0 if group.is_whole else cut_cost) + len(group.rows) * copies * group.nodes * (group.nodes + 1) // 2 for group in groups
+    )
+    assert cost == least_cost(sizes, NODES, copies, cut_cost)
+
+
+@pytest.mark.parametrize("cut_cost", [0, 20, 100_000])
+def test_every_prompt_is_in_one_group_that_has_room_for_it(cut_cost: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(module.CUT_COSTS, "cpu", cut_cost)
+    wanted = tiny.prompts(SIZES, NODES)
+    groups = size_groups(wanted)
+    assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(len(SIZES)))
+    assert all(int(wanted.sizes[group.rows].max()) <= group.nodes for group in groups)
+    assert all((group.rows.diff() > 0).all() for group in groups)
+
+
+def test_molecules_that_are_nearly_alike_are_not_cut():
+    """12 prompts of 12 graphs, 10 steps of each, and batches of 128 molecules, with 8 to 10 atoms of 10: cutting costs more."""
+    for copies, batch in ((12, 12), (120, 12), (1, 128)):
+        sizes = torch.randint(8, 11, (batch,), generator=tiny.generator()).tolist()
+        whole = [group.is_whole for group in size_groups(tiny.prompts(sizes, 10), copies)]
+        assert whole == [True], (copies, batch)
+
+
+@pytest.mark.usefixtures("cuts_are_free")
+def test_cut_entries_describe_the_same_graphs():
+    wanted = tiny.prompts(SIZES, NODES)
+    entries = tiny.random_entries(wanted)
+    bonds = graphs_of(entries, wanted.sizes).bonds
+    for group in size_groups(wanted):
+        part, cut = cut_prompts(wanted, group), cut_entries(entries, group)
+        graphs = graphs_of(cut, part.sizes)
+        assert torch.equal(graphs.bonds, bonds[group.rows, : group.nodes, : group.nodes])
+        assert torch.equal(graphs.atoms, entries.atoms[group.rows, : group.nodes])
+
+
+@pytest.mark.usefixtures("cuts_are_free")
+def test_rows_come_back_in_their_order():
+    groups = size_groups(tiny.prompts(SIZES, NODES))
+    assert len(groups) == 5
+    numbers = torch.arange(len(SIZES))
+    assert torch.equal(join_rows([numbers[group.rows] for group in groups], groups), numbers)
+
+
+def scores_and_gradient(model: GraphPolicy, reference: GraphPolicy, *, chunk: int | None) -> tuple[StepScores, list[Tensor]]:
+    wanted = tiny.prompts(SIZES, NODES)
+    rollouts = choose_decisions(tiny.sample(model, wanted, 2), 4, generator=tiny.generator())
+    params = tiny.trajectory_params(steps_per_chunk=chunk)
+    scores = score_steps(model, rollouts, params=params, temperature=1.0, reference=reference)
+    weights = torch.linspace(-1, 1, scores.logprobs.numel()).view_as(scores.logprobs).double()
+    loss = (weights * (scores.logprobs + 2 * scores.entropy + 3 * scores.kl)).sum()
+    return scores, list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_scores_and_gradients_are_those_of_whole_batches(chunk: int | None, monkeypatch: pytest.MonkeyPatch):
+    model, reference = tiny.policy(), tiny.policy(seed=1)
+    rollouts = tiny.sample(model, tiny.prompts(SIZES, NODES), 2)
+    monkeypatch.setattr(tiny, "sample", lambda *_: rollouts)  # the draw itself depends on the groups
+    whole, expected = scores_and_gradient(model, reference, chunk=chunk)
+    monkeypatch.setitem(module.CUT_COSTS, "cpu", 0)
+    cut, gradient = scores_and_gradient(model, reference, chunk=chunk)
+    for name in ("logprobs", "entropy", "kl"):
+        torch.testing.assert_close(getattr(cut, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
+    for got, wanted in zip(gradient, expected, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.usefixtures("cuts_are_free")
+def test_a_draw_in_groups_is_scored_by_whole_batches_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch):
+    model = tiny.policy()
+    drawn = tiny.sample(model, tiny.prompts(SIZES, NODES), 3)
+    assert drawn.atoms.shape == (7, 3, 6, NODES)
+    assert drawn.bonds.shape[-1] == NODES * (NODES - 1) // 2
+    assert graphs_at(drawn, 0).sizes.tolist() == [size for size in SIZES for _ in range(3)]  # refuses entries outside a graph
+    monkeypatch.setitem(module.CUT_COSTS, "cpu", 10**9)
+    again = rescored(model, drawn, params=tiny.trajectory_params(), temperature=1.0)
+    torch.testing.assert_close(again.logprobs, drawn.logprobs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.usefixtures("cuts_are_free")
+def test_groups_may_share_their_start_when_they_are_cut():
+    drawn = tiny.sample(tiny.policy(), tiny.prompts(SIZES, NODES), 4, start="per_group")
+    start = drawn.bonds[:, :, -1]
+    assert torch.equal(start, start[:, :1].expand_as(start))
+    assert start.any()
+
+
+@pytest.mark.usefixtures("cuts_are_free")
+def test_the_network_computes_no_more_than_the_entries_of_the_groups(monkeypatch: pytest.MonkeyPatch):
+    model, seen = tiny.policy(), []
+    forward = model.denoiser.forward
+
+    def counted(noisy: Components[Tensor], *rest: Tensor) -> Components[Tensor]:
+        seen.append(noisy.atoms.numel() + noisy.bonds.numel())
+        return forward(noisy, *rest)
+
+    monkeypatch.setattr(model.denoiser, "forward", counted)
+    tiny.sample(model, tiny.prompts(SIZES, NODES), 3)
+    assert sum(seen) == 5 * 3 * sum(size * (size + 1) // 2 for size in SIZES)  # 5 steps, 3 samples

@@ -1,0 +1,217 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_graphs import CLASSES, generator, noise_params, policy, prompts, sample, trajectory_params
+from torch import Tensor
+
+from grpo_pipeline.core.training.optim import frozen_copy
+from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
+from grpo_pipeline.tasks.molecules.diffusion.params import TrajectoryParams, check_steps
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, rescored, score_steps
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories, choose_decisions
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components, dense_pairs, pair_index
+
+SIZES = [4, 1, 3]
+
+
+def score(model: GraphPolicy, rollouts: Trajectories, reference: GraphPolicy | None = None, **changes: object) -> StepScores:
+    return score_steps(model, rollouts, params=trajectory_params(**changes), temperature=1.0, reference=reference)
+
+
+def unsure(model: GraphPolicy) -> GraphPolicy:
+    """Make every prediction uniform."""
+    with torch.no_grad():
+        for head in model.denoiser.heads.values():
+            head.logits.weight.zero_()
+            head.logits.bias.zero_()
+    return model
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("chunk", [None, 1, 2, 5, 9])
+def test_the_ratio_is_one_at_the_first_update(reduction: str, chunk: int | None) -> None:
+    """Taken to the policy that drew, whatever the reference says."""
+    model = policy()
+    rollouts = sample(model, prompts(SIZES, 4), entry_reduction=reduction)
+    scores = score(model, rollouts, policy(seed=7), entry_reduction=reduction, steps_per_chunk=chunk)
+    assert torch.allclose(scores.logprobs, rollouts.logprobs, rtol=0, atol=1e-10)
+    model.float()
+    rollouts = sample(model, prompts(SIZES, 4), entry_reduction=reduction)
+    scores = score(model, rollouts, entry_reduction=reduction, steps_per_chunk=chunk)
+    assert torch.allclose(scores.logprobs, rollouts.logprobs, rtol=0, atol=1e-4)
+
+
+def test_every_atom_charge_and_bond_counts_once_and_padding_never() -> None:
+    """At t = 1 the step is x0 itself: with uniform predictions n log A + n log C + n (n - 1) / 2 log E."""
+    rollouts = sample(policy(), prompts(SIZES, 4))
+    scores = score(unsure(policy()), rollouts)
+    a, c, e = (math.log(k) for k in CLASSES)
+    for p, n in enumerate(SIZES):
+        wanted = n * a + n * c + n * (n - 1) / 2 * e
+        assert torch.allclose(scores.logprobs[p, :, -1], torch.full((3,), -wanted, dtype=torch.float64), atol=1e-12)
+        assert torch.allclose(scores.entropy[p, :, -1], torch.full((3,), wanted, dtype=torch.float64), atol=1e-12)
+
+
+def widened(rollouts: Trajectories, nodes: int) -> Trajectories:
+    """Pad the graphs of all times to more nodes."""
+    shape, old = rollouts.bonds.shape[:3], rollouts.atoms.shape[-1]
+    dense = torch.nn.functional.pad(dense_pairs(rollouts.bonds.flatten(0, 2), old), (0, nodes - old, 0, nodes - old))
+    bonds = dense[:, *pair_index(nodes)].view(*shape, -1)
+    atoms, charges = (torch.nn.functional.pad(part, (0, nodes - old)) for part in (rollouts.atoms, rollouts.charges))
+    return replace(rollouts, atoms=atoms, charges=charges, bonds=bonds)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("estimator", ["step", "eager"])
+def test_padding_changes_no_score(reduction: str, estimator: str) -> None:
+    model, reference = policy(), policy(seed=3)
+    rollouts = sample(model, prompts(SIZES, 4))
+    changes = {"entry_reduction": reduction, "estimator": estimator}
+    narrow, wide = (score(model, r, reference, **changes) for r in (rollouts, widened(rollouts, 7)))
+    for name in ("logprobs", "entropy", "kl"):
+        assert torch.allclose(getattr(narrow, name), getattr(wide, name), atol=1e-11)
+
+
+@pytest.mark.parametrize("estimator", ["step", "eager"])
+def test_renaming_the_nodes_of_a_trajectory_changes_no_score(estimator: str) -> None:
+    """A molecule has no first atom: its probability must not depend on the order of the nodes."""
+    model, reference = policy(), policy(seed=3)
+    rollouts = sample(model, prompts([4, 4], 4))
+    order = torch.tensor([2, 0, 3, 1])
+    dense = dense_pairs(rollouts.bonds.flatten(0, 2), 4)[:, order][:, :, order]
+    renamed = replace(
+        rollouts,
+        atoms=rollouts.atoms[..., order],
+        charges=rollouts.charges[..., order],
+        bonds=dense[:, *pair_index(4)].view_as(rollouts.bonds),
+    )
+    plain, other = (score(model, r, reference, estimator=estimator) for r in (rollouts, renamed))
+    assert not torch.equal(renamed.bonds, rollouts.bonds)
+    for name in ("logprobs", "entropy", "kl"):
+        assert torch.allclose(getattr(plain, name), getattr(other, name), atol=1e-11)
+
+
+def test_the_mean_divides_by_the_entries_that_have_a_choice() -> None:
+    classes = Components(3, 1, 2)  # no charges: nothing is chosen there
+    model = policy(classes=classes)
+    rollouts = sample(model, prompts(SIZES, 4))
+    total, mean = (score(model, rollouts, entry_reduction=name) for name in ("sum", "mean"))
+    counts = torch.tensor([n + n * (n - 1) / 2 for n in SIZES], dtype=torch.float64)[:, None, None]
+    assert torch.allclose(mean.logprobs * counts, total.logprobs, atol=1e-12)
+    assert torch.allclose(mean.entropy * counts, total.entropy, atol=1e-12)
+
+
+def test_chosen_decisions_have_the_scores_that_they_have_among_all() -> None:
+    model = policy()
+    rollouts = sample(model, prompts(SIZES, 4))
+    chosen = choose_decisions(rollouts, 2, generator=generator())
+    everything, part = score(model, rollouts), score(model, chosen, steps_per_chunk=1)
+    assert torch.allclose(everything.logprobs.gather(2, 5 - chosen.actions), part.logprobs, atol=1e-12)
+
+
+def test_the_eager_score_is_that_of_the_last_graph() -> None:
+    """Summed by hand over the entries of z_0 for one row and time."""
+    model = policy()
+    rollouts = sample(model, prompts(SIZES, 4))
+    ours = score(model, rollouts, estimator="eager").logprobs
+    for p, g, t in ((0, 1, 5), (2, 0, 3), (1, 2, 1)):
+        wanted = prompts([SIZES[p]], 4)
+        noisy = Components(*(part[p, g, t][None] for part in (rollouts.atoms, rollouts.charges, rollouts.bonds)))
+        final = Components(*(part[p, g, 0] for part in (rollouts.atoms, rollouts.charges, rollouts.bonds)))
+        p_x0 = model.x0_logits(noisy, wanted, torch.tensor([t])).each(lambda z: z.softmax(-1)[0])
+        total = 0.0
+        for probabilities, entries, mask in zip(p_x0, final, wanted.masks, strict=True):
+            total += sum(math.log(probabilities[i, int(entries[i])].item()) for i in range(len(entries)) if mask[0, i])
+        assert ours[p, g, 5 - t].item() == pytest.approx(total, rel=1e-12)
+    again = rescored(model, rollouts, params=trajectory_params(estimator="eager"), temperature=1.0)
+    assert torch.equal(again.logprobs, ours)
+    assert not again.logprobs.requires_grad
+    # at t = 1 both estimators speak of the same step
+    assert torch.allclose(ours[..., -1], rollouts.logprobs[..., -1], atol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ["step", "eager"])
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_gradients_are_those_of_finite_differences(estimator: str, chunk: int | None) -> None:
+    """Of a weighted sum of log-probabilities, entropies and KL, along random directions of all weights together."""
+    model, reference = policy(3, layers=1), policy(3, layers=1, seed=5)
+    rollouts = sample(model, prompts([3, 2], 3), 2)
+    weights = torch.randn(3, *rollouts.actions.shape, dtype=torch.float64, generator=generator())
+
+    def value() -> Tensor:
+        scores = score(model, rollouts, reference, estimator=estimator, steps_per_chunk=chunk)
+        return sum((w * part).sum() for w, part in zip(weights, (scores.logprobs, scores.entropy, scores.kl), strict=True))
+
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(value(), parameters)
+    source, h = generator(1), 1e-5
+    for _ in range(3):
+        direction = [torch.randn(p.shape, dtype=torch.float64, generator=source) for p in parameters]
+        ends = []
+        for sign in (1, -2, 1):  # + h, - h, back to where it was
+            with torch.no_grad():
+                for p, d in zip(parameters, direction, strict=True):
+                    p.add_(sign * h * d)
+                ends.append(value().item())
+        along = sum((g * d).sum() for g, d in zip(gradients, direction, strict=True)).item()
+        assert along == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
+
+
+def test_chunks_change_neither_scores_nor_gradients() -> None:
+    model, reference = policy(), policy(seed=3)
+    rollouts = sample(model, prompts(SIZES, 4))
+    weights = torch.randn(rollouts.actions.shape, dtype=torch.float64, generator=generator())
+    found = []
+    for chunk in (None, 1, 2):
+        scores = score(model, rollouts, reference, steps_per_chunk=chunk)
+        loss = (weights * (scores.logprobs + scores.entropy + scores.kl)).sum()
+        # Twice: reports of gradient norms walk the graph before the update does.
+        first = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        second = torch.autograd.grad(loss, list(model.parameters()))
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+        found.append((scores, first))
+    for scores, gradients in found[1:]:
+        assert torch.allclose(scores.logprobs, found[0][0].logprobs, atol=1e-12)
+        assert all(torch.allclose(a, b, atol=1e-10) for a, b in zip(gradients, found[0][1], strict=True))
+
+
+def test_the_reference_gets_no_gradient_and_the_kl_to_itself_is_zero() -> None:
+    model = policy()
+    same, rollouts = frozen_copy(model), sample(model, prompts(SIZES, 4))
+    scores = score(model, rollouts, same, steps_per_chunk=2)
+    assert float(scores.kl.detach().abs().max()) < 1e-13
+    scores.kl.sum().backward()
+    # the gradient of a KL at its minimum
+    assert max(float(p.grad.abs().max()) for p in model.parameters()) < 1e-12
+    other = policy(seed=3)
+    score(model, rollouts, other).kl.sum().backward()
+    assert all(p.grad is None for p in other.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_kl_of_certain_predictions_is_finite(dtype: torch.dtype) -> None:
+    """Probabilities that underflow to 0 have a logarithm all the same; 0 log 0 nowhere."""
+    model, other = policy().to(dtype), policy(seed=3).to(dtype)
+    for m in (model, other):
+        with torch.no_grad():
+            for head in m.denoiser.heads.values():
+                head.logits.weight.mul_(1e4)
+    rollouts = sample(model, prompts(SIZES, 4))
+    scores = score(model, rollouts, other)
+    (scores.logprobs + scores.entropy + scores.kl).sum().backward()
+    for part in (scores.logprobs, scores.entropy, scores.kl, *(p.grad for p in model.parameters())):
+        assert bool(part.isfinite().all())
+    assert float(scores.kl.detach().max()) > 100.0
+    assert bool((scores.kl >= -1e-3).all())
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    rollouts = sample(policy(), prompts([2], 2))
+    with pytest.raises(ValueError, match="trajectories must have the 4 steps of the policy's noise, got 5"):
+        score(policy(steps=4), rollouts)
+    with pytest.raises(ValueError, match="steps_per_update must be at most the 5 steps of the noise, got 6"):
+        check_steps(noise_params(5), trajectory_params(steps_per_update=6))
+    with pytest.raises(ValueError, match="entry_reduction"):
+        TrajectoryParams.model_validate(trajectory_params().model_dump() | {"entry_reduction": "median"})

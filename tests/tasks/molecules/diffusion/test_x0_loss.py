@@ -1,0 +1,85 @@
+import math
+
+import pytest
+import torch
+from tiny_graphs import CLASSES, generator, policy, prompts, random_entries
+
+from grpo_pipeline.tasks.molecules.diffusion.params import X0LossParams
+from grpo_pipeline.tasks.molecules.diffusion.x0_loss import draw_times, x0_counts, x0_loss
+from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts
+
+WEIGHTS = X0LossParams(atoms=1.0, charges=0.5, bonds=5.0)
+
+
+def test_uniform_logits_cost_the_entropy_of_every_component() -> None:
+    wanted = prompts([4, 2, 1], 4)
+    logits = wanted.masks.each(lambda mask, k: torch.zeros(*mask.shape, k, dtype=torch.float64), CLASSES)
+    loss = x0_loss(logits, random_entries(wanted), wanted.masks, WEIGHTS, counts=x0_counts(wanted))
+    assert float(loss) == pytest.approx(math.log(3) + 0.5 * math.log(2) + 5 * math.log(4), rel=1e-14)
+
+
+def test_is_the_naive_sum_over_nodes_and_pairs() -> None:
+    wanted = prompts([4, 2, 1], 4)
+    clean = random_entries(wanted)
+    logits = wanted.masks.each(lambda m, k: torch.randn(*m.shape, k, dtype=torch.float64, generator=generator()), CLASSES)
+    total = 0.0
+    for weight, z, entries, mask in zip((1.0, 0.5, 5.0), logits, clean, wanted.masks, strict=True):
+        terms = []
+        for row in range(3):
+            for entry in range(mask.shape[1]):
+                if mask[row, entry]:
+                    exps = [math.exp(value) for value in z[row, entry].tolist()]
+                    terms.append(-math.log(exps[int(entries[row, entry])] / sum(exps)))
+        total += weight * sum(terms) / len(terms)
+    assert float(x0_loss(logits, clean, wanted.masks, WEIGHTS, counts=x0_counts(wanted))) == pytest.approx(total, rel=1e-13)
+
+
+def test_padding_gets_no_gradient_even_where_its_logits_are_infinite() -> None:
+    wanted = prompts([2, 1], 3)
+    logits = wanted.masks.each(lambda m, k: torch.zeros(*m.shape, k, dtype=torch.float64), CLASSES)
+    logits = logits.each(lambda z, m: z.masked_fill(~m.unsqueeze(-1), 1e300).requires_grad_(), wanted.masks)
+    x0_loss(logits, random_entries(wanted), wanted.masks, WEIGHTS, counts=x0_counts(wanted)).backward()
+    for z, mask in zip(logits, wanted.masks, strict=True):
+        assert not bool(z.grad[~mask].any())
+        assert bool(z.grad[mask].any(-1).all())
+
+
+def test_micro_batches_add_up_to_the_batch() -> None:
+    model, wanted = policy(), prompts([4, 2, 1, 3], 4)
+    clean, t = random_entries(wanted), torch.tensor([1, 2, 4, 5])
+    counts = x0_counts(wanted)
+    assert counts.tolist() == [10.0, 10.0, 10.0]  # 4 + 2 + 1 + 3 nodes; 6 + 1 + 0 + 3 pairs
+
+    def loss(rows: slice) -> torch.Tensor:
+        part = GraphPrompts(wanted.sizes[rows], wanted.conditions[rows], 4)
+        noisy = random_entries(wanted, seed=1).each(lambda entries: entries[rows])
+        target = clean.each(lambda entries: entries[rows])
+        return x0_loss(model.x0_logits(noisy, part, t[rows]), target, part.masks, WEIGHTS, counts=counts)
+
+    assert torch.allclose(loss(slice(0, 1)) + loss(slice(1, 4)), loss(slice(None)), rtol=1e-13)
+
+
+def test_times_cover_every_step() -> None:
+    times = draw_times(2000, 4, generator=generator())
+    assert sorted(set(times.tolist())) == [1, 2, 3, 4]
+
+
+def test_training_lowers_the_loss_of_one_kind_of_graph() -> None:
+    model, wanted = policy(steps=4), prompts([4] * 16, 4)
+    clean = wanted.masks.each(lambda mask: torch.ones_like(mask, dtype=torch.int64))  # nodes alike: their order is no riddle
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    source, losses = generator(), []
+    for _ in range(25):
+        times = draw_times(16, 4, generator=source)
+        noisy = model.noise.corrupt(clean, times, wanted.masks, generator=source)
+        loss = x0_loss(model.x0_logits(noisy, wanted, times), clean, wanted.masks, WEIGHTS, counts=x0_counts(wanted))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-5:]) < 0.3 * sum(losses[:5])
+
+
+def test_weights_must_teach_something() -> None:
+    with pytest.raises(ValueError, match="at least one weight of the x0 loss must be above 0"):
+        X0LossParams(atoms=0.0, charges=0.0, bonds=0.0)

@@ -1,0 +1,84 @@
+import re
+
+import pytest
+import torch
+
+from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs, concatenate
+
+
+def two_graphs() -> dict[str, torch.Tensor]:
+    """Three nodes in a row with a double bond at the end, and a pair, padded to three nodes."""
+    bonds = torch.zeros(2, 3, 3, dtype=torch.int64)
+    bonds[0, 0, 1] = bonds[0, 1, 0] = 1
+    bonds[0, 1, 2] = bonds[0, 2, 1] = 2
+    bonds[1, 0, 1] = bonds[1, 1, 0] = 3
+    return {
+        "atoms": torch.tensor([[0, 1, 2], [2, 1, 0]]),
+        "charges": torch.tensor([[1, 0, 1], [1, 1, 0]]),
+        "bonds": bonds,
+        "sizes": torch.tensor([3, 2]),
+    }
+
+
+def test_masks_leave_out_padding_and_loops() -> None:
+    graphs = MoleculeGraphs(**two_graphs())
+    assert graphs.node_mask.tolist() == [[True, True, True], [True, True, False]]
+    assert graphs.pair_mask.sum((1, 2)).tolist() == [6, 2]  # n * (n - 1), both directions
+    assert not graphs.pair_mask.diagonal(dim1=1, dim2=2).any()
+    assert not graphs.pair_mask[1, 2].any()
+    assert not graphs.pair_mask[1, :, 2].any()
+
+
+def test_select_keeps_the_order_of_the_rows() -> None:
+    graphs = MoleculeGraphs(**two_graphs())
+    assert graphs.select([1, 0, 1]).sizes.tolist() == [2, 3, 2]
+    assert torch.equal(graphs.select([1, 0]).bonds, graphs.bonds.flip(0))
+    assert graphs.select(torch.tensor([False, True])).atoms.tolist() == [[2, 1, 0]]
+    assert len(graphs.select([])) == 0
+
+
+def test_concatenation_pads_to_the_widest() -> None:
+    graphs = MoleculeGraphs(**two_graphs())
+    small = graphs.select([1]).padded_to(2)
+    assert small.bonds.shape == (1, 2, 2)
+    together = concatenate([small, graphs, small.padded_to(5)])
+    assert together.atoms.shape == (4, 5)
+    assert together.sizes.tolist() == [2, 3, 2, 2]
+    for row, back in ((0, 1), (1, 0), (2, 1), (3, 1)):
+        assert torch.equal(together.select([row]).padded_to(3).bonds, graphs.bonds[[back]])
+        assert torch.equal(together.select([row]).padded_to(3).charges, graphs.charges[[back]])
+
+
+def test_padding_to_less_than_a_graph_is_refused() -> None:
+    with pytest.raises(ValueError, match="nodes must be at least the size of the largest graph, got 2 for one of 3"):
+        MoleculeGraphs(**two_graphs()).padded_to(2)
+    with pytest.raises(ValueError, match="parts must hold at least one"):
+        concatenate([])
+
+
+def broken(name: str, index: tuple[int, ...], value: int) -> dict[str, torch.Tensor]:
+    parts = two_graphs()
+    parts[name][index] = value
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (broken("bonds", (0, 0, 2), 1), "bonds must be symmetric, got otherwise in graph 0"),
+        (broken("bonds", (1, 1, 1), 1), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
+        (broken("bonds", (1, 0, 2), 1), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
+        (broken("atoms", (1, 2), 1), "atoms must be 0 behind the last node, got otherwise in graph 1"),
+        (broken("charges", (1, 2), 1), "charges must be 0 behind the last node, got otherwise in graph 1"),
+        (broken("atoms", (0, 0), -1), "atoms must be classes from 0 on"),
+        (broken("sizes", (0,), 4), "sizes must be between 1 and 3"),
+        (broken("sizes", (1,), 0), "sizes must be between 1 and 3"),
+        (two_graphs() | {"bonds": torch.zeros(2, 3, 3)}, "bonds must be int64 classes, got torch.float32"),
+        (two_graphs() | {"bonds": torch.zeros(2, 3, 2, dtype=torch.int64)}, "bonds must have shape (2, 3, 3)"),
+        (two_graphs() | {"charges": torch.zeros(2, 2, dtype=torch.int64)}, "charges must have shape (2, 3)"),
+        (two_graphs() | {"atoms": torch.zeros(2, dtype=torch.int64)}, "atoms must have shape [B, n]"),
+    ],
+)
+def test_what_is_no_graph_is_refused(parts: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        MoleculeGraphs(**parts)

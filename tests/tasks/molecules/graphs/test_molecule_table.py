@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+from rdkit import Chem
+from rdkit.Chem import QED, Crippen
+from tiny_molecules import canonical, sketch, vocabulary
+
+from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, decode, encode
+from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
+
+SKETCHES = [
+    sketch("CC(=O)[O-]"),
+    Sketch(("C", "O", "O", "C"), (0,) * 4, ((0, 1, "triple"), (0, 2, "double"), (1, 3, "single"))),
+    Sketch(("C", "O", "F"), (0,) * 3, ((0, 1, "single"),)),
+    sketch("c1cc[nH]c1"),
+]
+
+
+def table(known=("CC(=O)[O-]",)):
+    graphs = encode(SKETCHES, vocabulary())
+    return tabulate_molecules(graphs, decode(graphs, vocabulary()), vocabulary(), {*known})
+
+
+def test_rows_of_valid_and_invalid_graphs():
+    rows = table()
+    assert list(rows["smiles"]) == [canonical("CC(=O)[O-]"), "", "", "c1cc[nH]c1"]
+    assert list(rows["is_valid"]) == [1, 0, 0, 1]
+    assert list(rows["sanitises"]) == [1, 0, 1, 1]
+    assert list(rows["is_connected"]) == [1, 1, 0, 1]
+    assert list(rows["fragment_is_valid"]) == [1, 0, 1, 1]
+    np.testing.assert_array_equal(rows["is_known"], [1.0, np.nan, np.nan, 0.0])
+    # C with 3 + 2 = 5 bonds and O with 3 + 1 = 4 are too many; O with 2 and C with 1 are not.
+    assert list(rows["stable_atoms"]) == [4, 2, 3, 5]
+    assert list(rows["is_stable"]) == [1, 0, 1, 1]
+    assert rows["cause"][2] == "it is in 2 parts"
+
+
+def test_counts_of_classes():
+    rows = table()
+    assert rows[["atoms_C", "atoms_N", "atoms_O", "atoms_F"]].to_numpy().tolist() == [
+        [2, 0, 2, 0],
+        [2, 0, 2, 0],
+        [1, 0, 1, 1],
+        [4, 1, 0, 0],
+    ]
+    assert rows[["bonds_single", "bonds_double", "bonds_triple"]].to_numpy().tolist() == [
+        [2, 1, 0],
+        [1, 1, 1],
+        [1, 0, 0],
+        [3, 2, 0],
+    ]
+    # Bond orders of the second graph: C 5, O 4, O 2, C 1; the class of 6 also counts what is above.
+    valency = rows[[f"valency_{number}" for number in range(7)]].to_numpy()
+    assert valency[1].tolist() == [0, 1, 1, 0, 1, 1, 0]
+    crowded = encode([Sketch(("C",) * 4, (0,) * 4, ((0, 1, "triple"), (0, 2, "triple"), (0, 3, "double")))], vocabulary())
+    counted = tabulate_molecules(crowded, decode(crowded, vocabulary()), vocabulary(), set())
+    assert counted[[f"valency_{number}" for number in range(7)]].to_numpy().tolist() == [[0, 0, 1, 2, 0, 0, 1]]
+    assert valency.sum(axis=1).tolist() == list(rows["n_atoms"]) == [4, 4, 3, 5]
+
+
+def test_properties_are_those_of_the_valid_molecules():
+    rows, pyrrole = table(), Chem.MolFromSmiles("c1cc[nH]c1")
+    assert rows["qed"][3] == QED.qed(pyrrole)
+    assert rows["logp"][3] == Crippen.MolLogP(pyrrole)
+    assert rows[["qed", "logp", "sa"]].isna().all(axis=1).tolist() == [False, True, True, False]
+
+
+def test_no_valid_molecule_and_a_wrong_number():
+    graphs = encode(SKETCHES[1:3], vocabulary())
+    assert tabulate_molecules(graphs, decode(graphs, vocabulary()), vocabulary(), set())["qed"].isna().all()
+    with pytest.raises(ValueError, match="one entry per graph, got 1 for 2"):
+        tabulate_molecules(graphs, decode(graphs, vocabulary())[:1], vocabulary(), set())
