@@ -9,6 +9,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, save_checkpoint
+from grpo_pipeline.runs.hook import RunHooks
 from grpo_pipeline.runs.provenance import Provenance
 from grpo_pipeline.runs.record import Entry, ProvenanceError, Record, finish_moves, load_record, refuse_mixture, save_record
 
@@ -19,7 +20,7 @@ def keep(*values: Any) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def catalog_of(data: Path, *, save: str = "v1") -> DataCatalog:
+def catalog_of(data: Path, *, save: str | None = "v1", load: dict[str, str] | None = None) -> DataCatalog:
     folder = {"checkpoint": "06_models/t", "table": "07_out/t", "splits": "03_primary/t", "page": "08_reporting/t"}
     kind = {"checkpoint": "grpo_pipeline.datasets.checkpoint.CheckpointDataset", "page": TEXT}
     entries: dict[str, Any] = {
@@ -27,7 +28,7 @@ def catalog_of(data: Path, *, save: str = "v1") -> DataCatalog:
     }
     entries["table"]["versioned"] = True
     entries["resume_from"] = entries["checkpoint"]
-    catalog = DataCatalog.from_config(entries, save_version=save)
+    catalog = DataCatalog.from_config(entries, save_version=save, load_versions=load)
     catalog["params:seed"] = 0
     return catalog
 
@@ -118,6 +119,18 @@ def test_the_last_run_counts_whatever_its_version_is_called(tmp_path: Path, orde
         finish(tmp_path, run=f"run{number}", save=save)
     _, _, get = begin(tmp_path, run="later", save="v5", nodes=("report",))
     assert get("table") == {"auroc": order[1]}
+
+
+@pytest.mark.parametrize("order", [("v1", "v2"), ("v9", "v0")])
+def test_outside_of_a_run_the_record_says_what_is_loaded(tmp_path: Path, order: tuple[str, str]) -> None:
+    for save in order:
+        finish(tmp_path, run=f"run {save}", save=save)
+    hooks = RunHooks()
+    hooks._data = tmp_path
+    for versions, expected in (({}, order[1]), ({"table": order[0]}, order[0])):  # as a notebook, and as who names a version
+        catalog = catalog_of(tmp_path, save=None, load=versions)
+        hooks.after_catalog_created(catalog=catalog, save_version=None)
+        assert catalog.load("table") == {"auroc": expected}
 
 
 def test_nothing_appears_before_the_end_and_nothing_waits_after_it(tmp_path: Path) -> None:

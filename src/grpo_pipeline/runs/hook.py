@@ -18,7 +18,7 @@ from kedro.pipeline import Pipeline
 from grpo_pipeline.runs.areas import remedies, written_areas
 from grpo_pipeline.runs.lock import RunLock
 from grpo_pipeline.runs.process import begin_run, command_line
-from grpo_pipeline.runs.provenance import Provenance
+from grpo_pipeline.runs.provenance import Provenance, pin_recorded
 
 # Which names parameters may have, and a sentence about one that nothing reads.
 
@@ -89,6 +89,12 @@ class RunHooks:
         except (KeyError, MissingConfigException):
             self._globals = {}
         self._data = (Path(context.project_path) / str(self._globals.get("data", "data"))).absolute()
+
+    @hook_impl
+    def after_catalog_created(self, catalog: DataCatalog, save_version: str | None) -> None:
+        """Outside of a run (it alone has a version to save) let readers load what the last successful run wrote down."""
+        if save_version is None:
+            pin_recorded(catalog, self._data)
 
     @hook_impl(tryfirst=True)
     def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:

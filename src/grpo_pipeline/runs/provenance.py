@@ -17,7 +17,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.core.storage.files import LENGTH, content_digest, put_in_place
-from grpo_pipeline.runs.areas import Area, area_of, content_path, is_in_place, is_keyed, is_versioned, moved, pin, place_of
+from grpo_pipeline.runs.areas import RUNS, Area, area_of, content_path, is_in_place, is_keyed, is_versioned, moved, pin, place_of
 from grpo_pipeline.runs.record import (
     PARAMETER,
     Entry,
@@ -71,6 +71,17 @@ def closure(nearest: Collection[str], digests: Mapping[str, str], sources: Mappi
     for name in nearest:
         found |= sources.get(name, {})
     return dict(sorted((found | {name: digests[name] for name in nearest if name in digests}).items()))
+
+
+def pin_recorded(catalog: DataCatalog, data: Path) -> None:
+    """Let versioned datasets load what the records name; outside of a run (notebooks, Kedro-Viz) the newest name would count."""
+    for path in sorted((data / RUNS).glob("*.json")):
+        record = load_record(path)
+        for name, entry in record.entries.items() if record is not None else ():
+            dataset = catalog.get(name) if entry.version and name in catalog else None
+            area = None if dataset is None else area_of(dataset, data)
+            if area is not None and area.record == path and is_versioned(dataset) and dataset._version.load is None:
+                pin(dataset, load=entry.version)
 
 
 logger = logging.getLogger(__name__)
