@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint format viz viz-build screenshot mlflow frozen house mutations faults conformance bench results constraints clean
+.PHONY: help setup run test lint format viz viz-build screenshot mlflow frozen house mutations faults conformance bench results parameters constraints clean
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -110,6 +110,9 @@ bench: $(STAMP)  ## measure the training step and what surrounds it
 
 results: $(STAMP)  ## train every task with three seeds and write the tables of results: README.md, docs/results; ARGS="--jobs 2"
 	@$(PY) docs/results.py $(ARGS)
+
+parameters: $(STAMP)  ## write docs/parameters.md from the models of the parameters and conf/base
+	@$(PY) docs/parameters.py
 
 constraints:  ## resolve pyproject.toml anew and write constraints.txt
 	@set -e; t=$$(mktemp -d); trap 'rm -rf "$$t"' EXIT; $(or $(PYTHON),python3.11) -m venv "$$t/venv"; \

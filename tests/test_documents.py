@@ -1,9 +1,15 @@
 """Documents say the truth: the tree, the commands, the links, the numbering."""
 
+import importlib.util
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field
 
 from grpo_pipeline.pipeline_registry import register_pipelines
 
@@ -70,6 +76,92 @@ def test_links_between_documents_lead_somewhere(committed_files: tuple[Path, ...
             if not page.exists() or (anchor and page.suffix == ".md" and anchor not in headings(page)):
                 dead.append(f"{file.relative_to(ROOT)}: {target}#{anchor}")
     assert not dead
+
+
+def load_parameters_script() -> ModuleType:
+    """Load docs/parameters.py, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location("parameters_script", ROOT / "docs" / "parameters.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+parameters = load_parameters_script()
+
+
+def test_the_page_of_parameters_is_that_of_the_models_and_of_base() -> None:
+    assert parameters.PAGE.read_text(encoding="utf-8") == parameters.page(), "run make parameters and commit the page"
+
+
+def test_every_parameter_of_base_is_on_the_page() -> None:
+    """Each leaf of conf/base is a row of a section, or below a key that holds a mapping of any names."""
+    page = parameters.PAGE.read_text(encoding="utf-8")
+    models = parameters.sections()
+    missing = []
+    for task in {path.partition(".")[0] for path in models}:
+        for path in paths_of(parameters.base()[task], task):
+            section = next((name for name in models if path == name or path.startswith(f"{name}.")), None)
+            keys = path.removeprefix(section or "").strip(".").split(".")
+            above = [".".join(keys[: depth + 1]) for depth in range(len(keys))]
+            if section is None or (keys != [""] and not any(f"| `{key}`" in page for key in above)):
+                missing.append(path)
+    assert not missing
+
+
+def paths_of(values: Any, above: str) -> Iterator[str]:
+    """Yield the dotted path of every leaf."""
+    if not isinstance(values, dict) or not values:
+        yield above
+        return
+    for key, value in values.items():
+        yield from paths_of(value, f"{above}.{key}")
+
+
+class _Inner(BaseModel):
+    """One thing.
+
+    Attributes:
+        size: of it,
+            in pixels.
+    """
+
+    size: Annotated[int, Field(ge=2)] | None
+    kind: Literal["a", "b"] = Field("a", description="which | one")
+
+
+class _Outer(BaseModel):
+    """Things.
+
+    Attributes:
+        inner: one of them.
+        others: by name.
+    """
+
+    inner: _Inner | None
+    others: dict[str, _Inner] = {}
+
+
+def test_rows_of_a_model() -> None:
+    given = {"one.x": {"inner": {"size": 3}}, "two.x": {"inner": None}, "three.x": {"inner": {"size": 3}}}
+    assert list(parameters.rows(_Outer, {path: parameters.read(_Outer, section) for path, section in given.items()})) == [
+        "| `inner` | section or null | set; two: `null` | one of them |",
+        "| `inner.size` | whole number, at least 2 or null | `3` | of it, in pixels |",
+        "| `inner.kind` | `a`, `b` | `a` | which \\| one |",
+        "| `others` | mapping from text to section | `{}` | by name |",
+        "| `others.<name>.size` | whole number, at least 2 or null |  | of it, in pixels |",
+        "| `others.<name>.kind` | `a`, `b` |  | which \\| one |",
+    ]
+
+
+def test_a_parameter_without_a_meaning_is_refused() -> None:
+    class Silent(BaseModel):
+        size: int
+
+    with pytest.raises(ValueError, match=r"Silent\.size must have a meaning, got none; add a line under Attributes"):
+        list(parameters.rows(Silent, {"one.x": {"size": 1}}))
 
 
 def test_the_readme_is_short() -> None:

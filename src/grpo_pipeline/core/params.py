@@ -64,7 +64,20 @@ class AdvantageParams(BaseModel):
 
 
 class PolicyLossParams(BaseModel):
-    """The surrogate (``<task>.<arm>.algorithm.policy_loss``); what goes together: ``algorithms.check_combination``."""
+    """The surrogate (``<task>.<arm>.algorithm.policy_loss``); what goes together: ``algorithms.check_combination``.
+
+    Attributes:
+        clip_low: the ratio is clipped below at 1 - clip_low.
+        clip_high: the ratio is clipped above at 1 + clip_high.
+        ratio_level: what a ratio belongs to: one decision, the joint sample, or the average decision of a sample.
+        reduction: how the terms of a batch become one number (docs/algorithms.md).
+        delta: upper bound on the ratio where the advantage is negative, above 1 + clip_high; null for none.
+        dual_clip: c above 1; where the advantage A is negative the loss is at most c |A|; null for none.
+        ratio_cap: largest ratio of cispo; null is 5.
+        tau_positive: temperature of sapo where the advantage is positive; null is 1.
+        tau_negative: temperature of sapo elsewhere; null is 1.05.
+        max_decisions: what the reduction ``constant`` divides by; null is the padded length of the batch.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -100,7 +113,14 @@ class PolicyLossParams(BaseModel):
 
 
 class ReferenceParams(BaseModel):
-    """The policy that the KL is measured to (``<task>.<arm>.algorithm.reference``)."""
+    """The policy that the KL is measured to (``<task>.<arm>.algorithm.reference``).
+
+    Attributes:
+        update: ``frozen`` stays the initial policy, ``copy`` becomes the present one, ``ema`` follows it slowly.
+        every_steps: steps between two updates.
+        decay: share of the reference that ``ema`` keeps in an update.
+        path: file of weights to begin with; null is the initial policy.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -111,7 +131,14 @@ class ReferenceParams(BaseModel):
 
 
 class EntropyTargetParams(BaseModel):
-    """Steer the entropy coefficient towards a target in nats (``<task>.<arm>.algorithm.entropy_target``)."""
+    """Steer the entropy coefficient towards a target in nats (``<task>.<arm>.algorithm.entropy_target``).
+
+    Attributes:
+        target: entropy in nats.
+        learning_rate: change of the coefficient per update and nat of distance.
+        minimum: smallest coefficient.
+        maximum: largest coefficient.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -128,7 +155,11 @@ class EntropyTargetParams(BaseModel):
 
 
 class DynamicSamplingParams(BaseModel):
-    """Draw groups whose samples all tie again (``<task>.<arm>.algorithm.dynamic_sampling``)."""
+    """Draw groups whose samples all tie again (``<task>.<arm>.algorithm.dynamic_sampling``).
+
+    Attributes:
+        max_retries: further draws of a group that ties.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -136,7 +167,14 @@ class DynamicSamplingParams(BaseModel):
 
 
 class ReplayParams(BaseModel):
-    """Train again on stored groups that taught something (``<task>.<arm>.algorithm.replay``)."""
+    """Train again on stored groups that taught something (``<task>.<arm>.algorithm.replay``).
+
+    Attributes:
+        capacity: stored groups at most.
+        max_age_steps: an older group is dropped.
+        share: of a batch that is replayed.
+        importance_cap: largest importance weight of a replayed sample.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -155,6 +193,26 @@ class AlgorithmParams(BaseModel):
     ``advantage.method: per_reward`` it lowers the advantage, after normalisation.
 
     ``proposal`` says where the samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
+
+    Attributes:
+        name: the policy-gradient algorithm; ``supervised`` is the control, without one.
+        supervised_weight: of the supervised loss.
+        policy_weight: of the policy loss.
+        kl_weight: of the KL divergence from the reference.
+        value_weight: of the value head's squared error.
+        entropy_weight: of the entropy bonus.
+        update_epochs: K, updates with the samples of one batch.
+        advantage: how rewards become advantages.
+        policy_loss: the surrogate; null for the control.
+        kl_placement: the KL is a term of the loss, or lowers the reward.
+        kl_estimator: how the KL is computed (docs/algorithms.md).
+        rollout_kl_weight: of the KL between the policy that sampled and the present one; needs more than one update epoch.
+        value_clip: largest change of a value in one step; null for no limit.
+        reference: the policy that the KL is measured to.
+        entropy_target: adapts ``entropy_weight`` towards a target; null keeps it as given.
+        dynamic_sampling: draws groups whose rewards tie again; null keeps them.
+        replay: trains again on stored groups; null for no replay.
+        proposal: where samples come from; null is ``uniform`` for the control and ``policy`` for every other arm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -283,7 +341,15 @@ class AlgorithmParams(BaseModel):
 
 
 class OptimizerParams(BaseModel):
-    """AdamW and clipping (``<task>.training.optimizer``); learning rates by parameter group of the task."""
+    """AdamW and clipping (``<task>.training.optimizer``); learning rates by parameter group of the task.
+
+    Attributes:
+        learning_rates: by parameter group of the task.
+        weight_decay: of AdamW, decoupled.
+        max_grad_norm: largest norm of a gradient; null does not clip.
+        clip: ``joint`` clips the gradient of all groups together, ``per_group`` each by itself.
+        learning_rate_schedule: factor on every learning rate.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -315,11 +381,26 @@ class LoaderParams(BaseModel):
 
 
 class TrainingParams(ExecutionParams):
-    """The loop, shared by all arms of a task (``<task>.training``); ``LENGTH`` names what says how long it is."""
+    """The loop, shared by all arms of a task (``<task>.training``); ``LENGTH`` names what says how long it is.
+
+    Attributes:
+        epochs: passes through the training data.
+        max_steps: steps of the whole run at most, for batches that cost much more than reading the data; null goes through all
+            epochs, and is left out of dumps.
+        batch_size: prompts of a step.
+        group_size: G, samples per prompt and step, in the control too; at least 2.
+        encoder_refresh: ``once``: later update epochs reuse the batch's encoding; ``every_epoch``: exact and slower.
+        temperature: of sampling; divides the logits.
+        optimizer: AdamW and clipping.
+        log_every_steps: steps between two writes of metric rows.
+        checkpoint_every_steps: steps between two checkpoints.
+        gradient_report_every_steps: steps between two reports of the gradient of each loss term.
+        validate_every_epochs: epochs between two validations.
+        validation_samples: samples per prompt in a validation.
+        loader: how batches are prepared; left out of dumps, and so of digests.
+    """
 
     epochs: int = Field(ge=1)
-    # Of the whole run at most, for batches that cost much more than reading the data; None goes through all epochs. Left out of
-    # dumps where it is None.
     max_steps: int | None = Field(default=None, ge=1, exclude_if=lambda steps: steps is None)
     batch_size: int = Field(ge=1)
     group_size: int = Field(ge=1)
@@ -331,7 +412,6 @@ class TrainingParams(ExecutionParams):
     gradient_report_every_steps: Annotated[int, EXECUTION] = Field(ge=1)
     validate_every_epochs: int = Field(ge=1)
     validation_samples: int = Field(ge=1)
-    # Left out of dumps, and so of digests of cells.
     loader: Annotated[LoaderParams, EXECUTION] = Field(default=LoaderParams(), exclude=True)
 
     @model_validator(mode="after")

@@ -10,7 +10,13 @@ from grpo_pipeline.rewards.functions import Measure, check_measure
 
 
 class OwnRewardParams(BaseModel):
-    """A reward of the user's, by path: ``(subjects, references, **options) -> one number per subject``."""
+    """A reward of the user's, by path: ``(subjects, references, **options) -> one number per subject``.
+
+    Attributes:
+        function: import path, ``package.module:function``.
+        weight: of this component; with 0 it is not even imported.
+        options: keyword arguments of the function.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -26,12 +32,16 @@ class OwnRewardParams(BaseModel):
 
 
 class FailureParams(BaseModel):
-    """Value of a sample for which one of the rewards could not be measured."""
+    """Value of a sample for which one of the rewards could not be measured.
+
+    Attributes:
+        rule: ``exclude`` leaves the sample out of its group, ``penalty`` gives it a value, ``stop`` ends the run.
+        penalty: what the failed component is worth, in its own units, before its weight; with rule ``penalty`` only.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rule: Literal["exclude", "penalty", "stop"]
-    # What the failed part is worth, in units of that part, before its weight.
     penalty: float | None = Field(default=None, allow_inf_nan=False)
 
     @model_validator(mode="after")

@@ -58,19 +58,22 @@ Key = tuple[str, str, tuple[str, ...]]
 
 
 class PoolParams(BaseModel):
-    """Where rewards are measured."""
+    """Where rewards are measured.
+
+    Attributes:
+        workers: processes; 0 measures in this one: the same values, but nothing can stop a reward that hangs.
+        timeout_seconds: limit of one chunk; a process that passes it is killed and replaced.
+        start_seconds: limit for starting a process and importing a reward there.
+        chunk_size: samples per call.
+        cache_size: values that are kept.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    # 0 measures in this process: the same values, and nothing can stop a reward that hangs.
     workers: int = Field(ge=0)
-    # Limit of one chunk; a process that passes it is killed and replaced.
     timeout_seconds: float = Field(gt=0, allow_inf_nan=False)
-    # Limit for starting a process and importing a reward there.
     start_seconds: float = Field(gt=0, allow_inf_nan=False)
-    # Samples per call.
     chunk_size: int = Field(ge=1)
-    # Values kept.
     cache_size: int = Field(ge=0)
 
 

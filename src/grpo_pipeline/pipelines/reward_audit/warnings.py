@@ -33,7 +33,7 @@ class RewardAuditParams(BaseModel):
     sets: int = Field(ge=2, description="samples per example of the policies that sample: the group size of training")
     warmup_steps: int = Field(ge=0, description="steps of the control's training before the start policy is scored")
     resamples: int = Field(ge=20, description="bootstrap resamples of whole clusters behind each interval")
-    warn: WarningLimits
+    warn: WarningLimits = Field(description="from where on a finding is a warning")
 
 
 Document = Mapping[str, Any]

@@ -57,7 +57,11 @@ class EncoderTuningParams(BaseModel):
 
 
 class StopParams(BaseModel):
-    """Sets of ``min_points`` to ``points`` points, as many as the policy decides (``attention.model.stop``; docs/points.md)."""
+    """Sets of ``min_points`` to ``points`` points, as many as the policy decides (``attention.model.stop``; docs/points.md).
+
+    Attributes:
+        min_points: points that every set has at least, below ``points``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -69,6 +73,31 @@ class ModelParams(BaseModel):
 
     With a ``checkpoint`` the patch and the sizes of encoder, features and decoder are those of its file. ``likelihood`` and
     ``stop`` have defaults, so that a model exported without them can be read.
+
+    Attributes:
+        patch_size: pixels of a cell's side; the policy chooses among (image_size / patch_size)^2 cells.
+        encoder_width: of a cell's features inside the encoder, a multiple of ``encoder_heads``.
+        encoder_layers: number of them.
+        encoder_heads: of the encoder's attention.
+        encoder_window: cells of the side of a window of attention; 0 attends globally, as the last layer always does.
+        encoder: what of the encoder is trained: all of it, nothing, or a small addition.
+        feature_channels: of the encoder's output, a multiple of 8.
+        decoder_layers: of the mask decoder.
+        decoder_heads: of the mask decoder's attention.
+        policy_channels: of the policy network, a multiple of 8.
+        texture_channels: learned filters of the policy's texture input.
+        points: k, points of a set.
+        class_decoder: ``glimpse`` reads small patches around the points, ``global`` the mask decoder's token, which sees all.
+        glimpse_size: pixels of a glimpse's side.
+        glimpse_channels: of the glimpse network.
+        glimpse_pool: how the evidence of k glimpses becomes one number.
+        value_pool: what the value head sees: the image, the region, or what the policy attends to.
+        encoder_tuning: sizes of the addition for ``adapter`` and ``lora``; null for the others.
+        clinical: clinical values as prompts; null without them.
+        checkpoint: weights of SAM to begin with; null begins with fresh ones.
+        feature_dtype: how the features of a frozen encoder are stored.
+        likelihood: of a set of points: exact, or of independent draws, the defect of public versions, as an ablation.
+        stop: lets the policy decide how many points it needs, k at most; null always takes k.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -157,6 +186,17 @@ class RewardParams(BaseModel):
 
     ``class`` and ``heatmap`` are measured with weight 0, too; the parts of the points are computed only where they count.
     ``cspca_weight`` is no reward: it weighs the advantages of the cores with ``cspca_min_grade`` or more (``priority``).
+
+    Attributes:
+        class_weight: of log p(correct class).
+        heatmap_weight: of -BCE(heatmap in the bag, involvement) / 2.
+        diversity_weight: of the distance of a sample's points to those of its group's other samples, in shares of the image side.
+        activation_weight: of the mean probability of the sample's own heatmap at its points.
+        boundary_weight: of the penalty, -1 to 0, for points near the region's edge.
+        boundary_margin: how near that is, as share of the image side.
+        points_weight: of -(points used) / k; with ``model.stop`` only.
+        cspca_weight: factor on the advantages of clinically significant cancer.
+        cspca_min_grade: grade group from which a cancer counts as significant.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -179,7 +219,13 @@ class RewardParams(BaseModel):
 
 
 class SymmetricParams(BaseModel):
-    """Symmetric cross-entropy (``attention.supervised_loss.symmetric``): alpha * CE + beta * reverse CE with log 0 = log_zero."""
+    """Symmetric cross-entropy (``attention.supervised_loss.symmetric``): alpha * CE + beta * reverse CE with log 0 = log_zero.
+
+    Attributes:
+        alpha: weight of the cross-entropy.
+        beta: weight of the reverse cross-entropy.
+        log_zero: what stands for log 0 in it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -195,7 +241,25 @@ class SymmetricParams(BaseModel):
 
 
 class SupervisedParams(BaseModel):
-    """Weights, forms and clamps of the supervised loss (``attention.supervised_loss``; docs/objectives.md)."""
+    """Weights, forms and clamps of the supervised loss (``attention.supervised_loss``; docs/objectives.md).
+
+    Attributes:
+        samples: which samples of a group the decoders learn from.
+        class_weight: of the loss of the class.
+        class_form: of that loss.
+        heatmap_weight: of the loss of the mean heatmap probability in the bag against the involvement.
+        needle_weight: of the loss of every heatmap pixel in the bag against the label of its core.
+        needle_form: of that loss.
+        needle_positive_weight: factor on the pixels of cores with cancer.
+        mil_weight: as ``needle_weight``, for those pixels of the bag that fit the label best.
+        mil_share: share of the bag's pixels that these are.
+        entropy_weight: of the binary entropy of the heatmap in the bag.
+        glimpse_weight: of the loss of the glimpse decoder's mean evidence along the bag against the involvement.
+        glimpse_bag_cells: cells of the bag that it looks at.
+        symmetric: constants of the form ``symmetric``.
+        involvement_clamp: the known involvement stays this far from 0 and 1.
+        prob_clamp: the mean heatmap probability stays this far from 0 and 1 before the logarithm.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

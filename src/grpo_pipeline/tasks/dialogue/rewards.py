@@ -34,11 +34,18 @@ BUILT_IN = {
 
 
 class RewardParams(BaseModel):
-    """The named parts of the reward, their weights, what a failure counts as, and where they are measured."""
+    """The named parts of the reward, their weights, what a failure counts as, and where they are measured.
+
+    Attributes:
+        weights: of the built-in components; one that is absent, or has weight 0, is not computed.
+        bleu_smoothing: of n-gram counts that are 0.
+        own: rewards of the user's, by name; null without any.
+        failure: what a sample counts as when a reward could not be measured.
+        pool: where rewards are measured.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    # A part that is absent, or has weight 0, is not computed.
     weights: dict[Literal["f1", "rouge_l", "bleu"], float]
     bleu_smoothing: Smoothing
     own: dict[str, OwnRewardParams] | None

@@ -67,7 +67,13 @@ Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_
 
 
 class WindowParams(BaseModel):
-    """A window of a property: 1 from ``low`` to ``high``, falling to 0 over ``width`` on both sides."""
+    """A window of a property: 1 from ``low`` to ``high``, falling to 0 over ``width`` on both sides.
+
+    Attributes:
+        low: where the window begins.
+        high: where it ends.
+        width: distance from its edges over which the value falls to 0.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -6,7 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class SplitFractions(BaseModel):
-    """Wanted shares of the groups (``<task>.split.fractions``); they add up to 1."""
+    """Wanted shares of the groups (``<task>.split.fractions``); they add up to 1.
+
+    Attributes:
+        train: share that the policies learn from.
+        val: share that settings and calibration are chosen on.
+        test: share that is held out for the comparison.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -82,7 +82,14 @@ class ColumnParams(BaseModel):
 
 
 class FolderParams(BaseModel):
-    """Folders, below the data root, that are put before the paths of a column; "" where the manifest has whole paths."""
+    """Folders, below the data root, that are put before the paths of a column; "" where the manifest has whole paths.
+
+    Attributes:
+        image: before the paths of the images.
+        region_mask: before those of the region masks.
+        bag_mask: before those of the bag masks.
+        lesion_mask: before those of the lesion masks.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -49,7 +49,13 @@ class PredictColumns(BaseModel):
 
 
 class PredictFolders(BaseModel):
-    """Folders, below the data root, that are put before the paths of a column."""
+    """Folders, below the data root, that are put before the paths of a column.
+
+    Attributes:
+        image: before the paths of the images.
+        region_mask: before those of the region masks.
+        bag_mask: before those of the bag masks.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

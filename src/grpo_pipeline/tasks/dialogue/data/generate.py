@@ -96,7 +96,13 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class NeedShares(BaseModel):
-    """Probability that a reply needs the persona, the retrieved story, or neither."""
+    """Probability that a reply needs the persona, the retrieved story, or neither.
+
+    Attributes:
+        persona: probability that a reply needs the persona.
+        story: probability that it needs the retrieved story.
+        none: probability that it needs neither.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -89,7 +89,12 @@ class DialogueDataParams(BaseModel):
 
 
 class DialogueSplitParams(BaseModel):
-    """How the personas are divided; ``seed`` fixes which one goes where. Unused where a file names the splits."""
+    """How the personas are divided; ``seed`` fixes which one goes where. Unused where a file names the splits.
+
+    Attributes:
+        seed: fixes which persona goes where.
+        fractions: shares of the personas.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -46,7 +46,12 @@ class GeneratorParams(BaseModel):
 
 
 class ColumnParams(BaseModel):
-    """Columns of a CSV file: the SMILES, and the name of a molecule, null if it has none."""
+    """Columns of a CSV file: the SMILES, and the name of a molecule, null if it has none.
+
+    Attributes:
+        smiles: column of the SMILES.
+        name: column of the molecule's name; null if there is none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

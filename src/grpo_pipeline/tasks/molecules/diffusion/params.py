@@ -18,7 +18,13 @@ class _Section(BaseModel):
 
 
 class ExponentParams(_Section):
-    """How long each component keeps its classes: exponent on time of the cosine schedule; larger = longer."""
+    """How long each component keeps its classes: exponent on time of the cosine schedule; larger = longer.
+
+    Attributes:
+        atoms: of the classes of atoms.
+        charges: of the charges.
+        bonds: of the bonds.
+    """
 
     atoms: float = Field(gt=0)
     charges: float = Field(gt=0)
@@ -71,7 +77,13 @@ class DenoiserParams(_Section):
 
 
 class X0LossParams(_Section):
-    """Weights of the supervised loss's components; DiGress and MiDi count bonds 5 and 2 times."""
+    """Weights of the supervised loss's components; DiGress and MiDi count bonds 5 and 2 times.
+
+    Attributes:
+        atoms: of the classes of atoms.
+        charges: of the charges.
+        bonds: of the bonds.
+    """
 
     atoms: float = Field(ge=0)
     charges: float = Field(ge=0)

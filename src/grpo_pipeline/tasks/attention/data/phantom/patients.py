@@ -15,7 +15,21 @@ Range = tuple[float, float]
 
 
 class SpeckleParams(BaseModel):
-    """Statistics of the speckle of benign tissue and of cancer; lengths in pixels, levels in dB."""
+    """Statistics of the speckle of benign tissue and of cancer; lengths in pixels, levels in dB.
+
+    Attributes:
+        benign_psf: width of the point spread along and across the beam in benign tissue.
+        cancer_psf: the same in cancer.
+        benign_density: scatterers per pixel in benign tissue.
+        cancer_density: the same in cancer.
+        duct_size: correlation length of the benign tissue's ducts.
+        density_jitter: standard deviation of the logarithm of the density between images.
+        cancer_level: brightness of the most conspicuous cancer beside benign tissue.
+        lookalike_level: lowest and highest brightness of dark benign spots that look like cancer.
+        shadow_level: lowest and highest brightness of shadows.
+        attenuation: lowest and highest loss from the top to the bottom of an image.
+        noise_floor: level of the noise that is added.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

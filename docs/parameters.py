@@ -1,0 +1,263 @@
+"""Write docs/parameters.md: type, bounds, default and meaning of every parameter.
+
+    python docs/parameters.py             (or: make parameters)
+
+Types, bounds and meanings are those of the pydantic models that nodes of the registered pipelines read; defaults are those of
+conf/base. A meaning is the ``description`` of a field, or its line under ``Attributes:`` in the docstring of its model.
+tests/test_documents.py fails when the page is out of date, or a parameter has no meaning.
+"""
+
+import re
+import sys
+import textwrap
+import types
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from inspect import cleandoc
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types as bounds
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from kedro.validation.type_extractor import TypeExtractor  # noqa: E402
+
+from grpo_pipeline.core.agreement import EXECUTION  # noqa: E402
+from grpo_pipeline.core.schedules import Schedule  # noqa: E402
+from grpo_pipeline.pipeline_registry import register_pipelines  # noqa: E402
+from grpo_pipeline.runs.replacing import RunConfigLoader  # noqa: E402
+from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
+
+PAGE = ROOT / "docs" / "parameters.md"
+BASE = ROOT / "conf" / "base"
+SIMPLE = {int: "whole number", float: "number", str: "text", bool: "`true` or `false`", Any: "any value", object: "any value"}
+SIGNS = {bounds.Ge: ("at least", "ge"), bounds.Gt: ("above", "gt"), bounds.Le: ("at most", "le"), bounds.Lt: ("below", "lt")}
+HEAD = """# Parameters
+
+Written by `make parameters` from the models that check the parameters, and from `conf/base`; do not edit it by hand.
+
+A parameter is set in a file of an environment (`conf/<environment>/parameters/`), or for one run:
+`make run PARAMS=attention.training.epochs=8`. An unknown key, a value outside its bounds and a combination that does not work
+are refused before anything is trained, with a sentence that names the key.
+
+Types: a **section** holds the keys that follow it. **or null** means that a key may be null, which switches the thing off.
+A **schedule** is a number, or a section `{kind, start, end, warmup_steps}` with kind `constant`, `linear` or `cosine`.
+Keys marked ↻ only say how a run is executed: they may change when it is resumed. Where sections differ, the usual default
+stands first, and then the sections with another one.
+"""
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """Return the path of each section of conf/base -> the model that a node reads it with."""
+    models = TypeExtractor(register_pipelines()).extract_types_from_pipelines()
+    found = {path: next(models_in(hint)) for path, hint in models.items()}
+    return {path: found[path] for path in sorted(found) if value_at(base(), path) is not ...}
+
+
+def base() -> dict[str, Any]:
+    """Return the parameters of conf/base, as a run reads them."""
+    loader = RunConfigLoader(str(ROOT / "conf"), env="base", **CONFIG_LOADER_ARGS)
+    parameters: dict[str, Any] = loader["parameters"]
+    return parameters
+
+
+def value_at(values: Any, path: str) -> Any:
+    """Return the value under a dotted path, ``...`` where there is none."""
+    for part in path.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return ...
+        values = values[part]
+    return values
+
+
+def models_in(hint: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that an annotation holds, however deep."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+    for part in get_args(hint):
+        yield from models_in(part)
+
+
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the meaning of each field: its description, or its line under ``Attributes:`` of the model or a parent."""
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        _, _, attributes = cleandoc(each.__doc__ or "").partition("Attributes:\n")
+        listed = re.split(r"\n(?=\S)", textwrap.dedent(attributes))
+        entries = (re.fullmatch(r"(\w+): (.+)", entry.strip(), re.DOTALL) for entry in listed)
+        found |= {entry[1]: " ".join(entry[2].split()) for entry in entries if entry}
+    described = {name: field.description for name, field in model.model_fields.items() if field.description}
+    return {name: (found | described).get(name, "").replace("``", "`").rstrip(".") for name in model.model_fields}
+
+
+def spelled(hint: Any, metadata: tuple[Any, ...] = ()) -> str:
+    """Return an annotation in words, with its bounds."""
+    origin, parts = get_origin(hint), get_args(hint)
+    limits = [text for text in map(limit, flat(metadata)) if text]
+    if origin is Annotated:
+        return spelled(parts[0], (*metadata, *parts[1:]))
+    if origin in (Union, types.UnionType):
+        named = dict.fromkeys(spelled(part) for part in parts if part is not type(None))
+        name = " or ".join(named) + (" or null" if type(None) in parts else "")
+        return ", ".join([name, *limits])
+    if origin is Literal:
+        return ", ".join(f"`{yaml_text(part)}`" for part in parts)
+    if origin is tuple and parts[-1:] != (...,):
+        return "list of " + ", ".join(map(spelled, parts))
+    if origin in (tuple, list, frozenset, set):
+        name = f"list of {spelled(parts[0])}"
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        name = f"mapping from {spelled(parts[0])} to {spelled(parts[1])}"
+    elif isinstance(hint, type) and issubclass(hint, BaseModel):
+        name = "section"
+    else:
+        name = "schedule" if hint is Schedule else SIMPLE[hint]
+    return ", ".join([name, *limits])
+
+
+def flat(metadata: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield bounds one by one, also those inside a Field."""
+    for each in metadata:
+        if isinstance(each, FieldInfo):
+            yield from flat(tuple(each.metadata))
+        else:
+            yield each
+
+
+def limit(each: Any) -> str:
+    """Return one bound in words, "" for what is none."""
+    for kind, (word, attribute) in SIGNS.items():
+        if isinstance(each, kind):
+            return f"{word} {getattr(each, attribute)}"
+    if isinstance(each, bounds.MinLen):
+        return f"at least {each.min_length} of them" if each.min_length > 1 else "not empty"
+    pattern = getattr(each, "pattern", None)
+    return f"matches `{pattern}`".replace("|", "\\|") if pattern else ""
+
+
+def rows(model: type[BaseModel], values: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the table's rows of a model; ``values`` has what each section holds, ``...`` where it holds nothing.
+
+    Raises:
+        ValueError: if a field has no meaning.
+    """
+    said = meanings(model)
+    for name, field in model.model_fields.items():
+        if not said[name]:
+            raise ValueError(
+                f"{model.__name__}.{name} must have a meaning, got none; add a line under Attributes in its docstring"
+            )
+        inner = {section: value_at(value, name) for section, value in values.items()}
+        mark = " ↻" if EXECUTION in field.metadata else ""
+        kind = spelled(field.annotation, tuple(field.metadata)).replace(" | ", " or ")
+        usual, meaning = default(inner, is_section=kind.startswith("section")), said[name].replace("|", "\\|")
+        yield f"| `{above}{name}`{mark} | {kind} | {usual} | {meaning} |"
+        many = "mapping from" in kind
+        for nested in dict.fromkeys(models_in(field.annotation)):
+            below = dict.fromkeys(inner, ...) if many else inner
+            yield from rows(nested, below, f"{above}{name}.<name>." if many else f"{above}{name}.")
+
+
+def filled(section: Any, model: Any) -> Any:
+    """Return a section with the keys that it leaves out, as its model fills them."""
+    if not isinstance(section, Mapping | BaseModel) or not isinstance(model, BaseModel):
+        return section
+    given = section if isinstance(section, Mapping) else {}
+    checked = {name: getattr(model, name) for name in type(model).model_fields}
+    return {name: filled(given.get(name, value), value) for name, value in checked.items()}
+
+
+def default(values: Mapping[str, Any], *, is_section: bool) -> str:
+    """Return the value of all sections, or the most frequent one and the sections with others."""
+    texts = {section.rpartition(".")[0]: shown(value) for section, value in values.items() if value is not ...}
+    if is_section:
+        texts = {section: "" if text != "`null`" else text for section, text in texts.items()}
+    if not texts:
+        return ""
+    usual = Counter(texts.values()).most_common(1)[0][0]
+    others: dict[str, list[str]] = {}
+    for section, text in texts.items():
+        if text != usual:
+            others.setdefault(text, []).append(section)
+    if usual == "" and len(others) == 0:
+        return ""
+    return "; ".join([usual or "set", *(f"{', '.join(found)}: {text or 'set'}" for text, found in others.items())])
+
+
+def shown(value: Any) -> str:
+    """Return a value as YAML; of a long mapping its keys, and nothing of a section, whose keys follow."""
+    if isinstance(value, BaseModel):
+        return ""
+    if isinstance(value, Schedule):
+        return shown(value.start if value.kind == "constant" and not value.warmup_steps else asdict(value))
+    if isinstance(value, Mapping) and len(yaml_text(value)) > 60:
+        return f"{len(value)} keys"
+    return "`" + yaml_text(value).replace("|", "\\|") + "`"
+
+
+def yaml_text(value: Any) -> str:
+    """Return a value on one line of YAML."""
+    plain = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False).strip()
+    return text.removesuffix("\n...").strip()
+
+
+def commented(file: Path) -> Iterator[str]:
+    """Yield rows of a flat YAML file whose comments say what its keys mean."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if found := re.fullmatch(r"(\w+): (\S+)\s+# (.+)", line):
+            yield f"| `{found[1]}` | `{found[2]}` | {found[3]} |"
+
+
+def page() -> str:
+    """Return docs/parameters.md."""
+    values, by_model = base(), dict[type[BaseModel], list[str]]()
+    for path, model in sections().items():
+        by_model.setdefault(model, []).append(path)
+    groups: dict[str, list[str]] = {}
+    for model, paths in sorted(by_model.items(), key=lambda pair: pair[1]):
+        tasks = {path.partition(".")[0] for path in paths}
+        group = "every task" if len(tasks) > 1 else f"the {tasks.pop()} task"
+        groups.setdefault(group, []).extend(section(model, {path: read(model, value_at(values, path)) for path in paths}))
+    lines = [
+        HEAD,
+        "## Of a run",
+        "`parameters/run.yml`, and the folders of `globals.yml`, which a run may set like parameters.",
+        "",
+    ]
+    lines += ["| key | default | meaning |", "|---|---|---|"]
+    lines += [*commented(BASE / "parameters" / "run.yml"), *commented(BASE / "globals.yml"), ""]
+    for group in sorted(groups, key=lambda name: (name != "every task", name)):
+        lines += [f"## Of {group}", "", *groups[group]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def read(model: type[BaseModel], section: Any) -> Any:
+    """Return a section of conf/base with every key; null stays null."""
+    return None if section is None else filled(section, model.model_validate(section))
+
+
+def section(model: type[BaseModel], values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield heading and table of a model; ``values`` has the paths of its sections."""
+    paths = ", ".join(f"`{path}`" for path in values)
+    yield f"### {' and '.join(dict.fromkeys(path.rpartition('.')[2] for path in values))}" if len(values) > 1 else f"### {paths}"
+    yield cleandoc(model.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
+    yield ""
+    if len(values) > 1:
+        yield f"Sections: {paths}"
+        yield ""
+    yield "| key | type and bounds | default | meaning |"
+    yield "|---|---|---|---|"
+    yield from rows(model, values)
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)} is written")
