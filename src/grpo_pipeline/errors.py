@@ -1,4 +1,4 @@
-"""An error of the user's input as one sentence; whatever else goes wrong keeps its traceback."""
+"""Show an error in the user's input as one sentence; any other error keeps its traceback."""
 
 import errno
 import re

@@ -1,4 +1,4 @@
-"""The session: a Kedro session that ends cleanly on Ctrl-C, SIGTERM and bad input.
+"""Kedro session that ends cleanly on Ctrl-C, SIGTERM and bad input.
 
 Kedro tells its hooks of an ``Exception`` only, and a generator node's work escapes ``on_node_error``. This session tells every
 hook that has ``on_run_ended`` how a run ended, whatever ended it. Only the command line shortens errors.

@@ -1,4 +1,4 @@
-"""Parameters of the algorithm: what an arm optimises, and how training proceeds. Values live in YAML.
+"""Parameters of an arm's algorithm and of the training loop, as pydantic models. Values live in YAML.
 
 What every run needs has no default here; what a run may leave out (replay, dynamic sampling, another reference) is None or
 off. Every combination of options either works or is refused when the parameters are read.

@@ -1,4 +1,4 @@
-"""Named reward parts, their weighted total, and what changes the total afterwards: failed samples and the KL penalty."""
+"""Add up the named components of a reward, exclude or penalise samples that could not be scored, and subtract a KL penalty."""
 
 import math
 from collections.abc import Mapping

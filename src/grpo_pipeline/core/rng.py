@@ -1,4 +1,4 @@
-"""Random streams: one registry of their names, a generator per name and place, and the capture of every global stream.
+"""Make the random streams of a run: a generator per purpose and place, and the capture of all global streams for a checkpoint.
 
 Two streams that share a key draw the same numbers, which couples what should be independent (which groups are replayed and what
 is drawn again in their place, say). Here a key is (seed, name, places), each of fixed width, so that two keys are equal only if

@@ -1,4 +1,4 @@
-"""Coefficients that change over training: learning rates, temperatures, entropy and mixing weights.
+"""Compute coefficients that change over training, such as learning rates, temperatures and weights of loss terms.
 
 Standard library alone, so that a loop without parameter files can use it. A pydantic model that holds a ``Schedule`` reads
 it from a mapping, refuses unknown keys and names the parameter in its errors (test_a_model_reads_it_from_a_mapping).

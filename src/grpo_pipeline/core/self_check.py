@@ -1,4 +1,4 @@
-"""Prove that the installed code learns from reward, in seconds: ``python -m grpo_pipeline.core.self_check``.
+"""Check in seconds that the installed code learns from reward: ``python -m grpo_pipeline.core.self_check``.
 
 On the bandit of ``bandit`` the functions that train every task (sampling, advantages, policy loss, entropy, update) must
 follow the enumerated gradient, find the good cells and raise the entropy; on the one of ``set_bandit``, whose samples are

@@ -1,4 +1,4 @@
-"""The values that travel between the functions of ``core``: frozen, shaped, and free of any task's words.
+"""Frozen dataclasses that the functions of ``core`` exchange, such as rollouts and scores, with the shapes of their tensors.
 
 Axes: P prompts, G samples per prompt, L decisions per sample, V choices per decision.
 """

@@ -1,4 +1,4 @@
-"""The dataset of a task's model input: one table and NPY arrays that are mapped, not read, into memory."""
+"""Kedro dataset for a task's model input: one table, and NPY arrays that are mapped into memory when they are used."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The dataset of heatmaps: three files per core at most, written core by core."""
+"""Kedro dataset for heatmaps: up to three files per biopsy core, written one core at a time."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The dataset of a data root: a manifest CSV and the images that it names."""
+"""Kedro dataset for a folder of images: a manifest CSV and the files that it names."""
 
 import os
 from contextlib import ExitStack

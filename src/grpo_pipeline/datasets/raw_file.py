@@ -1,4 +1,4 @@
-"""The dataset of raw data that is one text file in a folder, and what every dataset of raw text files shares."""
+"""Kedro dataset for raw data in one text file of a folder, and the base class of all datasets of raw text."""
 
 import os
 from pathlib import Path

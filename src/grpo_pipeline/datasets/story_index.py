@@ -1,4 +1,4 @@
-"""The dataset of a story index: vocabulary and ids as JSON, numbers as safetensors."""
+"""Kedro dataset for the index of stories: vocabulary and ids as JSON, numbers as safetensors."""
 
 import json
 import os

@@ -1,0 +1,1 @@
+"""Kedro pipelines: nodes are pure functions, and ``pipeline.py`` connects them."""

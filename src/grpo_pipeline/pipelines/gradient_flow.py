@@ -1,4 +1,4 @@
-"""Which component each loss term teaches: measured on one batch of an arm, drawn, and compared with what was meant.
+"""Measure on one batch which part of the model each loss term teaches, draw it, and compare it with the intended flow.
 
     warm_up -> one batch -> the loop body up to the loss -> norms -> table (saved) -> figure (saved) -> stop if anything is odd
 

@@ -1,4 +1,4 @@
-"""The self-check as a pipeline: does the installed code learn from reward, its functions and the loop that calls them?
+"""Wiring of the self-check, which tests whether the installed functions and the loop that calls them learn from reward.
 
 The functions are checked by ``core.self_check``, the loop by ``loop_check``.
 """

@@ -1,0 +1,1 @@
+"""Rewards that users write as functions, measured in worker processes with a time limit and a cache."""

@@ -1,4 +1,4 @@
-"""A reward function named by its path, and what becomes of the samples that it cannot score.
+"""Find a reward function by its import path, and apply the rule for samples that it cannot score.
 
 A reward function has the signature ``(subjects: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[float]``
 and may take keyword options. It must be a pure function of each (subject, references) alone: calls are cut into chunks,

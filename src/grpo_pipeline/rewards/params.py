@@ -1,4 +1,4 @@
-"""Parameters that the rewards of every task share: a reward of the user's own, what a failure counts as, weights."""
+"""Parameters that the rewards of every task share: functions of the user's own, failures, weights."""
 
 import math
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Rewards of texts, measured in processes of their own, with a time limit and a memory.
+"""Measure rewards of texts in worker processes, with a time limit and a cache.
 
 The texts may be replies with reference answers or anything else that one string describes, such as molecules.
 """

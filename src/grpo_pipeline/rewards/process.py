@@ -1,4 +1,4 @@
-"""The parent's end of one reward process: start it, ask it with a time limit, end it for good.
+"""Control one reward process from its parent: start it, send it samples with a time limit, and end it.
 
 Not multiprocessing: its spawn runs the parent's main module again, which under a command line tool, pytest or a notebook is
 somebody else's, and its messages are pickles. This is a fresh interpreter, too, and speaks JSON.

@@ -1,4 +1,4 @@
-"""The process in which rewards are measured: ``python -m grpo_pipeline.rewards.worker_main``, started by ``reward_process``.
+"""Main program of a reward process: ``python -m grpo_pipeline.rewards.worker_main``, started by ``process.py``.
 
 One JSON object per line comes in on the standard input, one goes out on what was the standard output. It ends with its
 input, so that it never outlives its parent.

@@ -1,4 +1,4 @@
-"""A fixed number of reward processes, each with a thread that feeds it chunks and replaces it when it hangs or dies."""
+"""Keep a fixed number of reward processes busy: a thread feeds each one, and replaces it when it hangs or dies."""
 
 import queue
 import threading

@@ -1,4 +1,4 @@
-"""Which folders of results a pipeline writes: the unit that one run owns at a time."""
+"""Find the folders of results that a pipeline writes; a run owns each of them as a whole."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Which code made a result: the package's version, torch's, and a digest of the source files, which needs no git."""
+"""Identify the code that made a result: the package's version, torch's, and a digest of the source files, without git."""
 
 import hashlib
 from collections.abc import Sequence

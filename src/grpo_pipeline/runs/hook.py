@@ -1,4 +1,4 @@
-"""The hook that makes a run the owner of what it writes."""
+"""Kedro hook that locks the folders of a run, records its artefacts, and puts its files in place at the end."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""One run at a time writes a folder of results; another ends at once and learns which one it met.
+"""Lock a folder of results for one run; a second run ends at once and names the first.
 
 The system's lock of a file decides (POSIX ``lockf``): one process gets it even where two start at the same instant, it ends with
 the process however that ends, and no process started from here inherits it. What stands in the file says whose it is; it decides

@@ -1,4 +1,4 @@
-"""Run a function in threads ahead of whoever reads its results: the order is kept, and few results wait at a time.
+"""Run a function in threads ahead of its consumer: results keep their order, and only a few wait at a time.
 
 Threads, not processes: what is run ahead decodes files, copies arrays and hashes, all of which release the interpreter's lock,
 and nothing has to be copied between processes. Each computes by itself: where two threads both share their operations out with

@@ -1,4 +1,4 @@
-"""How many threads share out one operation: a number that a run is given, never the number of cores.
+"""Set how many threads share out one operation: the number that the run is given, never the number of cores.
 
 How a sum is shared out decides how it is rounded, and a training carries a difference in the last bit on until other points or
 words are drawn (docs/decisions/0042). So the number is a parameter of the run, ``threads``, and what the environment or the

@@ -1,4 +1,4 @@
-"""Who runs this: the code's version, the command line, and a process that can be recognised after it died."""
+"""Identify this process: the code's version, the command line, and marks by which it can be recognised after it died."""
 
 import functools
 import getpass

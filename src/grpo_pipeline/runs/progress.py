@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar with the time left on a terminal, a plain line now and then elsewhere, nothing when muted.
+"""Show progress on stderr: a bar with the time left on a terminal, a plain line now and then elsewhere, or nothing.
 
 ``GRPO_PROGRESS=off`` mutes it (tests, notebooks that show their own). Logs and CI get one line every ten seconds at most
 and one at the end, so that a redirected run stays readable.

@@ -1,4 +1,4 @@
-"""One run's view of where things come from: it reads what one run made, loads what it saved itself, and ends whole or not at all.
+"""Check that what a run loads fits together: its own artefacts, and those that one earlier run made from the same data.
 
 Until a run has succeeded, its files wait in ``<data>/.runs/<folder>.staged``; then they are put in place together and the record
 says so (``record.py``). Versions that a failed run has written lie beside the earlier ones, and no record names them.

@@ -1,4 +1,4 @@
-"""Kedro's configuration loader, and what it replaces as a whole where it would merge: ``runs.replacing``."""
+"""Kedro's configuration loader, with a list of mappings that an environment replaces as a whole instead of merging them."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,0 +1,1 @@
+"""Statistics of prediction tables, for every task: weighted metrics, clustered bootstrap, intervals over seeds, wording."""

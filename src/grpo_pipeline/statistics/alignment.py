@@ -1,4 +1,4 @@
-"""Prediction tables -> one table per (arm, rule), all about the same units (cores, examples) in the same order."""
+"""Align the prediction tables of arms and rules, so that row i is the same example in all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

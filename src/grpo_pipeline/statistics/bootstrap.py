@@ -1,4 +1,4 @@
-"""Clustered bootstrap: counts per row, percentile intervals, paired differences. Knows no task."""
+"""Clustered bootstrap: resampling weights per row, percentile intervals and paired differences."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The mean over training seeds, with an interval that holds both the choice of test examples and the luck of training."""
+"""Mean over training seeds, with an interval that holds both the choice of test examples and the luck of training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

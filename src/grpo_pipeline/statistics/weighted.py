@@ -1,4 +1,4 @@
-"""Statistics of weighted rows, for all resamples at once.
+"""Weighted statistics such as AUROC, computed for all resamples at once.
 
 A weight is how often a resample holds a row: weights [B, n] -> values [B]. Every statistic equals the usual one on a
 table in which row i is repeated weights[b, i] times; where that table leaves it undefined, the value is NaN.

@@ -1,4 +1,4 @@
-"""How differences with intervals are put into words, for every task."""
+"""Put differences with intervals into sentences, for every task."""
 
 from collections.abc import Mapping
 from typing import Any

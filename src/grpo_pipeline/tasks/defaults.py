@@ -1,4 +1,4 @@
-"""Defaults of ``BaseTask`` for a task that says nothing of its own: functions over the protocol, whatever the task is."""
+"""Defaults of ``BaseTask``: functions of the protocol alone, for methods that a task does not write itself."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

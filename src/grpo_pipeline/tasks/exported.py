@@ -1,4 +1,4 @@
-"""Read a trained model back, of whichever task, from the folder that an arm has left."""
+"""Read a trained model of any task back from the folder that an arm has written."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How far an input lies from those that a model was trained on, and the limit beyond which the model should not be believed.
+"""Measure how far an input lies from the training inputs, and set the limit beyond which a model should not be trusted.
 
 Inputs are described by a few groups of statistics. Within a group the distance is Mahalanobis' over the training inputs. How
 rare a distance is follows from the tail of those of training inputs,

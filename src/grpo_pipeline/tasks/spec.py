@@ -1,4 +1,4 @@
-"""Facts that the project must know of a task beside its methods; light, so that the list of pipelines opens without torch.
+"""Describe a task to the project: arms, metrics, words; imports no torch, so that the list of pipelines opens quickly.
 
 A task is three places: ``tasks/<name>/`` with a module ``spec``, ``pipelines/data/<name>/``, and its files in ``conf/``.
 """

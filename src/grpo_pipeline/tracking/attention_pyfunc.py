@@ -1,4 +1,4 @@
-"""The attention model as MLflow runs it: this file is the model's code, and its weights are safetensors beside it.
+"""The attention model as MLflow loads it: this file is the model's code, and its weights are safetensors beside it.
 
 MLflow copies the file into the model's folder and executes it to load the model ("models from code"): nothing is pickled.
 """

@@ -1,4 +1,4 @@
-"""Single conversations with an MLflow store: functions of a client and a run id, called by the writer's thread."""
+"""Write single entries to an MLflow store; the writer's thread calls these functions."""
 
 import logging
 import queue

@@ -1,4 +1,4 @@
-"""Rows and comparisons -> names and numbers as MLflow takes them; undefined values are left out, never replaced."""
+"""Turn metric rows and comparisons into names and numbers for MLflow; undefined values are left out."""
 
 import dataclasses
 import json

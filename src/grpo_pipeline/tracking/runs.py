@@ -1,4 +1,4 @@
-"""The runs of one command: a parent, and a child per arm, by explicit ids; no "active run" could be the wrong one.
+"""Manage the MLflow runs of one command, a parent and a child per arm, by explicit ids.
 
 Every method returns at once and leaves the work to the writer, except ``open_child``, which returns an id. Where a method asks
 for a run, ``PARENT`` means the parent: its id is not known before the store has answered.

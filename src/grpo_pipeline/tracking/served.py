@@ -1,4 +1,4 @@
-"""Models that MLflow can load and serve by themselves: a folder with weights, code, signature and requirements, no pickle."""
+"""Write models that MLflow can load and serve: a folder with weights, code, signature and requirements, no pickle."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Where the MLflow store is, and whether it answers."""
+"""Find the MLflow store, and check that it answers."""
 
 import fcntl
 import glob

@@ -1,4 +1,4 @@
-"""The end of a run on the terminal: the comparison as a table, whatever it says, and where everything is."""
+"""Print the end of a run on the terminal: the comparison as a table, and where everything is."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The algorithm for a training loop of one's own; docs/backprop.md shows the usual loops."""
+"""A ``BackpropModule`` for training loops of your own; docs/backprop.md shows the usual loops."""
 
 from grpo_pipeline.core.backprop.module import BackpropConfig, BackpropModule, compute_entropy, compute_returns
 from grpo_pipeline.core.backprop.terms import response_logprobs

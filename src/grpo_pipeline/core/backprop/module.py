@@ -1,4 +1,4 @@
-"""A facade for loops of one's own: advantages, losses, KL to a reference, and updates, with the functions of ``core`` below.
+"""Compute losses and make updates in a training loop of your own: one class in front of the functions of ``core``.
 
 How this differs from trainers that own the loop: nothing is sampled, scheduled or logged here, and every mean is over the
 decisions that are valid. docs/backprop.md shows the usual loops; a test runs them.

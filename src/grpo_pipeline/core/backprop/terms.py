@@ -1,4 +1,4 @@
-"""Loss terms of decisions [B] or [B, T] with advantages of their own, each the mean over valid decisions.
+"""Compute loss terms of decisions [B] or [B, T] from given advantages; each is the mean over valid decisions.
 
 ``losses`` thinks in prompts and groups, with one advantage per sample. Here each decision is a row of its own, so that
 advantages may differ over time, as those of GAE do.

@@ -1,4 +1,4 @@
-"""A bandit whose gradients can be enumerated: eight prompts of 64 cells each, of which the prompt's own eight pay 1.
+"""A bandit whose exact gradient can be enumerated: eight prompts of 64 cells each, of which the prompt's own eight pay 1.
 
 Each prompt has good cells of its own, so that code which hands a reward to another prompt's sample cannot learn. What is
 known exactly (``hit_rate``, ``entropy`` and their gradients) is written out here, without the functions that it is to check.

@@ -1,4 +1,4 @@
-"""A bandit whose samples are ordered sets of cells: the gradient of several decisions per sample, enumerated.
+"""A bandit whose samples are ordered sets of cells, so that the exact gradient over several decisions can be enumerated.
 
 Four prompts of twelve cells, three of which are the prompt's own; a sample takes three cells, one after the other, and hits with
 two good ones. Beside the hit each prompt pays an amount of its own, whatever is taken: it says nothing about the cells, so a

@@ -1,4 +1,4 @@
-"""Numbers that say whether the update does what it should; none of them changes anything."""
+"""Compute statistics of an update, such as clipped shares and ratios, for people to read; training does not use them."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The names of the policy-gradient algorithms, their options, and which of them go together.
+"""List the policy-gradient algorithms and their options, and refuse combinations that do not work.
 
 An algorithm is a surrogate (``surrogates.py``) on a ratio (``units.py``) under a reduction (``reductions.py``).
 """

@@ -1,4 +1,4 @@
-"""The denominators of one optimiser step: counted before its first micro-batch, over all micro-batches and processes.
+"""Count the denominators of one optimiser step over all of its micro-batches, before the first of them is computed.
 
 A loss that each micro-batch divides by its own count weighs a decision in a short micro-batch more than one in a long
 micro-batch. Here every micro-batch divides by one number, and the gradients add up to that of the whole batch:

@@ -1,4 +1,4 @@
-"""A coefficient of the entropy bonus that follows a target entropy instead of a schedule.
+"""Adapt the coefficient of the entropy bonus, so that the policy's entropy follows a target.
 
 The bonus itself is analytic (``sampling.entropy_of``); this file only decides how much it weighs.
 """

@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergence: three estimators from samples, as a loss or in the reward, and the exact one; in nats.
+"""Compute the Kullback-Leibler divergence in nats: exactly, or by three estimators from samples, for the loss or the reward.
 
 Two divergences must not be mixed up. ``kl/reference`` is KL(present policy || reference): what ``kl_loss`` and
 ``kl_in_reward`` penalise. ``kl/rollout`` is KL(rollout policy || present policy), how far the updates have moved since the

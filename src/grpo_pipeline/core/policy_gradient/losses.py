@@ -1,4 +1,4 @@
-"""The losses of hybrid learning: the policy's surrogate loss, the value loss, and the weighted sum of all terms."""
+"""Compute the losses of hybrid learning: the policy's surrogate loss, the value loss, and the weighted sum of all terms."""
 
 import math
 from collections.abc import Callable, Mapping

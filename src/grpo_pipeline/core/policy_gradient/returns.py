@@ -1,4 +1,4 @@
-"""Returns and advantages over time; the last axis is time, T steps.
+"""Compute returns and advantages over time, such as GAE; the last axis is time, T steps.
 
 How this differs from the usual loop: both are first-order recurrences y_t = x_t + c_t * y_{t+1}, and they are solved by
 pairing neighbours (odd-even reduction; Blelloch, "Prefix sums and their applications", 1990, section 1.4): work linear in T,

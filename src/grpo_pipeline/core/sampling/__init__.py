@@ -1,0 +1,1 @@
+"""Sampling from a policy, and the exact log-probability of each sample."""

@@ -1,4 +1,4 @@
-"""Log-probabilities and entropy over a large vocabulary, without ever holding all logits.
+"""Compute log-probabilities and entropy over a large vocabulary block by block, without ever holding all logits.
 
 How this differs from public versions: the logits exist as one block of rows x choices at a time, forward and backward, so the
 memory depends neither on the number of rows nor on that of choices; the entropy is computed in the same pass and is as

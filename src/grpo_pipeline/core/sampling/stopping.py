@@ -1,4 +1,4 @@
-"""An ordered draw without replacement that decides for itself when to stop.
+"""Draw ordered choices without replacement, with a decision to stop after each, and score such draws exactly.
 
 At decision i, with the cells of the earlier decisions taken, one softmax holds the cells that are left and, from ``k_min``
 points on, a stop with its own logit s_i:

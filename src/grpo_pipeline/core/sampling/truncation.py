@@ -1,4 +1,4 @@
-"""Temperature, top-k and top-p for samplers and scorers alike: one function decides what is kept, one renormalises.
+"""Apply temperature, top-k and top-p to logits; samplers and scorers use the same function, so that they agree.
 
 How this differs from public versions: a scorer does not guess the kept set again from weights that have moved. It is handed
 the set of sampling time (``kept``), so that a sampled token can never fall out of it and its ratio stays finite.

@@ -1,4 +1,4 @@
-"""The whole training state as safetensors + JSON, replaced atomically; nothing is pickled.
+"""Write and read the whole state of a training as safetensors and JSON; a new checkpoint replaces the last one atomically.
 
 Format 3 adds a check sum over the header, the parameters in clear and the version of the code, and leaves out a reference that
 never moves. The formats before it have no such sum: an edited step or learning rate would be believed, so they are refused.

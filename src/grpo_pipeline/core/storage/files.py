@@ -1,4 +1,4 @@
-"""Named tensors and JSON in a folder, with a check sum per file, and one over the header that holds those sums."""
+"""Write and read named tensors and JSON in a folder, with a check sum per file and one over the header that lists them."""
 
 import hashlib
 import json

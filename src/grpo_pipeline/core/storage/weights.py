@@ -1,4 +1,4 @@
-"""Final weights for use elsewhere: a folder with ``model.safetensors`` and ``model.json``, and what else a model needs."""
+"""Write and read final weights: a folder with ``model.safetensors``, ``model.json`` and other files that a model needs."""
 
 import hashlib
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Parameters that say where and how a step computes, and not what: device, precision, memory (``<task>.training``)."""
+"""Parameters of how a step is computed: device, precision, memory; no result changes beyond rounding (``<task>.training``)."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

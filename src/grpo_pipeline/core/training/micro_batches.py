@@ -1,4 +1,4 @@
-"""Cut values that belong to P prompts into micro-batches, and put them together again.
+"""Cut the values of P prompts into micro-batches, and put them together again.
 
 A value is a frozen dataclass, a mapping, a tensor whose first axis is the prompts, or a ``PerPrompt``; what holds none of them
 (None, numbers, text) belongs to all prompts. The functions look no further, so that a task's own batches and contexts may pass

@@ -1,4 +1,4 @@
-"""Build the optimiser and make the update: this is the one place where weights change.
+"""Build the optimiser and apply updates. No other module changes weights.
 
 ``apply_update`` is the update on one loss: ``clear_gradients``, ``accumulate``, ``step``. A batch that does not fit into memory
 calls ``accumulate`` once per micro-batch, each loss divided by the denominators of the whole batch.

@@ -1,4 +1,4 @@
-"""Replay of informative groups: a bounded store on the CPU, and the correction for the policy that drew them.
+"""Store groups of samples for a while and mix them into later batches, with a correction for the policy that drew them.
 
 Every group keeps the log-probabilities of the policy that drew it (the behaviour policy). An update takes the proximal
 policy, the one at its start, as the old policy of the clipped ratio, and multiplies each sample's advantage by an importance

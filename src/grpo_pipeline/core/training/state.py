@@ -1,4 +1,4 @@
-"""State of a training, replaced by the next at every step: weights, optimiser, counters and streams."""
+"""State of a training, replaced by a new one at every step: weights, optimiser, counters and random streams."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Aligned prediction tables -> the comparison document of docs/metrics.md."""
+"""Build the comparison document of docs/metrics.md from the prediction tables of all arms."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

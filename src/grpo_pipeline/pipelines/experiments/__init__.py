@@ -1,0 +1,1 @@
+"""Experiments of many trainings: comparisons of arms over seeds, and cross-validation."""

@@ -1,4 +1,4 @@
-"""The pictures of one core on their way to a folder."""
+"""Prepare the pictures of one biopsy core for the folder of heatmaps."""
 
 from dataclasses import dataclass
 from typing import Any

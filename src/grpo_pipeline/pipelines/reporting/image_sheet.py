@@ -1,4 +1,4 @@
-"""Showcase arrays -> a sheet of test images with outlines, heatmap and points."""
+"""Draw a sheet of test images with outlines, heatmap and points."""
 
 from collections.abc import Mapping
 

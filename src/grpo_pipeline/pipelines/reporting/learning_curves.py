@@ -1,4 +1,4 @@
-"""Training metric rows of all arms -> one figure of small multiples."""
+"""Draw the training metrics of all arms in one figure of small panels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

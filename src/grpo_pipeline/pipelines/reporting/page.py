@@ -1,4 +1,4 @@
-"""Everything that was computed -> one self-contained HTML page."""
+"""Build the report: one HTML page that needs no other file."""
 
 import base64
 from collections.abc import Mapping

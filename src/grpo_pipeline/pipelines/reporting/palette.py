@@ -1,4 +1,4 @@
-"""Colours that stay apart under the common colour-vision deficiencies, and the type face of the figures."""
+"""Colours that people with the common colour-vision deficiencies can tell apart, and the font of the figures."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The comparison document -> tables of ready-made cells; the template only lays them out."""
+"""Format the comparison document as tables for the page's template."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Scored samples -> the document of the reward audit (docs/reward_audit.md)."""
+"""Build the document of the reward audit from scored samples (docs/reward_audit.md)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

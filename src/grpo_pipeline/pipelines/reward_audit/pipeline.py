@@ -1,4 +1,4 @@
-"""Can the reward be gamed, or is it dead? Asked before training, by scoring policies that need none.
+"""Wiring of the reward audit: samples of policies that need no training -> scores -> document, warnings and figure.
 
     task, data -> start (a few steps of the control) -> every policy scored (saved) -> document with warnings (saved)
                                                                                     -> table, figure (saved)

@@ -1,0 +1,1 @@
+"""One training step as a Kedro pipeline, the same for every task."""

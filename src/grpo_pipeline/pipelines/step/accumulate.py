@@ -1,4 +1,4 @@
-"""One update from micro-batches, as pure nodes: every micro-batch adds its gradient, then the weights change once.
+"""Compute one update from micro-batches: each adds its gradient, then the weights change once.
 
     for each micro-batch: encode and decode with a graph -> losses over the denominators of the whole step -> backward
     then: one optimiser step, and the metrics of the whole batch

@@ -1,4 +1,4 @@
-"""The first half of the loop body as pure nodes: from a batch to the experience that the update epochs replay.
+"""Nodes of a step's first half: encode a batch, sample, compute rewards and advantages, and store them as experience.
 
 Only ``sample_rollouts`` and ``resample_ties`` draw random numbers, from generators seeded by (seed, step, attempt).
 """

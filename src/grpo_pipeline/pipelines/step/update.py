@@ -1,4 +1,4 @@
-"""The second half of the loop body as pure nodes, run once per update epoch. Only ``apply_update`` changes weights."""
+"""Nodes of a step's second half, run once per update epoch: losses, gradients and the update of the weights."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,0 +1,1 @@
+"""Training of one arm: the loop over steps, checkpoints, validation and export."""

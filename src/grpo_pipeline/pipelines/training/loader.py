@@ -1,4 +1,4 @@
-"""Training batches, made in a background thread while the step before them computes.
+"""Prepare training batches in a background thread while the step before them computes.
 
 A batch is a function of (data, rows, generator), rows and generator of (seed, step): whoever makes it, and when, it is the same,
 so that neither the settings here nor a resumed run change a bit of the result.

@@ -1,4 +1,4 @@
-"""Go on from a checkpoint: what the run and it must agree on, and what is said about the rest.
+"""Resume a training from its checkpoint: refuse changed parameters that decide the weights, and report the other changes.
 
 How a run is executed may change, and so may its length. Schedules are functions of the step and of the *present* number of steps:
 training longer continues them at the step where the checkpoint stands, on the curve of the longer run.

@@ -1,4 +1,4 @@
-"""A few steps of an arm's own training before something is audited: at its start a model may be exactly what it was built as."""
+"""Train an arm for a few steps before an audit, because a fresh model may start with parts that are exactly 0."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The reward audit's samples: the untrained policy's points, trivial ones and the lesion's, scored by the same decoders.
+"""Samples of the reward audit: points of the untrained policy, trivial ones and those of the lesion, scored alike.
 
 The decoders are part of this reward. As they are built they know nothing, and whatever points they are given earn about the
 same; what the reward can tell apart shows after the supervised warm-up of ``attention.reward_audit``.

@@ -1,4 +1,4 @@
-"""Put an attention task together from parameters and examples, refusing what could not be trained on."""
+"""Build the attention task from parameters and examples, and refuse what could not be trained."""
 
 import hashlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Held-out scores of the attention task: every point rule through the same decoder, one row per core and rule.
+"""Score held-out examples: every rule for points goes through the same decoder, one row per biopsy core and rule.
 
 Rules share the random numbers of a seed, so that two arms are compared on the same uniform and oracle points. The verdict
 (``prob``) always comes from one set of k points; rewards and hit rates are averages over all sampled sets.

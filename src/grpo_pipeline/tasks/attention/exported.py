@@ -1,4 +1,4 @@
-"""An exported model by itself: what an arm has learnt, from the model's folder alone."""
+"""Read an exported attention model from its folder alone."""
 
 from pathlib import Path
 

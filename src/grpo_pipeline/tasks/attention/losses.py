@@ -1,4 +1,4 @@
-"""Rewards and supervised losses of the attention task: the same two questions, asked of samples and of weights.
+"""Supervised losses of the attention task, and the rewards that are computed like them.
 
 The class is asked of the class decoder, the involvement (share of the needle trace inside cancer) of the heatmap. What may be
 added to both, and what it is for: docs/objectives.md.

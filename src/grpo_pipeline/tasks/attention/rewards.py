@@ -1,4 +1,4 @@
-"""Reward parts that look at where the points of a sample lie: among the other samples, on its heatmap, at the edge.
+"""Reward components of where the points of a sample lie: among the other samples, on its heatmap, at the region's edge.
 
 Each is [P, G] and detached, and each differs between the samples of a group: what is the same for all of them cancels when
 they are compared. Points are cells of the policy's grid; distances are shares of the image side. A decision that is not valid

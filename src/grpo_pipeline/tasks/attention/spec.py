@@ -1,4 +1,4 @@
-"""The attention task as the project sees it."""
+"""Spec of the attention task: arms, metrics and words."""
 
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 

@@ -1,0 +1,1 @@
+"""The dialogue task: write replies to a persona, the last turns and retrieved stories."""

@@ -1,4 +1,4 @@
-"""The reward audit's replies: those of the start, of rules without a model, and the reference, scored as in training."""
+"""Replies of the reward audit: those of the initial policy, of baselines without a model, and the reference."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

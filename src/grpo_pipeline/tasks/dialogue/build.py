@@ -1,4 +1,4 @@
-"""Put a dialogue task together from parameters, refusing what could not be trained."""
+"""Build the dialogue task from parameters, and refuse what could not be trained."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Prediction rows of the dialogue task: what the trained policy, the start and rules without a model say to held-out examples.
+"""Score held-out examples: replies of the trained policy, the initial policy and baselines without a model.
 
 Policy and start draw with the same noise, so that what training changed is compared draw by draw. Scores (``f1``, …) are those
 of the first reply of a rule, as if it were the only one; rewards are means over all of its replies.

@@ -1,4 +1,4 @@
-"""An exported model by itself: the reader, its tokenizer and how it was asked, from the model's folder alone."""
+"""Read an exported dialogue model from its folder alone: the language model, its tokenizer and its prompt settings."""
 
 import copy
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Parameters of what a reader is shown and what it learns from: prompts and reference replies."""
+"""Parameters of prompts and of the supervised loss of reference replies."""
 
 from typing import Literal
 

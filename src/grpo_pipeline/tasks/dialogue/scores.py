@@ -1,4 +1,4 @@
-"""All scores of single replies in one table of columns, from which metrics and their intervals are computed."""
+"""Compute all scores of single replies as columns of one table, from which metrics and their intervals are computed."""
 
 import re
 import string

@@ -1,4 +1,4 @@
-"""The dialogue task as the project sees it."""
+"""Spec of the dialogue task: arms, warm start, metrics and words."""
 
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 

@@ -1,4 +1,4 @@
-"""The dialogue task: a reader writes G replies to a persona, a context and retrieved stories; rewards compare with answers."""
+"""The dialogue task: a language model writes G replies to a persona, context and stories; rewards compare them with answers."""
 
 import hashlib
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The reward audit's graphs: those of the start, of policies without a model, and held-out molecules, scored as in training."""
+"""Graphs of the reward audit: those of the initial policy, of policies without a model, and held-out molecules."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Put a molecule task together from parameters and data, refusing what could not be trained."""
+"""Build the molecule task from parameters and data, and refuse what could not be trained."""
 
 from collections.abc import Iterable
 from dataclasses import replace

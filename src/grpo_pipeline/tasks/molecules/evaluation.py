@@ -1,4 +1,4 @@
-"""Prediction rows of the molecule task: graphs of the trained policy and of the start, and the training molecules beside them.
+"""Score sampled graphs: those of the trained and of the initial policy, with the training molecules beside them.
 
 Policy and start draw with the same noise, so that what training changed is compared draw by draw.
 """

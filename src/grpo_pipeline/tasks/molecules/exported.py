@@ -1,4 +1,4 @@
-"""An exported model by itself: the denoiser, its noise, its vocabulary and how it was asked, from the model's folder alone."""
+"""Read an exported molecule model from its folder alone: the denoiser, its noise, vocabulary and prompt settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Parameters of what the molecule task draws: prompts, and the samples of its evaluation."""
+"""Parameters of the molecule task's prompts and of the samples of its evaluation."""
 
 from collections.abc import Mapping
 from functools import cached_property

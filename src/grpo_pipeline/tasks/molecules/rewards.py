@@ -1,4 +1,4 @@
-"""Rewards of groups of generated molecules: named parts [P, G].
+"""Compute rewards of groups of generated molecules: named components [P, G].
 
 What differs from public versions: a molecule that is not valid is in every statistic, under a rule that is stated; uniqueness is
 a property of each sample beside the others, so that it does not cancel in the comparison inside the group. Beside the others of

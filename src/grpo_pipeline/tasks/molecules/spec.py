@@ -1,4 +1,4 @@
-"""The molecule task as the project sees it."""
+"""Spec of the molecule task: arms, warm start, metrics and words."""
 
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 

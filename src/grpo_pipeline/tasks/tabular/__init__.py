@@ -1,0 +1,1 @@
+"""Text lines and splits, shared by all tasks."""

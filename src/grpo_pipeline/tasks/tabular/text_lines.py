@@ -1,4 +1,4 @@
-"""A raw text file and its lines, as every task that reads text finds them."""
+"""Read a raw text file line by line, for every task that reads text."""
 
 import csv
 import hashlib

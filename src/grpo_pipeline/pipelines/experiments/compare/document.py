@@ -1,4 +1,4 @@
-"""Estimates of all arms -> the document ``<task>.compare.result`` (docs/compare.md)."""
+"""Build the document ``<task>.compare.result`` from the estimates of all arms (docs/compare.md)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The document -> tables for people (terminal, Markdown, page) and one long table for machines (CSV)."""
+"""Turn the result of a comparison into tables for people (terminal, Markdown, page) and one long CSV table for programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Out-of-fold predictions -> the document of docs/cross_validation.md."""
+"""Build the document of docs/cross_validation.md from predictions out of fold."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

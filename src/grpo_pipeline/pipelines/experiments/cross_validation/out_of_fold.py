@@ -1,4 +1,4 @@
-"""The predictions of all folds' models -> one table of out-of-fold rows, and one of the held-out cores, per arm and seed."""
+"""Collect the predictions of all folds' models in one table per arm and seed, and those of the held-out examples in another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,0 +1,1 @@
+"""Trials: one arm trained with one seed, stored when finished, for comparisons and cross-validation alike."""

@@ -1,4 +1,4 @@
-"""Arms as they are described in YAML -> arms with every parameter resolved and checked, before anything is trained."""
+"""Resolve arms that YAML describes by their differences into all parameters, and check these before anything is trained."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Data of the attention task: read images, check and split them, generate a phantom."""

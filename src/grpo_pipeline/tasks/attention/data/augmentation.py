@@ -1,4 +1,4 @@
-"""Show a training image each time a little differently, with the masks that belong to it.
+"""Augment a training image and its masks: mirror, turn, shift, scale, and change grey levels.
 
 Everything is a function of the generator, which is one of (seed, step): a resumed run shows the same. The geometry comes
 before cells and bag are derived from the masks, so that points and heatmap live in the moved image.

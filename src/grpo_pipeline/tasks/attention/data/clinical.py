@@ -1,4 +1,4 @@
-"""Clinical columns of the table: what is known of them in the training split, and the values of a batch.
+"""Scale the clinical columns by the training split, and hand on their values with a mask of known ones.
 
 An unknown value stays unknown (NaN) up to the model, which has a token of its own for it (``clinical_prompt.py``).
 """

@@ -1,4 +1,4 @@
-"""From stored pixel values to 8-bit grey levels, and from any shape to the square model image."""
+"""Convert stored pixel values to 8-bit grey levels, and images of any shape to the square model image."""
 
 import numpy as np
 import pandas as pd

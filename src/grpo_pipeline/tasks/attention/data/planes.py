@@ -1,4 +1,4 @@
-"""One 2-D plane of a volume or a multi-frame file, and how a path says which one.
+"""Read one 2-D plane of a volume or a multi-frame file, named by a suffix of its path.
 
 A path in the checked table says by itself which plane of the file the row means, ``scan.nii.gz#axis=0,take=middle``: what is read
 later needs no parameter, and a manifest may choose another slice for each row in the same way. An HDF5 file holds many arrays,

@@ -1,4 +1,4 @@
-"""Calibration of the verdict: from the class logit to a probability that can be read as a frequency."""
+"""Calibrate the class logit, so that its probability can be read as a frequency."""
 
 from typing import TYPE_CHECKING, Any, Literal
 

@@ -1,4 +1,4 @@
-"""The way back: from the square model image to the pixels of the image as it was read.
+"""Map points and heatmaps from the square model image back to the pixels of the image as it was read.
 
 Coordinates in pixels are continuous, x to the right and y downwards: the pixel in row r and column c covers c <= x < c + 1 and
 r <= y < r + 1, its centre is at (c + 0.5, r + 0.5).

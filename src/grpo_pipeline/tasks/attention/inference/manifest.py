@@ -1,4 +1,4 @@
-"""Check a manifest without labels against its files, by the rules and with the words of training."""
+"""Check a manifest without labels, by the same rules as one for training."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A trained model used alone: one core in, its scores, points and heatmap out, in the pixels of the image as it was read.
+"""Apply a trained model to one biopsy core: scores, points and heatmap in the pixels of the image as it was read.
 
 The points of a core follow from its pixels, its region and the seed: neither the other cores nor the order of the manifest nor
 the way in which the image arrives changes them.

@@ -1,4 +1,4 @@
-"""Rules that place k points in an image: the policy's own and the baselines beside it. All return cell numbers."""
+"""Choose k points in an image by the policy or by a baseline, such as uniform or centre; all return cell numbers."""
 
 import numpy as np
 import torch

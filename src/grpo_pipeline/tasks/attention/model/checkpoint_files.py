@@ -1,4 +1,4 @@
-"""Weights of a SAM on disk: a Hugging Face folder, or a ``.pth`` file of the original package; never unpickled freely."""
+"""Read SAM weights from disk: a Hugging Face folder, or a ``.pth`` file of which tensors alone are unpickled."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Class decoders: P(cancer) from the points.
+"""Class decoders: the probability of cancer, read from the points or from the whole image.
 
 ``glimpse`` reads nothing but a small patch of the image around each point, so that a good verdict needs good points.
 ``global`` (the public design) reads the mask decoder's token, which sees the whole image: there, points may become a code

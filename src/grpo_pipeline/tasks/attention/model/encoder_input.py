@@ -1,4 +1,4 @@
-"""Grey images in the form that the weights of a checkpoint were trained on."""
+"""Convert grey images to the form that the weights of a checkpoint were trained on."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The distribution of point sets that a policy describes: draw from it, score sets under it, and its entropy.
+"""Distribution of a policy over point sets: draw sets, compute their log-probability, and its entropy.
 
 Without ``attention.model.stop`` a set is k points, an ordered draw without replacement from the map (Plackett-Luce). With it
 a set has ``min_points`` to k points. Decision i = 0..k-1 is then "stop, or go on and with which cell" (``sampling.stopping``):

@@ -1,4 +1,4 @@
-"""The attention policy: which cells of the feature grid to look at, and how good this image is expected to be.
+"""Policy network: a score for each cell of the feature grid, and the reward expected for the image.
 
 Two heads on one trunk: an attention map (logits over the V = h*w cells) and a scalar value. The map's last layer starts at
 zero, so that an untrained policy is exactly uniform over the region. The trunk reads the encoder's features and, beside

@@ -1,4 +1,4 @@
-"""SAM, seen from a policy: encode once per image, decode any number of point sets per image.
+"""Adapt SAM to policies: encode an image once, decode any number of point sets on it.
 
 This file owns the coordinate frame. Points are (x, y) in [0, 1] of the square model image, x to the right, y downwards;
 cell v = i * w + j of the h x w feature grid has its centre at ((j + 0.5) / w, (i + 0.5) / h). SAM's random Fourier

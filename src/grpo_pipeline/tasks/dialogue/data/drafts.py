@@ -1,4 +1,4 @@
-"""Examples and refusals as they are read, before they are compared with each other."""
+"""Examples and refused rows as they are read, before they are compared with each other."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""The generated data set: examples and story corpus, written in the format that real ones are read from."""
+"""Generate examples and stories, written in the format that real ones are read from."""
 
 from dataclasses import dataclass
 from typing import Annotated, Self

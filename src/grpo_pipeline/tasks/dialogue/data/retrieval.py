@@ -1,4 +1,4 @@
-"""Find the stories for a persona."""
+"""Find the stories that fit a persona and the last turns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

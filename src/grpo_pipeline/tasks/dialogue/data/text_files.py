@@ -1,4 +1,4 @@
-"""Raw text of a data set and its lines, judged one by one."""
+"""Read raw text files of a data set line by line, and refuse unusable lines."""
 
 import json
 import unicodedata

@@ -1,4 +1,4 @@
-"""Attention in which the samples of a group look at the same keys and values, which exist once per prompt.
+"""Attention in which the samples of a group share the keys and values of their prompt, stored once per prompt.
 
 How this differs from public versions: there the encoder's output is copied for each sample, and so are the keys and values that
 every decoder layer computes from it. Here the queries of a group are laid behind each other, as if they were one longer text:

@@ -1,4 +1,4 @@
-"""Build a reader and its tokenizer: with fresh weights, or from a Hugging Face folder on this machine."""
+"""Build a language model and its tokenizer: with fresh weights, or from a Hugging Face folder on this machine."""
 
 import json
 from collections.abc import Mapping

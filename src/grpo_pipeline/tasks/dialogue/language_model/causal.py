@@ -1,4 +1,4 @@
-"""A causal language model as a reader: the prompt is read once into keys and values, and replies go on from there.
+"""Causal language models such as GPT-2 and Llama: the prompt is encoded once into keys and values, which replies continue.
 
 The last token of a prompt is not read with the others: it is the start of every reply, the token from which the first one is
 predicted. The replies of a group look at the same keys and values of their prompt (``group_attention``), while they are written

@@ -1,4 +1,4 @@
-"""Fusion in the decoder: texts are encoded one by one, and every word of a reply attends to all of them.
+"""Encoder-decoder models such as T5: texts are encoded one by one, and each word of a reply attends to all of them.
 
     memory = [encoder(text 1), …, encoder(text n)]  [P, n*S, D]
     hidden = decoder(start, reply; cross-attention to memory)

@@ -1,4 +1,4 @@
-"""Parameters of the reader: where it comes from, and how replies are drawn from it."""
+"""Parameters of the language model: where it comes from, and how replies are sampled from it."""
 
 from typing import Annotated, Any, Literal, Self
 

@@ -1,4 +1,4 @@
-"""Write replies: G samples of each prompt, with the log-probability of every token under the distribution it was drawn from.
+"""Sample G replies per prompt, with the log-probability of every token under the distribution that it was drawn from.
 
 How this differs from public versions: the log-probabilities are kept from sampling and not computed again by a second model
 call; they are those of the truncated, renormalised distribution; the draw of a reply does not depend on which other replies

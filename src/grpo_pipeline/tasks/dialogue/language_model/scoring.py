@@ -1,4 +1,4 @@
-"""Score stored replies with the present weights: what an update needs, and nothing is drawn.
+"""Compute log-probabilities of stored replies under the present weights, with gradient.
 
 The reading of a prompt is shared by its replies: its keys and values enter the graph once. Replies are computed in batches of
 whole prompts under a limit of tokens, the prompts with the shortest replies first, so that little padding is computed; the

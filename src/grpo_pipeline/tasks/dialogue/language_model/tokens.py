@@ -1,4 +1,4 @@
-"""Texts as padded rows of token ids, with a mask and a stated way to cut what is too long."""
+"""Turn texts into padded rows of token ids with a mask; too long texts are refused or cut as the parameters say."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Small molecules, grown atom by atom from single atoms: the generated data set.
+"""Enumerate small molecules by growing them atom by atom.
 
 Taking an atom that does not hold a connected graph together away leaves a smaller connected graph. So every connected graph
 is reached by bonding one new atom to atoms that are there, and levels are complete where ``links`` has 1 to 4, nothing is

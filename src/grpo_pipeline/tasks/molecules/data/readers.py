@@ -1,4 +1,4 @@
-"""Molecules from files: SMILES lines, a CSV column, SDF records; each with its line, and what cannot be read with the reason."""
+"""Read molecules from SMILES lines, a CSV column or SDF records; what cannot be read is listed with line and reason."""
 
 import io
 from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""The graph transformer that predicts a molecule from a noisy graph."""

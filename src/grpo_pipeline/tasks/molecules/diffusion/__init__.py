@@ -1,0 +1,1 @@
+"""Discrete graph diffusion: noise, trajectories of denoising, and their log-probabilities."""

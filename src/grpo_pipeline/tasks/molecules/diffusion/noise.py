@@ -1,4 +1,4 @@
-"""The noise of whole graphs: the transitions of atoms, charges and bonds, and the draws that they share."""
+"""Noise for whole graphs: transitions of atoms, charges and bonds, and draws from them."""
 
 import math
 from dataclasses import dataclass

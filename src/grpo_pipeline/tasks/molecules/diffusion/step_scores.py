@@ -1,4 +1,4 @@
-"""Score stored trajectories with the present weights: log-probability, entropy and exact KL of every step.
+"""Compute log-probability, entropy and exact KL of every step of stored trajectories under the present weights.
 
 How this differs from public versions: the graphs of the draw are replayed, none is drawn anew; the log-probability is that of the
 step that was taken, the sum over its atoms, charges and bonds, each bond once and padding never, and not a divergence of noise

@@ -1,4 +1,4 @@
-"""Trajectories of denoising: every graph from pure noise to the molecule, as it was drawn."""
+"""Trajectories as they were drawn: the graphs of every denoising step, from pure noise to the molecule."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The supervised loss: how well x0 is predicted from a graph noised to a random time."""
+"""Supervised loss: cross-entropy of the molecule x0, predicted from a graph noised to a random time."""
 
 import torch
 from torch import Tensor

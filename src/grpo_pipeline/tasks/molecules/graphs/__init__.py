@@ -1,0 +1,1 @@
+"""Molecules as graphs of tensors: encoding, vocabulary, properties and drawings."""

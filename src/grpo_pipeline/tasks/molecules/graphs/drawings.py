@@ -1,4 +1,4 @@
-"""Drawings of generated molecules: rows of a table -> one SVG text with a grid."""
+"""Draw generated molecules as a grid in one SVG text."""
 
 import math
 from collections.abc import Hashable, Mapping

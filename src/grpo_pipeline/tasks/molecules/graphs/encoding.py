@@ -1,4 +1,4 @@
-"""Sketches of molecules to tensors of classes, and back."""
+"""Convert parsed molecules to tensors of classes, and back."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

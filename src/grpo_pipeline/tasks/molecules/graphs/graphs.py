@@ -1,4 +1,4 @@
-"""Molecules as tensors: the form that data, model, rewards and metrics share.
+"""Molecules as tensors, in the form that data, model, rewards and metrics share.
 
 Axes: B graphs, n nodes (the largest graph's, smaller ones are padded with 0). A class is an index into a vocabulary that the
 caller keeps: of elements, of formal charges, of bonds (class 0 of the bonds is "none").

@@ -1,4 +1,4 @@
-"""Generated molecules as rows: everything that metrics, drawings and reports read about them."""
+"""Describe generated molecules as rows of a table, from which metrics, drawings and reports are made."""
 
 from collections.abc import Collection, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""Numbers about single molecules: what rewards are made of, what the reports describe."""
+"""Compute properties of single molecules, such as logP and validity, for rewards and reports."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence

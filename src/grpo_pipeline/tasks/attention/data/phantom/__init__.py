@@ -1,0 +1,1 @@
+"""Generated ultrasound-like images with known lesions (docs/phantom.md)."""
