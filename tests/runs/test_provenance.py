@@ -133,6 +133,16 @@ def test_outside_of_a_run_the_record_says_what_is_loaded(tmp_path: Path, order: 
         assert catalog.load("table") == {"auroc": expected}
 
 
+def test_what_a_killed_writer_left_goes_with_the_next_run(tmp_path: Path) -> None:
+    left = [tmp_path / "07_out/t/table/v0/table.partial-77", tmp_path / "06_models/t/checkpoint.partial-77/policy"]
+    foreign = tmp_path / "07_out/other/table/v0/table.partial-77"
+    for path in (*left, foreign):
+        path.parent.mkdir(parents=True)
+        path.write_text("half")
+    finish(tmp_path, run="next", save="v1")
+    assert [path.name for path in tmp_path.rglob("*.partial-*")] == [foreign.name]
+
+
 def test_nothing_appears_before_the_end_and_nothing_waits_after_it(tmp_path: Path) -> None:
     finish(tmp_path, run="first", save="v1", page="old")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "checkpoint" not in str(path)}

@@ -1,15 +1,16 @@
 """Run a function in threads ahead of its consumer: results keep their order, and only a few wait at a time.
 
-Threads, not processes: what is run ahead decodes files, copies arrays and hashes, all of which release the interpreter's lock,
+Threads as a rule: what is run ahead decodes files, copies arrays and hashes, all of which release the interpreter's lock,
 and nothing has to be copied between processes. Each computes by itself: where two threads both share their operations out with
 OpenMP, and together want more cores than there are, GNU's library lets all that wait sleep, and every operation begins by waking
 them (docs/decisions/0039).
 """
 
+import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
@@ -30,7 +31,9 @@ def usable_cores(most: int = MOST_WORKERS) -> int:
     return max(1, min(cores, most))
 
 
-def map_ahead(function: Callable[[T], R], items: Iterable[T], *, workers: int, ahead: int) -> Generator[R, None, None]:
+def map_ahead(
+    function: Callable[[T], R], items: Iterable[T], *, workers: int, ahead: int, processes: bool = False
+) -> Generator[R, None, None]:
     """Yield ``function(item)`` for every item, in the order of the items.
 
     An exception is raised where its result would have come, with its own traceback. When the reader stops (an exception,
@@ -42,12 +45,17 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], *, workers: int, a
         workers: number of threads.
         ahead: results that are made, or being made, before they are asked for; 0 calls the function when it is asked for,
             in the caller's thread.
+        processes: whether to use processes in place of threads, for what holds the interpreter's lock; function, items and
+            results are copied between them.
     """
     if ahead < 1:
         yield from (alone(function, item) for item in items)
         return
     remaining = iter(items)
-    with ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME, initializer=_one_thread) as pool:
+    pool: Executor = ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME, initializer=_one_thread)
+    if processes:
+        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    with pool:
         waiting: deque[Future[R]] = deque(pool.submit(function, item) for item in islice(remaining, ahead))
         try:
             while waiting:

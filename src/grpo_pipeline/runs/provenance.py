@@ -16,7 +16,7 @@ from typing import Any
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
-from grpo_pipeline.core.storage.files import LENGTH, content_digest, put_in_place
+from grpo_pipeline.core.storage.files import LENGTH, content_digest, put_in_place, remove_partials
 from grpo_pipeline.runs.areas import RUNS, Area, area_of, content_path, is_in_place, is_keyed, is_versioned, moved, pin, place_of
 from grpo_pipeline.runs.record import (
     PARAMETER,
@@ -129,6 +129,9 @@ class Provenance:
         for area in self._owned():
             finish_moves(area.record)
             shutil.rmtree(area.staged, ignore_errors=True)
+        for name in self._outputs & self._areas.keys():
+            if (place := place_of(self._stored[name])) is not None:
+                remove_partials(place)
         for area in self._areas.values():
             if area.name not in self._records and (record := load_record(area.record)) is not None:
                 self._records[area.name] = record

@@ -209,6 +209,16 @@ def _remove_partials(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def remove_partials(place: Path) -> None:
+    """Remove what killed writers left of a file or folder, also in its versions below; nobody may be writing it."""
+    for pattern in (f"{place.name}.partial-*", f".{place.name}.partial-*"):
+        for path in [*place.parent.glob(pattern), *place.glob(f"*/{pattern}")]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
 def _flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

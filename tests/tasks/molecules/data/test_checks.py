@@ -1,3 +1,4 @@
+import pandas as pd
 import pytest
 
 from grpo_pipeline.tasks.molecules.data.checks import check_molecules, find_vocabulary
@@ -17,6 +18,16 @@ def make(**changes):
 
 def check(lines=LINES, **changes):
     return check_molecules(TextFile("data/mine.smi", "\n".join(lines).encode()), {}, make(**changes))
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_processes_change_neither_order_nor_messages(monkeypatch, workers):
+    monkeypatch.setattr("grpo_pipeline.tasks.molecules.data.checks.CHUNK", 3)
+    alone, shared = check(workers=1), check(workers=workers)
+    for table, other in zip(alone[:2], shared[:2], strict=True):
+        pd.testing.assert_frame_equal(table, other, check_exact=True)
+    assert alone[2:] == shared[2:]
+    assert len(alone[0]) + len(alone[1]) == len(LINES) > 3 * 3
 
 
 def test_nothing_is_dropped_silently():

@@ -1,16 +1,20 @@
 """Check raw molecules: sound ones in canonical columns, the vocabulary they need, refused ones with reasons, and a report."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rdkit import Chem, rdBase
 
+from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
-from grpo_pipeline.tasks.molecules.data.readers import Entry, read_entries, standardise
+from grpo_pipeline.tasks.molecules.data.readers import Entry, Record, read_entry, read_records, standardise
 from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, build_molecule, check_covered, sanitise, sketch_molecule
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of, sort_charges
 from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile, check_root
@@ -18,6 +22,7 @@ from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile, check_roo
 COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row")
 QUARANTINE_COLUMNS = ("row", "name", "text", "kind", "reason", "file")
 REFUSED, DUPLICATE = "refused", "duplicate"
+CHUNK = 2000  # molecules that one process checks at a time: about three seconds
 Row = dict[str, Any]
 CheckedMolecules = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any], dict[str, Any]]
 
@@ -53,8 +58,7 @@ def check_molecules(file: TextFile, generated: Mapping[str, object], params: Mol
             ``fail``, or no molecule is left.
     """
     check_root(Path(file.path).parent, params.root, task="molecules")
-    with rdBase.BlockLogs():
-        drafts, listed = _draft_all(read_entries(file, params), params)
+    drafts, listed = _draft_all(read_records(file, params), params)
     n_rows = len(drafts) + len(listed)
     _check_generated(file, generated, n_rows, params)
     vocabulary = find_vocabulary([draft.sketch for draft in drafts], params)
@@ -108,14 +112,37 @@ def round_trip(sketch: Sketch, smiles: str, params: MoleculeDataParams) -> None:
         raise RowError(f"the graph must come back from its molecule, got another one for {smiles!r}; leave it out")
 
 
-def _draft_all(entries: Iterable[Entry], params: MoleculeDataParams) -> tuple[list[Draft], list[Row]]:
-    drafts, refused = [], []
-    for entry in entries:
+def _draft_all(records: Iterator[Record], params: MoleculeDataParams) -> tuple[list[Draft], list[Row]]:
+    """Draft all molecules; a file of more than a chunk is shared out to processes, which give the same in the same order."""
+    workers = params.workers or usable_cores()
+    draft = partial(_draft_chunk, params=params)
+    found = draft(list(islice(records, CHUNK)))
+    # Started only for what is left: a process takes as long to import RDKit as a chunk takes.
+    rest = iter(lambda: list(islice(records, CHUNK)), [])
+    if workers > 1 and (second := next(rest, None)):
         try:
-            drafts.append(_draft(entry, params))
-        except RowError as error:
-            refused.append(_refusal(entry, str(error)))
-    return drafts, refused
+            for part in map_ahead(draft, chain([second], rest), workers=workers, ahead=2 * workers, processes=True):
+                found += part
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                f"processes that check molecules must live, got {error}; free memory, or set molecules.data.workers: 1"
+            ) from error
+    else:
+        for chunk in rest:
+            found += draft(chunk)
+    return [one for one in found if isinstance(one, Draft)], [one for one in found if not isinstance(one, Draft)]
+
+
+def _draft_chunk(records: Sequence[Record], params: MoleculeDataParams) -> list[Draft | Row]:
+    """Draft a few molecules: a draft or a refusal for each."""
+    found: list[Draft | Row] = []
+    with rdBase.BlockLogs():
+        for entry in map(read_entry, records):
+            try:
+                found.append(_draft(entry, params))
+            except RowError as error:
+                found.append(_refusal(entry, str(error)))
+    return found
 
 
 def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:

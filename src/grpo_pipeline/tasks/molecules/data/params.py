@@ -73,6 +73,8 @@ class MoleculeDataParams(BaseModel):
         max_atoms: a larger one is refused; null takes the largest of the data.
         size_limit: a molecule of more heavy atoms is refused in any case. All graphs are padded to the largest one, and memory
             grows with its square: one outlier would be paid for by every molecule.
+        workers: processes that check a file of more than 2,000 molecules; null = one per core of the machine, at most 8. No
+            result depends on it.
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
     """
 
@@ -87,6 +89,7 @@ class MoleculeDataParams(BaseModel):
     min_atoms: Annotated[int, Field(ge=2)]
     max_atoms: Annotated[int, Field(ge=2)] | None
     size_limit: Annotated[int, Field(ge=2, le=255)]
+    workers: Annotated[int, Field(ge=1, le=64)] | None = None
     on_bad_row: Literal["fail", "quarantine"]
 
     @model_validator(mode="after")

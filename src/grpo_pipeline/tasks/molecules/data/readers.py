@@ -32,8 +32,41 @@ class Entry:
     reason: str
 
 
+@dataclass(frozen=True)
+class Record:
+    """One molecule of a file as text, not yet read.
+
+    Attributes:
+        row: line where it begins, from 1.
+        name: as the file says beside a SMILES, or "".
+        text: its SMILES, or the lines of its SDF record.
+        is_block: whether it is an SDF record.
+    """
+
+    row: int
+    name: str
+    text: str
+    is_block: bool = False
+
+
 def read_entries(file: TextFile, params: MoleculeDataParams) -> Iterator[Entry]:
     """Yield every molecule of a file in its order.
+
+    Raises:
+        ValueError: if a column is missing, or the table is broken.
+    """
+    return map(read_entry, read_records(file, params))
+
+
+def read_entry(record: Record) -> Entry:
+    """Let RDKit read one molecule."""
+    if record.is_block:
+        return _from_block(record.row, record.text)
+    return _from_smiles(record.row, record.text, name=record.name)
+
+
+def read_records(file: TextFile, params: MoleculeDataParams) -> Iterator[Record]:
+    """Yield the text of every molecule of a file in its order.
 
     Raises:
         ValueError: if a column is missing, or the table is broken.
@@ -43,21 +76,21 @@ def read_entries(file: TextFile, params: MoleculeDataParams) -> Iterator[Entry]:
     return _read_sdf(file) if params.source == "sdf" else _read_lines(file)
 
 
-def _read_lines(file: TextFile) -> Iterator[Entry]:
+def _read_lines(file: TextFile) -> Iterator[Record]:
     """Read ``SMILES [name]`` from every line that is not blank."""
     for number, line in numbered_lines(file):
         words = line.decode(errors="surrogateescape").split(maxsplit=1)
-        yield _from_smiles(number, words[0], name=words[1].strip() if len(words) > 1 else "")
+        yield Record(number, words[1].strip() if len(words) > 1 else "", words[0])
 
 
-def _read_csv(file: TextFile, columns: ColumnParams) -> Iterator[Entry]:
+def _read_csv(file: TextFile, columns: ColumnParams) -> Iterator[Record]:
     wanted = [name for name in (columns.smiles, columns.name) if name is not None]
     for number, cells in csv_records(file, wanted, section="molecules.data.columns"):
         name = "" if columns.name is None else (cells[columns.name] or "").strip()
-        yield _from_smiles(number, (cells[columns.smiles] or "").strip(), name=name)
+        yield Record(number, name, (cells[columns.smiles] or "").strip())
 
 
-def _read_sdf(file: TextFile) -> Iterator[Entry]:
+def _read_sdf(file: TextFile) -> Iterator[Record]:
     begin, block = 1, list[str]()
     with file.open() as content, io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape") as lines:
         for number, line in enumerate(chain(lines, [SDF_END]), start=1):
@@ -65,7 +98,7 @@ def _read_sdf(file: TextFile) -> Iterator[Entry]:
                 block.append(line.rstrip("\n"))
                 continue
             if any(map(str.strip, block)):
-                yield _from_block(begin, block)
+                yield Record(begin, "", "\n".join(block), is_block=True)
             begin, block = number + 1, []
 
 
@@ -81,11 +114,11 @@ def _from_smiles(row: int, text: str, *, name: str) -> Entry:
     return Entry(row, name, text, molecule, "")
 
 
-def _from_block(row: int, block: list[str]) -> Entry:
-    name = block[0].strip()
+def _from_block(row: int, block: str) -> Entry:
+    name = block.partition("\n")[0].strip()
     try:
-        _check_text("\n".join(block), name)
-        molecule = Chem.MolFromMolBlock("\n".join(block), sanitize=False, removeHs=False)
+        _check_text(block, name)
+        molecule = Chem.MolFromMolBlock(block, sanitize=False, removeHs=False)
         if molecule is None or not molecule.GetNumAtoms():
             raise RowError("the record must be a molecule that RDKit reads, got one that it does not; correct it")
     except RowError as error:
