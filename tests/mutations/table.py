@@ -1,45 +1,13 @@
-"""One-line faults of ``core`` and of the molecules' likelihoods, and the tests that find them; ``run.py`` shows that they do.
+"""One-line faults of the whole package, and the tests that find them first; ``run.py`` shows that they do."""
 
-Kinds: a flipped sign, a mask that is dropped or turned round, a gradient or memory that is no longer cut off (detach), a
-rounding term left out (epsilon), the wrong axis, an index or bound off by one, and the wrong denominator.
-"""
+from faults_attention import ATTENTION
+from faults_core import CORE
+from faults_dialogue import DIALOGUE
+from faults_molecules import MOLECULES
+from faults_pipelines import PIPELINES
+from mutation import KINDS, Mutation
 
-from dataclasses import dataclass
-
-KINDS = ("sign", "mask", "detach", "epsilon", "axis", "off_by_one", "denominator")
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One fault.
-
-    Attributes:
-        name: what is wrong, in a few words; unique.
-        kind: one of ``KINDS``.
-        file: below src/grpo_pipeline.
-        old: text that occurs exactly once in the file.
-        new: what takes its place.
-        tests: paths below tests/, with or without a test's name; one of them must fail.
-    """
-
-    name: str
-    kind: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-    def applied(self, text: str) -> str:
-        """Return the text of the file with the fault in it.
-
-        Raises:
-            ValueError: unless ``old`` occurs exactly once.
-        """
-        if (found := text.count(self.old)) != 1:
-            raise ValueError(
-                f"the text of mutation {self.name} must occur once in {self.file}, got {found} times; correct the table"
-            )
-        return text.replace(self.old, self.new)
+__all__ = ["KINDS", "MUTATIONS", "Mutation"]
 
 
 # The word that a fault's name begins with -> the file of ``core`` that it is in, and that file's own tests.
@@ -622,4 +590,9 @@ MUTATIONS = (
         "tasks/molecules/test_task.py::test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does",
     ),
     _molecule_fault("norm-scaled-to-nothing", "off_by_one", "row_norm", "1 + scale)", "scale)"),
+    *CORE,
+    *PIPELINES,
+    *ATTENTION,
+    *DIALOGUE,
+    *MOLECULES,
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_attention import merge, training_params
+from tiny_attention import merge, section
 from tiny_choices import CHOICES, WIDTH, ChoicePolicy, TinyChoices
 from torch import Tensor
 
@@ -103,7 +103,9 @@ def training_of(loop: str) -> TrainingParams:
         },
         "gradient_report_every_steps": 2, "validate_every_epochs": 100, "checkpoint_every_steps": 100, "log_every_steps": 1,
     }  # fmt: skip
-    return training_params(**merge(fixed, LOOPS[loop]))
+    whole = merge(section("training"), merge(fixed, LOOPS[loop]))
+    whole["optimizer"]["learning_rates"] = RATES  # those of this task alone
+    return TrainingParams.model_validate(whole)
 
 
 def trained(arm: str, loop: str, seed: int = SEED) -> tuple[Uneven, ChoicePolicy, list[dict[str, Any]]]:
@@ -133,6 +135,16 @@ def log_softmax(logits: list[Tensor]) -> list[Tensor]:
 def clamp(x: Tensor, low: float, high: float) -> Tensor:
     """Outside of the bounds the gradient is 0 and not absent: Adam's momentum goes on."""
     return 0 * x + low if float(x) < low else 0 * x + high if float(x) > high else x
+
+
+def spread_of(rewards: list[list[float]]) -> float:
+    """Return the mean over prompts of the standard deviation (n - 1) of the samples that were scored."""
+    found = []
+    for group in rewards:
+        known = [r for r in group if not math.isnan(r)]
+        mean = sum(known) / max(1, len(known))
+        found.append(math.sqrt(sum((r - mean) ** 2 for r in known) / max(1, len(known) - 1)))
+    return sum(found) / len(found)
 
 
 @dataclass
@@ -208,7 +220,7 @@ class PlainLoop:
         self.move_reference()
         self.remember(rows, actions, old, taught, fresh=PROMPTS - self.n_replayed)
         self.metrics.append({name: sum(c[name] for c in collected if name in c) / sum(name in c for c in collected)
-                             for name in collected[0]} | {"reward": np.nanmean(rewards)})  # fmt: skip
+                             for name in collected[0]} | {"reward": np.nanmean(rewards), "spread": spread_of(rewards)})  # fmt: skip
 
     def replayed(self, rows: list[int], actions: list[Any], seen: dict[str, Any]) -> list[list[float]]:
         """Say how likely each sample is now beside when it was drawn; the last prompts are those that are replayed."""
@@ -360,7 +372,8 @@ def test_the_weights_are_those_of_the_plain_loop(both: tuple[Any, ...]) -> None:
 
 def test_the_metrics_are_those_of_the_plain_loop(both: tuple[Any, ...]) -> None:
     _, _, rows, plain = both
-    names = {"policy/loss": "policy", "value/loss": "value", "supervised/loss": "supervised", "reward/mean": "reward"}
+    names = {"policy/loss": "policy", "value/loss": "value", "supervised/loss": "supervised"}
+    names |= {"reward/mean": "reward", "reward/std": "spread"}
     for step, row in enumerate(rows):
         found = plain.metrics[step]
         for metric, term in names.items():
