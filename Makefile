@@ -95,7 +95,7 @@ frozen: $(STAMP)  ## show that no number of the smoke runs differs from the comm
 house: $(STAMP)  ## show how the code is built, in figures beside their targets; ARGS="--no-steps --verbose"
 	@$(PY) tests/house/figures.py $(ARGS)
 
-mutations: $(STAMP)  ## show that the tests catch each one-line fault of core and of the molecule task
+mutations: $(STAMP)  ## show that the tests catch each one-line fault of the table; ARGS="--only core/" runs a part
 	@$(PY) tests/mutations/run.py $(ARGS)
 
 faults: $(STAMP)  ## kill, disturb and misuse runs, and count how they end; ARGS="--write" for docs/reliability.md

@@ -2,10 +2,10 @@
 
     python tests/mutations/run.py [NAME ...] [--only TEXT ...] [--jobs N] [--trust] [--fresh] [--table FILE]
 
-Without a name the whole table is run; ``--only core`` or ``--only step dialogue`` runs the faults whose file's path holds one of
-the words. The tests that a fault names first pass on the copy as it is. Verdicts are kept in build/mutations.json until the fault,
-its file or its tests change, so that a run that was broken off goes on; ``--fresh`` asks for all of them again. Exit status: 0 every
-fault was caught, 1 one survived, 2 a fault no longer applies or its tests cannot be run.
+Without a name the whole table is run; ``--only core/`` or ``--only step dialogue`` runs the faults whose file's path holds one
+of the words. The tests that a fault names first pass on the copy as it is. Verdicts are kept in build/mutations.json until the
+fault, its file or its tests change, so that a run that was broken off goes on; ``--fresh`` asks for all of them again. Exit
+status: 0 every fault was caught, 1 one survived, 2 a fault no longer applies or its tests cannot be run.
 
 Each run of tests is a process of its own, forked from one that has imported the libraries but not the package: that saves the
 seconds of those imports.

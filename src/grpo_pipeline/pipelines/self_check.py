@@ -57,7 +57,7 @@ class SetBanditTask:
         likelihood: of ordered sets; a defect where it is not ``plackett_luce_logprobs``.
     """
 
-    name, repeats_prompts = "set_bandit", True
+    name, repeats_prompts, components = "set_bandit", True, ("policy",)
 
     def __init__(self, likelihood: set_bandit.Likelihood = plackett_luce_logprobs) -> None:
         self._likelihood = likelihood

@@ -219,8 +219,9 @@ class PlainLoop:
             self.alpha = min(target["maximum"], max(target["minimum"], moved))
         self.move_reference()
         self.remember(rows, actions, old, taught, fresh=PROMPTS - self.n_replayed)
-        self.metrics.append({name: sum(c[name] for c in collected if name in c) / sum(name in c for c in collected)
-                             for name in collected[0]} | {"reward": np.nanmean(rewards), "spread": spread_of(rewards)})  # fmt: skip
+        found = {name: [one[name] for one in collected if name in one] for name in collected[0]}
+        self.metrics.append({name: sum(values) / len(values) for name, values in found.items()})
+        self.metrics[-1] |= {"reward": np.nanmean(rewards), "spread": spread_of(rewards)}
 
     def replayed(self, rows: list[int], actions: list[Any], seen: dict[str, Any]) -> list[list[float]]:
         """Say how likely each sample is now beside when it was drawn; the last prompts are those that are replayed."""
