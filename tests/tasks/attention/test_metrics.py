@@ -34,6 +34,12 @@ def value(name, rows=ROWS):
     return METRICS[name](rows, np.ones((1, len(rows))))[0]
 
 
+def test_an_involvement_at_the_threshold_is_high():
+    at_threshold = ROWS.assign(involvement=ROWS["involvement"].replace(0.7, 0.4))
+    assert value("auroc_high_involvement", at_threshold) == pytest.approx(4 / 5)
+    assert np.isnan(value("auroc_high_involvement", ROWS.assign(involvement=ROWS["involvement"].replace(0.7, 0.39))))
+
+
 @pytest.mark.parametrize(
     ("name", "expected", "n"),
     [

@@ -100,5 +100,6 @@ def test_only_the_given_rows_count_and_each_has_its_verdict():
     assert calibrate(task, policy, make_data(other), rows, seed=0) == document
     logits = verdict_logits(task, policy, data, rows, seed=0)
     np.testing.assert_array_equal(logits, verdict_logits(task, policy, data, rows, seed=0))
+    assert not np.array_equal(logits, verdict_logits(task, policy, data, rows, seed=1))
     assert document["brier"] is None or document["brier"]["before"] == pytest.approx(np.mean((expit(logits) - [0, 1]) ** 2))
     assert np.isfinite(logit(expit(logits))).all()
