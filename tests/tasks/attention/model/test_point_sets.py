@@ -94,6 +94,17 @@ def test_drawn_sets_follow_the_enumerated_distribution(points: int, min_points: 
     assert chisquare(counts.numpy(), (n * warmer).numpy()).pvalue < 1e-6  # the test has power
 
 
+def test_cells_outside_the_region_change_no_score():
+    allowed = torch.tensor([[True, True, True, False]])
+    stops, sets = torch.tensor([[-0.4, 0.7]], dtype=F64), torch.tensor([[[2, V, V], [0, 1, V], [1, 0, 2]]])
+    is_valid = torch.tensor([[[True, True, False], [True, True, True], [True, True, True]]])
+    a, b = (
+        score_sets(params(3), SetLogits(cells, stops), sets, is_valid, temperature=0.7, is_allowed=allowed)
+        for cells in (CELLS, CELLS.masked_fill(~allowed, 9.0))
+    )
+    torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+
+
 def test_a_flat_map_stops_by_the_head_alone_on_every_grid():
     for cells in (4, 400):
         logits = SetLogits(torch.zeros(1, cells, dtype=F64), torch.tensor([[-2.0, 1.0]], dtype=F64))
