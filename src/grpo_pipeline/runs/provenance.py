@@ -78,7 +78,7 @@ def pin_recorded(catalog: DataCatalog, data: Path) -> None:
     for path in sorted((data / RUNS).glob("*.json")):
         record = load_record(path)
         for name, entry in record.entries.items() if record is not None else ():
-            dataset = catalog.get(name) if entry.version and name in catalog else None
+            dataset: Any = catalog.get(name) if entry.version and name in catalog else None
             area = None if dataset is None else area_of(dataset, data)
             if area is not None and area.record == path and is_versioned(dataset) and dataset._version.load is None:
                 pin(dataset, load=entry.version)
