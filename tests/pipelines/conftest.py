@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+
 RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
 GROUNDED = {"policy": 1.0, "greedy": 1.1, "oracle": 1.6}
 
@@ -124,3 +126,25 @@ def showcase() -> Callable[..., dict[str, np.ndarray]]:
 @pytest.fixture(scope="session")
 def metric_rows() -> Callable[..., pd.DataFrame]:
     return make_metric_rows
+
+
+@pytest.fixture(scope="session")
+def params():
+    return EvaluationParams(
+        task="attention",
+        split="test",
+        control="supervised",
+        baseline_arm="grpo",
+        headline_rule="policy",
+        chance_rule="uniform",
+        cluster="patient_id",
+        seed=0,
+        resamples=100,
+        max_undefined=0.1,
+        metric_options={},
+    )
+
+
+@pytest.fixture(scope="session")
+def arms(predictions):
+    return {"supervised": predictions(seed=1, skill=0.0), "grpo": predictions(seed=2, skill=1.0)}

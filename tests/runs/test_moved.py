@@ -1,0 +1,27 @@
+import importlib
+
+import pytest
+from kedro.io import DataCatalog, DatasetError
+
+from grpo_pipeline.rewards.functions import load_function
+from grpo_pipeline.runs.moved import MOVED, PACKAGE
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_an_old_name_says_the_new_one(old):
+    with pytest.raises(ModuleNotFoundError, match=f"write {PACKAGE}{MOVED[old]}$"):
+        importlib.import_module(PACKAGE + old)
+    importlib.import_module(PACKAGE + MOVED[old])
+
+
+def test_a_reward_and_a_dataset_say_it_too():
+    with pytest.raises(ValueError, match=r"write grpo_pipeline\.tasks\.dialogue\.scores"):
+        load_function("grpo_pipeline.tasks.dialogue.f1:f1")
+    entry = {"type": "grpo_pipeline.datasets.figure_folder.FigureFolderDataset", "filepath": "x"}
+    with pytest.raises(DatasetError, match=r"write grpo_pipeline\.datasets\.figure"):
+        DataCatalog.from_config({"figures": entry})["figures"]
+
+
+def test_a_name_that_never_was_is_not_found():
+    with pytest.raises(ModuleNotFoundError, match="No module named 'grpo_pipeline.core.unknown'"):
+        importlib.import_module("grpo_pipeline.core.unknown")
