@@ -28,7 +28,8 @@ def bad_parameters(bench: Bench) -> Iterator[Outcome]:
         for path, value in cases[: -(-bench.bad_inputs // len(bench.tasks))]:
             _write(bench.project, parameters, path, value)
             done = bench.start(bench.project, "--pipelines", task)
-            done.wait(limit)
+            if done.wait(limit) is None:
+                done.kill(whole_group=True)
             _write(bench.project, parameters)
             yield judge_refusal(fault, f"{'.'.join(path)}: {value!r}", done, before=before, data=bench.project / "data")
             before = tree(bench.project / "data")  # of what was accepted, too: each case is judged by itself

@@ -1,6 +1,7 @@
 """The faults: each disturbs runs in its own way and says how they ended."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -15,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
 from outcomes import Outcome
 from projects import (
     SECONDS,
@@ -31,6 +33,7 @@ from projects import (
 )
 
 RESUME = ("--params", "resume=auto")
+REWARD_PROCESS = b"grpo_pipeline.rewards.worker_main"  # in its command line
 
 
 @dataclass
@@ -110,17 +113,23 @@ def judge_refusal(fault: str, case: str, done: Started, *, before: dict[str, str
 
 def killed_runs(bench: Bench) -> Iterator[Outcome]:
     """Kill a run at a random moment, alone or with all that it started, and let another go on with it."""
+    fault = "SIGKILL at a random moment, then resume"
     for number in range(bench.kills):
         task = bench.tasks[number % len(bench.tasks)]
         seconds = bench.expected(task)[2]
-        forget_results(bench.project)
-        moment, whole_group = bench.random.uniform(0.02, 1.0) * seconds, bench.random.random() < 0.5
-        killed = bench.start(bench.project, "--pipelines", task)
-        if killed.wait(moment) is None:
-            killed.kill(whole_group=whole_group)
+        killed = None
+        while killed is None or killed.code == 0:  # it ended before its moment: nothing was killed, and it does not count
+            forget_results(bench.project)
+            moment, whole_group = bench.random.uniform(0.02, 1.0) * seconds, bench.random.random() < 0.5
+            killed = bench.start(bench.project, "--pipelines", task)
+            if killed.wait(moment) is None:
+                killed.kill(whole_group=whole_group)
         done = bench.run("--pipelines", task, *RESUME)
         case = f"{task}, {moment:.1f} of {seconds:.1f} s, {'with' if whole_group else 'without'} its processes"
-        yield bench.judge("SIGKILL at a random moment, then resume", case, done, task)
+        if killed.code != -signal.SIGKILL:
+            yield Outcome(fault, case, "no clear end", f"exit {killed.code} before it was killed: {killed.said[-500:]}")
+            continue
+        yield bench.judge(fault, case, done, task)
         if left := [path.name for path in bench.project.glob("**/*partial*")]:
             yield Outcome("what a killed run leaves behind", case, "no clear end", ", ".join(left[:4]))
 
@@ -302,8 +311,7 @@ def dead_server(bench: Bench) -> Iterator[Outcome]:
             started = bench.start(bench.project, "--pipelines", task, MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}")
             started.wait(seconds * bench.random.uniform(0.3, 0.8))
         finally:
-            server.send_signal(signal.SIGKILL)
-            subprocess.run(["pkill", "-9", "-g", str(server.pid)], check=False)
+            os.killpg(server.pid, signal.SIGKILL)
             server.wait()
         started.wait()
         expected, volatile, _ = bench.expected(task)
@@ -327,19 +335,31 @@ def _wait_for(port: int) -> None:
 
 def paused_workers(bench: Bench) -> Iterator[Outcome]:
     """Stop the processes that measure rewards for longer than a chunk may take: the values must be those of a quiet machine."""
+    fault = "reward processes paused"
     for task in bench.tasks:
+        limit = chunk_seconds(bench.project, task)
+        if limit is None:
+            print(f"{fault}: {task} is not counted, it measures no reward in a process", file=sys.stderr)
+            continue
         seconds = bench.expected(task)[2]
         forget_results(bench.project)
         started, end, paused = bench.start(bench.project, "--pipelines", task), time.monotonic() + SECONDS, 0
-        stopped: list[int] = []
-        while started.wait(bench.random.uniform(0.2, 0.6) * seconds / 4) is None and time.monotonic() < end:
-            _signal_all(stopped, signal.SIGCONT)
-            stopped = _workers(bench.project) if paused < 3 else []
-            paused += bool(stopped)
-            _signal_all(stopped, signal.SIGSTOP)
-        _signal_all(stopped, signal.SIGCONT)
-        if paused:
-            yield bench.judge("reward processes paused", f"{task}, {paused} times", started, task)
+        while paused < 2 and time.monotonic() < end and started.wait(bench.random.uniform(0.0, 0.1) * seconds) is None:
+            if stopped := _workers(bench.project):
+                _signal_all(stopped, signal.SIGSTOP)
+                started.wait(limit + 2)
+                _signal_all(stopped, signal.SIGCONT)
+                paused += 1
+        started.wait()
+        case = f"{task}, {paused} times for {limit + 2:g} s"
+        yield bench.judge(fault, case, started, task) if paused else Outcome(fault, case, "no clear end", "none was seen")
+
+
+def chunk_seconds(project: Path, task: str) -> float | None:
+    """Return how long a chunk of a task's rewards may take, which conf/base says; None where no process measures them."""
+    parameters = yaml.safe_load((project / f"conf/base/parameters/{task}_training.yml").read_text())
+    pool = parameters[task].get("rewards", {}).get("pool")
+    return None if pool is None else float(pool["timeout_seconds"])
 
 
 def _signal_all(pids: list[int], number: signal.Signals) -> None:
@@ -350,7 +370,7 @@ def _workers(project: Path) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            is_ours = (entry / "cwd").readlink() == project.resolve() and b"reward_worker" in (entry / "cmdline").read_bytes()
+            is_ours = (entry / "cwd").readlink() == project.resolve() and REWARD_PROCESS in (entry / "cmdline").read_bytes()
         except OSError:
             continue
         found += [int(entry.name)] if is_ours else []

@@ -58,7 +58,11 @@ class Started:
             elif time.monotonic() > end:
                 return None
             else:
-                time.sleep(0.02)
+                try:
+                    time.sleep(0.02)
+                except BaseException:  # who waits is stopped: nothing goes on behind its back
+                    self.kill(whole_group=True)
+                    raise
         return self.code
 
     def kill(self, *, whole_group: bool) -> None:

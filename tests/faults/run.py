@@ -8,6 +8,7 @@ Exit status: 0 all ended as they should, 1 one did not. ``--write`` puts the cou
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,10 @@ FAULTS: dict[str, Callable[[disturbed.Bench], Iterator[Outcome]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print each outcome and the counts; return the exit status."""
     options = _parse(arguments)
+    commit = _commit()
+    if options.write and commit.endswith("+"):
+        raise SystemExit("error: counts are written of a commit, but files have changed since; commit them or leave out --write")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the projects are removed then, too
     if options.fork:
         preload()
     begin, outcomes = time.monotonic(), list[Outcome]()
@@ -58,14 +63,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     minutes = (time.monotonic() - begin) / 60
     print(f"\n{table(outcomes)}\n\n{len(outcomes)} cases, {minutes:.0f} minutes, seed {options.seed}")
     if options.write:
-        DOCUMENT.write_text(document(remember(outcomes, options)), encoding="utf-8")
+        DOCUMENT.write_text(document(remember(outcomes, options, commit)), encoding="utf-8")
     return int(any(not outcome.is_good for outcome in outcomes))
 
 
-def remember(outcomes: Sequence[Outcome], options: argparse.Namespace) -> dict[str, Any]:
+def _commit() -> str:
+    """Return the commit that is disturbed, with a plus where files differ from it."""
+    git = ["git", "-C", str(ROOT)]
+    commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    changed = [*git, "status", "--porcelain", "--", "src", "conf", "tests/faults"]
+    return commit + ("+" if subprocess.run(changed, capture_output=True, text=True, check=False).stdout.strip() else "")
+
+
+def remember(outcomes: Sequence[Outcome], options: argparse.Namespace, commit: str) -> dict[str, Any]:
     """Put the counts of these faults beside those of others that were measured before, and return all."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     found = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
     for fault, counts in count(outcomes).items():
         wrong = [f"{one.case}: {one.verdict}" for one in outcomes if one.fault == fault and not one.is_good]
