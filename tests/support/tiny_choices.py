@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 
@@ -137,3 +137,9 @@ class TinyChoices:
     def _of_actions(self, log_probs: Tensor, actions: Tensor, is_valid: Tensor) -> Tensor:
         known = actions.masked_fill(~is_valid, 0).flatten(1)
         return log_probs.gather(1, known).reshape(actions.shape).masked_fill(~is_valid, 0.0)
+
+
+def own_rates(training: TrainingParams, rate: float) -> TrainingParams:
+    """Return the parameters with this rate for the components of the task, and for no others."""
+    optimizer = training.optimizer.model_copy(update={"learning_rates": dict.fromkeys(TinyChoices.components, rate)})
+    return training.model_copy(update={"optimizer": optimizer})

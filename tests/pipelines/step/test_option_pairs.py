@@ -17,7 +17,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 from tiny_attention import merge, training_params
-from tiny_choices import TinyChoices
+from tiny_choices import TinyChoices, own_rates
 
 from grpo_pipeline.core.params import AlgorithmName, AlgorithmParams, is_on
 from grpo_pipeline.core.policy_gradient.algorithms import CLIPPED
@@ -28,10 +28,10 @@ from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes, rows_of_ste
 from grpo_pipeline.pipelines.training.nodes import build_state
 
 TASK, STEPS = TinyChoices(), 3
-TRAINING = training_params(
+TRAINING = own_rates(training_params(
     epochs=STEPS, batch_size=8, group_size=4, micro_batch_size=None, temperature={"start": 1.0}, gradient_report_every_steps=1000,
-    optimizer={"learning_rates": {"encoder": 0.3, "head": 0.3}, "learning_rate_schedule": {"start": 1.0}, "max_grad_norm": None},
-)  # fmt: skip
+    optimizer={"learning_rate_schedule": {"start": 1.0}, "max_grad_norm": None},
+), 0.3)  # fmt: skip
 BASE: dict[str, Any] = {
     "name": "grpo", "supervised_weight": 0.5, "policy_weight": 1.0, "kl_weight": 0.1, "value_weight": 0.1, "entropy_weight": 0.05,
     "rollout_kl_weight": 0.05, "update_epochs": 2, "advantage": {"method": "group", "std": "sample"},

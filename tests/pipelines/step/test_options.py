@@ -20,7 +20,7 @@ from tiny_attention import (
     training_params,
     weights,
 )
-from tiny_choices import TinyChoices
+from tiny_choices import TinyChoices, own_rates
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
@@ -395,9 +395,8 @@ FALLING = {"kind": "linear", "start": 1.0, "end": 0.0}
 )
 def test_a_schedule_may_end_at_zero(arm: str, changes: dict[str, Any], micro_batch_size: int | None) -> None:
     """At the last step nothing is weighed: the run ends there, with a gradient of 0, and does not stop with an error."""
-    task, rates = TinyChoices(), {"learning_rates": {"encoder": 0.1, "head": 0.1}}
-    algorithm = algorithm_params(arm, **changes)
-    training = training_params(epochs=3, batch_size=8, group_size=4, micro_batch_size=micro_batch_size, optimizer=rates)
+    task, algorithm = TinyChoices(), algorithm_params(arm, **changes)
+    training = own_rates(training_params(epochs=3, batch_size=8, group_size=4, micro_batch_size=micro_batch_size), 0.1)
     state, fold, norms = make_state(task, None, algorithm, training), Fold(task, algorithm, training), []
     for _ in range(3):
         state, metrics = fold(state, task.make_batch(None, np.arange(8)))

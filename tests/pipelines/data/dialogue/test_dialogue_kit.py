@@ -24,6 +24,7 @@ from grpo_pipeline.pipelines.experiments.trials.cells import Cell
 from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
 from grpo_pipeline.pipelines.experiments.trials.kit import find_kit
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
+from grpo_pipeline.pipelines.training.pipeline import create_stage
 
 BASE = {name: yaml.safe_load((CONF / f"base/parameters/dialogue_{name}.yml").read_text()) for name in ("compare", "evaluation")}
 EVALUATION = EvaluationParams.model_validate(BASE["evaluation"]["dialogue"]["evaluation"] | {"seed": 0, "resamples": 30})
@@ -87,7 +88,7 @@ def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     for name in ("warm_start", "supervised", "reinforce", "grpo"):
         given[f"params:dialogue.{name}.algorithm"] = AlgorithmParams.model_validate(found[name]["algorithm"])
         given[f"dialogue.{name}.resume_from"] = NoCheckpoint("none")
-    pipeline = prepare() + create_arm("dialogue", arm)
+    pipeline = prepare() + create_stage("dialogue", "warm_start") + create_arm("dialogue", arm)
     kept = {name: MemoryDataset(value, copy_mode="assign") for name, value in given.items()}
     inner = {name: MemoryDataset(copy_mode="assign") for name in pipeline.datasets() - kept.keys()}
     catalog = DataCatalog(kept | inner)

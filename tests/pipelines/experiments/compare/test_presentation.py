@@ -23,7 +23,7 @@ def make_document():
     arm = {"base": "grpo", "rule": "policy", "set": {"algorithm": {"kl_weight": 0.0, "replay": None}, "model": {}}}
     document = {
         "task": "attention", "control": "supervised", "split": "test", "seeds": [0, 1], "primary_metrics": list(only),
-        "commit": "<b>abc</b>", "n": {"examples": 9, "clusters": 3, "cluster": "patient_id"},
+        "commit": "<b>abc</b>", "run": "0a1b", "n": {"examples": 9, "clusters": 3, "cluster": "patient_id"},
         "interval": {"method": "percentile bootstrap of whole clusters", "level": 0.95, "resamples": 100},
         "correction": {"method": "Holm", "family": "arms x primary metrics", "comparisons": 3},
         "arms": {name: arm | {"metrics": dict.fromkeys(only, SHOWN)} for name in ("supervised", "no_kl", "weak")},
