@@ -36,7 +36,7 @@ def reward_processes(project: Path) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            ours = os.readlink(entry / "cwd") == str(project) and b"reward_worker" in (entry / "cmdline").read_bytes()
+            ours = os.readlink(entry / "cwd") == str(project) and b"rewards.worker_main" in (entry / "cmdline").read_bytes()
         except OSError:
             continue
         found += [int(entry.name)] if ours else []

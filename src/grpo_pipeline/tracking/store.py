@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from mlflow.tracking import MlflowClient
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy import Engine, event
 
 # The parameters of tracking: ``mlflow.yml``. The keys under ``server``, ``tracking`` and ``ui`` have kedro-mlflow's names.
 
@@ -214,6 +212,8 @@ def create_database(uri: str) -> None:
     if is_made(path):
         return
     partial = path.with_name(f"{path.name}{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    from mlflow.tracking import MlflowClient
+
     # sqlite's own locks are of another kind (fcntl), so that this one, which ends with the process, does not meet them. Closed at
     # the very end: closing any descriptor of a file gives sqlite's locks away.
     with _owned(partial):
@@ -266,6 +266,7 @@ def _without_waiting_for_disk(path: Path) -> Iterator[None]:
 
     On a slow disk a thousand such waits make minutes.
     """
+    from sqlalchemy import Engine, event
 
     def prepare(connection: Any, record: Any) -> None:
         _, _, file = connection.execute("PRAGMA database_list").fetchone()

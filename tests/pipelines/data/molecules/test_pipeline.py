@@ -121,7 +121,7 @@ def test_zinc(data_project: Path, tmp_path: Path, shared_data: Callable[[str], P
 
 def test_the_wiring_opens_without_rdkit() -> None:
     program = "import sys; sys.modules['rdkit'] = None\n"
-    program += "from grpo_pipeline.datasets import molecule_examples\n"
+    program += "from grpo_pipeline.datasets import json_lines\n"
     program += "from grpo_pipeline.pipelines.data.molecules import create_pipeline\nassert create_pipeline().nodes"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
