@@ -34,6 +34,7 @@ def result(project: Path, task: str, *, cores: int, threads: int) -> dict[str, s
     weights = sorted((data / "06_models" / folder).rglob("*.safetensors"))
     found = {str(file.relative_to(data)): hashlib.sha256(file.read_bytes()).hexdigest() for file in weights}
     comparison = json.loads(newest(data / "08_reporting" / folder / "comparison.json").read_text())
+    comparison.pop("run")  # each has its own
     return found | {"comparison": json.dumps(comparison, sort_keys=True)}
 
 
