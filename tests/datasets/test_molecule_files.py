@@ -6,7 +6,7 @@ from kedro.io import DatasetError
 
 from grpo_pipeline.datasets.json_lines import MoleculeExamplesDataset
 from grpo_pipeline.datasets.raw_file import RawFileDataset
-from grpo_pipeline.tasks.molecules.data.examples import build_examples
+from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
 
 SMILES = ["CCO", "CC#N", "CCC"]
 VOCABULARY = {"atoms": ["C", "N", "O"], "charges": [0], "bonds": ["none", "single", "double", "triple"], "max_atoms": 3}

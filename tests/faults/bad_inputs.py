@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 from disturbed import Bench, judge_refusal
-from outcomes import Outcome
+from fault_outcomes import Outcome
 from projects import ROOT, forget_results, tree
 
 ONE_FILE = "conf/smoke/parameters/all.yml"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from outcomes import Outcome
+from fault_outcomes import Outcome
 from projects import (
     SECONDS,
     TASKS,

@@ -19,7 +19,7 @@ from typing import Any
 
 import bad_inputs
 import disturbed
-from outcomes import BAD, GOOD, MEANING, Outcome, count, table
+from fault_outcomes import BAD, GOOD, MEANING, Outcome, count, table
 from projects import ROOT, TASKS, preload, start_fork, start_process
 
 DOCUMENT, RECORD = ROOT / "docs/reliability.md", ROOT / "docs/reliability.json"

@@ -20,7 +20,7 @@ import disturbed
 import pytest
 import torch
 import yaml
-from outcomes import BAD, GOOD, Outcome
+from fault_outcomes import BAD, GOOD, Outcome
 from parameter_models import BUILDERS, sections
 from parameter_models import TASKS as MODELS
 from projects import TASKS, Started

@@ -96,7 +96,7 @@ def select(mutations: Sequence[Mutation], names: Sequence[str], only: Sequence[s
 
 
 class Verdicts:
-    """What was found before, in a file; None keeps nothing."""
+    """Verdicts that were found before, in a file; None keeps nothing."""
 
     def __init__(self, path: Path | None, *, fresh: bool) -> None:
         self._path, self._lock = path, threading.Lock()

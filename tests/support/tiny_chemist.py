@@ -13,7 +13,8 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.training.micro_batches import take_prompts
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData, attach_conditions
 from grpo_pipeline.tasks.molecules.build import build_task
-from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples, build_examples
+from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
+from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, Diffusion, NoiseParams, TrajectoryParams, X0LossParams
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components

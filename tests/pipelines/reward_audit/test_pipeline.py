@@ -1,5 +1,6 @@
 """The audit of a task as a pipeline: what is saved, which rows are scored, and what the document says."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -73,7 +74,7 @@ class Watching(AttentionTask):
 
 def watched(**changes):
     task = attention.make_task()
-    task = Watching(**{name: getattr(task, name) for name in task.__dataclass_fields__})
+    task = Watching(**{field.name: getattr(task, field.name) for field in dataclasses.fields(task)})
     algorithm, training = attention.algorithm_params("supervised"), attention.training_params(batch_size=4)
     reward_audit.score_policies(params(**changes), algorithm, training, 0, task, attention.make_data())
     return task.__dict__["seen"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.policy_gradient.losses import policy_loss
@@ -163,12 +163,22 @@ def pseudo_bonus(policy: Bandit, rollouts: Rollouts) -> Tensor:
     return -score(policy, rollouts).mean()
 
 
+def start_generator(seed: int, step: int) -> Generator:
+    """Return the generator that draws where a bandit starts."""
+    return step_generator(seed, step, stream=Stream.BANDIT_START)
+
+
+def gradient_generator(seed: int, *places: int) -> Generator:
+    """Return the generator of the samples that one estimate of the gradient is made from."""
+    return step_generator(seed, *places, stream=Stream.BANDIT_GRADIENT)
+
+
 def gradient_cosine(objective: Objective, *, seed: int) -> float:
     """Return the cosine of the estimated gradient with the enumerated gradient of the hit rate, at shuffled logits."""
-    start = shuffled_logits(spread=SPREAD, generator=step_generator(seed, 0, stream=Stream.BANDIT_START))
+    start = shuffled_logits(spread=SPREAD, generator=start_generator(seed, 0))
     policy = Bandit(start)
     for i in range(GRADIENT_DRAWS):
-        generator = step_generator(seed, i, stream=Stream.BANDIT_GRADIENT)
+        generator = gradient_generator(seed, i)
         rollouts = draw(policy, generator=generator, copies=COPIES_PER_DRAW)
         loss = objective(policy, rollouts, compute_advantages(rewards(rollouts)).values, generator)
         torch.autograd.backward(loss)
@@ -255,7 +265,7 @@ def _logits(state: TrainState) -> Tensor:
 
 
 def _peaked(seed: int) -> Tensor:
-    return shuffled_logits(spread=PEAKED, generator=step_generator(seed, 0, stream=Stream.BANDIT_START))
+    return shuffled_logits(spread=PEAKED, generator=start_generator(seed, 0))
 
 
 def _ascent(policy: Bandit) -> Tensor:

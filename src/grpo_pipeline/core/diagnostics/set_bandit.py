@@ -12,10 +12,9 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.bandit import Bandit
+from grpo_pipeline.core.diagnostics.bandit import Bandit, gradient_generator, start_generator
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.policy_gradient.losses import policy_loss
-from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k, plackett_luce_logprobs
 from grpo_pipeline.core.types import replicate, to_rows
 
@@ -37,7 +36,7 @@ def shuffled_logits(seed: int) -> Tensor:
 
     All prompts then have one hit rate, and normalising the rewards of a group scales every prompt's gradient alike.
     """
-    order = torch.randperm(CELLS, generator=step_generator(seed, PICKS, stream=Stream.BANDIT_START))
+    order = torch.randperm(CELLS, generator=start_generator(seed, PICKS))
     row = torch.linspace(-SPREAD, SPREAD, CELLS, dtype=torch.float64)[order]
     return torch.stack([row.roll(p * GOOD) for p in range(PROMPTS)])
 
@@ -123,7 +122,7 @@ def gradient_cosine(*, seed: int, likelihood: Likelihood = plackett_luce_logprob
     policy, allowed = Bandit(start), torch.ones(PROMPTS * COPIES, CELLS, dtype=torch.bool)
     prompts = to_rows(replicate(torch.arange(PROMPTS), COPIES))
     for i in range(DRAWS):
-        generator = step_generator(seed, i, PICKS, stream=Stream.BANDIT_GRADIENT)
+        generator = gradient_generator(seed, i, PICKS)
         logits = policy(COPIES)
         actions = gumbel_top_k(logits.detach(), PICKS, GROUP, generator=generator, is_allowed=allowed)
         logprobs = likelihood(logits, actions, is_allowed=allowed)

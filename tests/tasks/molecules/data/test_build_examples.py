@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 import torch
 
-from grpo_pipeline.tasks.molecules.data.examples import build_examples, compact, content_digest, put_together
+from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
+from grpo_pipeline.tasks.molecules.data.examples import compact, content_digest, put_together
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS
@@ -31,7 +32,7 @@ def test_rows_of_the_table_own_the_graphs():
 
 def test_graphs_are_the_same_in_parts(monkeypatch):
     whole = build_examples(VOCABULARY, *tables(), SPLITS)
-    monkeypatch.setattr("grpo_pipeline.tasks.molecules.data.examples.ROWS", 3)
+    monkeypatch.setattr("grpo_pipeline.tasks.molecules.data.build_examples.ROWS", 3)
     assert build_examples(VOCABULARY, *tables(), SPLITS).digest == whole.digest
 
 

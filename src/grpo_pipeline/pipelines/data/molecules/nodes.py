@@ -55,7 +55,7 @@ def measure_molecules(checked: pd.DataFrame) -> pd.DataFrame:
 def build_molecule_examples(
     vocabulary: dict[str, Any], checked: pd.DataFrame, properties: pd.DataFrame, parts: dict[str, list[str]]
 ) -> MoleculeExamples:
-    """Return the model input; see ``tasks.molecules.data.examples.build_examples``."""
-    from grpo_pipeline.tasks.molecules.data.examples import build_examples
+    """Return the model input; see ``tasks.molecules.data.build_examples``."""
+    from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
 
     return build_examples(vocabulary, checked, properties, parts)

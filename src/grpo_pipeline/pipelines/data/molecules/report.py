@@ -27,7 +27,6 @@ from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, metric_cell, value_cell
 from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.tasks import find_task
-from grpo_pipeline.tasks.molecules.graphs.drawings import best_molecules, draw_grid, random_molecules
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
 from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
 
@@ -47,6 +46,8 @@ def draw_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> dic
         arms: arm -> prediction rows; empty cells of a table from a file are "".
         params: names of the rules; the seed of the choice.
     """
+    from grpo_pipeline.tasks.molecules.graphs.drawings import draw_grid  # needs RDKit, which the registry opens without
+
     rules = {"before": params.chance_rule, "after": params.headline_rule}
     return {
         f"{arm}_{choice}_{when}": draw_grid(rows, columns=COLUMNS)
@@ -65,6 +66,8 @@ def rows_of(table: pd.DataFrame, rule: str) -> pd.DataFrame:
 
 def choose(rows: pd.DataFrame, *, seed: int) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the best and some random molecules."""
+    from grpo_pipeline.tasks.molecules.graphs.drawings import best_molecules, random_molecules
+
     yield "best", best_molecules(rows, SHOWN)
     yield "random", random_molecules(rows, SHOWN, generator=step_generator(seed, stream=Stream.DRAWINGS))
 

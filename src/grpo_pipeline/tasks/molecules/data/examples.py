@@ -4,19 +4,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from rdkit import Chem, rdBase
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, encode, sketch_molecule
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
-from grpo_pipeline.tasks.molecules.graphs.properties import PROPERTIES
-from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary, read_vocabulary
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 
 ARRAYS = ("atoms", "charges", "bonds", "sizes")
 
@@ -77,44 +73,3 @@ def content_digest(table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary
         digest.update(f"{name} {tuple(arrays[name].shape)}".encode())
         digest.update(arrays[name].contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-# Checked molecules, properties and splits -> model input.
-
-TABLE_COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row", "split", *PROPERTIES)
-ROWS = 1024
-AGAIN = "run the pipeline molecules_data again"
-
-
-def build_examples(
-    vocabulary: Mapping[str, Any], checked: pd.DataFrame, properties: pd.DataFrame, splits: Mapping[str, Sequence[str]]
-) -> MoleculeExamples:
-    """Put graphs, properties and splits together, by canonical SMILES; the order is that of ``checked``.
-
-    Raises:
-        ValueError: if properties or splits are of other molecules, or one is in two splits.
-    """
-    split_of = {smiles: split for split, members in splits.items() for smiles in members}
-    if split_of.keys() != {*checked["smiles"]} or sum(map(len, splits.values())) != len(split_of):
-        raise ValueError(f"molecules.splits must name every checked molecule once, got others; {AGAIN}")
-    if list(properties["smiles"]) != list(checked["smiles"]):
-        raise ValueError(f"molecules.properties must be of the checked molecules, got others; {AGAIN}")
-    known = read_vocabulary(vocabulary)
-    arrays = encode_compactly(list(checked["smiles"]), known)
-    table = checked.assign(split=checked["smiles"].map(split_of), **{name: properties[name] for name in PROPERTIES})
-    return put_together(table[list(TABLE_COLUMNS)], arrays, known)
-
-
-def encode_compactly(smiles: Sequence[str], vocabulary: Vocabulary) -> dict[str, Tensor]:
-    """Return the graphs of canonical SMILES as uint8; only ``ROWS`` of them are wide integers at a time."""
-    parts = [
-        compact(encode(sketch_all(smiles[start : start + ROWS], vocabulary.form), vocabulary, nodes=vocabulary.max_atoms))
-        for start in range(0, len(smiles), ROWS)
-    ]
-    return {name: torch.cat([part[name] for part in parts]) for name in ARRAYS}
-
-
-def sketch_all(smiles: Sequence[str], form: BondForm) -> list[Sketch]:
-    """Return the graphs of canonical SMILES, nodes in the order of the text."""
-    with rdBase.BlockLogs():
-        return [sketch_molecule(Chem.MolFromSmiles(text), form) for text in smiles]
