@@ -49,8 +49,8 @@ def own(**changes):
     ("changes", "message"),
     [
         ({"weights": {"f1": -1.0}}, r"reward weights must be finite and >= 0, got {'f1': -1.0}"),
-        ({"weights": {"f1": float("inf")}}, r"must be finite and >= 0, got {'f1': inf}"),
-        ({"weights": {"f1": float("nan")}}, r"must be finite and >= 0, got {'f1': nan}"),
+        ({"weights": {"f1": float("inf")}}, r"finite number"),
+        ({"weights": {"f1": float("nan")}}, r"finite number"),
         ({"weights": {"f1": 0.0}, "own": None}, r"some reward weight must be positive, got {'f1': 0.0}"),
         ({"weights": {}, "own": None}, r"some reward weight must be positive, got {}"),
         ({"weights": {"rouge_1": 1.0}}, "weights.rouge_1"),
