@@ -14,6 +14,7 @@ import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import cache
 from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -53,6 +54,7 @@ stands first, and then the sections with another one.
 """
 
 
+@cache
 def sections() -> dict[str, type[BaseModel]]:
     """Return the path of each section of conf/base -> the model that a node reads it with."""
     models = TypeExtractor(register_pipelines()).extract_types_from_pipelines()
@@ -60,6 +62,7 @@ def sections() -> dict[str, type[BaseModel]]:
     return {path: found[path] for path in sorted(found) if value_at(base(), path) is not ...}
 
 
+@cache
 def base() -> dict[str, Any]:
     """Return the parameters of conf/base, as a run reads them."""
     loader = RunConfigLoader(str(ROOT / "conf"), env="base", **CONFIG_LOADER_ARGS)
