@@ -99,7 +99,7 @@ mutations: $(STAMP)  ## show that the tests catch each one-line fault of the tab
 	@$(PY) tests/mutations/run.py $(ARGS)
 
 faults: $(STAMP)  ## kill, disturb and misuse runs, and count how they end; ARGS="--write" for docs/reliability.md
-	@$(PY) tests/faults/run.py $(ARGS)
+	@$(PY) tests/faults/fault_run.py $(ARGS)
 
 conformance: $(STAMP)  ## write docs/conformance.md anew; installs the other libraries (extra `oracles`)
 	@$(PY) -m pip install -qq -c constraints.txt --no-build-isolation -e ".[oracles]"

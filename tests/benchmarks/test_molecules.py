@@ -110,7 +110,8 @@ def test_products_are_recorded_and_computed_again() -> None:
 
 def test_a_call_of_products_alone_has_a_large_share_and_one_without_has_none() -> None:
     a, b = torch.randn(400, 400), torch.randn(400, 400)
-    large, none = (products.median_share(call, 3) for call in (lambda: a @ b, lambda: a * b))
+    wide = torch.randn(4000, 1000)  # its call is long beside the replay of no product
+    large, none = (products.median_share(call, 3) for call in (lambda: a @ b, lambda: wide * wide))
     assert large["profiler"]["median"] > 0.8
     assert large["alone"]["high"] > 0.5
     assert none["profiler"]["median"] == 0

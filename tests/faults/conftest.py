@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import the modules beside them, as the script ``run.py`` does."""
+"""Lets the tests of this folder import the modules beside them, as the script ``fault_run.py`` does."""
 
 import sys
 from pathlib import Path

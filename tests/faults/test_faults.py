@@ -4,7 +4,6 @@ Runs are played here: a script says what each leaves and says, in the places and
 by ``make faults``.
 """
 
-import importlib.util
 import json
 import random
 import signal
@@ -17,6 +16,7 @@ from typing import Any
 
 import bad_inputs
 import disturbed
+import fault_run as command
 import pytest
 import torch
 import yaml
@@ -34,10 +34,6 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.rewards import process as reward_process
 
 ROOT = Path(__file__).resolve().parents[2]
-# By its place: other commands of tests/ are named run.py, too.
-SPEC = importlib.util.spec_from_file_location("faults_command", Path(__file__).with_name("run.py"))
-command = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(command)
 
 TASK = "molecules"
 SENTENCE = "error: disk must have space, got none; free some"

@@ -222,9 +222,8 @@ def test_a_killed_run_goes_on_in_its_own_child(tiny):
     assert continued.data.tags["mlflow.parentRunId"] == (parents - {old["__default__"]}).pop()
     assert continued.data.params["resume"] == "never"
     history = tiny.client.get_metric_history(old[child], "reward/mean")
-    steps = [metric.step for metric in history]
-    assert steps == sorted(set(steps))
-    assert steps == [0, 1, 2, 3, 4, 5]
+    # A row that the kill took from MLflow comes from the file at the end of the run: each step once, in whatever order.
+    assert sorted(metric.step for metric in history) == [0, 1, 2, 3, 4, 5]
     table = MetricStreamDataset(str(tiny.path / f"data/07_model_output/{arm}/metrics.jsonl")).load()
     assert table[table["split"] == "train"]["step"].tolist() == [0, 1, 2, 3, 4, 5]
     assert "probe.csv" in files(tiny, continued)

@@ -1,6 +1,6 @@
 """Disturb runs in every way that has a name here, and count how they end.
 
-    python tests/faults/run.py [--kills 100] [--bad-inputs 200] [--seed 0] [--only FAULT ...] [--tasks TASK ...] [--write]
+    python tests/faults/fault_run.py [--kills 100] [--bad-inputs 200] [--seed 0] [--only FAULT ...] [--tasks TASK ...] [--write]
 
 Exit status: 0 all ended as they should, 1 one did not. ``--write`` puts the counts into docs/reliability.md.
 """
