@@ -60,13 +60,6 @@ def test_any_split_into_micro_batches_gives_the_gradient_of_the_whole_batch(name
     torch.testing.assert_close(gradient_of_split(cuts, names), whole, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("names", NAMES, ids=lambda names: "-".join(names.values()))
-def test_denominators_of_the_micro_batch_alone_give_another_gradient(names):
-    cuts = (1, 3)
-    whole = gradient_of_split((), names, own=True)
-    assert float((gradient_of_split(cuts, names, own=True) / 3 - whole).abs().max()) > 0.01
-
-
 def test_the_local_reduction_is_the_mean_over_micro_batches_and_depends_on_the_split():
     whole = worker.batch()
     mask = whole.is_valid
