@@ -1,4 +1,3 @@
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -54,33 +53,6 @@ def test_any_blocks_give_what_all_logits_give(rows, choices, chunk_rows, block, 
     want = plain(h.hidden, h.weight, h.actions, bias, temperature)
     torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
     torch.testing.assert_close(got_gradients, gradients(want, asked, inputs), atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("chunk_rows", [1, 2, 5])
-def test_gradients_by_finite_differences(chunk_rows, monkeypatch):
-    monkeypatch.setattr(linear_logprobs, "BLOCK_NUMBERS", 6)  # 6, 3 or 1 choices per block of 7
-    h = head(5, 3, 7)
-
-    def outputs(hidden, weight, bias):
-        return chunked_logprobs(hidden, weight, h.actions, bias=bias, temperature=0.7, chunk_rows=chunk_rows)
-
-    inputs = (h.hidden, h.weight, h.bias)
-    assert torch.autograd.gradcheck(outputs, inputs)
-    assert torch.autograd.gradcheck(lambda *tensors: outputs(*tensors)[0], inputs)
-    assert torch.autograd.gradcheck(lambda *tensors: outputs(*tensors)[1], inputs)
-
-
-def test_golden_numbers():
-    # One hidden number 1, weights log 1, log 2, log 5: p = 1/8, 2/8, 5/8.
-    weight = torch.tensor([[0.0], [math.log(2)], [math.log(5)]], dtype=F64)
-    logprobs, entropy = chunked_logprobs(torch.ones(1, 1, dtype=F64), weight, torch.tensor([2]))
-    assert float(logprobs) == pytest.approx(math.log(5 / 8), abs=1e-15)
-    # H = 1/8 log 8 + 2/8 log 4 + 5/8 log(8/5)
-    assert float(entropy) == pytest.approx((math.log(8) + 2 * math.log(4) + 5 * math.log(1.6)) / 8, abs=1e-15)
-    # At T = 1/2: p = 1/30, 4/30, 25/30
-    assert float(chunked_logprobs(torch.ones(1, 1, dtype=F64), weight, torch.tensor([1]), temperature=0.5)[0]) == pytest.approx(
-        math.log(4 / 30), abs=1e-15
-    )
 
 
 def test_leading_axes_are_kept():

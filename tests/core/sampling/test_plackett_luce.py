@@ -51,15 +51,6 @@ def test_likelihood_agrees_with_a_naive_loop(k, temperature):
     torch.testing.assert_close(got, torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_probabilities_of_all_ordered_subsets_sum_to_one(k):
-    logits = torch.tensor([[0.3, -1.2, 2.0, 0.0, 7.0]], dtype=F64)
-    allowed = torch.tensor([[True, True, True, True, False]])
-    actions = torch.tensor([list(permutations(range(4), k))])
-    logprobs = plackett_luce_logprobs(logits, actions, is_allowed=allowed).sum(-1)
-    assert float(logprobs.exp().sum()) == pytest.approx(1.0, abs=1e-12)
-
-
 @pytest.mark.parametrize("logits", [[0.0, 0.7, -0.5, 1.2, 9.0], [-0.5, 1.5, 0.2, -0.4, 9.0]])  # the last cell is not allowed
 @pytest.mark.parametrize("draws_per_choice", [1, 2, 4])  # with 1 nearly half of the samples are completed with noise
 def test_draws_follow_the_likelihood(logits, draws_per_choice, monkeypatch):
@@ -149,10 +140,6 @@ def test_is_exact_when_one_cell_holds_nearly_all_mass(dtype, gap):
     # The first term is the difference of two numbers of size gap; the later ones owe nothing to the large cell.
     torch.testing.assert_close(got[:1], torch.tensor(want[:1], dtype=dtype), atol=gap * ulp, rtol=0)
     torch.testing.assert_close(got[1:], torch.tensor(want[1:], dtype=dtype), atol=0, rtol=4 * ulp)
-    # The subtraction this replaces: log(Z - taken) has lost all of its digits.
-    z = logits[0]
-    subtracted = z[4] - (z.exp().sum() - z[0].exp()).log()
-    assert not math.isclose(float(subtracted), want[1], rel_tol=1e-3) or (dtype == F64 and gap == 20.0)
 
 
 def test_taking_every_allowed_cell_is_finite_forward_and_backward():
@@ -176,14 +163,6 @@ def test_gradients_by_finite_differences():
     assert torch.autograd.gradcheck(lambda z: categorical_entropy(z, allowed, 0.7), logits)
 
 
-def test_expected_gradient_of_the_log_likelihood_is_zero():
-    logits = torch.randn(1, 5, dtype=F64, requires_grad=True)
-    actions = torch.tensor([list(permutations(range(5), 2))])
-    logprobs = plackett_luce_logprobs(logits, actions, is_allowed=everything_allowed(logits)).sum(-1)
-    (gradient,) = torch.autograd.grad((logprobs.detach().exp() * logprobs).sum(), logits)
-    torch.testing.assert_close(gradient, torch.zeros_like(gradient), atol=1e-14, rtol=0)
-
-
 def test_entropy_is_analytic_in_nats_and_masked_cells_count_for_nothing():
     allowed = torch.tensor([[True, True, True, True, False]])
     # Uniform over 4 cells: log 4. The cell with logit 99 is not allowed.
@@ -193,27 +172,10 @@ def test_entropy_is_analytic_in_nats_and_masked_cells_count_for_nothing():
     skewed = torch.tensor([[0.5, 0.25, 0.125, 0.125, 1.0]], dtype=F64).log()
     assert float(categorical_entropy(skewed, allowed)) == pytest.approx(1.75 * math.log(2), abs=1e-14)
     assert float(entropy_of(log_policy(skewed, allowed))) == pytest.approx(1.75 * math.log(2), abs=1e-14)
+    assert log_policy(skewed, allowed)[0, 4] == -math.inf
     # Halving the temperature squares p: (1/4, 1/16, 1/64, 1/64) / (22/64) = (16, 4, 1, 1) / 22
     squared = [16 / 22, 4 / 22, 1 / 22, 1 / 22]
     assert float(categorical_entropy(skewed, allowed, 0.5)) == pytest.approx(-sum(p * math.log(p) for p in squared), abs=1e-14)
-
-
-def test_analytic_entropy_has_the_gradient_that_sampled_log_probs_lack():
-    logits = torch.tensor([[0.0, 1.0, 2.0]], dtype=F64, requires_grad=True)
-    allowed = everything_allowed(logits)
-    (analytic,) = torch.autograd.grad(categorical_entropy(logits, allowed).sum(), logits)
-    log_p = log_policy(logits, allowed)
-    (sampled,) = torch.autograd.grad(-(log_p.detach().exp() * log_p).sum(), logits)
-    assert float(analytic.abs().max()) > 0.1
-    torch.testing.assert_close(sampled, torch.zeros_like(sampled), atol=1e-15, rtol=0)
-
-
-def test_log_policy_is_normalised_over_allowed_cells():
-    logits = torch.randn(3, 8, dtype=F64)
-    allowed = torch.arange(8).expand(3, 8) < torch.tensor([[1], [4], [8]])
-    log_p = log_policy(logits, allowed, 0.3)
-    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(3, dtype=F64), atol=1e-14, rtol=0)
-    assert bool((log_p[~allowed] == -math.inf).all())
 
 
 ONE_SHORT_ROW = torch.tensor([[True, True, True], [True, False, False]])
@@ -255,17 +217,3 @@ def test_independent_terms_are_those_of_single_draws():
         total = math.log(math.fsum(math.exp(x) for x in z.values()))
         for g in range(2):
             assert got[p, g].tolist() == pytest.approx([z[a] - total for a in actions[p, g].tolist()], abs=1e-12)
-
-
-def test_only_plackett_luce_is_a_distribution_over_sets():
-    logits = torch.tensor([[0.3, -1.2, 1.5, 0.0]], dtype=torch.float64)
-    allowed = torch.ones(1, 4, dtype=torch.bool)
-    sets = torch.tensor([list(permutations(range(4), 2))])
-
-    def mass(likelihood):
-        return float(likelihood(logits, sets, is_allowed=allowed).sum(-1).exp().sum())
-
-    assert mass(plackett_luce_logprobs) == pytest.approx(1.0, abs=1e-12)
-    # What is missing is the chance of drawing one cell twice, sum of p^2.
-    assert mass(independent_logprobs) == pytest.approx(1.0 - float(logits.softmax(-1).square().sum()), abs=1e-12)
-    assert mass(independent_logprobs) < 0.6
