@@ -1,6 +1,7 @@
 """The facade against naive loops, and the usage patterns of docs/backprop.md as they stand there."""
 
 import copy
+import inspect
 import math
 import re
 from dataclasses import asdict
@@ -8,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from grpo_pipeline.core.backprop import BackpropConfig, BackpropModule, compute_entropy, compute_returns
@@ -60,27 +59,6 @@ def test_defaults():
     assert asdict(BackpropConfig()) == DEFAULTS
 
 
-@pytest.mark.parametrize(
-    ("setting", "sentence"),
-    [
-        ({"gamma": 1.01}, r"gamma must be within \[0, 1\], got 1.01"),
-        ({"gamma": math.nan}, r"gamma must be within \[0, 1\], got nan"),
-        ({"gae_lambda": -0.1}, r"gae_lambda must be within \[0, 1\], got -0.1"),
-        ({"ema_alpha": 1.0}, "ema_alpha must be at least 0 and below 1, got 1.0"),
-        ({"ppo_clip_range": 0.0}, "ppo_clip_range must be positive and finite, got 0.0"),
-        ({"ppo_epochs": 0}, "ppo_epochs must be positive and finite, got 0"),
-        ({"max_grad_norm": -1.0}, "max_grad_norm must be positive and finite, got -1.0"),
-        ({"value_loss_coef": -0.1}, "value_loss_coef must be at least 0 and finite, got -0.1"),
-        ({"entropy_coef": math.inf}, "entropy_coef must be at least 0 and finite, got inf"),
-        ({"kl_coef": math.nan}, "kl_coef must be at least 0 and finite, got nan"),
-        ({"ref_update_method": "polyak"}, "ref_update_method must be copy or ema, got 'polyak'"),
-    ],
-)
-def test_settings_outside_their_range_are_refused(setting, sentence):
-    with pytest.raises(ValueError, match=f"^{sentence}; correct the setting$"):
-        BackpropConfig(**setting)
-
-
 def test_everything_trainable_must_be_in_the_optimiser():
     model, value_model = TableModel(), nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -102,26 +80,6 @@ def test_the_reference_is_frozen_and_never_optimised():
         module.update(module.model.table.square().sum())
     assert torch.equal(table, before)
     assert not torch.equal(module.model.table, before)
-
-
-def naive_gae(rewards, values, dones, gamma, lam):
-    """One row as lists."""
-    advantages, following = [0.0] * len(rewards), 0.0
-    for t in reversed(range(len(rewards))):
-        goes_on = 0.0 if dones[t] else 1.0
-        delta = rewards[t] + gamma * goes_on * values[t + 1] - values[t]
-        following = advantages[t] = delta + gamma * lam * goes_on * following
-    return advantages
-
-
-@given(seed=st.integers(0, 1000), b=st.integers(1, 3), steps=st.integers(1, 12), gamma=st.floats(0, 1), lam=st.floats(0, 1))
-@settings(max_examples=40)
-def test_gae_agrees_with_a_naive_loop(seed, b, steps, gamma, lam):
-    rewards, values = tensors((b, steps), (b, steps + 1), seed=seed)
-    dones = torch.rand(b, steps, generator=torch.Generator().manual_seed(seed)) < 0.3
-    found = build(normalize_advantages=False).compute_advantages(rewards, values, dones, gamma, lam)
-    expected = [naive_gae(*row, gamma, lam) for row in zip(rewards.tolist(), values.tolist(), dones.tolist(), strict=True)]
-    assert torch.allclose(found, torch.tensor(expected, dtype=F64), rtol=0, atol=1e-12)
 
 
 def test_a_done_ends_the_episode_and_the_last_value_is_the_bootstrap():
@@ -171,39 +129,15 @@ def test_whitening_is_masked_and_within_its_scope(scope):
         assert float(slope[0]) > 0
 
 
-def test_equal_advantages_are_exactly_zero_and_an_unknown_scope_is_refused():
+def test_equal_advantages_are_exactly_zero():
     same = torch.full((2, 3), 0.1)
     assert build().compute_advantages(same, gamma=0.0).tolist() == [[0.0] * 3] * 2
-    with pytest.raises(ValueError, match="scope must be batch or row, got 'group'; correct the setting"):
-        build().compute_advantages(same, scope="group")
-
-
-def test_padding_changes_nothing():
-    rewards, values = tensors((2, 4), (2, 5))
-    values[:, -1] = 0.0
-    wide_rewards = torch.cat([rewards, torch.full((2, 3), 7.0, dtype=F64)], dim=1)
-    wide_values = torch.cat([values, torch.full((2, 3), 5.0, dtype=F64)], dim=1)
-    is_valid = (torch.arange(7) < 4).expand(2, 7)
-    for settings_ in ({}, {"normalize_advantages": False}):
-        module = build(**settings_)
-        wide = module.compute_advantages(wide_rewards, wide_values, is_valid=is_valid)
-        assert torch.allclose(wide[:, :4], module.compute_advantages(rewards, values), rtol=0, atol=1e-12)
-    targets = compute_returns(wide_rewards, wide_values, is_valid=is_valid)
-    assert torch.allclose(targets[:, :4], compute_returns(rewards, values), rtol=0, atol=1e-12)
 
 
 def test_advantages_carry_no_gradient():
     rewards, values = tensors((2, 4), (2, 5))
     assert not build().compute_advantages(rewards.requires_grad_(), values.requires_grad_()).requires_grad
     assert not compute_returns(rewards, values).requires_grad
-
-
-def test_values_without_the_bootstrap_are_refused():
-    rewards, values = tensors((2, 4), (2, 4))
-    with pytest.raises(ValueError, match=r"values must have shape \[2, 5\], T \+ 1 steps, got \[2, 4\]; append the last value"):
-        build().compute_advantages(rewards, values)
-    with pytest.raises(ValueError, match=r"values must have shape \[2, 5\], T \+ 1 steps, got \[2, 4\]"):
-        compute_returns(rewards, values)
 
 
 def test_returns_bootstrap_with_the_last_value_alone():
@@ -236,26 +170,10 @@ def test_relative_advantages_are_normalised_or_centred_as_the_config_says():
     # leave one out: 1 - (0 + 0 + 1) / 3 and 0 - (1 + 0 + 1) / 3
     loo = centred.compute_relative_advantages(rewards, method="leave_one_out")[0].tolist()
     assert loo == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3], abs=1e-12)
-
-
-def test_rows_and_groups_give_the_same_relative_advantages():
-    (rewards,) = tensors((3, 4))
-    module = build()
-    assert torch.equal(
-        module.compute_relative_advantages(rewards.flatten(), 4), module.compute_relative_advantages(rewards).flatten()
-    )
-    assert torch.equal(module.compute_relative_advantages(rewards, 4), module.compute_relative_advantages(rewards))
-
-
-def test_a_group_size_that_does_not_fit_is_refused():
-    (rewards,) = tensors((3, 4))
-    module = build()
-    with pytest.raises(ValueError, match=r"group_size must be given for rewards of shape \[12\], got None; or pass \[P, G\]"):
-        module.compute_relative_advantages(rewards.flatten())
-    with pytest.raises(ValueError, match=r"rewards must have shape \[P, 3\], got \[3, 4\]; correct group_size"):
-        module.compute_relative_advantages(rewards, 3)
-    with pytest.raises(ValueError, match="multiple of group_size 5, got 12"):
-        module.compute_relative_advantages(rewards.flatten(), 5)
+    # Rows of groups, and groups.
+    relative = build().compute_relative_advantages
+    assert torch.equal(relative(rewards.flatten(), 4), relative(rewards).flatten())
+    assert torch.equal(relative(rewards, 4), relative(rewards))
 
 
 def drifted(seed=1):
@@ -278,14 +196,6 @@ def test_kl_is_the_masked_mean_of_k3():
         terms.append(math.exp(difference) - difference - 1)
     assert float(module.compute_kl(prompts, responses, mask).detach()) == pytest.approx(sum(terms) / 3, abs=1e-12)
     assert float(module.compute_kl(prompts, responses, mask.bool()).detach()) == pytest.approx(sum(terms) / 3, abs=1e-12)
-
-
-def test_kl_is_unbiased_over_the_responses_of_the_model():
-    module = drifted()
-    p, q = (m.table.softmax(dim=-1)[2] for m in (module.model, module.ref_model))
-    replies = torch.arange(5)[:, None]
-    each = torch.stack([module.compute_kl(torch.tensor([[2]]), reply[None]) for reply in replies])
-    assert float((p * each).sum().detach()) == pytest.approx(float((p * (p.log() - q.log())).sum().detach()), abs=1e-12)
 
 
 def test_the_gradient_of_kl_reaches_the_model_and_not_the_reference():
@@ -326,8 +236,6 @@ def test_loss_agrees_with_a_naive_loop():
     assert list(losses) == ["total_loss", "policy_loss", "entropy_loss", "kl_loss"]
     assert float(losses["entropy_loss"]) == 0.0
     assert float(losses["total_loss"]) == pytest.approx(sum(weighted) / 8, abs=1e-12)
-    with pytest.raises(ValueError, match=r"kl_div must be given with kl_weight, got None with 0.7"):
-        module.compute_loss(lp, a, kl_weight=0.7)
 
 
 def test_the_gradient_of_the_loss_is_that_of_reinforce():
@@ -425,14 +333,6 @@ def test_a_kl_weight_takes_the_place_of_the_coefficient():
     assert heavy - base == pytest.approx(0.5 * float(inputs["kl_div"].mean()), abs=1e-12)
 
 
-def test_clipped_values_need_the_old_ones():
-    inputs, _ = ppo_example()
-    del inputs["old_values"]
-    with pytest.raises(ValueError, match="old_values must be given when clip is set, got None"):
-        build().compute_ppo_loss(**inputs)
-    assert float(build(clip_value_loss=False).compute_ppo_loss(**inputs)["value_loss"]) > 0
-
-
 def test_update_is_one_clipped_gradient_step():
     module = build(lr=1.0, max_grad_norm=0.5)
     twin = copy.deepcopy(module.model)
@@ -458,16 +358,6 @@ def test_update_forgets_the_gradient_before_it_and_refuses_pending_ones():
     assert module.step() == first
 
 
-def test_retain_graph_lets_the_graph_be_walked_again():
-    x = torch.ones(5, 5, dtype=F64, requires_grad=True)
-    module = build()
-    loss = (module.model.table.sum() + x.square().sum()) * 1.0
-    module.update(loss, retain_graph=True)
-    module.update(loss)
-    with pytest.raises(RuntimeError, match="second time"):
-        module.update(loss)
-
-
 def full_loss(module, value_model, batch, rows=slice(None)):
     """Every term of compute_ppo_loss, with gradients to both models."""
     prompts, responses, is_valid, old, advantages, old_values, returns = (x[rows] for x in batch)
@@ -488,7 +378,7 @@ def full_loss(module, value_model, batch, rows=slice(None)):
     )["total_loss"]
 
 
-@pytest.mark.parametrize("sizes", [[6], [1, 5], [2, 2, 2], [1, 1, 1, 1, 1, 1]])
+@pytest.mark.parametrize("sizes", [[1, 5], [2, 2, 2]])
 def test_accumulation_equals_one_large_batch(sizes):
     weights = {"value_loss_coef": 0.5, "entropy_coef": 0.2, "kl_coef": 0.3, "max_grad_norm": None}
 
@@ -545,13 +435,6 @@ def test_the_method_comes_from_the_config():
     assert torch.allclose(module.ref_model.table, old + 0.5, rtol=0, atol=1e-12)
 
 
-def test_an_unknown_reference_update_is_refused():
-    with pytest.raises(ValueError, match=r"reference update method must be copy or ema, got 'frozen'; correct the setting"):
-        build().update_ref_model("frozen")
-    with pytest.raises(ValueError, match=r"got 1.5"):
-        build().update_ref_model("ema", alpha=1.5)
-
-
 def test_entropy_is_analytic_and_masked():
     (logits,) = tensors((2, 3, 5))
     logits[0, 1, 2] = -math.inf
@@ -570,11 +453,6 @@ def test_entropy_is_analytic_and_masked():
     assert logits.grad[0, 1, 2] == 0
     assert float(compute_entropy(torch.zeros(4, 8, dtype=F64))) == pytest.approx(math.log(8), abs=1e-12)
     assert torch.equal(compute_entropy(logits, mask.int()), found)
-
-
-def test_an_entropy_mask_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"mask must have shape \[2, 3\], got \[2, 3, 5\]; one entry per decision"):
-        compute_entropy(torch.zeros(2, 3, 5), torch.ones(2, 3, 5))
 
 
 def patterns():
@@ -616,13 +494,25 @@ def test_the_documented_pattern_runs_and_learns(title):
         assert space["kl_seen"][0] == 0.0 < space["kl_seen"][10] < space["kl_seen"][-1]
 
 
+def printed_signature(function):
+    """The signature without its types, as the documentation prints it."""
+    parts, is_keyword = [], False
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
+            is_keyword = True
+            parts.append("*")
+        parts.append(name if parameter.default is parameter.empty else f"{name}={parameter.default!r}".replace("'", '"'))
+    return f"({', '.join(parts)})"
+
+
 def test_every_documented_pattern_is_run_and_the_interface_is_the_documented_one():
     assert PATTERNS.keys() == {"Usage", *LEARNED}
-    text = (ROOT / "docs" / "backprop.md").read_text(encoding="utf-8")
-    for name, value in DEFAULTS.items():
-        assert re.search(rf"[(\s]{name}={re.escape(repr(value)).replace(chr(39), chr(34))}[,)]", text), name
-    methods = [name for name in vars(BackpropModule) if not name.startswith("_")]
-    assert not [name for name in methods if f"    {name}(" not in text]
+    text = " ".join((ROOT / "docs" / "backprop.md").read_text(encoding="utf-8").split())
+    methods = {name: method for name, method in vars(BackpropModule).items() if not name.startswith("_")}
+    for function in (BackpropConfig, compute_returns, compute_entropy, *methods.values()):
+        assert f"{function.__name__}{printed_signature(function)}" in text
 
 
 def printed_example(length=4, seed=3):
@@ -656,6 +546,63 @@ def test_a_flag_that_is_neither_0_nor_1_is_refused(bad):
         module.compute_advantages(rewards, values, dones)
     with pytest.raises(ValueError, match="is_valid must be bool, or 0 and 1"):
         module.compute_loss(rewards, rewards, is_valid=dones)
+
+
+def ppo(**changes):
+    inputs = ppo_example()[0] | changes
+    return build().compute_ppo_loss(**{name: x for name, x in inputs.items() if x is not None})
+
+
+ROWS = torch.ones(3, 4)
+REFUSED = [
+    ({"gamma": 1.01}, r"gamma must be within \[0, 1\], got 1.01"),
+    ({"gamma": math.nan}, r"gamma must be within \[0, 1\], got nan"),
+    ({"gae_lambda": -0.1}, r"gae_lambda must be within \[0, 1\], got -0.1"),
+    ({"ema_alpha": 1.0}, "ema_alpha must be at least 0 and below 1, got 1.0"),
+    ({"ppo_clip_range": 0.0}, "ppo_clip_range must be positive and finite, got 0.0"),
+    ({"ppo_epochs": 0}, "ppo_epochs must be positive and finite, got 0"),
+    ({"max_grad_norm": -1.0}, "max_grad_norm must be positive and finite, got -1.0"),
+    ({"value_loss_coef": -0.1}, "value_loss_coef must be at least 0 and finite, got -0.1"),
+    ({"entropy_coef": math.inf}, "entropy_coef must be at least 0 and finite, got inf"),
+    ({"kl_coef": math.nan}, "kl_coef must be at least 0 and finite, got nan"),
+    ({"ref_update_method": "polyak"}, "ref_update_method must be copy or ema, got 'polyak'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *(
+            (lambda setting=setting: BackpropConfig(**setting), f"^{sentence}; correct the setting$")
+            for setting, sentence in REFUSED
+        ),
+        (lambda: build().compute_advantages(ROWS, ROWS), r"values must have shape \[3, 5\], T \+ 1 steps, got \[3, 4\]; append"),
+        (lambda: compute_returns(ROWS, ROWS), r"values must have shape \[3, 5\], T \+ 1 steps, got \[3, 4\]"),
+        (lambda: build().compute_advantages(ROWS, scope="group"), "scope must be batch or row, got 'group'; correct the setting"),
+        (lambda: build().compute_relative_advantages(ROWS[0]), r"group_size must be given .*\[4\], got None; or pass \[P, G\]"),
+        (lambda: build().compute_relative_advantages(ROWS, 3), r"rewards must have shape \[P, 3\], got \[3, 4\]; correct"),
+        (lambda: build().compute_relative_advantages(ROWS[0], 5), "multiple of group_size 5, got 4"),
+        (lambda: build().compute_loss(ROWS, ROWS, kl_weight=0.7), "kl_div must be given with kl_weight, got None with 0.7"),
+        (lambda: build().update_ref_model("frozen"), "method must be copy or ema, got 'frozen'; correct the setting"),
+        (lambda: build().update_ref_model("ema", alpha=1.5), "got 1.5"),
+        (lambda: compute_entropy(ROWS[None], ROWS[None]), r"mask must have shape \[1, 3\], got \[1, 3, 4\]; one entry per"),
+        (lambda: ppo(old_values=None), "old_values must be given when clip is set, got None"),
+        (lambda: ppo(old_log_probs=ROWS[:, 1:]), r"old_log_probs must have shape \[3, 4\], got \[3, 3\]"),
+        (lambda: ppo(advantages=ROWS[0]), r"advantages must have shape \[3, 4\], or one entry per row, got \[4\]"),
+        (lambda: ppo(is_valid=ROWS[:, 1:]), r"is_valid must have shape \[3, 4\], got \[3, 3\]"),
+        (lambda: ppo(kl_div=ROWS[:, 0]), r"kl_div must be a scalar or have shape \[3, 4\], got \[3\]"),
+        (lambda: ppo(entropy=ROWS[:, 0]), r"entropy must be a scalar or have shape \[3, 4\], got \[3\]"),
+        (
+            lambda: ppo(values=torch.zeros(3, 5)),
+            r"values and returns must have shape \[3, 4\].* got \[3, 5\] and \[3, 4\]; leave",
+        ),
+        (lambda: ppo(returns=None), "returns must be given with values, got None"),
+        (lambda: ppo(values=None), "values must be given with returns, got None"),
+    ],
+)
+def test_refuses(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_the_config_may_stand_third_or_fourth():
@@ -708,86 +655,3 @@ def test_update_and_accumulate_take_the_mapping_its_total_or_a_scalar():
     for wrong, got in (({"loss": torch.zeros(())}, "got the keys ['loss']"), (1.5, "got float")):
         with pytest.raises(TypeError, match=re.escape(f"the loss must be a scalar or a mapping with total_loss, {got}")):
             build().update(wrong)
-
-
-class Values(nn.Module):
-    """The value of a state is that of its last token."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Parameter(torch.zeros(5, dtype=F64))
-
-    def forward(self, ids):
-        return self.table[ids]
-
-
-def spec_ppo(prompts, responses, rewards, values):
-    """PPO with K epochs, in the older order of the arguments and with float dones."""
-    model, value_model = TableModel(), Values()
-    optimizer = torch.optim.Adam([*model.parameters(), *value_model.parameters()], lr=0.05)
-    config = BackpropConfig(ppo_epochs=4)
-    module = BackpropModule(model, optimizer, value_model, config)
-    dones = torch.zeros_like(rewards)
-    dones[:, -1] = 1.0
-    ids = torch.cat([prompts, responses], dim=1)
-    old_values = value_model(ids).detach()
-    old_log_probs = response_logprobs(model, prompts, responses).detach()
-    advantages = module.compute_advantages(rewards, old_values, dones)
-    returns = compute_returns(rewards, old_values, dones, config.gamma)
-    for _ in range(config.ppo_epochs):
-        losses = module.compute_ppo_loss(
-            response_logprobs(model, prompts, responses), old_log_probs, advantages, value_model(ids)[:, :-1], old_values[:, :-1],
-            returns, compute_entropy(model(ids)[:, :-1]), module.compute_kl(prompts, responses),
-        )  # fmt: skip
-        report = module.update(losses["total_loss"])
-    return module, report
-
-
-def spec_grpo(prompts, responses, rewards, values):
-    """GRPO with KL: group-relative advantages of one reward per sample."""
-    module = build(kl_coef=0.1)
-    advantages = module.compute_relative_advantages(rewards.sum(dim=1), group_size=4)
-    for _ in range(2):
-        log_probs = response_logprobs(module.model, prompts, responses)
-        losses = module.compute_loss(log_probs, advantages, kl_div=module.compute_kl(prompts, responses))
-        report = module.update(losses["total_loss"])
-    module.update_ref_model()
-    module.update_ref_model(method="ema", alpha=0.9)
-    return module, report
-
-
-def spec_reinforce(prompts, responses, rewards, values):
-    """REINFORCE on discounted returns."""
-    module = build()
-    advantages = module.compute_advantages(rewards, dones=torch.zeros_like(rewards), gamma=0.9)
-    return module, module.update(
-        module.compute_loss(response_logprobs(module.model, prompts, responses), advantages)["total_loss"]
-    )
-
-
-def spec_schedule(prompts, responses, rewards, values):
-    """A weight of the KL per call."""
-    module = build()
-    for step in range(4):
-        kl_div = module.compute_kl(prompts, responses)
-        log_probs = response_logprobs(module.model, prompts, responses)
-        losses = module.compute_loss(log_probs, rewards, kl_div=kl_div, kl_weight=0.1 * (1 - step / 3))
-        report = module.update(losses["total_loss"], retain_graph=False)
-    return module, report
-
-
-def spec_accumulation(prompts, responses, rewards, values):
-    """Micro-batches that are one batch."""
-    module = build()
-    for rows in torch.arange(8).split(3):
-        log_probs = response_logprobs(module.model, prompts[rows], responses[rows])
-        module.accumulate(module.compute_loss(log_probs, rewards[rows]), denominator=responses[rows].numel())
-    return module, module.step()
-
-
-@pytest.mark.parametrize("pattern", [spec_ppo, spec_grpo, spec_reinforce, spec_schedule, spec_accumulation])
-def test_the_usage_patterns_of_the_specification_run_as_printed(pattern):
-    module, report = pattern(*printed_example())
-    assert not torch.equal(module.model.table, TableModel().table)
-    assert report.keys() == {"grad_norm", "loss"}
-    assert all(math.isfinite(value) for value in report.values())
