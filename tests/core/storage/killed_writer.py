@@ -1,15 +1,12 @@
 """Run as a script by test_checkpoint.py: write checkpoints in processes that die, and say what can be read afterwards.
 
-Usage: ``killed_writer.py FOLDER (each_operation | random_moments)``; prints one JSON object per death.
+Usage: ``killed_writer.py FOLDER``; prints one JSON object per death.
 """
 
 import json
 import os
-import random
 import shutil
-import signal
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -64,7 +61,7 @@ def die_at(operation):
         setattr(owner, name, counted(getattr(owner, name)))
 
 
-def each_operation(folder):
+def main(folder):
     save_checkpoint(folder, numbered(0))
     for operation in range(200):
         before = read(folder)
@@ -79,26 +76,5 @@ def each_operation(folder):
             return
 
 
-def random_moments(folder):
-    """Kill within the time of about four saves, as long as they take here: a slow disk must not hide every one of them."""
-    save_checkpoint(folder, numbered(0))
-    began = time.monotonic()
-    save_checkpoint(folder, numbered(0))
-    one_save = max(0.015, time.monotonic() - began)
-    generator = random.Random(0)
-    for _ in range(40):
-        before = read(folder)
-        pid = os.fork()
-        if pid == 0:
-            for step in range(before + 1, before + 10_000):
-                save_checkpoint(folder, numbered(step))
-        time.sleep(generator.uniform(0.0, 4 * one_save))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        print(json.dumps({"before": before, "after": read(folder), "finished": False}))
-    save_checkpoint(folder, numbered(99_999))
-    print(json.dumps({"before": 99_998, "after": read(folder), "finished": True}))
-
-
 if __name__ == "__main__":
-    {"each_operation": each_operation, "random_moments": random_moments}[sys.argv[2]](Path(sys.argv[1]))
+    main(Path(sys.argv[1]))
