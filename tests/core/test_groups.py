@@ -26,12 +26,6 @@ def test_rows_agree_with_repeat_interleave_and_go_back(shape, group_size):
     assert torch.equal(to_groups(rows, group_size), replicate(x, group_size))
 
 
-def test_gradient_of_the_copies_adds_up_in_the_original():
-    x = torch.ones(2, 3, requires_grad=True)
-    (replicate(x, 4) * torch.arange(4.0)[:, None]).sum().backward()
-    assert torch.equal(x.grad, torch.full((2, 3), 6.0))  # 0 + 1 + 2 + 3
-
-
 class Pair(NamedTuple):
     a: torch.Tensor
     b: str

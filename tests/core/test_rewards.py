@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import apply_failure_rule, combine_rewards, subtract_kl
 from grpo_pipeline.core.types import Rewards
 
@@ -17,6 +16,7 @@ def test_weighs_parts_in_float64():
     assert rewards.total.dtype == torch.float64
     torch.testing.assert_close(rewards.total, torch.tensor([[-0.44, -1.18]], dtype=torch.float64), atol=1e-7, rtol=0)
     assert rewards.parts["heat"] is parts["heat"]
+    assert dict(rewards.weights) == {"heat": 0.7, "class": 0.3}
 
 
 def test_nan_marks_a_sample_unscored_only_through_a_weighted_part():
@@ -24,36 +24,6 @@ def test_nan_marks_a_sample_unscored_only_through_a_weighted_part():
     total = combine_rewards(parts, {"a": 1.0, "b": 0.0}).total
     assert total[0, 0] == 1.0
     assert total[0, 1].isnan()
-
-
-def test_the_record_keeps_the_weights():
-    weights = {"a": 1.0, "b": 0.0}
-    rewards = combine_rewards({"a": torch.ones(1, 2), "b": torch.zeros(1, 2)}, weights)
-    assert dict(rewards.weights) == {"a": 1.0, "b": 0.0}
-    assert rewards.weights is not weights
-
-
-@pytest.mark.parametrize(
-    ("parts", "weights", "message"),
-    [
-        ({"a": torch.ones(1, 2)}, {"b": 1.0}, r"must name the parts \['a'\], got \['b'\]"),
-        ({"a": torch.ones(1, 2, requires_grad=True)}, {"a": 1.0}, r"must carry no gradient, got one in \['a'\]"),
-        ({"a": torch.ones(1, 2)}, {"a": 0.0}, "some reward weight must be positive"),
-        ({}, {}, "some reward weight must be positive, got {}"),
-        (
-            {"a": torch.ones(1, 2), "b": torch.ones(1, 2)},
-            {"a": 2.0, "b": -1.0},
-            "weight of 'b' must be finite and >= 0, got -1.0",
-        ),
-        ({"a": torch.ones(1, 2)}, {"a": math.inf}, "weight of 'a' must be finite and >= 0, got inf"),
-        ({"a": torch.ones(2)}, {"a": 1.0}, r"must share one shape \[P, G\], got {'a': \[2\]}"),
-        ({"a": torch.ones(2, 3), "b": torch.ones(2, 1)}, {"a": 1.0, "b": 1.0}, r"must share one shape \[P, G\]"),
-        ({"a": torch.tensor([[0.0], [-math.inf]])}, {"a": 1.0}, "part 'a' must be finite or NaN .* prompt 1"),
-    ],
-)
-def test_refuses_parts(parts, weights, message):
-    with pytest.raises(ValueError, match=message):
-        combine_rewards(parts, weights)
 
 
 def test_a_failed_sample_is_left_out_or_pays_a_penalty():
@@ -66,33 +36,6 @@ def test_a_failed_sample_is_left_out_or_pays_a_penalty():
     punished = apply_failure_rule(total, is_failed, rule="penalty", penalty=-5.0)
     want = torch.tensor([[1.0, 3.0, -5.0], [2.0, math.nan, -5.0]], dtype=F64)
     torch.testing.assert_close(punished, want, atol=0, rtol=0, equal_nan=True)
-    # Excluded: r = 1, 3 around 2. Punished: r = 1, 3, -5 around -1/3.
-    assert compute_advantages(excluded[:1], method="mean_only").values.tolist() == [[-1.0, 1.0, 0.0]]
-    got = compute_advantages(punished[:1], method="mean_only").values
-    torch.testing.assert_close(got, torch.tensor([[4.0, 10.0, -14.0]], dtype=F64) / 3, atol=1e-15, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("total", "is_failed", "options", "message"),
-    [
-        (torch.ones(2), torch.ones(2, dtype=torch.bool), {}, r"total must have shape \[P, G\], got \[2\]"),
-        (torch.ones(1, 2), torch.ones(1, 2), {}, r"is_failed must be bool \[1, 2\], got torch.float32"),
-        (torch.ones(1, 2), torch.ones(1, 1, dtype=torch.bool), {}, r"is_failed must be bool \[1, 2\], got torch.bool \[1, 1\]"),
-        (torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool), {"rule": "drop"}, "'exclude' or 'penalty', got 'drop'"),
-        (torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool), {"penalty": -math.inf}, "penalty must be finite, got -inf"),
-        (torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool), {"penalty": math.nan}, "penalty must be finite, got nan"),
-        (
-            torch.ones(1, 2),
-            torch.ones(1, 2, dtype=torch.bool),
-            {"rule": "exclude", "penalty": -1.0},
-            "penalty must be 0 for rule 'exclude', got -1.0",
-        ),
-        (torch.tensor([[0.0, -math.inf]]), torch.tensor([[True, False]]), {}, "total must be finite or NaN .* prompt 0"),
-    ],
-)
-def test_failure_rule_refuses(total, is_failed, options, message):
-    with pytest.raises(ValueError, match=message):
-        apply_failure_rule(total, is_failed, **({"rule": "penalty"} | options))
 
 
 def test_kl_is_summed_over_valid_decisions_and_charged():
@@ -109,25 +52,48 @@ def test_kl_is_summed_over_valid_decisions_and_charged():
     torch.testing.assert_close(free.total, total.double(), atol=0, rtol=0, equal_nan=True)
 
 
+ONES, FLAGS = torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool)
+PART, KL, VALID = {"a": ONES}, torch.ones(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
+
+
+def fail(total=ONES, is_failed=FLAGS, **options):
+    return apply_failure_rule(total, is_failed, **({"rule": "penalty"} | options))
+
+
+def charge(total=ONES, kl=KL, is_valid=VALID, weight=1.0):
+    return subtract_kl(Rewards({}, total), kl, is_valid, weight=weight)
+
+
 @pytest.mark.parametrize(
-    ("total", "kl", "is_valid", "weight", "message"),
+    ("call", "message"),
     [
-        (torch.ones(2), torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool), 1.0, r"total must have shape \[P, G\]"),
-        (torch.ones(1, 2), torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool), 1.0, r"must have shape \[P, G, L\]"),
-        (torch.ones(1, 2), torch.ones(1, 2, 3), torch.ones(1, 2, 1, dtype=torch.bool), 1.0, r"got \[1, 2, 3\] and torch.bool"),
-        (torch.ones(1, 2), torch.ones(1, 2, 3), torch.ones(1, 2, 3), 1.0, "torch.float32"),
-        (torch.ones(1, 2), torch.ones(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool), -0.1, "KL weight must be .* got -0.1"),
-        (torch.ones(1, 2), torch.ones(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool), math.inf, "KL weight must be .* got inf"),
-        (torch.full((1, 2), math.inf), torch.ones(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool), 1.0, "infinite one"),
-        (
-            torch.ones(1, 1),
-            torch.tensor([[[0.0, -math.inf]]]),
-            torch.ones(1, 1, 2, dtype=torch.bool),
-            1.0,
-            r"finite where valid, got -inf at \[0, 0, 1\]",
-        ),
+        (lambda: combine_rewards(PART, {"b": 1.0}), r"must name the parts \['a'\], got \['b'\]"),
+        (lambda: combine_rewards({"a": torch.ones(1, 2, requires_grad=True)}, {"a": 1.0}), r"no gradient, got one in \['a'\]"),
+        (lambda: combine_rewards(PART, {"a": 0.0}), "some reward weight must be positive"),
+        (lambda: combine_rewards({}, {}), "some reward weight must be positive, got {}"),
+        (lambda: combine_rewards(PART | {"b": ONES}, {"a": 2.0, "b": -1.0}), "of 'b' must be finite and >= 0, got -1.0"),
+        (lambda: combine_rewards(PART, {"a": math.inf}), "weight of 'a' must be finite and >= 0, got inf"),
+        (lambda: combine_rewards({"a": ONES[0]}, {"a": 1.0}), r"must share one shape \[P, G\], got {'a': \[2\]}"),
+        (lambda: combine_rewards(PART | {"b": ONES[:, :1]}, {"a": 1.0, "b": 1.0}), r"must share one shape \[P, G\]"),
+        (lambda: combine_rewards({"a": torch.tensor([[0.0], [-math.inf]])}, {"a": 1.0}), "'a' must be finite or NaN .* prompt 1"),
+        (lambda: fail(ONES[0], FLAGS[0]), r"total must have shape \[P, G\], got \[2\]"),
+        (lambda: fail(is_failed=ONES), r"is_failed must be bool \[1, 2\], got torch.float32"),
+        (lambda: fail(is_failed=FLAGS[:, :1]), r"is_failed must be bool \[1, 2\], got torch.bool \[1, 1\]"),
+        (lambda: fail(rule="drop"), "'exclude' or 'penalty', got 'drop'"),
+        (lambda: fail(penalty=-math.inf), "penalty must be finite, got -inf"),
+        (lambda: fail(penalty=math.nan), "penalty must be finite, got nan"),
+        (lambda: fail(rule="exclude", penalty=-1.0), "penalty must be 0 for rule 'exclude', got -1.0"),
+        (lambda: fail(-ONES / 0, ~FLAGS), "total must be finite or NaN .* prompt 0"),
+        (lambda: charge(ONES[0], KL[0], VALID[0]), r"total must have shape \[P, G\]"),
+        (lambda: charge(kl=KL[..., 0], is_valid=VALID[..., 0]), r"must have shape \[P, G, L\]"),
+        (lambda: charge(is_valid=VALID[..., :1]), r"got \[1, 2, 3\] and torch.bool"),
+        (lambda: charge(is_valid=KL), "torch.float32"),
+        (lambda: charge(weight=-0.1), "KL weight must be .* got -0.1"),
+        (lambda: charge(weight=math.inf), "KL weight must be .* got inf"),
+        (lambda: charge(ONES / 0), "infinite one"),
+        (lambda: charge(kl=torch.tensor([[[0.0, -math.inf, 0.0]] * 2])), r"finite where valid, got -inf at \[0, 0, 1\]"),
     ],
 )
-def test_kl_charge_refuses(total, kl, is_valid, weight, message):
+def test_refuses(call, message):
     with pytest.raises(ValueError, match=message):
-        subtract_kl(Rewards({}, total), kl, is_valid, weight=weight)
+        call()

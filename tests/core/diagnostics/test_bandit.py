@@ -7,12 +7,6 @@ import torch
 
 from grpo_pipeline.core.diagnostics import bandit
 from grpo_pipeline.core.diagnostics.bandit import CELLS, GOOD, GROUP, PROMPTS, Bandit
-from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
-from grpo_pipeline.core.policy_gradient.losses import policy_loss
-from grpo_pipeline.core.rng import step_generator
-from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k, plackett_luce_logprobs
-from grpo_pipeline.core.training.optim import advance, apply_update, build_optimizer
-from grpo_pipeline.core.training.state import TrainState
 
 
 def generator(seed=0):
@@ -74,37 +68,3 @@ def test_the_share_of_hits_agrees_with_the_exact_one():
     exact = float(bandit.hit_rate(policy.logits.detach()))
     # 8192 samples: five standard errors.
     assert float(hits.mean()) == pytest.approx(exact, abs=5 * math.sqrt(exact * (1 - exact) / hits.numel()))
-
-
-def train_with_k_cells(*, k, level, defect=None, steps=400):
-    """Train on sets of k cells drawn without replacement, four updates per batch; return the exact hit rate of the first."""
-    policy = Bandit(bandit.equal_logits())
-    state = TrainState(policy, build_optimizer({"policy": (list(policy.parameters()), 0.1)}), None, 0, 0, 0)
-    allowed = torch.ones(PROMPTS, CELLS, dtype=torch.bool)
-    good = bandit.good_cells()[:, None].expand(PROMPTS, GROUP, CELLS)
-    for step in range(steps):
-        stream = step_generator(0, step)
-        actions = gumbel_top_k(policy(), k, GROUP, generator=stream, is_allowed=allowed)
-        old = plackett_luce_logprobs(policy(), actions, is_allowed=allowed).detach()
-        advantages = compute_advantages(good.gather(2, actions).double().mean(dim=-1)).values
-        for _ in range(4):
-            if defect == "re-sampled actions":
-                actions = gumbel_top_k(policy(), k, GROUP, generator=stream, is_allowed=allowed)
-                old = plackett_luce_logprobs(policy(), actions, is_allowed=allowed).detach()
-            logprobs = plackett_luce_logprobs(policy(), actions, is_allowed=allowed)
-            is_valid = torch.ones_like(actions, dtype=torch.bool)
-            loss = policy_loss(logprobs, old, advantages, is_valid, algorithm="grpo", ratio_level=level)
-            state, _ = apply_update(state, loss, max_grad_norm=1.0)
-        state = advance(state)
-        if (reached := float(bandit.hit_rate(policy.logits.detach()))) >= 0.98:
-            break
-    return reached
-
-
-@pytest.mark.parametrize(("level", "k"), [("decision", 1), ("decision", 3), ("joint", 3)])
-def test_sets_of_cells_are_learned(level, k):
-    assert train_with_k_cells(k=k, level=level) >= 0.98
-
-
-def test_sets_that_are_drawn_again_are_not_learned():
-    assert train_with_k_cells(k=3, level="joint", defect="re-sampled actions", steps=100) < 0.5

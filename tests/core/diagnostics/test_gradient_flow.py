@@ -13,20 +13,6 @@ def scalars(**values):
     return {name: nn.Parameter(torch.tensor(value, dtype=F64)) for name, value in values.items()}
 
 
-def test_golden_norms_of_weighted_terms():
-    p = scalars(encoder=[3.0, 4.0], head=2.0, decoder=5.0)
-    encoder, head, decoder = p["encoder"], p["head"], p["decoder"]
-    terms = {"supervised": encoder.sum() * decoder, "policy": encoder.sum() * head, "entropy": -head.square()}
-    weights = {"supervised": 1.0, "policy": 0.5, "entropy": 0.1}
-    norms = gradient_norms(terms, weights, {name: [parameter] for name, parameter in p.items()})
-    # supervised: d/d encoder = (5, 5), norm 5 sqrt 2; d/d decoder = 3 + 4
-    assert norms["supervised"] == pytest.approx({"encoder": 5 * math.sqrt(2), "head": 0.0, "decoder": 7.0}, rel=1e-12)
-    # policy: half of (2, 2), norm sqrt 2; half of 3 + 4
-    assert norms["policy"] == pytest.approx({"encoder": math.sqrt(2), "head": 3.5, "decoder": 0.0}, rel=1e-12)
-    # entropy: 0.1 * 2 * 2
-    assert norms["entropy"] == pytest.approx({"encoder": 0.0, "head": 0.4, "decoder": 0.0}, rel=1e-12)
-
-
 def test_norms_are_those_of_a_backward_pass_per_term():
     torch.manual_seed(0)
     components = {

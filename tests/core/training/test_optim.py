@@ -101,16 +101,6 @@ def test_clipping(clip, max_norm, moved_a, moved_b):
     assert (before[1] - net.b.detach()).tolist() == pytest.approx(moved_b, rel=1e-5)
 
 
-def test_a_large_gradient_in_one_group_does_not_scale_another_down():
-    moved = {}
-    for clip in ("per_group", "joint"):
-        net = Two()
-        apply_update(sgd(net), net.a.sum() + 1e6 * net.b.sum(), max_grad_norm=2.0, clip=clip)
-        moved[clip] = float(torch.tensor([1.0, 2.0])[0] - net.a.detach()[0])
-    assert moved["per_group"] == pytest.approx(1.0, abs=1e-6)
-    assert moved["joint"] == pytest.approx(2e-6, abs=1e-6)
-
-
 def test_old_gradients_do_not_add_up():
     net = Two()
     net.a.grad = torch.tensor([100.0, 100.0])
@@ -144,31 +134,22 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_move(bad):
     assert (net.a.grad, net.b.grad) == (None, None)
 
 
-def test_a_norm_that_overflows_is_said_to_be_one():
-    state = build()
-    with pytest.raises(NonFiniteGradientError, match="norm of the gradient must be finite, got inf"):
-        apply_update(state, 3e38 * state.policy.a.sum(), max_grad_norm=1.0)
-
-
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
         (torch.tensor(1.0), "got none at step 4: it has no graph; find the detach or the no_grad"),
         (torch.ones((), requires_grad=True) * 2, "got none at step 4; find the detach"),
+        (torch.ones(2, requires_grad=True), r"the loss must be a scalar, got shape \[2\] at step 4; reduce it"),
     ],
 )
 def test_refuses_a_loss_that_reaches_no_trained_parameter(loss, message):
     state = build()
     before = [p.detach().clone() for p in state.policy.parameters()]
-    with pytest.raises(ValueError, match=f"must depend on a trained parameter, {message}"):
+    with pytest.raises(ValueError, match=message):
         apply_update(state, loss, max_grad_norm=1.0)
     assert all(torch.equal(b, p) for b, p in zip(before, state.policy.parameters(), strict=True))
-
-
-def test_refuses_a_loss_that_is_no_scalar():
-    state = build()
-    with pytest.raises(ValueError, match=r"the loss must be a scalar, got shape \[2\] at step 4; reduce it"):
-        apply_update(state, state.policy.a, max_grad_norm=1.0)
+    with pytest.raises(NonFiniteGradientError, match="norm of the gradient must be finite, got inf"):
+        apply_update(state, 3e38 * state.policy.a.sum(), max_grad_norm=1.0)
 
 
 class Scorer(nn.Module):
@@ -224,15 +205,6 @@ def test_micro_batches_make_the_update_of_the_whole_batch(sizes, clip):
         torch.testing.assert_close(split.policy.get_parameter(name), parameter, rtol=0, atol=1e-12)
 
 
-def test_each_micro_batch_with_its_own_denominator_would_be_another_update():
-    whole, split, batch = scorer_state(), scorer_state(), scored_batch()
-    apply_update(whole, loss_of_part(whole.policy, batch, torch.arange(12), None), max_grad_norm=None)
-    for rows in torch.arange(12).split(4):
-        accumulate(split, loss_of_part(split.policy, batch, rows, None) / 3)
-    step(split, max_grad_norm=None)
-    assert float((whole.policy.weight - split.policy.weight).abs().max().detach()) > 1e-4
-
-
 def test_accumulate_moves_no_weight_and_step_starts_anew():
     net = Two()
     state = sgd(net)
@@ -271,10 +243,6 @@ def test_frozen_parameters_are_left_out_and_groups_keep_their_names():
     net = Two()
     optimizer = build_optimizer({"x": ([net.a, nn.Parameter(torch.ones(1), requires_grad=False)], 0.1), "y": ([net.b], 0.2)})
     assert {name: [id(p) for p in ps] for name, ps in parameter_groups(optimizer).items()} == {"x": [id(net.a)], "y": [id(net.b)]}
-
-
-def test_build_refuses_empty_and_overlapping_groups():
-    net = Two()
     with pytest.raises(ValueError, match="group 'x' must hold a trainable parameter"):
         build_optimizer({"x": ([nn.Parameter(torch.ones(1), requires_grad=False)], 0.1)})
     with pytest.raises(ValueError, match="one parameter in 'x' and 'y'"):

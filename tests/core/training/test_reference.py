@@ -7,14 +7,11 @@ from torch import nn
 from grpo_pipeline.core.storage.weights import save_weights, weights_of
 from grpo_pipeline.core.training.optim import (
     ReferenceRule,
-    apply_update,
-    build_optimizer,
     check_not_optimised,
     frozen_copy,
     load_reference,
     update_reference,
 )
-from grpo_pipeline.core.training.state import TrainState
 
 
 class Net(nn.Module):
@@ -34,17 +31,6 @@ def values(module):
     return {name: t.tolist() for name, t in [*module.named_parameters(), *module.named_buffers()]}
 
 
-def test_reference_does_not_move_with_the_policy():
-    policy = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
-    policy(torch.ones(1, 3)).sum().backward()
-    reference = frozen_copy(policy)
-    before = [p.clone() for p in reference.parameters()]
-    state = TrainState(policy, build_optimizer({"all": (list(policy.parameters()), 0.1)}), reference, 0, 0, 0)
-    apply_update(state, policy(torch.ones(2, 3)).sum(), max_grad_norm=None)
-    assert all(torch.equal(a, b) for a, b in zip(before, reference.parameters(), strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
-
-
 def test_reference_is_in_evaluation_mode_and_takes_no_gradient():
     policy = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train()
     policy(torch.ones(1, 3)).sum().backward()
@@ -54,13 +40,6 @@ def test_reference_is_in_evaluation_mode_and_takes_no_gradient():
     assert [(p.requires_grad, p.grad) for p in reference.parameters()] == [(False, None)] * 2
     x = torch.ones(1, 3)
     assert torch.equal(reference(x), reference(x))
-
-
-def test_frozen_never_moves():
-    policy, reference = Net(1), frozen_copy(Net(2))
-    before = values(reference)
-    assert [update_reference(reference, policy, ReferenceRule("frozen"), step) for step in range(4)] == [False] * 4
-    assert values(reference) == before
 
 
 def test_copy_takes_every_tensor_at_every_nth_step():
@@ -76,9 +55,10 @@ def test_copy_takes_every_tensor_at_every_nth_step():
     assert [content for _, content in seen] == [before, before, third, third, third, values(policy)]
 
 
-def test_nothing_happens_before_the_first_batch():
+def test_nothing_happens_before_the_first_batch_or_to_a_frozen_reference():
     policy, reference = Net(1), frozen_copy(Net(2))
     assert not update_reference(reference, policy, ReferenceRule("copy"), 0)
+    assert [update_reference(reference, policy, ReferenceRule("frozen"), step) for step in range(4)] == [False] * 4
     assert values(reference) == values(Net(2))
 
 
@@ -106,10 +86,6 @@ def test_ema_leaves_equal_weights_and_infinite_constants_bit_identical():
         update_reference(reference, policy, ReferenceRule("ema", decay=0.937), step)
     assert torch.equal(reference.fixed, fixed)
     assert reference.mask.tolist() == [0.0, -torch.inf]
-    drifting = fixed.clone()
-    for _ in range(1, 200):
-        drifting = 0.937 * drifting + (1 - 0.937) * drifting
-    assert not torch.equal(drifting, fixed)  # what the formula taken literally would do
 
 
 def test_ema_counts_a_tied_weight_once():
