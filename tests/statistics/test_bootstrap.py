@@ -76,47 +76,55 @@ class TestPairedDifference:
         assert difference.n == 7
         np.testing.assert_allclose(difference.resamples, [0.3, 0.1, np.nan])
 
-    def test_is_narrower_than_unpaired_where_arms_share_their_difficulty(self):
-        generator = np.random.default_rng(0)
-        clusters = pd.Series(np.repeat(np.arange(40), 5), name="patient_id")
-        shared = generator.normal(size=200)
-        arms = [shared + generator.normal(scale=0.2, size=200) + shift for shift in (0.0, 0.3)]
-
-        def mean_of(arm, seed):
-            return estimate(arms[arm].mean(), weighted.mean(arms[arm], cluster_weights(clusters, resamples=500, seed=seed)))
-
-        paired = np.ptp(percentile_interval(paired_difference(mean_of(1, 0), mean_of(0, 0)).resamples))
-        unpaired = np.ptp(percentile_interval(paired_difference(mean_of(1, 0), mean_of(0, 1)).resamples))
-        # standard deviations: sqrt(2) * .2 paired, sqrt(2) * sqrt(1.04) unpaired: a factor of about 5
-        assert paired < unpaired / 3
-
     def test_needs_the_same_number_of_resamples(self):
         with pytest.raises(ValueError, match="paired estimates must share their resamples, got 2 and 3"):
             paired_difference(estimate(0.0, [0, 0]), estimate(0.0, [0, 0, 0]))
 
 
-class TestDescribe:
-    def test_value_interval_and_n(self):
-        entry = describe(estimate(0.5, np.linspace(0, 1, 101)), clusters=9, max_undefined=0.1)
-        assert entry == {"value": 0.5, "ci95": pytest.approx([0.025, 0.975]), "se": pytest.approx(0.2930, abs=1e-4), "n": 10}
-
-    def test_undefined_value_has_a_reason_and_no_nan(self):
-        entry = describe(estimate(np.nan, [np.nan] * 5, n=3), clusters=9, max_undefined=0.1)
-        assert entry == {"value": None, "ci95": None, "n": 3, "reason": "undefined: needs both classes"}
-        json.dumps(entry, allow_nan=False)
-
-    def test_a_few_undefined_resamples_are_counted(self):
-        entry = describe(estimate(0.5, [0.4, 0.6] * 10 + [np.nan]), clusters=9, max_undefined=0.1)
-        assert entry["undefined_resamples"] == 1
-        assert entry["ci95"] == pytest.approx([0.4, 0.6])
-
-    def test_many_undefined_resamples_leave_no_interval(self):
-        entry = describe(estimate(0.5, [0.4, 0.6, 0.5, np.nan]), clusters=9, max_undefined=0.1)
-        assert entry["value"] == 0.5
-        assert entry["ci95"] is None
-        assert entry["reason"] == "no interval: undefined in 1 of 4 resamples (needs both classes)"
-
-    def test_one_cluster_has_no_interval(self):
-        entry = describe(estimate(0.5, [0.5] * 4), clusters=1, max_undefined=0.1)
-        assert entry["ci95"] is None
-        assert entry["reason"] == "no interval: all rows belong to one cluster"
+@pytest.mark.parametrize(
+    ("found", "clusters", "wanted"),
+    [
+        (
+            estimate(0.5, np.linspace(0, 1, 101)),
+            9,
+            {"value": 0.5, "ci95": pytest.approx([0.025, 0.975]), "se": pytest.approx(0.2930, abs=1e-4), "n": 10},
+        ),
+        (
+            estimate(np.nan, [np.nan] * 5, n=3),
+            9,
+            {"value": None, "ci95": None, "n": 3, "reason": "undefined: needs both classes"},
+        ),
+        (
+            estimate(0.5, [0.4, 0.6] * 10 + [np.nan]),
+            9,
+            {
+                "value": 0.5,
+                "ci95": pytest.approx([0.4, 0.6]),
+                "undefined_resamples": 1,
+                "n": 10,
+                "se": pytest.approx(0.1, abs=0.01),
+            },
+        ),
+        (
+            estimate(0.5, [0.4, 0.6, 0.5, np.nan]),
+            9,
+            {
+                "value": 0.5,
+                "ci95": None,
+                "n": 10,
+                "reason": "no interval: undefined in 1 of 4 resamples (needs both classes)",
+                "undefined_resamples": 1,
+            },
+        ),
+        (
+            estimate(0.5, [0.5] * 4),
+            1,
+            {"value": 0.5, "ci95": None, "n": 10, "reason": "no interval: all rows belong to one cluster"},
+        ),
+    ],
+    ids=["defined", "undefined", "a few undefined", "many undefined", "one cluster"],
+)
+def test_what_is_said_of_an_estimate(found, clusters, wanted):
+    entry = describe(found, clusters=clusters, max_undefined=0.1)
+    assert entry == wanted
+    json.dumps(entry, allow_nan=False)

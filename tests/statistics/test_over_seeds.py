@@ -32,12 +32,11 @@ def test_one_seed_has_no_interval_and_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["same_clusters", "own_clusters"])
-@pytest.mark.parametrize("seeds", [3, 5])
-@pytest.mark.parametrize("luck", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize(("seeds", "luck"), [(3, 0.0), (3, 4.0), (5, 1.0)])
 def test_it_holds_the_truth_nearly_as_often_as_it_says(seeds: int, luck: float, shared: bool) -> None:
     """Draw seeds and clusters around 0; ``luck`` is the spread of trainings over that of a test set's mean."""
     rng = np.random.default_rng(7)
-    held = plain = 0
+    held = 0
     for _ in range(DRAWS):
         trained = rng.normal(0, luck, seeds)
         rows = rng.normal(0, CLUSTERS**0.5, (1 if shared else seeds, CLUSTERS))
@@ -45,8 +44,4 @@ def test_it_holds_the_truth_nearly_as_often_as_it_says(seeds: int, luck: float, 
         variance = rows.var(axis=1, ddof=1).mean() / CLUSTERS / (1 if shared else seeds)
         low, high = over_seeds(values, cluster_variance=variance, clusters=rows.size)["ci95"]
         held += low <= 0 <= high
-        # The percentiles of a bootstrap over both levels: its variance is biased, and it takes no account of few seeds.
-        plain += abs(values.mean()) <= 1.96 * (values.var() / seeds + variance) ** 0.5
     assert held / DRAWS >= 0.92  # 95 is wanted; a proportion of 2000 draws has a standard error of 0.005
-    if luck == 4.0 and seeds == 3:
-        assert plain / DRAWS < 0.86

@@ -203,12 +203,14 @@ def test_merge_keeps_the_batch_where_nothing_is_replayed_and_its_dtype_where_som
 
 
 def test_weights_are_ratios_of_whole_samples():
-    proximal = torch.tensor([[[-1.0, -2.0, -0.5], [-1.0, -1.0, -1.0]]])
+    proximal = torch.tensor([[[-1.0, -2.0, -0.5], [-1.0, -1.0, -1.0]]], requires_grad=True)
     behaviour = torch.tensor([[[-1.5, -1.0, -9.0], [-3.0, -1.0, torch.nan]]])
     is_valid = torch.tensor([[[True, True, False], [True, True, False]]])
     # exp((-1 + 1.5) + (-2 + 1)) = exp(-0.5);  exp((-1 + 3) + 0) = exp(2) = 7.389...
     want = torch.tensor([[math.exp(-0.5), math.exp(2.0)]], dtype=torch.float64)
-    torch.testing.assert_close(importance_weights(proximal, behaviour, is_valid, cap=None), want, rtol=1e-15, atol=0)
+    found = importance_weights(proximal, behaviour, is_valid, cap=None)
+    torch.testing.assert_close(found, want, rtol=1e-15, atol=0)
+    assert not found.requires_grad
     want[0, 1] = 5.0
     torch.testing.assert_close(importance_weights(proximal, behaviour, is_valid, cap=5.0), want, rtol=1e-15, atol=0)
 
