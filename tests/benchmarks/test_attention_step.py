@@ -1,31 +1,17 @@
 """The benchmark measures what it says: the naive loop is the same algorithm, and its passes are counted right."""
 
 import copy
-import importlib.util
 import json
-import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
+from benchmark_scripts import load_benchmark
 from tiny_attention import judge
 
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training.loop import Fold
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("attention_step", ROOT / "benchmarks" / "attention_step.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = load()
+bench = load_benchmark("attention_step")
 
 
 @pytest.fixture(scope="module")
@@ -88,35 +74,6 @@ def test_passes_through_the_encoder(setting) -> None:
         "floor + policy passes": 1,
         "floor, SAM alone": 1,
     }
-
-
-def test_ratios_are_taken_within_rounds() -> None:
-    """2/1, 9/3, 4/4 -> 2, 3, 1."""
-    assert bench.ratio([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == bench.Spread(2.0, 1.0, 3.0)
-    assert bench.percent(bench.Spread(1.5, 1.0, 2.0), 0.5) == bench.Spread(25.0, 0.0, 50.0)
-
-
-def test_every_step_has_its_turn_and_the_order_turns() -> None:
-    seen: list[str] = []
-    seconds = bench.take_turns({name: lambda name=name: seen.append(name) for name in "abc"}, rounds=2)
-    assert "".join(seen) == "cab" + "abc" + "bca"
-    assert {name: len(values) for name, values in seconds.items()} == {"a": 2, "b": 2, "c": 2}
-
-
-def test_a_size_measures_the_steps_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--batch-size", "3", "--micro-batch-size", "2", "--precision", "bf16", "--device", "cpu", "--image-size", "64"]
-    bench.main(["--size", "tiny", "--repeats", "1", "--threads", "1", "--json", *options])
-    found = json.loads(capsys.readouterr().out)
-    expected = {"batch_size": 3, "micro_batch_size": 2, "precision": "bf16", "compile": "none", "image_size": 64}
-    assert found["machine"].items() >= expected.items()
-    assert found["encoder_passes"]["grpo once"] == 2 * 2  # two micro-batches, to collect and to update
-    assert found["encoder_passes"]["frozen, cached"] == 0
-    figure = found["milliseconds"]["frozen, encoded"] / found["milliseconds"]["frozen, cached"]
-    assert found["figures"]["frozen, encoded / cached"]["median"] == pytest.approx(figure)
-    assert found["figures"].keys() >= bench.WANTED_OF_VIT_B.keys()
-    assert not any("overhead" in name for name in found["figures"])
-    text = bench.format_report(found, bench.WANTED_OF_VIT_B)
-    assert all(wanted in text for wanted in (">= 15", "<= 1.15", ">= 20"))
 
 
 def test_report(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,30 +1,16 @@
 """The benchmark of core/ measures what it says: the loops it compares with give the same numbers, and every row is printed."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
+from benchmark_scripts import load_benchmark
 
 from grpo_pipeline.core.policy_gradient.losses import policy_loss
 from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
 from grpo_pipeline.core.sampling.plackett_luce import plackett_luce_logprobs
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("core_benchmark", ROOT / "benchmarks" / "core.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = load()
+bench = load_benchmark("core")
 
 
 def test_the_loop_over_time_is_gae() -> None:
@@ -57,20 +43,6 @@ def test_the_loop_over_points_draws_without_replacement_and_scores_what_it_draws
     found = [float(bench.loop_points(logits, 3, 1, torch.Generator().manual_seed(seed))) for seed in range(20)]
     assert all(bool(((possible - score).abs() < 1e-5).any()) for score in found)
     assert len({round(score, 3) for score in found}) > 1
-
-
-def test_every_step_has_its_turn_and_the_order_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "TURN_SECONDS", 0.0)
-    seen: list[str] = []
-    seconds = bench.take_turns({name: lambda name=name: seen.append(name) for name in "abc"}, rounds=3)
-    assert "".join(seen) == "abc" + "abc" + "bca" + "cab"
-    assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 3}
-
-
-def test_ratios_are_taken_within_rounds_and_scaled() -> None:
-    """2/1, 9/3, 4/4 -> 2, 3, 1, halved."""
-    figure = bench.Figure("x", "a", "b", scale=2.0)
-    assert bench.compare(figure, {"a": [2.0, 9.0, 4.0], "b": [1.0, 3.0, 4.0]}) == bench.Spread(1.0, 0.5, 1.5)
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,29 +1,15 @@
 """The benchmark measures what it says: all contenders do the same work, and ratios are taken within rounds."""
 
-import importlib.util
-import sys
-from dataclasses import asdict, replace
-from pathlib import Path
-from types import ModuleType
+from dataclasses import replace
 
 import pytest
 import torch
+from benchmark_scripts import load_benchmark
 from transformers import AutoModelForCausalLM
 
 from grpo_pipeline.tasks.dialogue.language_model.tokens import OFFSET, ByteTokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("dialogue_step", ROOT / "benchmarks" / "dialogue_step.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = load()
+bench = load_benchmark("dialogue_step")
 
 from dialogue_contenders import agreement, turns, with_trl, workload  # noqa: E402
 from dialogue_contenders.plain_loop import PlainLoop  # noqa: E402
@@ -76,16 +62,6 @@ def test_all_contenders_have_the_gradient_of_our_update(start: str) -> None:
     assert all(float(gradient.norm()) > 0 for gradient in found[turns.OURS].values())
 
 
-def test_the_gradients_would_differ_with_another_loss(start: str) -> None:
-    without_kl = replace(TINY, beta=0.0)
-    ours, plain = PipelineStep(TINY, start), PlainLoop(without_kl, start)
-    experience = agreement.draw(ours)
-    agreement.shift(ours.state.policy.model)
-    plain.model.load_state_dict(ours.state.policy.model.state_dict())
-    found = {turns.OURS: agreement.of_pipeline(ours, experience), turns.PLAIN: agreement.of_plain_loop(plain, experience)}
-    assert agreement.distances(found)[turns.PLAIN] > 1e-4
-
-
 def test_every_step_writes_all_tokens_and_moves_the_weights(start: str) -> None:
     for name in (turns.PLAIN, turns.OURS, turns.HYBRID):
         step = turns.make_step(name, TINY, start)
@@ -111,15 +87,6 @@ def test_the_naive_loop_and_our_step_end_near_the_same_weights_from_the_same_rep
         # Adam divides by the size of a gradient: where it is rounding alone, the sign of a step is, too.
         is_settled = (moved - expected).abs() < 0.05 * workload.LEARNING_RATE
         assert float(is_settled.float().mean()) > 0.98, name
-
-
-def test_turns(start: str) -> None:
-    found = turns.take_turns(TINY, start, rounds=2, with_trl=False)
-    assert found["wall"].keys() == found["cpu"].keys() == {turns.PLAIN, turns.OURS, turns.HYBRID}
-    assert all(len(values) == 2 and min(values) > 0 for values in found["wall"].values())
-    bench.check_tokens({"workload": asdict(TINY), **found})
-    with pytest.raises(RuntimeError, match=r"^ours must write 24 tokens in every step, got \[24, 25\]; the end must not"):
-        bench.check_tokens({"workload": asdict(TINY), "tokens": {"ours": [24, 25]}})
 
 
 def test_other_sizes_change_one_thing_at_a_time() -> None:
@@ -149,8 +116,3 @@ def test_report(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in with_all["sizes"]:
         size["cpu"] = {turns.TRL: [5.0], **size["cpu"]}
     assert "Wanted: TRL takes at least 2.5 times" in bench.format_report(with_all)
-
-
-def test_a_child_process_answers() -> None:
-    found = bench._ask({"task": "memory", "name": turns.OURS}, TINY, 1)
-    assert found.keys() == {"held", "peak"}

@@ -1,27 +1,17 @@
 """The benchmark of groups of similar size runs, and says what it compared."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from benchmark_scripts import load_benchmark
 
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("molecule_sizes", ROOT / "benchmarks" / "molecule_sizes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("molecule_sizes")
 
 
 def test_it_reports_ratios_of_what_it_timed(bench: ModuleType, capsys: pytest.CaptureFixture[str]):

@@ -1,35 +1,20 @@
 """The benchmark measures what it says: the plain loop computes the same, and ratios are taken within rounds."""
 
-import importlib.util
 import json
-import sys
-import time
-from dataclasses import asdict, replace
-from pathlib import Path
-from types import ModuleType
+from dataclasses import replace
 
 import pytest
 import torch
+from benchmark_scripts import load_benchmark
 
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, make_prompts
 
-ROOT = Path(__file__).resolve().parents[2]
+bench = load_benchmark("molecules")
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("molecules_benchmark", ROOT / "benchmarks" / "molecules.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = load()
-
-from molecule_contenders import agreement, growth, plain_loop, products, report, turns  # noqa: E402
+from molecule_contenders import agreement, growth, plain_loop, products, report  # noqa: E402
 from molecule_contenders.plain_loop import PlainLoop  # noqa: E402
 from molecule_contenders.with_task import TaskLoop  # noqa: E402
-from molecule_contenders.workload import Workload, configured_network  # noqa: E402
+from molecule_contenders.workload import Workload  # noqa: E402
 
 TINY = Workload(nodes=4, steps=5, graphs=2, steps_per_chunk=2, network=bench.TINY)
 
@@ -72,20 +57,6 @@ def test_both_draw_the_same_distribution() -> None:
     assert 0.5 < float(ours.std() / plain.std()) < 2
 
 
-def test_every_contender_has_its_turn_and_the_order_turns() -> None:
-    seen: list[str] = []
-    steps = {name: (lambda name=name: seen.append(name), 1) for name in "abc"}
-    found = turns.take_turns(steps, rounds=3)
-    assert "".join(seen) == "abc" + "bca" + "cab"
-    assert {name: len(values) for name, values in found.items()} == {"a": 3, "b": 3, "c": 3}
-
-
-def test_seconds_are_per_graph() -> None:
-    turn = turns.timed(lambda: time.sleep(0.2), 4)
-    assert turn.wall >= 0.05
-    assert turn.cpu < turn.wall
-
-
 def test_the_exponent_of_a_power_law() -> None:
     assert growth.exponent({size: 3 * size**1.7 for size in (9, 20, 38)}) == pytest.approx(1.7)
     assert growth.exponent({9: 4.0, 18: 4.0}) == pytest.approx(0.0)
@@ -108,16 +79,6 @@ def test_products_are_recorded_and_computed_again() -> None:
     assert again.found == recorder.found
 
 
-def test_a_call_of_products_alone_has_a_large_share_and_one_without_has_none() -> None:
-    a, b = torch.randn(400, 400), torch.randn(400, 400)
-    wide = torch.randn(4000, 1000)  # its call is long beside the replay of no product
-    large, none = (products.median_share(call, 3) for call in (lambda: a @ b, lambda: wide * wide))
-    assert large["profiler"]["median"] > 0.8
-    assert large["alone"]["high"] > 0.5
-    assert none["profiler"]["median"] == 0
-    assert none["alone"]["median"] < 0.2
-
-
 def test_sizes_are_every_n_with_every_t(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int, int]] = []
     monkeypatch.setattr(bench, "measure_cell", lambda work, rounds: seen.append((work.nodes, work.steps, work.graphs)))
@@ -128,17 +89,6 @@ def test_sizes_are_every_n_with_every_t(monkeypatch: pytest.MonkeyPatch) -> None
     seen.clear()
     bench.main(["--no-memory", "--nodes", "9", "--steps", "50", "--graphs", "3", "--threads", "1"])
     assert seen == [(9, 50, 3)]
-
-
-def test_the_network_is_that_of_the_default_but_for_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, object]] = []
-    monkeypatch.setattr(bench, "measure_cell", lambda work, rounds: seen.append(work.network))
-    monkeypatch.setattr(bench, "measure_shares", lambda work, rounds: {})
-    monkeypatch.setattr(bench, "format_report", lambda found: "")
-    bench.main(["--no-memory", "--nodes", "9", "--steps", "50", "--threads", "1"])
-    assert seen == [configured_network()]
-    bench.main(["--no-memory", "--nodes", "9", "--steps", "50", "--threads", "1", "--network", "layers=1", "width=16"])
-    assert seen[1] == configured_network() | {"layers": 1, "width": 16}
 
 
 def test_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +110,3 @@ def test_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert all(name in text for name in ("commit", "seed 0", "threads 1", "in T, n = 3", "in n, T = 4", "wanted 60%"))
     assert f"| 3 | 2 | 4 / 1 | {2 / sum(found['cells'][0]['wall']['sample']):.3g} |" in text
     assert "Memory is not measured" in report.format_report({**found, "memory": []})
-
-
-def test_a_child_process_answers() -> None:
-    assert bench._ask({"name": turns.UPDATE, "workload": asdict(TINY), "threads": 1}) >= 0

@@ -12,7 +12,7 @@ import torch
 from cases import DRAWN, LOSS_KINDS, digest, draw
 from comparisons import COMPARISONS
 from disputes import DISPUTES
-from outcomes import Distance, Outcome, distance, evaluate, with_gradient
+from outcomes import Distance, Outcome, distance, evaluate
 from rows import EXACT, FROZEN, LIBRARIES, Comparison
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,28 +95,12 @@ def test_distance_is_in_units_of_the_case_and_leaves_out_what_the_oracle_cannot_
         distance([Outcome(one)], [Outcome(torch.ones(2))])
 
 
-def test_gradients_are_weighted_with_the_cotangent() -> None:
-    """d/dx sum(c * x^2) = 2 c x: 2 * 5 * 3 = 30; an input that is not used has gradient 0."""
-    found = with_gradient(lambda x, y: x**2, torch.tensor([3.0]), torch.tensor([7.0]), cotangent=torch.tensor([5.0]))
-    assert (found.value.tolist(), found.gradient.tolist()) == ([9.0], [30.0, 0.0])
-
-
 def test_fixtures_hold_what_the_rows_ask_for_and_are_small() -> None:
     for library in LIBRARIES:
         fixture = frozen.load(library)
         assert fixture.library == library
         assert fixture.outcomes.keys() == {row.frozen_name for row in COMPARISONS if row.library == library}
     assert sum(frozen.path(library).stat().st_size for library in LIBRARIES) < 400_000
-
-
-def test_a_fixture_comes_back_as_it_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frozen, "FOLDER", tmp_path)
-    value, gradient = torch.tensor([[0.1, math.nan]], dtype=torch.float64), torch.tensor([1 / 3], dtype=torch.float64)
-    frozen.save(frozen.Fixture("x", "1.0", "2.0", {"set": "0"}, {"row": [Outcome(value, gradient), Outcome(value[0, 0])]}))
-    first, second = frozen.load("x").outcomes["row"]
-    torch.testing.assert_close(first.value, value, rtol=0, atol=0, equal_nan=True)
-    assert first.gradient.tolist() == [1 / 3]
-    assert (second.value.item(), second.gradient) == (0.1, None)
 
 
 def test_the_document_is_about_these_rows_and_versions() -> None:
@@ -129,17 +113,3 @@ def test_the_document_is_about_these_rows_and_versions() -> None:
     assert {len(cell) for cell in cells} == {7}
     for library, name in LIBRARIES.items():
         assert re.search(rf"^## {name} {re.escape(frozen.load(library).version)}$", text, re.MULTILINE)
-
-
-def test_joint_rows_without_a_decision_add_nothing_to_the_loss() -> None:
-    """TRL's RLOO adds -A there: its mean over 2 rows would be (-3 - 1) / 2, ours is (-3) / 2."""
-    case = draw("losses", 1)[0]
-    one = replace(
-        case,
-        logprobs=torch.zeros(1, 2, 1, dtype=torch.float64),
-        old_logprobs=torch.zeros(1, 2, 1, dtype=torch.float64),
-        advantages=torch.tensor([[3.0, 1.0]], dtype=torch.float64),
-        is_valid=torch.tensor([[[True], [False]]]),
-    )
-    found = ours.policy_loss(one, algorithm="grpo", reduction="per_sequence", level="joint")
-    assert (found.value.item(), found.gradient.tolist()) == (-1.5, [-1.5, 0.0])

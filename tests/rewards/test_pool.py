@@ -48,14 +48,6 @@ def test_processes_give_the_values_of_this_process_in_order():
     np.testing.assert_array_equal(own.values[is_scored], np.asarray(want)[is_scored])
 
 
-def test_many_chunks_keep_their_order():
-    texts = ["x" * (place * 37 % 101) for place in range(101)]
-    with RewardPool(params(workers=2, chunk_size=4)) as pool:
-        futures = [pool.submit(SCRIPTED, texts[start:], None) for start in (0, 50)]
-        for future, start in zip(futures, (0, 50), strict=True):
-            assert future.result(timeout=600).values.tolist() == [len(text) for text in texts[start:]]
-
-
 def test_known_and_repeated_samples_are_measured_once():
     with RewardPool(params(workers=0, cache_size=3)) as pool:
         pool.submit(SCRIPTED, ["a", "bb", "a"], [["x"], ["x"], ["x"]])
@@ -66,6 +58,10 @@ def test_known_and_repeated_samples_are_measured_once():
         pool.submit(SCRIPTED, ["c"], [["x"]])  # forgets bb, the one not asked for the longest
         pool.submit(SCRIPTED, ["bb"], [["x"]])
         assert (pool.counts.hits, pool.counts.measured) == (3, 5)
+    with RewardPool(params(workers=0)) as pool:  # what failed is counted, and tried again
+        for _ in range(2):
+            assert pool.submit(SCRIPTED, ["raise", "a", "raise"]).result().causes[0] == "it raised KeyError: 'raise'"
+        assert (pool.counts.failed, pool.counts.measured, pool.counts.hits) == (2, 3, 3)
 
 
 def test_another_reward_has_values_of_its_own():
@@ -74,13 +70,6 @@ def test_another_reward_has_values_of_its_own():
         assert pool.submit(SCRIPTED, ["a"]).result().values.tolist() == [1.0]
         pool.submit(Measure("tiny_rewards:slow", {"seconds": 0.0001}), ["a"])
         assert pool.counts.measured == 3
-
-
-def test_what_failed_is_counted_and_tried_again():
-    with RewardPool(params(workers=0)) as pool:
-        for _ in range(2):
-            assert pool.submit(SCRIPTED, ["raise", "a", "raise"]).result().causes[0] == "it raised KeyError: 'raise'"
-        assert (pool.counts.failed, pool.counts.measured, pool.counts.hits) == (2, 3, 3)
 
 
 def test_nothing_to_measure_is_measured_at_once():
@@ -93,7 +82,7 @@ def test_nothing_to_measure_is_measured_at_once():
 
 def test_submit_does_not_wait():
     with RewardPool(params()) as pool:
-        future = pool.submit(Measure("tiny_rewards:slow", {"seconds": 1.0}), ["a"])
+        future = pool.submit(Measure("tiny_rewards:slow", {"seconds": 0.3}), ["a"])
         assert not future.done()
         assert not future.cancel()
         assert future.result(timeout=600).values.tolist() == [1.0]
@@ -135,14 +124,13 @@ def test_a_paused_process_costs_no_sample():
         assert pool.counts.replaced == 1
 
 
-BUILT_IN = ["grpo_pipeline.tasks.dialogue.scores:" + name for name in ("f1", "rouge_l", "bleu")]
+F1, ROUGE = ("grpo_pipeline.tasks.dialogue.scores:" + name for name in ("f1", "rouge_l"))
 
 
-@pytest.mark.parametrize("library", ["rouge_score", "sacrebleu"])
-def test_a_slow_import_costs_no_time_of_a_chunk(library, tmp_path, monkeypatch):
+def test_a_slow_import_costs_no_time_of_a_chunk(tmp_path, monkeypatch):
     """Parts of the project's own have their values however long a library of theirs takes to import."""
-    there = Path(importlib.util.find_spec(library).origin).parent
-    package = tmp_path / library
+    there = Path(importlib.util.find_spec("rouge_score").origin).parent
+    package = tmp_path / "rouge_score"
     package.mkdir()
     (package / "__init__.py").write_text(
         f"import time\ntime.sleep(2.0)\n__path__ = [{str(there)!r}]\nexec(open({str(there / '__init__.py')!r}).read())\n"
@@ -150,11 +138,10 @@ def test_a_slow_import_costs_no_time_of_a_chunk(library, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     texts, answers = ["so it is", "it was not so", "so"], [["so it was"], ["it was so", "no"], ["so"]]
     with RewardPool(params(workers=0)) as here, RewardPool(params(timeout_seconds=1.0)) as there:
-        for function in BUILT_IN:
-            own = here.submit(Measure(function), texts, answers).result()
-            got = there.submit(Measure(function), texts, answers).result(timeout=600)
-            np.testing.assert_array_equal(got.values, own.values)
-            assert not np.isnan(got.values).any()
+        own = here.submit(Measure(ROUGE), texts, answers).result()
+        got = there.submit(Measure(ROUGE), texts, answers).result(timeout=600)
+        np.testing.assert_array_equal(got.values, own.values)
+        assert not np.isnan(got.values).any()
         assert there.counts.replaced == 0
 
 
@@ -165,7 +152,7 @@ def test_a_part_of_the_projects_own_has_a_value_although_every_process_hangs(mon
         raise WorkerHungError
 
     with RewardPool(params()) as pool:
-        f1 = Measure(BUILT_IN[0])
+        f1 = Measure(F1)
         pool.submit(f1, ["warm"], [["warm"]]).result(timeout=600)
         monkeypatch.setattr(WorkerProcess, "ask", hang)
         monkeypatch.setattr(WorkerProcess, "load", lambda worker, function, *, seconds: None)
@@ -267,7 +254,7 @@ def test_a_pool_that_nobody_holds_ends_its_processes():
     assert are_gone(pids)
 
 
-@pytest.mark.parametrize("end", ["pass", "raise KeyError", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize("end", ["raise KeyError", "os.kill(os.getpid(), 9)"])
 def test_no_process_is_left_when_the_program_ends(end):
     program = f"""
 import os

@@ -13,14 +13,14 @@ import torch
 torch.set_num_threads(1)
 def pages_of_a_round():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for megabytes in (1, 3, 8, 50, 20, 2) * 3:
+    for megabytes in (1, 3, 8, 50, 20, 2):
         parts = [torch.zeros(megabytes * 2**18) for _ in range(2)]
     # More at once than the 1 GiB that was kept first.
-    parts = [torch.zeros(100 * 2**18) for _ in range(14)]
+    parts = [torch.zeros(100 * 2**18) for _ in range(11)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 pages_of_a_round()
 # The fewest of some rounds: a small object that comes to lie between two tensors makes the heap grow by one block, once.
-print(min(pages_of_a_round() for _ in range(3)))
+print(min(pages_of_a_round() for _ in range(2)))
 """
 
 
@@ -32,14 +32,6 @@ def page_faults(first: str, environ: dict[str, str]) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc is what is told to keep memory")
-def test_tensors_that_come_and_go_ask_the_system_for_no_pages() -> None:
-    ours = "from grpo_pipeline.runs.machine import keep_freed_memory; assert keep_freed_memory()"
-    plain, kept = page_faults("", {}), page_faults(ours, {})
-    assert plain > 1000  # else there is nothing to save here
-    assert kept < plain / 50
-
-
 @pytest.mark.parametrize("name", DECIDED_BY)
 def test_what_the_environment_says_about_memory_stays(name: str) -> None:
     assert not keep_freed_memory({name: ""})
@@ -49,4 +41,6 @@ def test_what_the_environment_says_about_memory_stays(name: str) -> None:
 def test_a_run_keeps_freed_memory() -> None:
     """The settings say so, in every process that Kedro starts."""
     settings = "import grpo_pipeline.settings"
-    assert page_faults(settings, {}) < page_faults(settings, {"GLIBC_TUNABLES": ""}) / 50
+    plain, kept = page_faults(settings, {"GLIBC_TUNABLES": ""}), page_faults(settings, {})
+    assert plain > 1000  # else there is nothing to save here
+    assert kept < plain / 50

@@ -1,6 +1,5 @@
 """Who ran what, and whether it still runs."""
 
-import os
 import subprocess
 import sys
 
@@ -65,11 +64,6 @@ def test_an_ended_process_is():
 )
 def test_what_cannot_be_seen_from_here_is_taken_to_run(changed, local, gone):
     assert is_gone({**process_tags(), **changed}, is_local_store=local) is gone
-
-
-def test_no_process_has_no_start_time():
-    assert start_time(2**22 + 1) is None
-    assert start_time(os.getpid()) is not None
 
 
 def test_a_users_own_setting_stays():
