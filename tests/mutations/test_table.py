@@ -101,7 +101,7 @@ def test_the_command_shows_that_faults_are_caught() -> None:
     assert status == 0, printed
     rows = printed.splitlines()
     assert rows[0].startswith("without a fault: all tests pass")
-    row = r"schedules-cosine-upside-down \| sign        \| caught   \| +[\d.]+ s \| core/test_schedules.py::\w+"
+    row = r"schedules-cosine-upside-down \| sign        \| caught   \| +[\d.]+ s \| core/test_schedules.py::\S+"
     assert any(re.fullmatch(row, found) for found in rows[1:3])
     assert re.fullmatch(r"2 of 2 caught, \d+ s", rows[-1])
 
