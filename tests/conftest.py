@@ -21,6 +21,7 @@ os.environ.update(QUIET)  # before torch and matplotlib are imported: both read 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from forked_kedro import kedro_command  # noqa: E402
 
 import grpo_pipeline  # noqa: E402, F401  (this one, whatever projects are opened later in this process)
 
@@ -103,7 +104,7 @@ def make_project() -> Callable[[Path], Path]:
 
 @pytest.fixture
 def kedro_run() -> KedroRun:
-    """``kedro_run(project, *args, env="smoke", timeout=600)``: run ``kedro run`` there in a process of its own.
+    """``kedro_run(project, *args, env="smoke", timeout=600)``: run ``kedro run`` there in a process (``forked_kedro``).
 
     The result is returned whatever the exit status; a test looks at ``returncode``, ``stdout`` and ``stderr``.
     """
@@ -130,7 +131,7 @@ def copy_project(target: Path) -> Path:
 
 def run_kedro(project: Path, *args: str, env: str = "smoke", timeout: float = 600) -> subprocess.CompletedProcess[str]:
     """Run ``kedro run --env <env> <args>`` in ``project`` and return the finished process."""
-    command = [sys.executable, "-m", "kedro", "run", "--env", env, *args]
+    command = kedro_command("run", "--env", env, *args)
     return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=timeout, check=False)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from forked_kedro import kedro_command
 from kedro.io import DatasetError
 from kedro.io.core import Version
 from kedro.validation.exceptions import ParameterValidationError
@@ -62,8 +63,7 @@ update.mix_losses = poisoned
 
 def kedro(project: Path, *args: str, code: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     env = clean_environ(**environ)
-    program = ["-c", code] if code else ["-m", "kedro", "run", "--env", "smoke"]
-    command = [sys.executable, *program, *args]
+    command = [sys.executable, "-c", code, *args] if code else kedro_command("run", "--env", "smoke", *args)
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 

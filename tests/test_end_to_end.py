@@ -5,12 +5,12 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import clean_environ
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
@@ -36,7 +36,7 @@ GRPO_METRICS = {
 def kedro(project: Path, *args: str, cwd: str = ".", uri: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``kedro run --env smoke`` from a folder of the project."""
     env = clean_environ(**({"MLFLOW_TRACKING_URI": uri} if uri else {}))
-    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", *args]
+    command = kedro_command("run", "--env", "smoke", *args)
     return subprocess.run(command, cwd=project / cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 

@@ -4,11 +4,11 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import clean_environ, newest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
@@ -16,7 +16,7 @@ from mlflow.tracking import MlflowClient
 from grpo_pipeline.tracking.store import create_database
 
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
-COMMAND = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "compare"]
+COMMAND = ("run", "--env", "smoke", "--pipelines", "compare")
 REPORTS = Path("data/08_reporting/attention_smoke/compare")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -27,8 +27,15 @@ def environ() -> dict[str, str]:
     return kept
 
 
+def compare(project: Path, *args: str) -> "subprocess.CompletedProcess[str]":
+    command = kedro_command(*COMMAND, *args)
+    return subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
+
+
 def start(project: Path) -> "subprocess.Popen[str]":
-    return subprocess.Popen(COMMAND, cwd=project, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        kedro_command(*COMMAND), cwd=project, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def cells(project: Path) -> Path:
@@ -67,7 +74,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Pat
     process.communicate(timeout=600)
     assert process.returncode == 143
     kept = [key for key in KEYS if (cells(project) / key / "cell.json").exists()]
-    again = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
+    again = compare(project)
     assert again.returncode == 0, again.stderr
     return project, kept, again
 
@@ -118,7 +125,7 @@ def test_the_result_is_that_of_an_uninterrupted_run(stopped) -> None:
     project = stopped[0]
     before, predicted = result(project), {key: (cells(project) / key / "predictions.csv").read_bytes() for key in KEYS}
     shutil.rmtree(cells(project))
-    unbroken = subprocess.run(COMMAND, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
+    unbroken = compare(project)
     assert unbroken.returncode == 0, unbroken.stderr
     assert "finished and kept" not in unbroken.stderr
     assert {key: (cells(project) / key / "predictions.csv").read_bytes() for key in KEYS} == predicted
@@ -131,8 +138,7 @@ def test_the_result_is_that_of_an_uninterrupted_run(stopped) -> None:
 def test_a_misspelt_name_ends_the_command_before_anything_is_generated(tmp_path, make_project) -> None:
     project = make_project(tmp_path / "project")
     changed = "attention.compare.arms.grpo.set.algorithm.kl_wieght=0"
-    command = [*COMMAND, "--params", changed]
-    done = subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
+    done = compare(project, "--params", changed)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(
         "error: attention.compare.arms.grpo.set.algorithm.kl_wieght must be a parameter of this project, got an unknown name; "

@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import clean_environ
 from mlflow.tracking import MlflowClient
 
@@ -16,7 +16,7 @@ KEYS = {f"{arm}.seed0.fold{fold}" for arm in ("supervised", "grpo") for fold in 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Path, subprocess.CompletedProcess[str]]:
     project = make_project(tmp_path_factory.mktemp("folds") / "project")
-    command = [sys.executable, "-m", "kedro", "run", "--pipelines", "cross_validate", "--env", "smoke"]
+    command = kedro_command("run", "--pipelines", "cross_validate", "--env", "smoke")
     done = subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return project, done

@@ -3,13 +3,13 @@
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import clean_environ
 from PIL import Image
 
@@ -22,7 +22,7 @@ SMALL = (
 
 
 def kedro(project: Path, env: str, params: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kedro", "run", "--env", env, "--params", params]
+    command = kedro_command("run", "--env", env, "--params", params)
     return subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=600, check=False)
 
 

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import clean_environ
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -28,7 +28,7 @@ GRAPHS = (
 
 
 def run(project: Path, env: str, pipeline: str, params: str) -> str:
-    command = [sys.executable, "-m", "kedro", "run", "--env", env, "--pipelines", pipeline, "--params", params]
+    command = kedro_command("run", "--env", env, "--pipelines", pipeline, "--params", params)
     done = subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=840, check=False)
     # Beside the note that max_steps ends a training early, nothing is to be said.
     said = [line for line in done.stderr.splitlines() if "max_steps = " not in line]

@@ -17,6 +17,7 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import clean_environ
 from PIL import Image
 from tiny_predictor import make_weights
@@ -44,8 +45,7 @@ def environ(**changes: str) -> dict[str, str]:
 
 
 def predict(project: Path, *params: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "attention_predict"]
-    command += ["--params", ",".join(params)]
+    command = kedro_command("run", "--env", "smoke", "--pipelines", "attention_predict", "--params", ",".join(params))
     return subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
 
 

@@ -62,7 +62,7 @@ def finished(done: Path, tmp_path: Path) -> Path:
 
 def test_of_two_at_once_one_has_a_result_and_the_other_a_sentence(tmp_path: Path, make_project) -> None:
     project = make_project(tmp_path / "project")
-    both = {seed: start(project, "--params", f"seed={seed}") for seed in (0, 1)}
+    both = {seed: start(project, "--params", f"seed={seed}", forked=False) for seed in (0, 1)}
     said = {seed: process.communicate(timeout=600)[1] for seed, process in both.items()}
     assert sorted(process.returncode for process in both.values()) == [0, 1]
     (winner,), (loser,) = ([seed for seed in both if both[seed].returncode == code] for code in (0, 1))
@@ -172,7 +172,7 @@ def test_data_that_cannot_be_trained_on_leave_every_file(
 def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(finished: Path, run_smoke: KedroRun) -> None:
     before = without_progress(tree(finished))
     longer = "attention.training.epochs=16"
-    process = start(finished, "--params", f"{longer},seed=2")
+    process = start(finished, "--params", f"{longer},seed=2", forked=False)
     deadline = time.monotonic() + 300
     header = finished / f"data/06_models/{FOLDER}/supervised/checkpoint/checkpoint.json"
     while time.monotonic() < deadline and process.poll() is None:

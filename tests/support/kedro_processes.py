@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+from forked_kedro import kedro_command
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
@@ -16,9 +17,13 @@ def clean_environ(**changes: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | changes
 
 
-def start(project: Path, *args: str) -> "subprocess.Popen[str]":
-    """Start ``kedro run --env smoke`` with arguments and return at once; ``communicate`` reads what it says."""
-    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", *args]
+def start(project: Path, *args: str, forked: bool = True) -> "subprocess.Popen[str]":
+    """Start ``kedro run --env smoke`` with arguments and return at once; ``communicate`` reads what it says.
+
+    A run that is not forked has the id of the process that is returned, and is its child.
+    """
+    args = ("run", "--env", "smoke", *args)
+    command = kedro_command(*args) if forked else [sys.executable, "-m", "kedro", *args]
     return subprocess.Popen(command, cwd=project, env=clean_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

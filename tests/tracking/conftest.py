@@ -2,12 +2,12 @@
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import clean_environ
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
@@ -25,7 +25,7 @@ class Tiny:
 
     def command(self, *params: str, pipelines: str = "") -> list[str]:
         chosen = ["--pipelines", pipelines] if pipelines else []
-        return [sys.executable, "-m", "kedro", "run", *chosen, *(["--params", ",".join(params)] if params else [])]
+        return kedro_command("run", *chosen, *(["--params", ",".join(params)] if params else []))
 
     def run(self, *params: str, pipelines: str = "", uri: str | None = None, cwd: str = ".") -> subprocess.CompletedProcess[str]:
         env = clean_environ(**({"MLFLOW_TRACKING_URI": uri} if uri else {}))

@@ -1,0 +1,164 @@
+"""`kedro` as a command that starts at once: a server has imported the libraries (not the package), and every run is a fork of it.
+
+``kedro_command("run", "--env", "smoke")`` stands for ``[sys.executable, "-m", "kedro", "run", ...]`` wherever a command is
+started: folder, environment, streams, exit status, Ctrl-C and SIGTERM are those of the command. SIGKILL reaches the run a moment
+later. A test of the start itself, of the process tree or of SIGKILL starts a real one.
+"""
+
+import atexit
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from functools import cache
+from pathlib import Path
+
+PRELOADED = (
+    "kedro.framework.cli.cli", "kedro_datasets.json", "kedro_datasets.matplotlib", "kedro_datasets.pandas",
+    "kedro_datasets.plotly", "kedro_viz", "matplotlib.pyplot", "mlflow.pyfunc", "mlflow.tracking", "pandas",
+    "plotly.graph_objects", "rdkit.Chem", "scipy.stats", "sklearn.covariance", "sklearn.feature_extraction.text",
+    "sklearn.linear_model", "torch", "torch.optim", "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.sam.modeling_sam", "transformers.models.t5.modeling_t5",
+)  # fmt: skip
+SECONDS_TO_START = 120
+
+
+def kedro_command(*args: str) -> list[str]:
+    """Return the command that runs ``kedro`` with arguments in a fork of this process's server, which is started when needed."""
+    return [sys.executable, "-I", "-S", __file__, _server(), *args]
+
+
+@cache
+def _server() -> str:
+    """Start the server and return the path of its socket. It ends when this process does: its standard input is closed then."""
+    folder = tempfile.mkdtemp(prefix="kedro-")
+    path = f"{folder}/socket"
+    server = subprocess.Popen([sys.executable, __file__, "serve", path], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    deadline = time.monotonic() + SECONDS_TO_START
+    while not Path(path).exists():
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("the server of kedro runs did not start")
+        time.sleep(0.02)
+    return path
+
+
+def _serve(path: str) -> None:
+    """Fork a run for each connection until standard input is closed."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(f"{path}.partial")
+    listening.listen(16)
+    for name in PRELOADED:
+        __import__(name)
+    os.rename(f"{path}.partial", path)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the test's
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
+    while True:
+        ready, _, _ = select.select([listening, sys.stdin], [], [])
+        if sys.stdin in ready:
+            return
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            _run(connection)
+        connection.close()
+
+
+def _run(connection: socket.socket) -> None:
+    """Read what to run, run it in a fork, and tell the other end how it ended; signals from there go to it."""
+    for number in (signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    message, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    while not message.endswith(b"\n"):
+        message += connection.recv(1 << 20)
+    asked = json.loads(message)
+    run = os.fork()
+    if run == 0:
+        connection.close()
+        _become_kedro(asked, streams)
+    for stream in streams:
+        os.close(stream)
+    gone = False
+    while True:
+        ended, status = os.waitpid(run, os.WNOHANG)
+        if ended:
+            break
+        if gone:
+            time.sleep(0.02)
+        elif select.select([connection], [], [], 0.02)[0]:
+            numbers = connection.recv(64)
+            gone = not numbers
+            for number in numbers or [signal.SIGKILL]:
+                os.kill(run, number)
+    if not gone:
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def _become_kedro(asked: dict, streams: list[int]) -> None:
+    """Go on as ``python -m kedro`` in the folder, with the environment and the streams that were asked for."""
+    import kedro.framework.project
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(asked["environ"])
+    os.chdir(asked["folder"])
+    sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
+    sys.path.insert(0, asked["folder"])
+    sys.path[1:1] = [entry for entry in asked["environ"].get("PYTHONPATH", "").split(os.pathsep) if entry]
+    sys.argv = ["kedro", *asked["arguments"]]
+    kedro.framework.project.LOGGING.__init__()  # reads conf/logging.yml of the folder, as at its import
+    code: object = 0
+    try:
+        runpy.run_module("kedro", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    except BaseException:  # noqa: BLE001 - as the interpreter does at its end
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _ask(path: str, arguments: list[str]) -> int:
+    """Have the server run ``kedro`` with this process's folder, environment and streams, and end as the run does."""
+    connection = socket.socket(socket.AF_UNIX)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: connection.sendall(bytes([number])))
+    connection.connect(path)
+    asked = {"folder": os.getcwd(), "environ": dict(os.environ), "arguments": arguments}
+    socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [0, 1, 2])
+    answer = b""
+    while not answer.endswith(b"\n"):
+        part = connection.recv(64)
+        if not part:
+            return 1
+        answer += part
+    code = int(answer)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        _serve(sys.argv[2])
+    else:
+        sys.exit(_ask(sys.argv[1], sys.argv[2:]))
