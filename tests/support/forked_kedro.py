@@ -20,6 +20,7 @@ import threading
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PRELOADED = (
     "kedro.framework.cli.cli", "kedro_datasets.json", "kedro_datasets.matplotlib", "kedro_datasets.pandas",
@@ -56,6 +57,7 @@ def _serve(path: str) -> None:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{path}.partial")
     listening.listen(16)
+    os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # the package sets it before it imports MLflow
     for name in PRELOADED:
         __import__(name)
     os.rename(f"{path}.partial", path)
@@ -103,7 +105,7 @@ def _run(connection: socket.socket) -> None:
     os._exit(0)
 
 
-def _become_kedro(asked: dict, streams: list[int]) -> None:
+def _become_kedro(asked: dict[str, Any], streams: list[int]) -> None:
     """Go on as ``python -m kedro`` in the folder, with the environment and the streams that were asked for."""
     import kedro.framework.project
 
@@ -118,7 +120,9 @@ def _become_kedro(asked: dict, streams: list[int]) -> None:
     sys.path.insert(0, asked["folder"])
     sys.path[1:1] = [entry for entry in asked["environ"].get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.argv = ["kedro", *asked["arguments"]]
-    kedro.framework.project.LOGGING.__init__()  # reads conf/logging.yml of the folder, as at its import
+    type(kedro.framework.project.LOGGING).__init__(
+        kedro.framework.project.LOGGING
+    )  # reads conf/logging.yml of the folder, as at its import
     code: object = 0
     try:
         runpy.run_module("kedro", run_name="__main__", alter_sys=True)
@@ -152,7 +156,8 @@ def _ask(path: str, arguments: list[str]) -> int:
         answer += part
     code = int(answer)
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 
