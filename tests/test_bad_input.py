@@ -63,7 +63,7 @@ update.mix_losses = poisoned
 
 def kedro(project: Path, *args: str, code: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     env = clean_environ(**environ)
-    command = [sys.executable, "-c", code, *args] if code else kedro_command("run", "--env", "smoke", *args)
+    command = kedro_command(*args, code=code) if code else kedro_command("run", "--env", "smoke", *args)
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 

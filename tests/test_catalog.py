@@ -1,12 +1,16 @@
 """Every dataset and parameter of every registered pipeline is there on purpose, in every environment."""
 
 import json
+import os
 import re
 import shutil
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kedro.framework.context import KedroContext
 from kedro.framework.session import KedroSession
 from kedro.framework.startup import bootstrap_project
 from kedro.io import DataCatalog
@@ -24,10 +28,38 @@ BODIES = {name for name in PIPELINES if name.endswith("_step")}
 WHOLE = sorted(PIPELINES.keys() - BODIES)
 
 
-def open_context(project: Path, env: str) -> KedroContext:
-    bootstrap_project(project)
-    with KedroSession.create(project_path=project, env=env) as session:
-        return session.load_context()
+Opened = tuple[DataCatalog, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory, make_project) -> Iterator[Callable[[str], Opened]]:
+    """``opened(env)``: catalogue and catalogue entries of an environment, read once; nothing is written into the project.
+
+    Both at once: the resolvers of OmegaConf are those of the environment that was opened last.
+    """
+    project = make_project(tmp_path_factory.mktemp("catalog") / "project")
+
+    @cache
+    def open_one(env: str) -> Opened:
+        with KedroSession.create(project_path=project, env=env) as session:
+            context = session.load_context()
+            return context.catalog, context.config_loader["catalog"]
+
+    with pytest.MonkeyPatch.context() as patch:  # opening a project changes both
+        patch.setattr(sys, "path", list(sys.path))
+        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        bootstrap_project(project)
+        yield open_one
+
+
+@pytest.fixture(scope="module")
+def catalog(opened: Callable[[str], Opened]) -> DataCatalog:
+    return opened("smoke")[0]
+
+
+@pytest.fixture(scope="module")
+def entries(opened: Callable[[str], Opened]) -> dict[str, Any]:
+    return opened("smoke")[1]
 
 
 def unresolved(pipeline: Pipeline, catalog: DataCatalog) -> list[str]:
@@ -37,42 +69,37 @@ def unresolved(pipeline: Pipeline, catalog: DataCatalog) -> list[str]:
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_every_dataset_has_an_entry(project: Path, env: str) -> None:
-    catalog = open_context(project, env).catalog
+def test_every_dataset_has_an_entry(opened: Callable[[str], Opened], env: str) -> None:
+    catalog, _ = opened(env)
     assert {name: missing for name in WHOLE if (missing := unresolved(PIPELINES[name], catalog))} == {}
 
 
-def test_a_misspelt_name_is_found(project: Path) -> None:
+def test_a_misspelt_name_is_found(catalog: DataCatalog) -> None:
     pipeline = Pipeline([Node(shutil.copy, ["attention.examples", "params:atention.data"], "attention.exmaples")])
-    found = unresolved(pipeline, open_context(project, "smoke").catalog)
+    found = unresolved(pipeline, catalog)
     assert found == ["attention.exmaples", "params:atention.data"]
 
 
-def test_no_pattern_catches_everything(project: Path) -> None:
-    names = open_context(project, "smoke").config_loader["catalog"]
-    assert not [name for name in names if not re.search(r"[a-z]", re.sub(r"\{[^}]*\}", "", name))]
+def test_no_pattern_catches_everything(entries: dict[str, Any]) -> None:
+    assert not [name for name in entries if not re.search(r"[a-z]", re.sub(r"\{[^}]*\}", "", name))]
 
 
 @pytest.mark.parametrize("name", ["__default__", "attention", "dialogue", "molecules"])
-def test_a_whole_pipeline_needs_nothing_but_stored_data_and_parameters(project: Path, name: str) -> None:
-    context = open_context(project, "smoke")
+def test_a_whole_pipeline_needs_nothing_but_stored_data_and_parameters(catalog: DataCatalog, name: str) -> None:
     free = {dataset for dataset in PIPELINES[name].inputs() if not dataset.startswith("params:") and dataset != "parameters"}
-    catalog = context.catalog
     assert sorted(dataset for dataset in free if dataset not in catalog) == []
     assert PIPELINES["__default__"].describe() == PIPELINES["attention"].describe()
 
 
-def test_every_entry_is_used(project: Path) -> None:
-    context = open_context(project, "smoke")
+def test_every_entry_is_used(catalog: DataCatalog, entries: dict[str, Any]) -> None:
     used = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
-    resolver = context.catalog.config_resolver  # once: the context builds a new catalogue each time it is asked
-    patterns = {resolver.match_dataset_pattern(name) for name in used}
-    assert sorted(context.config_loader["catalog"].keys() - used - patterns) == []
+    patterns = {catalog.config_resolver.match_dataset_pattern(name) for name in used}
+    assert sorted(entries.keys() - used - patterns) == []
 
 
-def test_every_stored_dataset_lies_in_the_layer_it_names(project: Path) -> None:
+def test_every_stored_dataset_lies_in_the_layer_it_names(entries: dict[str, Any]) -> None:
     wrong = {}
-    for name, entry in open_context(project, "smoke").config_loader["catalog"].items():
+    for name, entry in entries.items():
         layer = entry.get("metadata", {}).get("kedro-viz", {}).get("layer")
         is_stored = entry["type"] != "MemoryDataset"
         if is_stored and (layer not in LAYERS or f"/{layer}/" not in entry["filepath"]):
@@ -80,12 +107,11 @@ def test_every_stored_dataset_lies_in_the_layer_it_names(project: Path) -> None:
     assert wrong == {}
 
 
-def test_kedro_viz_shows_the_layers_in_their_order(project: Path) -> None:
+def test_kedro_viz_shows_the_layers_in_their_order(catalog: DataCatalog) -> None:
     from kedro_viz.data_access import data_access_manager
     from kedro_viz.server import populate_data
 
-    context = open_context(project, "smoke")
-    populate_data(data_access_manager, context.catalog, {"__default__": PIPELINES["__default__"]}, {})
+    populate_data(data_access_manager, catalog, {"__default__": PIPELINES["__default__"]}, {})
     assert data_access_manager.get_sorted_layers_for_registered_pipeline("__default__") == LAYERS
 
 
@@ -102,9 +128,8 @@ def test_styles_name_nodes_and_datasets_that_exist() -> None:
     assert sorted(styles.keys() - nodes - datasets) == []
 
 
-def test_every_stored_dataset_is_replaced_as_a_whole_or_says_how_it_is_kept(project: Path, tmp_path: Path) -> None:
+def test_every_stored_dataset_is_replaced_as_a_whole_or_says_how_it_is_kept(catalog: DataCatalog, tmp_path: Path) -> None:
     """Each stored dataset waits for the end of its run, has a version of its own, or is replaced in one step by its dataset."""
-    catalog = open_context(project, "smoke").catalog
     used = set().union(*(pipeline.datasets() for pipeline in PIPELINES.values()))
     stored = {name: catalog.get(name) for name in sorted(used) if not name.startswith("param") and name in catalog}
     stored = {name: dataset for name, dataset in stored.items() if type(dataset).__name__ != "MemoryDataset"}

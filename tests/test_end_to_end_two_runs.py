@@ -7,12 +7,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import start
 
 FOLDER = "attention_smoke"
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_the_old_page(finished: Path, run_smoke: KedroRun, mo
         "from kedro.framework.cli import main; sys.argv = ['kedro', *sys.argv[1:]]; main()"
     )
     (finished / "conf/smoke/mlflow.yml").write_text("tracking:\n  disable_tracking:\n    pipelines: [attention_evaluate]\n")
-    command = [sys.executable, "-c", code, "run", "--env", "smoke", "--pipelines", "attention_evaluate"]
+    command = kedro_command("run", "--env", "smoke", "--pipelines", "attention_evaluate", code=code)
     failed = subprocess.run(command, cwd=finished, capture_output=True, text=True, check=False, timeout=600)
     assert failed.returncode == 1, failed.stderr
     assert "File too large" in failed.stderr

@@ -32,9 +32,12 @@ PRELOADED = (
 SECONDS_TO_START = 120
 
 
-def kedro_command(*args: str) -> list[str]:
-    """Return the command that runs ``kedro`` with arguments in a fork of this process's server, which is started when needed."""
-    return [sys.executable, "-I", "-S", __file__, _server(), *args]
+def kedro_command(*args: str, code: str = "") -> list[str]:
+    """Return the command that runs ``kedro`` with arguments in a fork of this process's server, which is started when needed.
+
+    With ``code`` that is run instead, as ``python -c`` does.
+    """
+    return [sys.executable, "-I", "-S", __file__, _server(), code, *args]
 
 
 @cache
@@ -119,13 +122,16 @@ def _become_kedro(asked: dict[str, Any], streams: list[int]) -> None:
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     sys.path.insert(0, asked["folder"])
     sys.path[1:1] = [entry for entry in asked["environ"].get("PYTHONPATH", "").split(os.pathsep) if entry]
-    sys.argv = ["kedro", *asked["arguments"]]
+    sys.argv = ["-c" if asked["code"] else "kedro", *asked["arguments"]]
     type(kedro.framework.project.LOGGING).__init__(
         kedro.framework.project.LOGGING
     )  # reads conf/logging.yml of the folder, as at its import
     code: object = 0
     try:
-        runpy.run_module("kedro", run_name="__main__", alter_sys=True)
+        if asked["code"]:
+            exec(compile(asked["code"], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_module("kedro", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
     except BaseException:  # noqa: BLE001 - as the interpreter does at its end
@@ -140,13 +146,13 @@ def _become_kedro(asked: dict[str, Any], streams: list[int]) -> None:
     os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def _ask(path: str, arguments: list[str]) -> int:
-    """Have the server run ``kedro`` with this process's folder, environment and streams, and end as the run does."""
+def _ask(path: str, code: str, arguments: list[str]) -> int:
+    """Have the server run ``kedro`` or code with this process's folder, environment and streams, and end as the run does."""
     connection = socket.socket(socket.AF_UNIX)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: connection.sendall(bytes([number])))
     connection.connect(path)
-    asked = {"folder": os.getcwd(), "environ": dict(os.environ), "arguments": arguments}
+    asked = {"folder": os.getcwd(), "environ": dict(os.environ), "code": code, "arguments": arguments}
     socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [0, 1, 2])
     answer = b""
     while not answer.endswith(b"\n"):
@@ -154,16 +160,16 @@ def _ask(path: str, arguments: list[str]) -> int:
         if not part:
             return 1
         answer += part
-    code = int(answer)
-    if code < 0:
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
+    status = int(answer)
+    if status < 0:
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         _serve(sys.argv[2])
     else:
-        sys.exit(_ask(sys.argv[1], sys.argv[2:]))
+        sys.exit(_ask(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -1,17 +1,16 @@
 """A run that is killed by SIGKILL goes on from its checkpoint and ends where an unbroken run ends."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kedro_processes import start
 
 from grpo_pipeline.core.storage.checkpoint import CheckpointError, load_progress
 
@@ -49,16 +48,15 @@ def results(project: Path) -> dict[str, Any]:
 
 
 def run_and_kill(project: Path, arm: str, resume: str, *, timeout: float = 600) -> int:
-    """Start a run, kill it and its children as soon as the arm has written two checkpoints; return the step on disk."""
+    """Start a run and kill it as soon as the arm has written two checkpoints; return the step on disk."""
     params = f"{resume},{PARAMS}"
-    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", "attention_train", "--params", params]
-    process = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = start(project, "--pipelines", "attention_train", "--params", params)
     deadline = time.monotonic() + timeout
     while step_of(project, arm) < 2 * SAVE_EVERY:
         assert process.poll() is None, f"the run ended with {process.returncode} too early"
         assert time.monotonic() < deadline, "no checkpoint in time"
         time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
     assert process.wait() == -signal.SIGKILL
     return step_of(project, arm)
 
