@@ -160,9 +160,9 @@ def _ask(path: str, code: str, arguments: list[str]) -> int:
         if not part:
             return 1
         answer += part
-    status = int(answer)
+    status = int(answer)  # below 0: the number of the signal
     if status < 0:
-        if -status != signal.SIGKILL:
+        if -status != int(signal.SIGKILL):
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status
