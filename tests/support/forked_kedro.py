@@ -99,10 +99,10 @@ def _run(connection: socket.socket) -> None:
         if gone:
             time.sleep(0.02)
         elif select.select([connection], [], [], 0.02)[0]:
-            numbers = connection.recv(64)
-            gone = not numbers
-            for number in numbers or [signal.SIGKILL]:
-                os.kill(run, number)
+            signals = connection.recv(64)  # a byte each
+            gone = not signals
+            for sent in signals or [signal.SIGKILL]:
+                os.kill(run, sent)
     if not gone:
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
@@ -160,9 +160,9 @@ def _ask(path: str, code: str, arguments: list[str]) -> int:
         if not part:
             return 1
         answer += part
-    status = int(answer)  # below 0: the number of the signal
+    status = int(answer)
     if status < 0:
-        if -status != int(signal.SIGKILL):
+        if -status != signal.SIGKILL:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status
