@@ -45,16 +45,6 @@ def test_the_loop_over_points_draws_without_replacement_and_scores_what_it_draws
     assert len({round(score, 3) for score in found}) > 1
 
 
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "is_installed", lambda library: False)
-    skipped = bench.gae_section(bench.SMOKE, 0).skipped | bench.loss_section(bench.SMOKE, 0).skipped
-    assert skipped == {
-        "GAE T=16: torchrl / ours": "torchrl is not installed",
-        "GAE T=32: torchrl / ours": "torchrl is not installed",
-        "policy loss: TRL / ours": "trl is not installed",
-    }
-
-
 def test_report(capsys: pytest.CaptureFixture[str]) -> None:
     bench.main(["--smoke", "--repeats", "1", "--threads", "1", "--json"])
     found = json.loads(capsys.readouterr().out)

@@ -82,25 +82,32 @@ def test_the_reference_is_frozen_and_never_optimised():
     assert not torch.equal(module.model.table, before)
 
 
-def test_a_done_ends_the_episode_and_the_last_value_is_the_bootstrap():
-    module = build(normalize_advantages=False, gamma=0.5, gae_lambda=0.5)
+HALF = {"gamma": 0.5, "lam": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("compute", "values", "dones", "names", "wanted"),
+    [
+        # t = 2: 4 + 0.5 * 8 - 3 = 5 (bootstrap);  t = 1: 2 - 1 = 1 (done);  t = 0: (1 + 0.5 * 1 - 0.5) + 0.25 * 1 = 1.25
+        ("advantages", [0.5, 1.0, 3.0, 8.0], [0, 1, 0], HALF, [1.25, 1.0, 5.0]),
+        ("advantages", [0.5, 1.0, 3.0, 8.0], [0, 1, 1], HALF, [1.25, 1.0, 1.0]),
+        # Without values discounted: 4; 2 + 0.5 * 4 = 4; 1 + 0.5 * 4 = 3, or 1 where the episode ended.
+        ("advantages", None, None, {"gamma": 0.5}, [3.0, 4.0, 4.0]),
+        ("advantages", None, [1, 0, 0], {"gamma": 0.5, "lam": 0.1}, [1.0, 4.0, 4.0]),
+        # 4 + 0.5 * 8 = 8;  2 + 0.5 * 8 = 6;  1 + 0.5 * 6 = 4: the last value alone counts at lambda 1
+        ("returns", [50.0, 60.0, 70.0, 8.0], None, {"gamma": 0.5}, [4.0, 6.0, 8.0]),
+        ("returns", [50.0, 60.0, 70.0, 8.0], [0, 1, 1], {"gamma": 0.5}, [2.0, 2.0, 4.0]),
+        ("returns", None, None, {"gamma": 0.5}, [3.0, 4.0, 4.0]),
+        # 8;  2 + 0.5 * (3 + 8) / 2 = 4.75;  1 + 0.5 * (1 + 4.75) / 2 = 2.4375
+        ("returns", [0.5, 1.0, 3.0, 8.0], None, HALF, [2.4375, 4.75, 8.0]),
+    ],
+)
+def test_golden_advantages_and_returns(compute, values, dones, names, wanted):
+    function = compute_returns if compute == "returns" else build(normalize_advantages=False).compute_advantages
     rewards = torch.tensor([[1.0, 2.0, 4.0]], dtype=F64)
-    values = torch.tensor([[0.5, 1.0, 3.0, 8.0]], dtype=F64)
-    dones = torch.tensor([[False, True, False]])
-    # t = 2: 4 + 0.5 * 8 - 3 = 5 (bootstrap);  t = 1: 2 - 1 = 1 (done);  t = 0: (1 + 0.5 * 1 - 0.5) + 0.25 * 1 = 1.25
-    assert module.compute_advantages(rewards, values, dones).tolist() == [[1.25, 1.0, 5.0]]
-    ended = dones.clone()
-    ended[0, -1] = True
-    # t = 2: 4 - 3 = 1
-    assert module.compute_advantages(rewards, values, ended).tolist() == [[1.25, 1.0, 1.0]]
-
-
-def test_without_values_the_returns_are_discounted():
-    module = build(normalize_advantages=False)
-    rewards, dones = torch.tensor([[1.0, 2.0, 4.0]], dtype=F64), torch.tensor([[True, False, False]])
-    # 4; 2 + 0.5 * 4 = 4; 1 + 0.5 * 4 = 3, or 1 where the episode ended
-    assert module.compute_advantages(rewards, gamma=0.5).tolist() == [[3.0, 4.0, 4.0]]
-    assert module.compute_advantages(rewards, dones=dones, gamma=0.5, lam=0.1).tolist() == [[1.0, 4.0, 4.0]]
+    values = None if values is None else torch.tensor([values], dtype=F64)
+    found = function(rewards, values, None if dones is None else torch.tensor([dones]).bool(), **names)
+    assert found.tolist() == [wanted]
 
 
 def test_gamma_and_lambda_come_from_the_config():
@@ -138,27 +145,6 @@ def test_advantages_carry_no_gradient():
     rewards, values = tensors((2, 4), (2, 5))
     assert not build().compute_advantages(rewards.requires_grad_(), values.requires_grad_()).requires_grad
     assert not compute_returns(rewards, values).requires_grad
-
-
-def test_returns_bootstrap_with_the_last_value_alone():
-    rewards = torch.tensor([[1.0, 2.0, 4.0]], dtype=F64)
-    values = torch.tensor([[50.0, 60.0, 70.0, 8.0]], dtype=F64)
-    # 4 + 0.5 * 8 = 8;  2 + 0.5 * 8 = 6;  1 + 0.5 * 6 = 4
-    assert compute_returns(rewards, values, None, 0.5).tolist() == [[4.0, 6.0, 8.0]]
-    assert compute_returns(rewards, values, torch.tensor([[False, True, True]]), 0.5).tolist() == [[2.0, 2.0, 4.0]]
-    assert compute_returns(rewards, gamma=0.5).tolist() == [[3.0, 4.0, 4.0]]
-
-
-def test_lambda_returns_are_the_recursion_of_the_docstring():
-    rewards, values = tensors((1, 5), (1, 6))
-    dones = torch.tensor([[False, False, True, False, False]])
-    r, v, running, expected = rewards[0].tolist(), values[0].tolist(), float(values[0, -1]), []
-    for t in reversed(range(5)):
-        mixed = 0.4 * v[t + 1] + 0.6 * running
-        running = r[t] + 0.9 * (0.0 if dones[0, t] else 1.0) * mixed
-        expected.insert(0, running)
-    found = compute_returns(rewards, values, dones, 0.9, lam=0.6)
-    assert found[0].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_relative_advantages_are_normalised_or_centred_as_the_config_says():
@@ -356,57 +342,6 @@ def test_update_forgets_the_gradient_before_it_and_refuses_pending_ones():
     with pytest.raises(ValueError, match=r"accumulated gradients must be used before an update, got some pending"):
         module.update(module.model.table.sum())
     assert module.step() == first
-
-
-def full_loss(module, value_model, batch, rows=slice(None)):
-    """Every term of compute_ppo_loss, with gradients to both models."""
-    prompts, responses, is_valid, old, advantages, old_values, returns = (x[rows] for x in batch)
-    ids = torch.cat([prompts, responses], dim=1)
-    logits = module.model(ids)[:, :-1]
-    log_probs = logits.log_softmax(dim=-1).gather(2, responses[..., None]).squeeze(-1)
-    mask = torch.cat([torch.ones_like(prompts, dtype=torch.bool), is_valid], dim=1)
-    return module.compute_ppo_loss(
-        log_probs,
-        old,
-        advantages,
-        values=value_model(ids)[:, :-1, 0],
-        old_values=old_values,
-        returns=returns,
-        entropy=compute_entropy(logits, is_valid),
-        kl_div=module.compute_kl(prompts, responses, mask),
-        is_valid=is_valid,
-    )["total_loss"]
-
-
-@pytest.mark.parametrize("sizes", [[1, 5], [2, 2, 2]])
-def test_accumulation_equals_one_large_batch(sizes):
-    weights = {"value_loss_coef": 0.5, "entropy_coef": 0.2, "kl_coef": 0.3, "max_grad_norm": None}
-
-    def start():
-        module_value = TableModel(seed=3)
-        module_value.table = nn.Parameter(module_value.table[:, :1].detach().clone())
-        module = build(TableModel(seed=1), lr=1.0, value_model=module_value, **weights)
-        with torch.no_grad():
-            module.ref_model.table += 0.3
-            module.ref_model.table[:, 0] -= 1.0
-        return module, module_value
-
-    generator = torch.Generator().manual_seed(0)
-    prompts, responses = (torch.randint(5, (6, t), generator=generator) for t in (1, 4))
-    is_valid = torch.arange(4) < torch.tensor([[4], [1], [3], [2], [4], [1]])
-    batch = (prompts, responses, is_valid, *tensors(*[(6, 4)] * 4))
-    (large, large_value), (small, small_value), (model, value_model) = start(), start(), start()
-    before = model.model.table, value_model.table
-    report = large.update(full_loss(large, large_value, batch))
-    for rows in torch.arange(6).split(sizes):
-        small.accumulate(full_loss(small, small_value, batch, rows), denominator=int(is_valid[rows].sum()))
-        assert torch.equal(small.model.table, TableModel(seed=1).table)
-    assert small.step() == pytest.approx(report, abs=1e-12)
-    pairs = ((large.model, small.model), (large_value, small_value))
-    for start_, (one, other) in zip(before, pairs, strict=True):
-        # lr = 1 and no clipping: what the weights have lost is the gradient.
-        assert torch.allclose(one.table, other.table, rtol=0, atol=1e-12)
-        assert float((one.table - start_).abs().max().detach()) > 1e-3
 
 
 def test_update_ref_model_copies_or_averages():
