@@ -63,26 +63,5 @@ def test_training_ends_where_it_should():
     assert bandit.train(GRPO, seed=0, steps=0, update_epochs=4, until=0.98) == (pytest.approx(0.125), 0)
 
 
-def test_the_pseudo_entropy_has_the_value_and_no_expected_gradient():
-    logits = bandit.shuffled_logits(spread=2.0, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    log_p = logits.log_softmax(dim=-1)
-    # The expectation over all cells, by enumeration: probabilities fixed, log-probabilities with gradient.
-    expected = -(log_p.exp().detach() * log_p).sum(dim=-1).mean()
-    assert float(expected.detach()) == pytest.approx(float(bandit.entropy(logits).detach()), abs=1e-12)
-    assert float(torch.autograd.grad(expected, logits)[0].abs().max()) < 1e-16
-    assert float(bandit.enumerated_gradient(bandit.entropy, logits).norm()) > 0.01
-    policy = Bandit(logits.detach())
-    rollouts = bandit.draw(policy, generator=torch.Generator().manual_seed(0), copies=256)
-    assert float(bandit.pseudo_bonus(policy, rollouts).detach()) == pytest.approx(float(expected.detach()), abs=0.05)
-    assert float(bandit.analytic_bonus(policy, rollouts).detach()) == pytest.approx(float(expected.detach()), abs=1e-12)
-
-
 def test_a_figure_without_a_gradient_is_no_pass():
     assert bandit.bonus_gradient_cosine(lambda policy, rollouts: 0.0 * policy.logits.sum(), seed=0) == 0.0
-
-
-def test_figures_depend_on_the_seed_alone():
-    torch.manual_seed(1)
-    first = bandit.gradient_cosine(GRPO, seed=3)
-    torch.manual_seed(2)
-    assert bandit.gradient_cosine(GRPO, seed=3) == first != bandit.gradient_cosine(GRPO, seed=4)

@@ -127,16 +127,6 @@ def test_golden_sequence_ratio():
     assert got["kl/rollout"] == pytest.approx((3 - 0.75) / 3)
 
 
-def test_bounds_are_read_from_the_options_where_none_are_given():
-    logprobs = torch.tensor([[[math.log(1.4)]]], dtype=F64)
-    data = (logprobs, torch.zeros(1, 1, 1), torch.ones(1, 1), torch.ones(1, 1, 1, dtype=torch.bool))
-    shares = [
-        ratio_statistics(*data, ratio_level="decision", options=LossOptions(clip_high=high))["policy/clip_high"]
-        for high in (0.3, 0.5)
-    ]
-    assert shares == [1.0, 0.0]
-
-
 def test_a_ratio_that_underflows_leaves_the_others_finite():
     got = ratio_statistics(
         torch.full((1, 1, 2), -500.0),

@@ -81,13 +81,6 @@ def test_draws_follow_the_likelihood(k_min):
     assert pvalue(1.0) < 1e-6  # the test has power
 
 
-def test_one_stop_logit_per_row_serves_every_decision():
-    actions = torch.tensor([outcomes(1)])
-    one = logprobs_with_stop(LOGITS, torch.tensor([0.4], dtype=F64), actions, is_allowed=ALL)
-    each = logprobs_with_stop(LOGITS, torch.full((1, K), 0.4, dtype=F64), actions, is_allowed=ALL)
-    assert torch.equal(one, each)
-
-
 def test_rows_and_samples_do_not_touch_each_other():
     generator = torch.Generator().manual_seed(2)
     logits, stops = torch.randn(5, 9, dtype=F64, generator=generator), torch.randn(5, 4, dtype=F64, generator=generator)
@@ -113,7 +106,10 @@ def test_gradients_by_finite_differences():
         return logprobs_with_stop(z, s, actions, temperature=0.7, is_allowed=allowed)
 
     assert torch.autograd.gradcheck(score, (logits, stops))
-    assert torch.autograd.gradcheck(lambda s: score(logits.detach(), s), torch.zeros(2, dtype=F64, requires_grad=True))
+    # One stop logit per row serves every decision.
+    one = torch.tensor([0.4, -0.2], dtype=F64, requires_grad=True)
+    assert torch.equal(score(logits, one), score(logits, one[:, None].expand(2, K)))
+    assert torch.autograd.gradcheck(lambda s: score(logits.detach(), s), one)
 
 
 def test_draws_are_a_function_of_the_generator():
