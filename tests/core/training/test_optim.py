@@ -101,6 +101,13 @@ def test_clipping(clip, max_norm, moved_a, moved_b):
     assert (before[1] - net.b.detach()).tolist() == pytest.approx(moved_b, rel=1e-5)
 
 
+def test_old_gradients_do_not_add_up():
+    net = Two()
+    net.a.grad = torch.tensor([100.0, 100.0])
+    apply_update(sgd(net), net.a.sum(), max_grad_norm=None)
+    assert net.a.tolist() == [0.0, 1.0]
+
+
 def test_learning_rate_scale_holds_for_one_step_alone():
     net = Two()
     state = sgd(net, lr=0.5)
