@@ -1,6 +1,5 @@
 """The properties that any batch must have, one after the other; each is shown to fail by a fault of tests/mutations/table.py."""
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -15,13 +14,9 @@ from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, c
 from grpo_pipeline.core.policy_gradient.kl import kl_loss, rollout_kl_loss
 from grpo_pipeline.core.policy_gradient.losses import importance_ratio, loss_denominator, policy_loss, value_loss
 from grpo_pipeline.core.rewards import apply_failure_rule, subtract_kl
-from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.sampling.dynamic import find_silent
 from grpo_pipeline.core.sampling.plackett_luce import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
-from grpo_pipeline.core.storage.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
-from grpo_pipeline.core.training.optim import advance, apply_update, build_optimizer, frozen_copy
 from grpo_pipeline.core.training.replay import importance_weights
-from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rewards
 
 F64 = torch.float64
@@ -179,36 +174,3 @@ def test_a_term_that_one_prompt_of_two_processes_counts_weighs_the_same(how, den
         monkeypatch.setattr(torch.distributed, name, lambda *_, value=value, **__: value)
     counted = count(torch.ones(1, 1, 1, dtype=torch.bool), ratio_level="decision", reduction="per_decision")
     assert float(all_reduce_counts(counted, gradient_reduction=how).policy) == denominator
-
-
-def train(state, steps):
-    """Learn to choose high cells on prompts without features: sample, compare within the group, update."""
-    allowed = torch.ones(P, V, dtype=torch.bool)
-    for _ in range(steps):
-        generator = step_generator(state.generator_seed, state.step)
-        logits = state.policy(torch.eye(P, dtype=F64))
-        actions = gumbel_top_k(logits, 2, G, generator=generator, is_allowed=allowed)
-        new = plackett_luce_logprobs(logits, actions, is_allowed=allowed)
-        advantages = compute_advantages(actions.double().mean(-1), method="mean_only").values
-        loss = policy_loss(new, new.detach(), advantages, torch.ones_like(actions, dtype=torch.bool), algorithm="grpo")
-        state = advance(apply_update(state, loss, max_grad_norm=1.0)[0])
-    return state
-
-
-def build(seed):
-    policy = torch.nn.Linear(P, V, bias=False, dtype=F64)
-    with torch.no_grad():
-        policy.weight.copy_(torch.randn(V, P, dtype=F64, generator=torch.Generator().manual_seed(seed)))
-    optimizer = build_optimizer({"all": (list(policy.parameters()), 0.05)})
-    return TrainState(policy, optimizer, frozen_copy(policy), step=0, epoch=0, generator_seed=seed)
-
-
-@pytest.mark.parametrize("broken_at", [0, 1, 3])
-def test_resumed_equals_unbroken(tmp_path, broken_at):
-    unbroken = train(build(5), 5)
-    save_checkpoint(tmp_path / "c", snapshot(train(build(5), broken_at)))
-    resumed = restore(replace(build(6), generator_seed=9), load_checkpoint(tmp_path / "c"))
-    resumed = train(resumed, 5 - broken_at)
-    assert (resumed.step, resumed.generator_seed) == (5, 5)
-    assert torch.equal(resumed.policy.weight, unbroken.policy.weight)
-    assert not torch.equal(resumed.policy.weight, resumed.reference.weight)

@@ -83,9 +83,10 @@ def names_in(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_resumed_equals_unbroken_bit_by_bit(tmp_path):
+@pytest.mark.parametrize(("steps", "epoch"), [(0, 0), (1, 0), (4, 1)])
+def test_resumed_equals_unbroken_bit_by_bit(tmp_path, steps, epoch):
     generator = torch.Generator().manual_seed(5)
-    state, _ = train(build(**HELD), 4, generator)
+    state, _ = train(build(**HELD), steps, generator)
     save_checkpoint(tmp_path / "c", snapshot(state, generators={"data": generator}))
     unbroken, replayed = train(state, 5, generator)
 
@@ -93,10 +94,10 @@ def test_resumed_equals_unbroken_bit_by_bit(tmp_path):
     fresh, _ = train(build(seed=9, replay=(6, 3), coefficients={"entropy": 0.5}), 1)
     resumed = restore(fresh, load_checkpoint(tmp_path / "c"), generators={"data": other})
     assert resumed.replay is fresh.replay
-    assert (resumed.step, resumed.epoch, resumed.generator_seed) == (4, 1, 0)
+    assert (resumed.step, resumed.epoch, resumed.generator_seed) == (steps, epoch, 0)
     resumed, replayed_again = train(resumed, 5, other)
     assert replayed_again == replayed
-    assert len(replayed) == 10
+    assert len(replayed) >= 8
     assert (resumed.step, resumed.epoch, resumed.coefficients) == (unbroken.step, unbroken.epoch, unbroken.coefficients)
     assert resumed.replay.state().scalars == unbroken.replay.state().scalars
     got, want = tensors_of(resumed), tensors_of(unbroken)
