@@ -15,34 +15,27 @@ from kedro.validation.exceptions import ParameterValidationError
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
-from grpo_pipeline.core.self_check import SelfCheckError
-from grpo_pipeline.core.storage.checkpoint import CheckpointError
-from grpo_pipeline.core.training.optim import NonFiniteGradientError
-from grpo_pipeline.pipelines.experiments.trials.cells import CompareError
-from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
-from grpo_pipeline.rewards.functions import RewardPoolError
-from grpo_pipeline.rewards.pool import RewardFailedError
-from grpo_pipeline.runs.lock import HeldError
-
 # Raised for what a user gave, wherever they are raised.
 EXPECTED = (
     BadConfigException,
-    CheckpointError,
-    CompareError,
     DatasetError,
-    GradientFlowError,
-    HeldError,
     MissingConfigException,
-    NonFiniteGradientError,
-    NonFiniteLossError,
     OSError,
     OmegaConfBaseException,
     ParameterValidationError,
-    RewardFailedError,
-    RewardPoolError,
-    SelfCheckError,
     YAMLError,
+)
+# Likewise, by name: their modules import torch, and one that was never imported has raised nothing.
+OWN = (
+    "grpo_pipeline.core.policy_gradient.losses:NonFiniteLossError",
+    "grpo_pipeline.core.self_check:SelfCheckError",
+    "grpo_pipeline.core.storage.checkpoint:CheckpointError",
+    "grpo_pipeline.core.training.optim:NonFiniteGradientError",
+    "grpo_pipeline.pipelines.experiments.trials.cells:CompareError",
+    "grpo_pipeline.pipelines.gradient_flow:GradientFlowError",
+    "grpo_pipeline.rewards.functions:RewardPoolError",
+    "grpo_pipeline.rewards.pool:RewardFailedError",
+    "grpo_pipeline.runs.lock:HeldError",
 )
 WRAPPERS = ("Failed while loading data from dataset ", "Failed while saving data to dataset ")
 ROOM = "must be writable", "free some space and run the command again: what was there before is unchanged"
@@ -97,7 +90,7 @@ def is_expected(error: BaseException) -> bool:
 
     So is a library that this package asks the user to install.
     """
-    if isinstance(error, EXPECTED):
+    if isinstance(error, EXPECTED) or any(f"{kind.__module__}:{kind.__name__}" in OWN for kind in type(error).__mro__):
         return True
     if isinstance(error, ModuleNotFoundError) and not is_library(error):
         return True

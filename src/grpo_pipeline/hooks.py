@@ -1,10 +1,13 @@
-"""Kedro hooks: MLflow tracking, warnings while a run goes on, and the summary at its end."""
+"""Kedro hooks: MLflow tracking, warnings while a run goes on, and the summary at its end.
+
+What writes to MLflow and what draws tables is imported when a run begins: the command line opens without it.
+"""
 
 import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kedro.config import MissingConfigException
 from kedro.framework.context import KedroContext
@@ -16,8 +19,9 @@ from rich.console import Console
 
 from grpo_pipeline.runs.machine import DeadCoefficients, compute_in
 from grpo_pipeline.tracking.store import MlflowConfig, parse_config
-from grpo_pipeline.tracking.summary import comparison_tables, flow_table, places, prediction_text, reward_audit_text
-from grpo_pipeline.tracking.tracker import Tracker, dataset_path
+
+if TYPE_CHECKING:
+    from grpo_pipeline.tracking.tracker import Tracker
 
 COLUMNS = 120  # of a log file, which has no width of its own
 GRAPH = Path("data/08_reporting/viz/index.html")  # written by `make run` and `make viz-build`
@@ -46,7 +50,7 @@ class MlflowHooks:
         return path if path.is_file() or os.environ.get("GRPO_GRAPH") == "follows" else None
 
     @property
-    def _live(self) -> Tracker | None:
+    def _live(self) -> "Tracker | None":
         """The tracker; None in the forked processes of a parallel runner, which have no writer."""
         return self.tracker if os.getpid() == self._pid else None
 
@@ -67,6 +71,8 @@ class MlflowHooks:
     @hook_impl
     def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:
         """Open the parent run."""
+        from grpo_pipeline.tracking.tracker import Tracker
+
         self.has_checkpoint = False
         names = sorted(run_params["pipeline_names"] or ["__default__"])
         tags = {"kedro.env": self._env, "kedro.pipeline": ",".join(names), "kedro.session": str(run_params["run_id"])}
@@ -166,6 +172,8 @@ class SummaryHooks:
         if dataset_name == "self_check.table":
             self._audits["self-check"] = str(data)
         if dataset_name.endswith(".gradient_flow"):
+            from grpo_pipeline.tracking.summary import flow_table
+
             self._audits[dataset_name] = flow_table(data)
         if dataset_name.endswith(".reward_audit"):
             self._rewards[dataset_name.removesuffix(".reward_audit")] = data
@@ -179,6 +187,9 @@ class SummaryHooks:
     @hook_impl(trylast=True)
     def after_pipeline_run(self, catalog: DataCatalog) -> None:
         """Print the tables, once."""
+        from grpo_pipeline.tracking.summary import comparison_tables, prediction_text, reward_audit_text
+        from grpo_pipeline.tracking.tracker import dataset_path
+
         console = Console(highlight=False)
         if not console.is_terminal:
             console = Console(highlight=False, width=COLUMNS)
@@ -204,6 +215,9 @@ class SummaryHooks:
         self._predictions.clear()
 
     def _print_places(self, console: Console, catalog: DataCatalog, *, page: str) -> None:
+        from grpo_pipeline.tracking.summary import places
+        from grpo_pipeline.tracking.tracker import dataset_path
+
         report = dataset_path(catalog.get(page))
         found = report if report and report.exists() else None
         console.print(places(found, graph=self._mlflow.graph, tracker=self._mlflow.tracker), soft_wrap=True)

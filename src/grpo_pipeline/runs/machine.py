@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
 from threadpoolctl import threadpool_limits
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -29,6 +28,8 @@ def compute_in(threads: Any) -> None:
         raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}; 1 is the default")
     # OpenMP may take fewer threads than it is told to where it thinks that the cores are busy: that would be other sums.
     os.environ |= dict.fromkeys(VARIABLES, str(threads)) | {"OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
+    import torch  # after the variables are set; the command line opens without it
+
     torch.set_num_threads(threads)
     threadpool_limits(threads)
 

@@ -8,11 +8,12 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SEAL = "sha256"
 
@@ -21,12 +22,16 @@ class CorruptFolderError(ValueError):
     """A folder of tensors is incomplete or damaged."""
 
 
-def write_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], header_name: str, header: Mapping[str, Any]) -> None:
+def write_tensors(
+    folder: Path, tensors: Mapping[str, Mapping[str, "Tensor"]], header_name: str, header: Mapping[str, Any]
+) -> None:
     """Write one safetensors file per entry, then the JSON header with the check sums of those files.
 
     Raises:
         OSError: if the disk refuses the write.
     """
+    from safetensors.torch import save_file  # imports torch; the record of a run reads this module's other functions
+
     sums = {}
     for name, entries in tensors.items():
         path = folder / f"{name}.safetensors"
@@ -40,7 +45,7 @@ def write_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], hea
     (folder / header_name).write_text(text, encoding="utf-8")
 
 
-def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, "Tensor"]], dict[str, Any]]:
     """Read what ``write_tensors`` wrote.
 
     Returns:
@@ -49,6 +54,8 @@ def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, Te
     Raises:
         CorruptFolderError: naming the file that is missing, damaged or unreadable.
     """
+    from safetensors.torch import load_file
+
     header = read_header(folder / header_name)
     tensors = {}
     for file_name, expected in header["crc32"].items():
@@ -87,7 +94,7 @@ def seal_of(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _separate(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
     """Give each tensor its own contiguous memory, as safetensors demands; copies only where memory is shared."""
     seen: set[int] = set()
     separate = {}
