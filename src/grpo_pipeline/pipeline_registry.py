@@ -8,10 +8,11 @@ from grpo_pipeline.pipelines.experiments.cross_validation.pipeline import create
 from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
+from grpo_pipeline.pipelines.sampling_trained import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.self_check import create_pipeline as create_self_check
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
-from grpo_pipeline.pipelines.training.pipeline import create_stage
+from grpo_pipeline.pipelines.training.stages import create_stages
 from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tasks.spec import TaskSpec
 
@@ -32,8 +33,7 @@ def register_pipelines() -> dict[str, Pipeline]:
 def task_pipelines(spec: TaskSpec) -> dict[str, Pipeline]:
     """Return the pipelines of one task by name: end to end under its own, every other one with its name in front."""
     task, arms, wiring = spec.name, spec.arms, spec.wiring()
-    data, prepare = wiring.create_pipeline(), wiring.create_preparation()
-    prepare += sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
+    data, prepare = wiring.create_pipeline(), wiring.create_preparation() + create_stages(spec)
     own = {arm: spec.own.get(arm, ()) for arm in arms}
     audit = create_reward_audit(task)
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
@@ -45,11 +45,9 @@ def task_pipelines(spec: TaskSpec) -> dict[str, Pipeline]:
         "step": create_step(),
         "gradient_flow": sum((create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare),
         "reward_audit": data + prepare + audit,
+        "compare": data + create_compare(task),
+        "cross_validate": data + create_cross_validation(task),
     }
-    if hasattr(wiring, "create_kit"):
-        found["compare"] = data + create_compare(task)
-    if task == "attention":
-        found["cross_validate"] = data + create_cross_validation(task)
-    if hasattr(wiring, "create_prediction"):
-        found["predict"] = wiring.create_prediction()
+    predict = getattr(wiring, "create_prediction", None)
+    found["predict"] = predict() if predict else create_sampling(spec, data + wiring.create_preparation())
     return {task: data + train + evaluate} | {f"{task}_{name}": pipeline for name, pipeline in found.items()}

@@ -13,8 +13,7 @@ from grpo_pipeline.pipelines.experiments.cross_validation import nodes
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
 from grpo_pipeline.pipelines.experiments.cross_validation.settings import CrossValidationParams
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.folds import plan_folds
-from grpo_pipeline.tasks.attention.data.splits import SPLITS
+from grpo_pipeline.tasks.folds import SPLITS, FoldParams, FoldPlan, Names, plan_folds
 
 TRAINING = {"epochs": 1, "validation_samples": 2}
 EVALUATION = EvaluationParams(
@@ -30,6 +29,15 @@ EVALUATION = EvaluationParams(
     max_undefined=0.9,
     metric_options={},
 )
+
+
+RENAMED = {"core_id": "example", "patient_id": "cluster"}
+
+
+def plan_cores(cores: pd.DataFrame, splits: Any, params: FoldParams) -> FoldPlan:
+    """Divide the cores of a table of the attention task."""
+    names = Names("attention", noun="core", clusters="patient")
+    return plan_folds(cores.rename(columns=RENAMED), splits.get("test", ()), params, names)
 
 
 def make_params(scheme: str, **changes: Any) -> CrossValidationParams:
@@ -87,7 +95,7 @@ def cross_validate(params: CrossValidationParams) -> Validated:
     examples = make_fold_examples()
     splits = {name: examples.table.loc[examples.table["split"] == name, "core_id"].tolist() for name in SPLITS}
     settings = nodes.arrange_arms(params, EVALUATION, task_parameters())
-    folds = plan_folds(examples.table, splits, params).document()
+    folds = plan_cores(examples.table, splits, params).document()
     inner, cells = Memory(), Memory()
     train_all(nodes.train_inner_cells(params, EVALUATION, settings, folds, examples, inner), inner)
     choices = nodes.choose_settings(params, EVALUATION, settings, folds, inner)

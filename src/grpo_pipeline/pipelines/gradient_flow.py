@@ -37,7 +37,6 @@ from grpo_pipeline.pipelines.training.nodes import data_of_arm
 from grpo_pipeline.pipelines.training.pipeline import shared_inputs, shared_training
 from grpo_pipeline.pipelines.training.warm_up import train_steps
 from grpo_pipeline.tasks.base import Task
-from grpo_pipeline.tasks.spec import Own
 
 # Gradient norms of loss terms on components -> a heatmap in which an exact zero looks like no number at all.
 
@@ -233,7 +232,7 @@ def require_flow(table: pd.DataFrame, figure: bytes) -> None:
         )
 
 
-def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeline:
+def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeline:
     """Wire the audit of one arm under the namespace ``<task>.<arm>``.
 
     Reads ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:<task>.gradient_flow``, ``params:seed`` and

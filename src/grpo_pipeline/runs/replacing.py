@@ -1,11 +1,13 @@
-"""Kedro's configuration loader, with a list of mappings that an environment replaces as a whole instead of merging them."""
+"""Kedro's configuration loader: one catalogue for all tasks, and what is replaced as a whole where Kedro would merge."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kedro.config import OmegaConfigLoader
+from kedro.config import MissingConfigException, OmegaConfigLoader
 from omegaconf import DictConfig, OmegaConf
+
+from grpo_pipeline.tasks import TASKS
 
 # Parameters that are replaced as a whole: who names the weights of the rewards gets these, and none of the defaults beside them.
 #
@@ -40,11 +42,44 @@ def _are_mappings(*values: Any) -> bool:
     return all(isinstance(value, Mapping) for value in values)
 
 
+TASK, FOLDER = "{task}", "{folder}"
+PLAIN = (None, "base", "local")  # environments whose results lie in the task's own folder
+
+
 class ReplacingConfigLoader(OmegaConfigLoader):
     """Merges parameters as Kedro does, and takes reward weights exactly as the last place that names any has them.
 
-    The places are conf/base, the environment, and ``--params``, in this order.
+    The places are conf/base, the environment, and ``--params``, in this order. In the catalogue an entry ``{task}.…`` stands for
+    one of each task: ``{task}`` and ``{folder}`` are filled in here, placeholders of arms by Kedro.
     """
+
+    def __getitem__(self, key: str) -> Any:
+        """Return a part of the configuration, the catalogue with the entries of every task."""
+        found = super().__getitem__(key)
+        return self._with_tasks(found) if key == "catalog" else found
+
+    def _with_tasks(self, catalog: dict[str, Any]) -> dict[str, Any]:
+        """Return the catalogue with ``{task}.…`` filled in; a task's own entry of the same name stays."""
+        general = {name: entry for name, entry in catalog.items() if name.startswith(f"{TASK}.")}
+        own = {name: entry for name, entry in catalog.items() if name not in general}
+        folders = {task: self._globals_of().get(f"{task}_folder", self._default_folder(task)) for task in TASKS}
+        filled = {
+            name.replace(TASK, task): _filled(entry, {TASK: task, FOLDER: folder})
+            for task, folder in folders.items()
+            for name, entry in general.items()
+        }
+        return filled | own
+
+    def _globals_of(self) -> Mapping[str, Any]:
+        """Return globals.yml, with what a runtime parameter replaces."""
+        try:
+            return dict(self["globals"])
+        except (KeyError, MissingConfigException):
+            return {}
+
+    def _default_folder(self, task: str) -> str:
+        """Return the folder of a task that globals.yml does not name: each environment has one of its own."""
+        return task if self.env in PLAIN else f"{task}_{self.env}"
 
     def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
         if key == "parameters":
@@ -56,6 +91,17 @@ class ReplacingConfigLoader(OmegaConfigLoader):
     @staticmethod
     def _soft_merge(config: dict[str, Any], env_config: dict[str, Any], env_path: str | None = None) -> Any:
         return OmegaConfigLoader._soft_merge(without_replaced(config, env_config, depth=1), env_config, env_path)
+
+
+def _filled(value: Any, words: Mapping[str, str]) -> Any:
+    """Return a tree with placeholders replaced in every text."""
+    if isinstance(value, str):
+        for placeholder, word in words.items():
+            value = value.replace(placeholder, word)
+        return value
+    if isinstance(value, Mapping):
+        return {name: _filled(part, words) for name, part in value.items()}
+    return [_filled(part, words) for part in value] if isinstance(value, list) else value
 
 
 def _plain(config: Any) -> dict[str, Any]:

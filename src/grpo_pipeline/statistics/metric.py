@@ -24,6 +24,17 @@ def no_more(names: Iterable[str]) -> Mapping[str, "Metric"]:
     return {}
 
 
+def as_it_is(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows: the metrics need no other columns."""
+    return rows
+
+
+def no_sentences(comparison: Mapping[str, Any]) -> list[str]:
+    """Return nothing: what got better and worse is said for every task."""
+    del comparison
+    return []
+
+
 @dataclass(frozen=True)
 class Metric:
     """One number computed from prediction rows; called with weights, it returns one number per resample.
@@ -86,7 +97,7 @@ class MetricSuite:
         finite: columns that may not hold NaN.
         prepare: adds columns that compare the rules of one arm (all rows in, all rows out but those of a rule that is only
             compared with).
-        verdict: the comparison document -> sentences in plain words.
+        verdict: the comparison document -> sentences in plain words, beside those that every task gets.
         discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as parts of a reward
             that a user wrote; each is named like its column.
         headline: names of the metrics that a short table shows; none: all of them.
@@ -95,10 +106,10 @@ class MetricSuite:
     unit: Unit
     metrics: Mapping[str, Metric]
     rules: tuple[str, ...]
-    required: tuple[str, ...]
-    finite: tuple[str, ...]
-    prepare: Callable[[pd.DataFrame], pd.DataFrame]
-    verdict: Callable[[Mapping[str, Any]], list[str]]
+    required: tuple[str, ...] = ()
+    finite: tuple[str, ...] = ()
+    prepare: Callable[[pd.DataFrame], pd.DataFrame] = as_it_is
+    verdict: Callable[[Mapping[str, Any]], list[str]] = no_sentences
     discover: Callable[[Iterable[str]], Mapping[str, Metric]] = no_more
     headline: tuple[str, ...] = ()
 

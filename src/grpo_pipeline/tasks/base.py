@@ -55,6 +55,22 @@ class Task(Protocol):
         """Raise ValueError where an arm asks for what the task does not have; called before anything is built."""
         ...
 
+    def check_data(self, data: Any) -> None:
+        """Raise where the task cannot work on these data; called before the first stage is trained."""
+        ...
+
+    def with_sections(self, sections: Mapping[str, Any], *, path: str) -> Self:
+        """Return the task of an arm with sections of parameters of its own; ``path`` is where they stand, for errors.
+
+        Raises:
+            ValueError: if a section cannot be an arm's own, or its values are not right.
+        """
+        ...
+
+    def begin_with(self, start: ModelWeights) -> Self:
+        """Return the task whose policies begin with these weights; everything else is the same."""
+        ...
+
     def build_policy(self, seed: int) -> nn.Module:
         """Return a freshly initialised policy; the same seed gives the same weights."""
         ...
@@ -244,6 +260,11 @@ class BaseTask(ABC):
         return True
 
     @property
+    def components(self) -> tuple[str, ...]:
+        """No component beside those that ``parameter_groups`` returns."""
+        return ()
+
+    @property
     def reward_weights(self) -> Mapping[str, float]:
         """Weights of the reward's parts, as the default audit must know them before any reward exists; none by default."""
         return {}
@@ -269,8 +290,8 @@ class BaseTask(ABC):
         return map_tensors(context, Tensor.detach)
 
     def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
-        """Return nothing: samples are rewarded as they are."""
-        return None
+        """Return nothing, which is not None: samples are rewarded as they are."""
+        return ()
 
     def prompt_weights(self, batch: Any) -> Tensor | None:
         """Return None: every prompt counts the same."""
@@ -327,6 +348,15 @@ class BaseTask(ABC):
     def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
         """Return the sections of the parameters, the start and the content of the data."""
         return defaults.fingerprint_of(self, data, draws=draws)
+
+    def check_data(self, data: Any) -> None:
+        """Accept all data."""
+        return None
+
+    def with_sections(self, sections: Mapping[str, Any], *, path: str) -> Self:
+        """Return the task with other sections of parameters in the fields of the same names."""
+        changed: Self = defaults.changed_sections(self, sections, path=path)
+        return changed
 
     def begin_with(self, start: ModelWeights) -> Self:
         """Return the task with these weights as ``start``, which ``build_policy`` loads."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import ValidationError
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.agreement import decisive
@@ -177,6 +178,25 @@ def digest_of_data(data: Any) -> str:
     for piece in _pieces(data):
         digest.update(piece)
     return digest.hexdigest()
+
+
+def changed_sections(task: Any, sections: Mapping[str, Any], *, path: str) -> Any:
+    """Return the task with these sections in its fields of the same names.
+
+    Raises:
+        ValueError: if there is no such field, or the values are not right; naming the path.
+    """
+    known, changed = sections_of(task) if sections else {}, {}
+    for name, values in sections.items():
+        if name not in known:
+            raise ValueError(f"{path} must hold sections among {', '.join(known)}, got {name}; an arm cannot have its own")
+        try:
+            changed[name] = type(known[name]).model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join([path, name, *map(str, first["loc"])])
+            raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}; correct it") from error
+    return replace(task, **changed) if changed else task
 
 
 def begun_with(task: Any, start: Any) -> Any:

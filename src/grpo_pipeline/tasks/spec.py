@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import resolve_name
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
-Own = Literal["task", "training"]
 PIPELINES = "grpo_pipeline.pipelines.data"
 
 
@@ -55,22 +54,29 @@ class TaskSpec:
         arms: in the order of the report; the control is named by ``<name>.evaluation``.
         metrics: ``module:function`` of (metric options) -> ``MetricSuite``; the metrics with their directions.
         stages: trained before the arms, each ``<name>.<stage>``; the arms begin with the weights of the last one.
-        own: arm -> what it does not share with the others: a task object, a loop.
+        own: arm -> the sections of parameters that it does not share with the others, beside its algorithm.
         words: how its report calls the samples.
         shown_arm: the arm whose samples the report shows; empty for the last one.
+        key: column of the examples' table that names an example.
+        noun: what an example is called.
+        with_table: ``module:function`` of (examples, table) -> examples with this table; empty where the table is just replaced.
         reward_section: the section of the parameters that weighs the parts of the reward.
         pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
-            ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.task`` and
-            ``<name>.data``; ``create_report``, ``create_prediction`` and ``create_kit`` where the task has its own.
+            ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.data`` and
+            ``<name>.task`` (``<name>.untrained_task`` where there are stages); ``create_report``, ``create_prediction`` and
+            ``adapt_kit`` where the task has its own.
     """
 
     name: str
     arms: tuple[str, ...]
     metrics: str
     stages: tuple[str, ...] = ()
-    own: Mapping[str, tuple[Own, ...]] = field(default_factory=dict)
+    own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Wording = field(default_factory=Wording)
     shown_arm: str = ""
+    key: str = "example_id"
+    noun: str = "example"
+    with_table: str = ""
     reward_section: str = "reward"
     pipelines: str = ""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.data.attention.report import plot_learning_curves
+from grpo_pipeline.pipelines.reporting.task_page import report_of
 from grpo_pipeline.tasks import find_task
 
 
@@ -25,4 +26,5 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
         outputs=f"{task}.learning_curves",
         name="plot_learning_curves",
     )
-    return Pipeline([curves, *spec.wiring().create_report(arms, spec.shown_arm or arms[-1])])
+    pages = report_of(task, spec.wiring())
+    return Pipeline([curves, *pages(arms, spec.shown_arm or arms[-1])])

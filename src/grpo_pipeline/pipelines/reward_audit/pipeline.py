@@ -84,6 +84,9 @@ def draw_agreement(axes: Axes, document: Document) -> None:
     """
     found = document["agreement"][document["start"]]
     rho = [[pair["within"]["spearman"]["value"] for pair in by_metric.values()] for by_metric in found.values()]
+    if not document["metrics"]:
+        axes.set_axis_off()  # a task without metrics beside its reward
+        return
     values = np.array(rho, dtype=np.float64)
     signs = np.array([SIGNS[better] for better in document["metrics"].values()])
     axes.imshow(np.ma.masked_invalid(values * signs), cmap=colormaps["PuOr"], vmin=-1, vmax=1, aspect="auto")

@@ -8,10 +8,9 @@ from kedro.pipeline import Node, Pipeline
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline
 from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.tasks.spec import Own
 
 
-def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeline:
+def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeline:
     """Wire one arm under the namespace ``<task>.<arm>``.
 
     Shared with the other arms: ``<task>.task``, ``<task>.data``, ``params:<task>.training``, ``params:seed`` and
@@ -20,7 +19,7 @@ def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeli
     Args:
         task: prefix of the catalogue names.
         arm: its name.
-        own: what it does not share after all: ``<task>.<arm>.task``, ``params:<task>.<arm>.training``.
+        own: sections of parameters that it has for itself: ``training``, its loop; with any other, ``<task>.<arm>.task``.
     """
     sections = {
         "algorithm": f"{task}.{arm}.algorithm",
@@ -35,12 +34,12 @@ def create_pipeline(task: str, arm: str, *, own: Collection[Own] = ()) -> Pipeli
     )
 
 
-def shared_inputs(task: str, own: Collection[Own]) -> dict[str, str]:
+def shared_inputs(task: str, own: Collection[str]) -> dict[str, str]:
     """Return what an arm's template reads that is not in the arm's namespace."""
-    return {"data": f"{task}.data"} | ({} if "task" in own else {"task": f"{task}.task"})
+    return {"data": f"{task}.data"} | ({"task": f"{task}.task"} if {*own} <= {"training"} else {})
 
 
-def shared_training(task: str, own: Collection[Own]) -> dict[str, str]:
+def shared_training(task: str, own: Collection[str]) -> dict[str, str]:
     """Return the parameters of the loop, unless they are in the arm's namespace."""
     return {} if "training" in own else {TRAINING: f"params:{task}.training"}
 

@@ -5,6 +5,8 @@ from grpo_pipeline.tasks.spec import TaskSpec, Wording
 SPEC = TaskSpec(
     name="attention",
     arms=("supervised", "grpo"),
+    key="core_id",
+    noun="core",
     metrics="grpo_pipeline.tasks.attention.metrics:build_suite",
     words=Wording(
         drawn="one set of points per core",

@@ -7,7 +7,7 @@ from typing import Any
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.execution import ExecutionParams, choose_device, set_float32_products
-from grpo_pipeline.rewards.pool import TRIED, RewardPool, try_rewards
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.batch import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.base import Reader
@@ -61,13 +61,6 @@ def check_arms(task: DialogueTask, algorithms: Iterable[AlgorithmParams]) -> Non
     """Refuse arms that the task cannot train, before the first of them begins; raises as ``DialogueTask.check_algorithm``."""
     for algorithm in algorithms:
         task.check_algorithm(algorithm)
-
-
-def try_own_rewards(task: DialogueTask, examples: DialogueExamples) -> None:
-    """Call the rewards of the user's on a few reference replies; raises as ``try_rewards``."""
-    answers = [list(texts) for texts in examples.table.loc[examples.table["split"] == "train", "answers"][:TRIED]]
-    replies = [texts[-1] for texts in answers]
-    try_rewards(task.rewards.own_measures, task.pool, subjects=replies, references=answers, task=task.name)
 
 
 def tokenise(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueData, dict[str, Any]]:

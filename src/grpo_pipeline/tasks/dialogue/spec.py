@@ -6,6 +6,7 @@ SPEC = TaskSpec(
     name="dialogue",
     arms=("supervised", "reinforce", "grpo"),
     stages=("warm_start",),
+    with_table="grpo_pipeline.tasks.dialogue.data.examples:with_table",
     metrics="grpo_pipeline.tasks.dialogue.metrics:build_suite",
     words=Wording(
         drawn="one sampled reply per example; rewards are means over all sampled replies",

@@ -17,7 +17,7 @@ from grpo_pipeline.core.params import AlgorithmParams, is_on
 from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts, Scores, replicate
-from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.pool import TRIED, RewardPool, try_rewards
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.dialogue import audit
@@ -186,6 +186,13 @@ class DialogueTask(BaseTask):
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse a value baseline, random replies, and the exact KL."""
         check_algorithm(algorithm)
+
+    def check_data(self, data: DialogueData) -> None:
+        """Call the rewards of the user's on a few reference replies; raises as ``try_rewards``."""
+        table = data.examples.table
+        answers = [list(texts) for texts in table.loc[table["split"] == "train", "answers"][:TRIED]]
+        replies = [texts[-1] for texts in answers]
+        try_rewards(self.rewards.own_measures, self.pool, subjects=replies, references=answers, task=self.name)
 
     def build_policy(self, seed: int) -> Reader:
         """Return a reader with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""

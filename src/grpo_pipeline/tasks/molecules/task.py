@@ -29,7 +29,13 @@ from grpo_pipeline.tasks.molecules.batch import (
 )
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
-from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
+from grpo_pipeline.tasks.molecules.diffusion.params import (
+    DenoiserParams,
+    NoiseParams,
+    TrajectoryParams,
+    X0LossParams,
+    check_steps,
+)
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import rescored, score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
     SizeGroup,
@@ -196,6 +202,7 @@ class MoleculeTask(BaseTask):
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse a value baseline, random graphs, replay, and what the estimator of this task does not allow."""
+        check_steps(self.noise, self.trajectory)
         check_algorithm(algorithm, self.trajectory)
 
     def build_policy(self, seed: int) -> GraphPolicy:

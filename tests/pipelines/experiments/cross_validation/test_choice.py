@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
-from tiny_folds import EVALUATION, make_fold_examples, make_params, task_parameters
+from tiny_folds import EVALUATION, make_fold_examples, make_params, plan_cores, task_parameters
 
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import by_fold, choose, inner_plan, nothing_to_choose, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.nodes import arrange_arms
 from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CompareError
-from grpo_pipeline.tasks.attention.data.folds import plan_folds
 
 CANDIDATES = {"a": {}, "b": {"training": {"epochs": 2}}, "c": {"training": {"epochs": 3}}}
 PARAMS = make_params("nested", candidates=CANDIDATES, seeds=[0, 1])
@@ -18,7 +17,7 @@ def settings():
 
 @pytest.fixture
 def plan():
-    return plan_folds(make_fold_examples().table, {}, PARAMS)
+    return plan_cores(make_fold_examples().table, {}, PARAMS)
 
 
 def headers(settings, plan, values=None, *, failed=()):
@@ -97,7 +96,7 @@ def test_the_outer_cells_train_what_was_chosen(settings, plan):
 def test_held_out_cores_are_predicted_and_what_is_left_out_is_in_no_split():
     params = make_params("leave_one_center_out")
     settings = arrange_arms(params, EVALUATION, task_parameters())
-    plan = plan_folds(make_fold_examples().table, {}, params)
+    plan = plan_cores(make_fold_examples().table, {}, params)
     cells = outer_plan(settings, plan, (0,), nothing_to_choose(settings, plan)).cells
     assert [cell.key for cell in cells] == [
         "supervised.seed0.fold0",
@@ -109,6 +108,6 @@ def test_held_out_cores_are_predicted_and_what_is_left_out_is_in_no_split():
     assert (cells[0].split["c00"], "c01" in cells[0].split) == ("test", False)
     assert (cells[2].split["c01"], "c00" in cells[2].split) == ("test", False)
     kfold = make_params("kfold")
-    plan = plan_folds(make_fold_examples().table, {"test": ["c20", "c21"]}, kfold)
+    plan = plan_cores(make_fold_examples().table, {"test": ["c20", "c21"]}, kfold)
     cells = outer_plan(arrange_arms(kfold, EVALUATION, task_parameters()), plan, (0,), nothing_to_choose(settings, plan)).cells
     assert {cell.split["c20"] for cell in cells} == {"test"}

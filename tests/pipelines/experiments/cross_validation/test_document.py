@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
-from tiny_folds import EVALUATION, make_params, task_parameters
+from tiny_folds import EVALUATION, make_params, plan_cores, task_parameters
 from tiny_grid import Memory
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
@@ -14,7 +14,6 @@ from grpo_pipeline.pipelines.experiments.cross_validation import nodes, tables
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import nothing_to_choose, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import ensemble
 from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord, CompareError
-from grpo_pipeline.tasks.attention.data.folds import plan_folds
 from grpo_pipeline.tasks.attention.metrics import REQUIRED
 
 METRICS = build_suite("attention", {}).metrics
@@ -39,7 +38,7 @@ def make_cores():
 
 
 CORES = make_cores()
-PLAN = plan_folds(CORES, {"test": CORES.loc[CORES["patient_id"] >= "p20", "core_id"].tolist()}, PARAMS)
+PLAN = plan_cores(CORES, {"test": CORES.loc[CORES["patient_id"] >= "p20", "core_id"].tolist()}, PARAMS)
 
 
 def predict(cell, skill):
@@ -137,7 +136,7 @@ def test_the_held_out_cores_are_read_from_the_mean_probability_and_model_by_mode
 
 def test_the_mean_over_models_leaves_what_belongs_to_the_core():
     rows = collect(stored()).held_out["grpo"][0]
-    together = ensemble(rows).set_index("core_id")
+    together = ensemble(rows, "core_id").set_index("core_id")
     assert together["involvement"].to_dict() == rows.groupby("core_id")["involvement"].first().to_dict()
     assert together.loc["c60", "prob"] == pytest.approx(rows.loc[rows["core_id"] == "c60", "prob"].mean())
     assert (together["rule"] == "policy").all()

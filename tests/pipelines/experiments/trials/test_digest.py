@@ -4,10 +4,10 @@ import pytest
 from tiny_attention import make_examples
 from tiny_grid import resolve_tiny
 
+from grpo_pipeline.pipelines.data.attention.preparation import find_kit
 from grpo_pipeline.pipelines.experiments.trials import engine
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell
 from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
-from grpo_pipeline.pipelines.experiments.trials.kit import find_kit
 
 KIT, EXAMPLES = find_kit("attention"), make_examples()
 SPLIT = dict(zip(EXAMPLES.table["core_id"], EXAMPLES.table["split"], strict=True))

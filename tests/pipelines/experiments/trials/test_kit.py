@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from tiny_attention import make_examples
 
-from grpo_pipeline.pipelines.data.attention.preparation import resplit_examples
-from grpo_pipeline.pipelines.experiments.trials.kit import find_kit
+from grpo_pipeline.pipelines.data.attention.preparation import find_kit
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 
 
@@ -20,7 +19,7 @@ def test_a_task_that_is_unknown_is_refused():
 
 def test_a_split_replaces_that_of_the_examples():
     examples = make_examples()
-    there = resplit_examples(examples, {"c00": "test", "c01": "train", "c02": "val"})
+    there = find_kit("attention").resplit(examples, {"c00": "test", "c01": "train", "c02": "val"})
     assert {name: there.rows(name).tolist() for name in ("train", "val", "test")} == {"train": [1], "val": [2], "test": [0]}
     assert np.shares_memory(there.images, examples.images)
     assert examples.rows("train").size == 8
@@ -28,4 +27,4 @@ def test_a_split_replaces_that_of_the_examples():
 
 def test_a_split_that_names_no_core_is_refused():
     with pytest.raises(ValueError, match="a split must name cores of the data, got 'c99'"):
-        resplit_examples(make_examples(), {"c99": "test"})
+        find_kit("attention").resplit(make_examples(), {"c99": "test"})

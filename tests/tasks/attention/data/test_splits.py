@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_pipeline.tasks.attention.data.params import SplitParams
-from grpo_pipeline.tasks.attention.data.splits import draw_groups, group_strata, split_cores
+from grpo_pipeline.tasks.attention.data.splits import GROUPED, draw_groups, split_cores
+from grpo_pipeline.tasks.folds import group_strata
 
 
 def params(*, seed=0, single_class="error", train=0.6, val=0.15, test=0.25):
@@ -77,7 +78,7 @@ def test_stratum_is_any_positive_core_and_the_most_frequent_center():
     table = pd.DataFrame(
         [("a", "x", 0), ("a", "y", 1), ("a", "y", 0), ("b", "z", 0), ("b", "x", 0)], columns=["patient_id", "center", "label"]
     )
-    assert group_strata(table) == {"a": (1, "y"), "b": (0, "x")}
+    assert group_strata(table.rename(columns=GROUPED)) == {"a": (1, "y"), "b": (0, "x")}
 
 
 def test_splits_of_the_manifest_are_taken():

@@ -9,7 +9,7 @@ import numpy as np
 from grpo_pipeline.pipelines.experiments.cross_validation.settings import PLAIN, Settings, cell_arm
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CellHeader, CompareError, Plan
 from grpo_pipeline.statistics.metric import Direction
-from grpo_pipeline.tasks.attention.data.folds import CoreFold, FoldPlan
+from grpo_pipeline.tasks.folds import ExampleFold, FoldPlan
 
 # Folds x arms x seeds -> the cells that are trained, each with the split of its fold.
 
@@ -20,7 +20,7 @@ Choices = Mapping[str, Mapping[str, str]]
 def outer_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int], choices: Choices) -> Plan:
     """Return the cells whose predictions are reported: each arm with its chosen settings, on each fold with each seed.
 
-    The cores that are held out are predicted with those of the test fold: they are in no fold's train or val.
+    The examples that are held out are predicted with those of the test fold: they are in no fold's train or val.
     """
     cells = [
         Cell(cell_arm(arm, choices[fold.name][arm]), seed, str(number), split_of(fold, plan.held_out))
@@ -43,15 +43,15 @@ def inner_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int]) -> Plan
     return Plan(settings.task, settings.resolved, tuple(cells))
 
 
-def inner_folds(plan: FoldPlan) -> Iterator[tuple[CoreFold, str, CoreFold]]:
+def inner_folds(plan: FoldPlan) -> Iterator[tuple[ExampleFold, str, ExampleFold]]:
     """Yield (outer fold, name of the cells' fold, inner fold)."""
     for number, outer in enumerate(plan.folds):
         for position, inner in enumerate(outer.inner):
             yield outer, f"{number}.inner{position}", inner
 
 
-def split_of(fold: CoreFold, held_out: Sequence[str]) -> Mapping[str, str]:
-    """Return core id -> train, val or test; a core that is left out is in none."""
+def split_of(fold: ExampleFold, held_out: Sequence[str]) -> Mapping[str, str]:
+    """Return example id -> train, val or test; an example that is left out is in none."""
     return replace(fold, test=(*fold.test, *held_out)).parts()
 
 
@@ -111,7 +111,7 @@ def choose(
     return found
 
 
-def choose_one(values: Values, outer: CoreFold, arm: str, *, metric: str, better: Direction) -> Choice:
+def choose_one(values: Values, outer: ExampleFold, arm: str, *, metric: str, better: Direction) -> Choice:
     """Return the choice of one arm inside one outer fold."""
     finished = {name: np.array(numbers) for name, numbers in values.items() if numbers is not None}
     where = f"the candidates of {arm} inside {outer.name!r}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from grpo_pipeline.statistics.alignment import FOLD, average_folds, spread_over_
 from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.statistics.over_seeds import differences_by_seed, mean_over_seeds
-from grpo_pipeline.tasks.attention.data.folds import FoldPlan
+from grpo_pipeline.tasks.folds import FoldPlan
 
-# Out-of-fold rows -> values with intervals: inside the folds, pooled, averaged over folds; and of the held-out cores.
+# Out-of-fold rows -> values with intervals: inside the folds, pooled, averaged over folds; and of the held-out examples.
 
 # What a value is of out-of-fold rows, the headline first.
 KINDS: Mapping[str, Callable[[Metric], Metric]] = {
@@ -34,7 +35,7 @@ Scores = dict[str, dict[str, dict[str, dict[int, Estimate]]]]
 
 @dataclass(frozen=True)
 class Resamples:
-    """How often each resample holds each patient; the same for every arm, seed, fold and metric.
+    """How often each resample holds each cluster; the same for every arm, seed, fold and metric.
 
     Attributes:
         positions: cluster -> column of ``counts``.
@@ -67,9 +68,9 @@ def score_tested(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: R
     }
 
 
-def score_held_out(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples) -> Kinds:
-    """Return the value of the models' mean probability, and the mean of the single models' values."""
-    together = ensemble(rows)
+def score_held_out(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples, *, key: str) -> Kinds:
+    """Return the value of the mean of what the models say, and the mean of the single models' values; ``key`` names examples."""
+    together = ensemble(rows, key)
     tables = [together, *(part.reset_index(drop=True) for _, part in rows.groupby(FOLD, sort=True))]
     weights = [resamples.of(table) for table in tables]
     found: Kinds = {}
@@ -133,12 +134,12 @@ def build_document(
     *,
     suite: MetricSuite,
 ) -> dict[str, Any]:
-    """Score the out-of-fold rows, and where there are held-out cores the models on them.
+    """Score the out-of-fold rows, and where there are held-out examples the models on them.
 
-    Every arm, seed and fold is read on the same resamples of whole patients; differences are taken inside each resample.
+    Every arm, seed and fold is read on the same resamples of whole clusters; differences are taken inside each resample.
     """
     control = next(iter(rows.tested))
-    cores = first_rows(rows.tested)
+    examples = first_rows(rows.tested)
     out_of_fold = section(rows.tested, control, evaluation, suite=suite, score=score_tested)
     return {
         "task": evaluation.task,
@@ -146,10 +147,10 @@ def build_document(
         "control": control,
         "headline": next(iter(KINDS)),
         "primary_metrics": list(params.primary_metrics),
-        "n": counts(cores, evaluation) | {"folds": len(plan.folds)},
+        "n": counts(examples, evaluation) | {"folds": len(plan.folds)},
         "seeds": {arm: sorted(by_seed) for arm, by_seed in rows.tested.items()},
         "interval": {"method": "percentile bootstrap of whole clusters", "level": 0.95, "resamples": evaluation.resamples},
-        "folds": [describe_fold(fold.name, fold.train, fold.val, cores) for fold in plan.folds],
+        "folds": [describe_fold(fold.name, fold.train, fold.val, examples) for fold in plan.folds],
         **out_of_fold,
         "spread": score_folds(rows, suite),
         "held_out": held_out(rows, control, evaluation, suite=suite),
@@ -169,31 +170,33 @@ def section(
 
 
 def held_out(rows: OutOfFold, control: str, evaluation: EvaluationParams, *, suite: MetricSuite) -> dict[str, Any] | None:
-    """Return what the folds' models say about the held-out cores, on which nothing was chosen; None without any."""
+    """Return what the folds' models say about the held-out examples, on which nothing was chosen; None without any."""
     if not rows.held_out:
         return None
-    cores = first_rows(rows.held_out).drop_duplicates("core_id")
-    return {"n": counts(cores, evaluation), **section(rows.held_out, control, evaluation, suite=suite, score=score_held_out)}
+    examples = first_rows(rows.held_out).drop_duplicates(suite.unit.column)
+    score = partial(score_held_out, key=suite.unit.column)
+    return {"n": counts(examples, evaluation), **section(rows.held_out, control, evaluation, suite=suite, score=score)}
 
 
 def first_rows(arms: Mapping[str, BySeed]) -> pd.DataFrame:
-    """Return the rows of the first arm that has some: cores, labels and clusters are those of all."""
+    """Return the rows of the first arm that has some: examples, labels and clusters are those of all."""
     return next(part for by_seed in arms.values() for part in by_seed.values())
 
 
 def counts(rows: pd.DataFrame, evaluation: EvaluationParams) -> dict[str, Any]:
-    """Return the number of cores and of their clusters."""
+    """Return the number of examples and of their clusters."""
     return {"examples": len(rows), "clusters": int(rows[evaluation.cluster].nunique()), "cluster": evaluation.cluster}
 
 
-def describe_fold(name: str, train: Sequence[str], val: Sequence[str], cores: pd.DataFrame) -> dict[str, Any]:
+def describe_fold(name: str, train: Sequence[str], val: Sequence[str], examples: pd.DataFrame) -> dict[str, Any]:
     """Return the size of a fold's parts; a test part with a single class says nothing about a ranking."""
-    labels = cores.loc[cores["fold"] == name, "label"]
+    tested = examples[examples["fold"] == name]
+    labels = tested.get("label")
     return {
         "name": name,
         "train": len(train),
         "val": len(val),
-        "test": len(labels),
-        "test_positives": int(labels.sum()),
-        "single_class": bool(labels.nunique() < 2),
+        "test": len(tested),
+        "test_positives": None if labels is None else int(labels.sum()),
+        "single_class": labels is not None and bool(labels.nunique() < 2),
     }

@@ -1,12 +1,14 @@
 """Nodes of cross-validation."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from grpo_pipeline.pipelines.data.attention.preparation import find_kit
 from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import score_rows
@@ -23,15 +25,13 @@ from grpo_pipeline.pipelines.experiments.cross_validation.settings import (
 )
 from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord, StoredCells
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_cells
-from grpo_pipeline.pipelines.experiments.trials.kit import find_kit
 from grpo_pipeline.pipelines.reporting.page import plain
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.metric import MetricSuite
-from grpo_pipeline.tasks.attention.data import folds as folding
-from grpo_pipeline.tasks.attention.data.folds import read_plan
-from grpo_pipeline.tasks.attention.data.manifest import parse_checked
-from grpo_pipeline.tasks.attention.data.params import DataParams
-from grpo_pipeline.tasks.attention.data.splits import Splits
+from grpo_pipeline.tasks import find_task
+from grpo_pipeline.tasks import folds as folding
+from grpo_pipeline.tasks.folds import Names, read_plan
+from grpo_pipeline.tasks.spec import TaskSpec
 
 Document = dict[str, Any]
 
@@ -45,13 +45,35 @@ def arrange_arms(params: CrossValidationParams, evaluation: EvaluationParams, pa
     task = evaluation.task
     check_metrics(params, suite_of(evaluation), task=task)
     settings = resolve_settings(params, plain(parameters)[task], task=task, models=find_kit(task).models)
-    check_reward(params, settings, task=task)
+    check_reward(params, settings, task=task, section=find_task(task).reward_section)
     return settings
 
 
-def plan_folds(params: CrossValidationParams, data: DataParams, checked: pd.DataFrame, splits: Splits) -> Document:
-    """Divide the cores; see ``tasks.attention.data.folds.plan_folds``. Returns the plan as JSON."""
-    return folding.plan_folds(parse_checked(checked, data), splits, params).document()
+def plan_folds(params: CrossValidationParams, evaluation: EvaluationParams, examples: Any) -> Document:
+    """Divide the examples; see ``tasks.folds.plan_folds``. Returns the plan as JSON.
+
+    Where a row of the predictions is no example but a sample of its own (a molecule), the held-out split is left out of all
+    trials: which samples belong to it could not be told.
+    """
+    spec, unit = find_task(evaluation.task), suite_of(evaluation).unit
+    table, names = fold_table(examples.table, spec, cluster=evaluation.cluster), Names(spec.name, spec.noun, spec.words.clusters)
+    plan = folding.plan_folds(table, list(table.loc[table["split"] == "test", "example"]), params, names)
+    return (plan if unit.column == spec.key else replace(plan, held_out=())).document()
+
+
+def fold_table(table: pd.DataFrame, spec: TaskSpec, *, cluster: str) -> pd.DataFrame:
+    """Return what divides the examples that are in a split (``tasks.folds.COLUMNS``) and the split itself."""
+    found = table[table["split"] != ""]
+    known = {name: found.get(name) for name in (spec.key, cluster, "label", "center", "split")}
+    examples = found[spec.key].astype(str)
+    cells = {
+        "example": examples,
+        "cluster": examples if known[cluster] is None else known[cluster].astype(str),
+        "label": 0 if known["label"] is None else known["label"],
+        "center": "" if known["center"] is None else known["center"],
+        "split": found["split"],
+    }
+    return pd.DataFrame(cells).reset_index(drop=True)
 
 
 def train_inner_cells(
@@ -114,7 +136,7 @@ def pool_predictions(
     choices: Sequence[Choice],
     cells: StoredCells,
 ) -> OutOfFold:
-    """Collect the rows of all folds: every core once per arm and seed, by a model that never saw its patient.
+    """Collect the rows of all folds: every example once per arm and seed, by a model that never saw its cluster.
 
     Raises:
         CompareError: if no seed of the control is complete.
@@ -129,6 +151,7 @@ def pool_predictions(
         seeds=params.seeds,
         suite=suite,
         cluster=evaluation.cluster,
+        key_of_examples=find_task(evaluation.task).key,
     )
 
 
@@ -166,7 +189,7 @@ def chosen(settings: Settings, folds: Document, choices: Sequence[Choice]) -> di
 
 
 def bench(params: CrossValidationParams, evaluation: EvaluationParams, folds: Document, examples: Any) -> Bench:
-    """Return what the cells are trained with; the metrics beside a cell are those of its fold, without the held-out cores."""
+    """Return what the cells are trained with; the metrics beside a cell are those of its fold, without the held-out examples."""
     score = partial(score_tested_rows, held_out=folds["held_out"], suite=suite_of(evaluation), cluster=evaluation.cluster)
     return Bench(find_kit(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
 
@@ -174,6 +197,6 @@ def bench(params: CrossValidationParams, evaluation: EvaluationParams, folds: Do
 def score_tested_rows(
     rows: pd.DataFrame, rule: str, *, held_out: Sequence[str], suite: MetricSuite, cluster: str
 ) -> dict[str, float]:
-    """Return every defined metric of one rule on the cores that a fold tests."""
-    is_tested = ~rows["core_id"].astype(str).isin(held_out)
+    """Return every defined metric of one rule on the examples that a fold tests."""
+    is_tested = ~rows[suite.unit.column].astype(str).isin(held_out)
     return score_rows(rows[is_tested], rule, suite=suite, cluster=cluster)

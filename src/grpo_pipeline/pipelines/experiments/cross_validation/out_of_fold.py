@@ -9,19 +9,19 @@ from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choices
 from grpo_pipeline.pipelines.experiments.cross_validation.settings import Settings, cell_arm
 from grpo_pipeline.pipelines.experiments.trials.cells import CompareError, StoredCells
 from grpo_pipeline.statistics.alignment import FOLD, split_rules
-from grpo_pipeline.statistics.metric import MetricSuite
-from grpo_pipeline.tasks.attention.data.folds import FoldPlan
+from grpo_pipeline.statistics.metric import MetricSuite, Unit
+from grpo_pipeline.tasks.folds import FoldPlan
 
 BySeed = Mapping[int, pd.DataFrame]
 
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """The rows of each arm's own rule, sorted by core id, with the column ``fold``.
+    """The rows of each arm's own rule, sorted by the unit's id, with the column ``fold``.
 
     Attributes:
-        tested: arm -> seed -> each core once, predicted by the model of the fold that tests it.
-        held_out: arm -> seed -> each held-out core once per fold's model; empty without held-out cores.
+        tested: arm -> seed -> each example once, predicted by the model of the fold that tests it.
+        held_out: arm -> seed -> each held-out example once per fold's model; empty without held-out examples.
         missing: key of a cell that did not finish -> why; the arm's rows of that seed are absent.
     """
 
@@ -39,12 +39,13 @@ def collect(
     seeds: Sequence[int],
     suite: MetricSuite,
     cluster: str,
+    key_of_examples: str,
 ) -> OutOfFold:
     """Read the cells of every arm and seed whose folds are all finished.
 
     Raises:
         CompareError: if no seed of the control is complete.
-        ValueError: if a cell's rows do not hold exactly the cores that its fold tests and the held-out ones.
+        ValueError: if a cell's rows do not hold exactly the examples that its fold tests and the held-out ones.
     """
     tested: dict[str, dict[int, pd.DataFrame]] = {arm: {} for arm in settings.arms}
     held_out: dict[str, dict[int, pd.DataFrame]] = {arm: {} for arm in settings.arms}
@@ -57,7 +58,7 @@ def collect(
             missing |= lost
             if not lost:
                 rows = {fold: cells.predictions(key) for fold, key in keys.items()}
-                check_rows(rows, plan, keys)
+                check_rows(rows, plan, keys, unit=suite.unit, key=key_of_examples)
                 own, others = divide(rows, plan, rule, suite=suite, cluster=cluster)
                 tested[arm][seed], held_out[arm][seed] = own, others
     control = next(iter(settings.arms))
@@ -82,25 +83,29 @@ def why_missing(cells: StoredCells, key: str) -> str | None:
     return None if header.status == "finished" else header.reason or "failed"
 
 
-def check_rows(rows: Mapping[str, pd.DataFrame], plan: FoldPlan, keys: Mapping[str, str]) -> None:
-    """Raise ValueError unless each cell predicted exactly the cores of its fold's test part and the held-out ones."""
-    for fold in plan.folds:
-        found, wanted = set(rows[fold.name]["core_id"].astype(str)), {*fold.test, *plan.held_out}
+def check_rows(rows: Mapping[str, pd.DataFrame], plan: FoldPlan, keys: Mapping[str, str], *, unit: Unit, key: str) -> None:
+    """Raise ValueError unless each cell predicted exactly the examples of its fold's test part and the held-out ones.
+
+    Where a row is no example (``key`` names these) but a sample of its own, nothing can be compared.
+    """
+    for fold in plan.folds if unit.column == key else ():
+        found, wanted = set(rows[fold.name][unit.column].astype(str)), {*fold.test, *plan.held_out}
         if found != wanted:
             example = min(found ^ wanted)
             raise ValueError(
-                f"predictions of {keys[fold.name]} must hold the {len(wanted)} cores that its fold tests, got {len(found)} "
-                f"(core {example!r} is on one side only); the folds have changed: run cross_validate again"
+                f"predictions of {keys[fold.name]} must hold the {len(wanted)} {unit.noun}s that its fold tests, got "
+                f"{len(found)} ({unit.noun} {example!r} is on one side only); the folds have changed: run cross_validate again"
             )
 
 
 def divide(
     rows: Mapping[str, pd.DataFrame], plan: FoldPlan, rule: str, *, suite: MetricSuite, cluster: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the out-of-fold rows and those of the held-out cores, of one rule."""
+    """Return the out-of-fold rows and those of the held-out examples, of one rule."""
     parts = {name: prepared(part, rule, suite=suite, cluster=cluster).assign(**{FOLD: name}) for name, part in rows.items()}
-    everything = pd.concat(parts.values()).sort_values(["core_id", FOLD], kind="stable", ignore_index=True)
-    is_held_out = everything["core_id"].isin(plan.held_out)
+    key = suite.unit.column
+    everything = pd.concat(parts.values()).sort_values([key, FOLD], kind="stable", ignore_index=True)
+    is_held_out = everything[key].isin(plan.held_out)
     return everything[~is_held_out].reset_index(drop=True), everything[is_held_out].reset_index(drop=True)
 
 
@@ -116,9 +121,9 @@ def prepared(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str)
     return rules[rule]
 
 
-def ensemble(held_out: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per held-out core: the mean over the folds' models of what they say, the core's own columns as they are."""
-    groups = held_out.groupby("core_id", sort=True)
+def ensemble(held_out: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Return one row per held-out example: the mean of what the folds' models say, its own columns as they are."""
+    groups = held_out.groupby(key, sort=True)
     numbers = [name for name in held_out.columns if pd.api.types.is_float_dtype(held_out[name])]
     # A mean of equal numbers can differ from them in the last bit: an involvement of 0.4 must stay at its threshold.
     said = [name for name in numbers if (groups[name].nunique() > 1).any()]

@@ -21,7 +21,7 @@ def create_pipeline(task: str) -> Pipeline:
         Node(nodes.arrange_arms, [*params, "parameters"], f"{name}.settings", name="arrange_arms"),
         Node(
             nodes.plan_folds,
-            [f"params:{name}", f"params:{task}.data", f"{task}.checked", f"{task}.splits"],
+            [*params, f"{task}.examples"],
             f"{name}.folds",
             name="plan_folds",
         ),

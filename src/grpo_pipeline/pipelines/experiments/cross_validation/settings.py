@@ -16,7 +16,7 @@ from grpo_pipeline.pipelines.experiments.trials.arms import (
     resolve_arms,
 )
 from grpo_pipeline.statistics.metric import MetricSuite
-from grpo_pipeline.tasks.attention.data.folds import FoldParams
+from grpo_pipeline.tasks.folds import FoldParams
 
 # Parameters of cross-validation: ``<task>.cross_validation``.
 
@@ -56,7 +56,7 @@ def check_candidates(candidates: Mapping[str, Any]) -> None:
 
 
 PLAIN = ""
-REWARD = "reward"  # the metric, and the section that weighs its parts
+REWARD = "reward"  # the metric
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ def check_metrics(params: CrossValidationParams, suite: MetricSuite, *, task: st
             raise ValueError(f"{where}.arms.{name}.rule must be among {', '.join(suite.rules)}, got {arm.rule!r}; correct it")
 
 
-def check_reward(params: CrossValidationParams, settings: Settings, *, task: str) -> None:
+def check_reward(params: CrossValidationParams, settings: Settings, *, task: str, section: str) -> None:
     """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
     arms = settings.resolved
-    first = next(iter(arms.values())).parameters.get(REWARD)
-    other = [name for name, arm in arms.items() if arm.parameters.get(REWARD) != first]
+    first = next(iter(arms.values())).parameters.get(section)
+    other = [name for name, arm in arms.items() if arm.parameters.get(section) != first]
     deciding = (params.selection_metric,) if params.candidates else ()
     if other and REWARD in (*params.primary_metrics, *deciding):
         field = "primary_metrics" if REWARD in params.primary_metrics else "selection_metric"

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
 from grpo_pipeline.pipelines.reporting.palette import BLUE, GRID, INK, ORANGE, VERMILLION
 from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.tasks import find_task
 
 Entry = Mapping[str, Any]
 SCHEMES = {
@@ -31,13 +32,13 @@ def long_predictions(rows: OutOfFold) -> pd.DataFrame:
 
 
 def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
-    """Return the primary metrics as Markdown: the headline with its interval, the other two ways, and the held-out cores."""
-    n = result["n"]
+    """Return the primary metrics as Markdown: the headline with its interval, the other two ways, and the held-out examples."""
+    n, spec = result["n"], find_task(result["task"])
     lines = [
         f"# Cross-validation of {result['task']}: {SCHEMES[result['scheme']]}",
         "",
-        f"{n['folds']} folds, {count(n)}; each core is predicted once per seed by a model that never saw its patient. "
-        "Inside folds: only cores of one fold are ranked against each other.",
+        f"{n['folds']} folds, {count(n, spec.noun)}; each {spec.noun} is predicted once per seed by a model that never saw its "
+        f"{spec.words.clusters}. Inside folds: only {spec.noun}s of one fold are ranked against each other.",
         "",
         *out_of_fold_table(result, metrics),
         *folds_table(result, metrics),
@@ -75,18 +76,23 @@ def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Ite
     first, arms = result["primary_metrics"][0], list(result["arms"])
     yield from header(["fold", "train", "val", "test (positive)", *(f"{metrics[first].title}, {arm}" for arm in arms)])
     for fold in result["folds"]:
-        sizes = [str(fold["train"]), str(fold["val"]), f"{fold['test']} ({fold['test_positives']})"]
+        sizes = [str(fold["train"]), str(fold["val"]), tested(fold)]
         values = [number(result["spread"][arm][first]["folds"][fold["name"]]) for arm in arms]
         yield row([fold["name"], *sizes, *values])
     yield ""
 
 
+def tested(fold: Mapping[str, Any]) -> str:
+    """Return how many examples a fold tests, and how many of them are positive where there are classes."""
+    return str(fold["test"]) if fold["test_positives"] is None else f"{fold['test']} ({fold['test_positives']})"
+
+
 def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
-    """Yield what the folds' models say about the held-out cores."""
+    """Yield what the folds' models say about the held-out examples."""
     held_out, control = result["held_out"], result["control"]
     if held_out is None:
         return
-    yield f"The held-out test split, {count(held_out['n'])}; nothing was chosen on it:"
+    yield f"The held-out test split, {count(held_out['n'], find_task(result['task']).noun)}; nothing was chosen on it:"
     yield ""
     yield from header(["metric", "arm", "mean probability of the folds' models", f"- {control}", "mean of single models"])
     for name in result["primary_metrics"]:
@@ -129,9 +135,9 @@ def remarks(result: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"- {reason}" for reason in sorted(reasons))
 
 
-def count(n: Mapping[str, Any]) -> str:
-    """Return how many cores and clusters there are."""
-    return f"{n['examples']} cores of {n['clusters']} clusters by {n['cluster']}"
+def count(n: Mapping[str, Any], noun: str) -> str:
+    """Return how many examples and clusters there are."""
+    return f"{n['examples']} {noun}s of {n['clusters']} clusters by {n['cluster']}"
 
 
 def header(names: Sequence[str]) -> Iterator[str]:
@@ -166,7 +172,7 @@ ROW_INCHES, PANEL_INCHES = 0.5, 4.0
 def draw(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Figure:
     """Draw one panel per primary metric, one row per arm.
 
-    Bar: 95% interval of the headline; disc: its value; marks below: single folds; cross: all cores pooled.
+    Bar: 95% interval of the headline; disc: its value; marks below: single folds; cross: all examples pooled.
     """
     names, arms = result["primary_metrics"], list(result["arms"])
     figure = Figure(figsize=(PANEL_INCHES * len(names), 1.4 + ROW_INCHES * len(arms)), layout="constrained")

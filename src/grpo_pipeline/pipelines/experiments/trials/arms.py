@@ -157,7 +157,8 @@ def resolve_arm(arm: ArmParams, parameters: Mapping[str, Any], *, name: str, mod
     if unknown := sorted(arm.set.keys() - set(settable)):
         remedy = meant(unknown[0], settable)
         raise ValueError(f"{path}.set must name sections among {', '.join(settable)}, got {unknown[0]!r}; {remedy}")
-    raw = {section: parameters.get(section) for section in models} | {ALGORITHM: parameters[arm.base][ALGORITHM]}
+    base = parameters[arm.base]
+    raw = {section: base.get(section, parameters.get(section)) for section in models}
     merged = merge(raw, arm.set)
     sections = {
         section: validate(models[section], merged[section], path=f"{path}.set.{section}")

@@ -16,7 +16,7 @@ import torch
 import grpo_pipeline
 from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CellHeader, CellRecord, CompareError, Plan, StoredCells
-from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit, examples_of, open_cell, open_task, train_cell
+from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit, data_of, examples_of, open_cell, open_task, train_cell
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.runs.code_version import TRAINING_CODE, digest_of_sources
 from grpo_pipeline.runs.progress import say
@@ -27,7 +27,7 @@ from grpo_pipeline.runs.progress import say
 DECIDING = (
     *TRAINING_CODE,
     "pipelines/experiments/trials/kit.py",
-    "pipelines/data/dialogue/preparation.py",
+    "pipelines/data/attention/preparation.py",
 )
 
 
@@ -35,7 +35,7 @@ def cell_digest(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any) -> st
     """Return the digest of one cell; two cells with the same one have the same result (on one machine)."""
     there = examples_of(kit, cell, examples)
     task = open_task(kit, arm, there)
-    run = run_digest(arm.algorithm, arm.training, task, kit.without_features(there), seed=cell.seed)
+    run = run_digest(arm.algorithm, arm.training, task, data_of(kit, arm, there), seed=cell.seed)
     parameters = json.dumps(arm.parameters, sort_keys=True)
     return hashlib.sha256("\n".join([run, parameters, arm.description.rule, source_digest()]).encode()).hexdigest()
 

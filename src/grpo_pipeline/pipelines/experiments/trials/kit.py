@@ -19,7 +19,6 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials.arms import TRAINING, ResolvedArm
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell
 from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 
 
@@ -34,7 +33,7 @@ class TaskKit:
         carry: dataset -> the memory that it is for the next cell, such as features that were computed.
         resplit: (examples, id -> split) -> examples.
         gather: output of a generator node -> its chunks as one value; a cell holds in memory what a run streams to a file.
-        without_features: examples -> data that ``Task.fingerprint`` reads, without what takes long to compute.
+        without_features: examples -> data that ``Task.fingerprint`` reads, without what takes long to compute; None: the data.
         untrained: dataset that holds the task before anything is trained; "" where that is ``<task>.task``.
         reward_section: the section that weighs the parts of the reward.
     """
@@ -42,7 +41,7 @@ class TaskKit:
     task: str
     prepare: Pipeline
     resplit: Callable[[Any, Mapping[str, str]], Any]
-    without_features: Callable[[Any], Any]
+    without_features: Callable[[Any], Any] | None = None
     untrained: str = ""
     reward_section: str = "reward"
     memory: Mapping[str, Any] = field(default_factory=dict)
@@ -69,18 +68,6 @@ class Opened:
     task: Task
     data: Any
     memory: Mapping[str, Any]
-
-
-def find_kit(task: str) -> TaskKit:
-    """Return the kit of a task.
-
-    Raises:
-        ValueError: if there is no such task, or it has none.
-    """
-    create: Callable[[], TaskKit] | None = getattr(find_task(task).wiring(), "create_kit", None)
-    if create is None:
-        raise ValueError(f"evaluation.task must be a task with a create_kit in its pipelines, got {task!r}; add one")
-    return create()
 
 
 def model_of(hint: Any) -> type[BaseModel]:
@@ -114,6 +101,14 @@ def open_task(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Task:
     values = run_pipeline(kit, kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))
     found: Task = values[name]
     return found
+
+
+def data_of(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Any:
+    """Return what ``Task.fingerprint`` reads of the data."""
+    if kit.without_features is not None:
+        return kit.without_features(examples)
+    name = f"{kit.task}.data"
+    return run_pipeline(kit, kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))[name]
 
 
 def open_cell(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any, memory: Mapping[str, Any]) -> Opened:

@@ -29,7 +29,7 @@ from grpo_pipeline.tasks.attention.data.row_checks import (
     read_row,
     split_reasons,
 )
-from grpo_pipeline.tasks.attention.data.splits import SPLITS
+from grpo_pipeline.tasks.folds import SPLITS
 
 # Splits that a file beside the manifest names: ``{"train": [core ids], "val": [...], "test": [...]}``.
 

@@ -1,14 +1,14 @@
 """Divide the cores into train, val and test by group, stratified, independent of the order of the rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.attention.data.params import SplitParams
+from grpo_pipeline.tasks.folds import SPLITS, deal_groups, group_strata
 
-SPLITS = ("train", "val", "test")
+GROUPED = {"patient_id": "cluster"}
 Splits = dict[str, list[str]]
 
 
@@ -23,7 +23,7 @@ def split_cores(checked: pd.DataFrame, params: SplitParams) -> Splits:
             unless ``single_class`` is ``allow``).
     """
     is_named = "split" in checked
-    groups = named_groups(checked) if is_named else draw_groups(group_strata(checked), params)
+    groups = named_groups(checked) if is_named else draw_groups(group_strata(checked.rename(columns=GROUPED)), params)
     remedy = "move groups in the manifest's split column" if is_named else "change attention.split.fractions or seed"
     split_of_core = checked["patient_id"].map(groups)
     splits = {name: sorted(checked.loc[split_of_core == name, "core_id"]) for name in SPLITS}
@@ -46,15 +46,6 @@ def named_groups(checked: pd.DataFrame) -> dict[str, str]:
     return groups
 
 
-def group_strata(checked: pd.DataFrame) -> dict[str, tuple[int, str]]:
-    """Return group -> (1 if any of its cores is positive, its most frequent center; the first name where several are)."""
-    positive = checked.groupby("patient_id")["label"].max()
-    counts = checked.groupby(["patient_id", "center"]).size().rename("cores").reset_index()
-    ranked = counts.sort_values(["patient_id", "cores", "center"], ascending=[True, False, True])
-    center = ranked.drop_duplicates("patient_id").set_index("patient_id")["center"]
-    return {str(group): (int(positive[group]), str(center[group])) for group in positive.index}
-
-
 def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> dict[str, str]:
     """Return group -> split, every stratum getting its shares (``deal_groups``).
 
@@ -69,30 +60,6 @@ def draw_groups(strata: Mapping[str, tuple[int, str]], params: SplitParams) -> d
     shares = [getattr(params.fractions, name) for name in SPLITS]
     dealt = deal_groups(strata, shares, rng=numpy_generator(params.seed, Stream.SPLIT))
     return {group: SPLITS[part] for group, part in dealt.items()}
-
-
-def deal_groups(strata: Mapping[str, tuple[int, str]], shares: Sequence[float], *, rng: np.random.Generator) -> dict[str, int]:
-    """Return group -> number of its part: groups in random order within each stratum, dealt out by the shares.
-
-    The i-th group goes to the part that is furthest below its share of i groups, counted through the strata, so that the
-    total is within one group of the wanted shares as well. With equal shares the parts take turns: any two differ by at
-    most one group, in total and in every stratum.
-
-    Args:
-        strata: group -> stratum; the order of the mapping does not matter.
-        shares: wanted share of the groups of each part; they add up to 1.
-        rng: the order within a stratum.
-    """
-    wanted = np.array(shares)
-    counts, parts = np.zeros(len(wanted)), {}
-    for stratum in sorted(set(strata.values())):
-        members = sorted(group for group, key in strata.items() if key == stratum)
-        for group in rng.permutation(members):
-            lag = wanted * (counts.sum() + 1) - counts
-            chosen = int(np.argmax(lag))
-            counts[chosen] += 1
-            parts[str(group)] = chosen
-    return parts
 
 
 def check_split(labels: pd.Series, *, name: str, params: SplitParams, remedy: str) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -47,6 +47,11 @@ def build_examples(
     table = table.assign(story_ids=found).reset_index(drop=True)
     corpus = stories.sort_values("story_id").reset_index(drop=True)
     return DialogueExamples(table, corpus, content_digest(table, corpus))
+
+
+def with_table(examples: DialogueExamples, table: pd.DataFrame) -> DialogueExamples:
+    """Return the examples with another table, such as another split of them."""
+    return replace(examples, table=table, digest=content_digest(table, examples.stories))
 
 
 def content_digest(*tables: pd.DataFrame) -> str:

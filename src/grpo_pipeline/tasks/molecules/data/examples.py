@@ -53,6 +53,11 @@ def put_together(table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: 
     return MoleculeExamples(table, arrays, vocabulary, content_digest(table, arrays, vocabulary))
 
 
+def with_table(examples: MoleculeExamples, table: pd.DataFrame) -> MoleculeExamples:
+    """Return the examples with another table, such as another split of them."""
+    return put_together(table, examples.arrays, examples.vocabulary)
+
+
 def compact(graphs: MoleculeGraphs) -> dict[str, Tensor]:
     """Return the fields as uint8.
 

@@ -14,7 +14,8 @@ from tiny_talk import make_examples, section
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.data.dialogue import preparation
+from grpo_pipeline.pipelines.data.attention import preparation
+from grpo_pipeline.pipelines.data.attention.preparation import find_kit
 from grpo_pipeline.pipelines.data.dialogue.preparation import SECTIONS
 from grpo_pipeline.pipelines.data.dialogue.preparation import create_pipeline as prepare
 from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
@@ -22,9 +23,9 @@ from grpo_pipeline.pipelines.experiments.compare import nodes, tables
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell
 from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
-from grpo_pipeline.pipelines.experiments.trials.kit import find_kit
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
-from grpo_pipeline.pipelines.training.pipeline import create_stage
+from grpo_pipeline.pipelines.training.stages import create_stages
+from grpo_pipeline.tasks import find_task
 
 BASE = {name: yaml.safe_load((CONF / f"base/parameters/dialogue_{name}.yml").read_text()) for name in ("compare", "evaluation")}
 EVALUATION = EvaluationParams.model_validate(BASE["evaluation"]["dialogue"]["evaluation"] | {"seed": 0, "resamples": 30})
@@ -80,7 +81,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     """Predictions of an arm as an ordinary run of the task's own pipelines makes them."""
     given: dict[str, Any] = {"dialogue.examples": make_examples(), "params:seed": seed, "params:resume": "never"}
-    models = preparation.dialogue_kit().models
+    models = find_kit("dialogue").models
     found = parameters()
     given |= {f"params:dialogue.{name}": models[name].model_validate(found[name]) for name in SECTIONS if name in models}
     given["params:dialogue.training"] = TrainingParams.model_validate(found["training"])
@@ -88,7 +89,7 @@ def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     for name in ("warm_start", "supervised", "reinforce", "grpo"):
         given[f"params:dialogue.{name}.algorithm"] = AlgorithmParams.model_validate(found[name]["algorithm"])
         given[f"dialogue.{name}.resume_from"] = NoCheckpoint("none")
-    pipeline = prepare() + create_stage("dialogue", "warm_start") + create_arm("dialogue", arm)
+    pipeline = prepare() + create_stages(find_task("dialogue")) + create_arm("dialogue", arm)
     kept = {name: MemoryDataset(value, copy_mode="assign") for name, value in given.items()}
     inner = {name: MemoryDataset(copy_mode="assign") for name in pipeline.datasets() - kept.keys()}
     catalog = DataCatalog(kept | inner)
@@ -135,11 +136,11 @@ def test_a_digest_needs_no_training_and_knows_the_warm_start(trainings) -> None:
 
 def test_a_split_replaces_that_of_the_examples() -> None:
     examples = make_examples()
-    there = preparation.resplit_examples(examples, {"e00": "test", "e09": "train"})
+    there = find_kit("dialogue").resplit(examples, {"e00": "test", "e09": "train"})
     assert there.table["split"].to_list() == ["test", *[""] * 8, "train", *[""] * 3]
     assert there.digest != examples.digest
     with pytest.raises(ValueError, match="a split must name examples of the data, got 'e99'"):
-        preparation.resplit_examples(examples, {"e99": "test"})
+        find_kit("dialogue").resplit(examples, {"e99": "test"})
 
 
 def test_the_arms_of_the_configuration_can_be_arranged() -> None:

