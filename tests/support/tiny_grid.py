@@ -8,10 +8,10 @@ import pandas as pd
 import yaml
 from tiny_attention import CONF, make_examples, section
 
-from grpo_pipeline.pipelines.data.attention.preparation import find_kit
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord, Plan, plan_grid
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench
+from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
 
 SECTIONS = ("supervised", "grpo", "training", "model", "reward", "supervised_loss")
 SHORT = {"training": {"epochs": 1, "validation_samples": 2}, "algorithm": {"update_epochs": 1}}

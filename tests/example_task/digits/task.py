@@ -1,4 +1,4 @@
-"""Guess the digit in a picture of 8 x 8 grey levels: one prompt is a picture, one sample a guess, the reward is 1 if it is right."""
+"""Guess the digit in a picture: one prompt is a picture, one sample a guess, the reward is 1 if it is right."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from grpo_pipeline.statistics.metric import MetricSuite, Unit, mean_metric
 from grpo_pipeline.tasks.base import BaseTask
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
+CPU = torch.device("cpu")
 SPEC = TaskSpec(
     name="digits",
     arms=("supervised", "grpo"),
@@ -56,7 +57,7 @@ class DigitsTask(BaseTask):
     """The nine methods that a task must have; all others are ``BaseTask``'s."""
 
     model: ModelParams
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     name: str = "digits"
     reward_weights: ClassVar = {"right": 1.0}
 

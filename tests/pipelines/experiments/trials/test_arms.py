@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_grid import tiny_parameters
 
-from grpo_pipeline.pipelines.data.attention.preparation import find_kit
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, merge, resolve_arms
+from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
 
 LEAVES = st.none() | st.integers(0, 3)
 TWIGS = st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3)

@@ -1,14 +1,17 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tiny_attention import make_examples
 from tiny_grid import resolve_tiny
 
-from grpo_pipeline.pipelines.data.attention.preparation import find_kit
+import grpo_pipeline
 from grpo_pipeline.pipelines.experiments.trials import engine
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell
 from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
+from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
 
+PACKAGE = Path(grpo_pipeline.__file__).parent
 KIT, EXAMPLES = find_kit("attention"), make_examples()
 SPLIT = dict(zip(EXAMPLES.table["core_id"], EXAMPLES.table["split"], strict=True))
 
@@ -43,19 +46,22 @@ def test_whatever_decides_the_result_changes_the_digest(changed):
 
 def test_other_code_changes_the_digest(monkeypatch):
     before = of()
-    monkeypatch.setattr(engine, "source_digest", lambda: "other code")
+    monkeypatch.setattr(engine, "source_digest", lambda task: f"other code of {task}")
     assert of() != before
 
 
-def test_the_source_digest_reads_the_files(tmp_path, monkeypatch):
-    package = tmp_path / "package"
-    for name in engine.DECIDING:
-        path = package / name if name.endswith(".py") else package / name / "a.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x = 1")
-    monkeypatch.setattr(engine.grpo_pipeline, "__file__", str(package / "__init__.py"))
-    fresh = engine.source_digest.__wrapped__
-    before = fresh()
-    assert fresh() == before
-    (package / "tasks" / "a.py").write_text("x = 2")
-    assert fresh() != before
+def test_the_source_digest_reads_shared_code_and_the_tasks_own_folder_alone(monkeypatch):
+    read = set()
+
+    def recorded(package, names, *, salt=""):
+        for name in names:
+            path = package / name
+            read.update([path] if path.is_file() else path.rglob("*.py"))
+        return salt
+
+    monkeypatch.setattr(engine, "digest_of_sources", recorded)
+    engine.source_digest.__wrapped__("attention")
+    found = {str(path.relative_to(PACKAGE)) for path in read}
+    assert {"core/types.py", "tasks/base.py", "tasks/attention/task.py", "pipelines/data/attention/preparation.py"} <= found
+    assert not [name for name in found if "molecules" in name or "dialogue" in name]
+    assert not [name for name in found if name.startswith(("pipelines/reporting", "pipelines/evaluation", "tracking"))]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from tiny_attention import make_examples
 
-from grpo_pipeline.pipelines.data.attention.preparation import find_kit
+from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 
 

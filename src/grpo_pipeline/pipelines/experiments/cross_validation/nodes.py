@@ -8,7 +8,6 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.data.attention.preparation import find_kit
 from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import score_rows
@@ -25,6 +24,7 @@ from grpo_pipeline.pipelines.experiments.cross_validation.settings import (
 )
 from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord, StoredCells
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_cells
+from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
 from grpo_pipeline.pipelines.reporting.page import plain
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.metric import MetricSuite

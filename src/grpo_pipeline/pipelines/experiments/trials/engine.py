@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,16 +19,16 @@ from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CellHeader, CellRecord, CompareError, Plan, StoredCells
 from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit, data_of, examples_of, open_cell, open_task, train_cell
 from grpo_pipeline.pipelines.training.resuming import run_digest
-from grpo_pipeline.runs.code_version import TRAINING_CODE, digest_of_sources
+from grpo_pipeline.runs.code_version import digest_of_sources
 from grpo_pipeline.runs.progress import say
+from grpo_pipeline.tasks import TASKS, find_task
 
 # Digest what decides a trial's result (parameters, data, seed, code): a finished trial is kept as long as it is the same.
 
 # Code that only reads finished cells (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
 DECIDING = (
-    *TRAINING_CODE,
-    "pipelines/experiments/trials/kit.py",
-    "pipelines/data/attention/preparation.py",
+    *("core", "rewards", "statistics", "tasks/tabular", "pipelines/step", "pipelines/training"),
+    *("pipelines/experiments/trials/kit.py", "pipelines/experiments/trials/kits.py"),
 )
 
 
@@ -37,14 +38,21 @@ def cell_digest(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any) -> st
     task = open_task(kit, arm, there)
     run = run_digest(arm.algorithm, arm.training, task, data_of(kit, arm, there), seed=cell.seed)
     parameters = json.dumps(arm.parameters, sort_keys=True)
-    return hashlib.sha256("\n".join([run, parameters, arm.description.rule, source_digest()]).encode()).hexdigest()
+    return hashlib.sha256("\n".join([run, parameters, arm.description.rule, source_digest(kit.task)]).encode()).hexdigest()
 
 
 @cache
-def source_digest() -> str:
-    """Return the digest of the deciding source files and the versions of this package and torch."""
+def source_digest(task: str) -> str:
+    """Return the digest of the source files that decide a trial of a task, and the versions of this package and torch.
+
+    These are the code that all tasks share, and the task's own: another task's may change.
+    """
+    package, wiring = Path(grpo_pipeline.__file__).parent, find_task(task).wiring()
+    shared = sorted(f"tasks/{path.name}" for path in (package / "tasks").glob("*.py"))
+    own = sorted({Path(str(module.__file__)).parent for module in (import_module(TASKS[task]), wiring)})
     versions = f"{grpo_pipeline.__version__} {torch.__version__}"
-    return digest_of_sources(Path(grpo_pipeline.__file__).parent, DECIDING, salt=versions)
+    parts = [digest_of_sources(package, (*DECIDING, *shared), salt=versions)]
+    return "\n".join([*parts, *(digest_of_sources(path.parent, [path.name]) for path in own)])
 
 
 # (prediction rows, rule) -> metric -> value on the whole split, without those that are undefined

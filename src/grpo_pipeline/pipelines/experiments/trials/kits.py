@@ -1,0 +1,111 @@
+"""Every task as the engine sees it, from its spec and its preparation; the stages of a seed are trained once for all its arms."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any
+
+from kedro.pipeline import Node, Pipeline
+from pydantic import BaseModel, ConfigDict
+
+from grpo_pipeline.core.agreement import digest_of
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit, resplit_table, train_weights
+from grpo_pipeline.tasks import find_task
+from grpo_pipeline.tasks.base import Task
+from grpo_pipeline.tasks.spec import TaskSpec
+
+
+class StageParams(BaseModel):
+    """A stage before the arms (``<task>.<stage>``): its algorithm and its loop."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    algorithm: AlgorithmParams
+    training: TrainingParams
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that a stage ended with.
+
+    Attributes:
+        key: of everything that decides them; "" before there are any.
+        model: the weights.
+    """
+
+    key: str = ""
+    model: ModelWeights = field(default=ModelWeights({}, {}), repr=False)
+
+
+def find_kit(task: str) -> TaskKit:
+    """Return a task as the engine sees it; its own ``adapt_kit`` may change what is general.
+
+    Raises:
+        ValueError: if there is no such task.
+    """
+    spec = find_task(task)
+    wiring = spec.wiring()
+    kit = TaskKit(
+        task=task, prepare=wiring.create_preparation(), resplit=partial(resplit, spec), reward_section=spec.reward_section
+    )
+    kit = with_stages(kit, spec.stages) if spec.stages else kit
+    adapted: TaskKit = wiring.adapt_kit(kit) if hasattr(wiring, "adapt_kit") else kit
+    return adapted
+
+
+def resplit(spec: TaskSpec, examples: Any, split: Mapping[str, str]) -> Any:
+    """Return the examples with another split; one that the mapping does not name is in none."""
+    table = resplit_table(examples.table, split, key=spec.key, noun=spec.noun)
+    return resolve_name(spec.with_table)(examples, table) if spec.with_table else replace(examples, table=table)
+
+
+def with_stages(kit: TaskKit, stages: tuple[str, ...]) -> TaskKit:
+    """Return the kit whose task begins with the weights that the last stage ends with, trained with the seed of each cell."""
+    task, nodes = kit.task, []
+    untrained = current = f"{task}.untrained_task"
+    for stage in stages:
+        section, checked, start = f"params:{task}.{stage}", f"{task}.{stage}.task", f"{task}.{stage}.start"
+        begun = f"{task}.task" if stage == stages[-1] else f"{task}.{stage}.begun"
+        inputs = [f"params:{task}.algorithm", section, current, f"{task}.data"]
+        nodes.append(Node(check_arm, inputs, checked, name=f"check_{stage}"))
+        inputs = [section, "params:seed", checked, f"{task}.data", f"{task}.{stage}.known"]
+        nodes.append(Node(train_stage, inputs, start, name=f"train_{stage}"))
+        nodes.append(Node(begin_with, [checked, start], begun, name=f"begin_with_{stage}"))
+        current = begun
+    return replace(
+        kit,
+        prepare=kit.prepare + Pipeline(nodes),
+        untrained=untrained,
+        memory={f"{task}.{stage}.known": Start() for stage in stages},
+        carry={f"{task}.{stage}.known": f"{task}.{stage}.start" for stage in stages},
+    )
+
+
+def check_arm(algorithm: AlgorithmParams, stage: StageParams, task: Task, data: Any) -> Task:
+    """Hand the task on once the arm asks for what it has: before a stage is trained for it, not after it."""
+    task.check_data(data)
+    for wanted in (stage.algorithm, algorithm):
+        task.check_algorithm(wanted)
+    return task
+
+
+def train_stage(stage: StageParams, seed: int, task: Task, data: Any, known: Start) -> Start:
+    """Train a stage with the cell's seed, unless the cell before it began with the same weights."""
+    key = stage_key(stage, seed, task, data)
+    if known.key == key:
+        return known
+    return Start(key, train_weights(stage.algorithm, stage.training, task, data, seed=seed)[0])
+
+
+def stage_key(stage: StageParams, seed: int, task: Task, data: Any) -> str:
+    """Return the digest of what decides a stage's weights; where no samples are drawn, their rewards do not."""
+    facts = task.fingerprint(data, draws=stage.algorithm.proposal != "none") | {"device": str(task.device)}
+    return digest_of({"stage": stage.model_dump(mode="json"), "seed": seed, "task": facts})
+
+
+def begin_with(task: Task, start: Start) -> Task:
+    """Return the task whose policies begin with these weights."""
+    return task.begin_with(start.model)
