@@ -12,6 +12,7 @@ from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.experiments.cross_validation.settings import CrossValidationParams
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.gradient_flow import GradientFlowParams
+from grpo_pipeline.pipelines.inference.sampling import SamplingParams as PredictSamplesParams
 from grpo_pipeline.pipelines.reward_audit.warnings import RewardAuditParams
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
@@ -67,6 +68,8 @@ TALK_MODELS: dict[str, type[BaseModel]] = {
     "gradient_flow": GradientFlowParams,
     "reward_audit": RewardAuditParams,
     "compare": CompareParams,
+    "cross_validation": CrossValidationParams,
+    "predict": PredictSamplesParams,
     "training": TrainingParams,
     "warm_start.training": TrainingParams,
     "evaluation": EvaluationParams,
@@ -84,6 +87,9 @@ GRAPH_MODELS: dict[str, type[BaseModel]] = {
     "rewards": MoleculeRewardParams,
     "supervised_loss": X0LossParams,
     "sampling": SamplingParams,
+    "compare": CompareParams,
+    "cross_validation": CrossValidationParams,
+    "predict": PredictSamplesParams,
     "gradient_flow": GradientFlowParams,
     "reward_audit": RewardAuditParams,
     "training": TrainingParams,

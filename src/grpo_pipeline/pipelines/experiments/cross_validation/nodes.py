@@ -64,13 +64,12 @@ def plan_folds(params: CrossValidationParams, evaluation: EvaluationParams, exam
 def fold_table(table: pd.DataFrame, spec: TaskSpec, *, cluster: str) -> pd.DataFrame:
     """Return what divides the examples that are in a split (``tasks.folds.COLUMNS``) and the split itself."""
     found = table[table["split"] != ""]
-    known = {name: found.get(name) for name in (spec.key, cluster, "label", "center", "split")}
-    examples = found[spec.key].astype(str)
+    examples, label, center = found[spec.key].astype(str), found.get("label"), found.get("center")
     cells = {
         "example": examples,
-        "cluster": examples if known[cluster] is None else known[cluster].astype(str),
-        "label": 0 if known["label"] is None else known["label"],
-        "center": "" if known["center"] is None else known["center"],
+        "cluster": found[cluster].astype(str) if cluster in found else examples,
+        "label": 0 if label is None else label,
+        "center": "" if center is None else center,
         "split": found["split"],
     }
     return pd.DataFrame(cells).reset_index(drop=True)
