@@ -27,7 +27,7 @@ def test_a_cell_comes_back_as_it_was_saved(tmp_path):
     assert found.metric_rows("grpo.seed0")["reward/mean"].tolist() == [0.5, 0.25]
     assert torch.equal(found.weights("grpo.seed0").tensors["a"], torch.arange(3.0))
     assert sorted(path.name for path in (tmp_path / "cells" / "grpo.seed0").iterdir()) == [
-        "cell.json", "metrics.jsonl", "predictions.csv", "weights",
+        "cell.json", "metrics.jsonl", "predictions.csv", "text_columns.json", "weights",
     ]  # fmt: skip
 
 

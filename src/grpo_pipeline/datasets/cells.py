@@ -17,9 +17,7 @@ from grpo_pipeline.datasets.table import escaped, restored
 from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord
 
 HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = "cell.json", "predictions.csv", "metrics.jsonl", "weights", "traceback.txt"
-# Ids such as 0012, centers such as NA and replies such as 1 stay what they are.
-NAMES = ("core_id", "patient_id", "center", "example_id", "persona_id", "needs", "reply")
-TEXT: dict[Hashable, type[str]] = dict.fromkeys(NAMES, str)
+TEXT = "text_columns.json"  # of the predictions: an id such as 0012, a center such as NA and a reply such as 1 stay text
 
 
 class CellFolder:
@@ -36,7 +34,10 @@ class CellFolder:
 
     def predictions(self, key: str) -> pd.DataFrame:
         """Read the prediction rows of a finished cell."""
-        return restored(pd.read_csv(self._file(key, PREDICTIONS), dtype=TEXT, keep_default_na=False, na_values=[""]))
+        path = self._file(key, PREDICTIONS)
+        names = json.loads(self._file(key, TEXT).read_text(encoding="utf-8"))
+        text: dict[Hashable, type[str]] = dict.fromkeys(names, str)
+        return restored(pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""]))
 
     def metric_rows(self, key: str) -> pd.DataFrame:
         """Read the metrics by step of a finished cell."""
@@ -87,6 +88,7 @@ class CellsDataset(AbstractDataset[CellRecord | Literal[False], CellFolder]):
         with replacing_folder(self._filepath / data.header.key) as folder:
             if data.predictions is not None:
                 escaped(data.predictions).to_csv(folder / PREDICTIONS, index=False)
+                (folder / TEXT).write_text(json.dumps(text_columns(data.predictions)), encoding="utf-8")
             if data.metric_rows:
                 MetricStreamDataset(str(folder / METRICS)).save(data.metric_rows)
             if data.weights is not None:
@@ -106,6 +108,12 @@ class CellsDataset(AbstractDataset[CellRecord | Literal[False], CellFolder]):
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._filepath)}
+
+
+def text_columns(rows: pd.DataFrame) -> list[str]:
+    """Return the columns that hold no numbers."""
+    kinds = rows.dtypes
+    return [str(name) for name in rows.columns if not pd.api.types.is_numeric_dtype(kinds[name])]
 
 
 def cell_folders(folder: Path) -> list[Path]:
