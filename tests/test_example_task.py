@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from forked_kedro import kedro_command
 from kedro_processes import clean_environ, newest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,7 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, make_project: Callable[[Pa
 
 def run(project: Path, pipeline: str) -> "subprocess.CompletedProcess[str]":
     paths = [str(project / "site"), str(EXAMPLE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", "kedro", "run", "--env", "smoke", "--pipelines", pipeline]
+    command = kedro_command("run", "--env", "smoke", "--pipelines", pipeline)
     environ = clean_environ(PYTHONPATH=os.pathsep.join(paths))
     done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -49,8 +49,8 @@ def test_the_example_runs_through_every_feature(project: Path) -> None:
     reports, output = project / "data/08_reporting/digits_smoke", project / "data/07_model_output/digits_smoke"
     comparison = json.loads(newest(reports / "comparison.json").read_text())
     assert comparison["n"] == {"examples": 80, "clusters": 80, "cluster": "digit_id"}
-    learned = comparison["arms"]["grpo"]["metrics"]
-    assert learned["accuracy"]["value"] > 0.5 > 5 * comparison["baselines"]["uniform"]["metrics"]["reward"]["value"] * 0.5
+    assert comparison["baselines"]["uniform"]["metrics"]["reward"]["value"] == pytest.approx(0.1)
+    assert min(comparison["arms"][arm]["metrics"]["accuracy"]["value"] for arm in ("supervised", "grpo")) > 0.5
     assert {"accuracy", "reward"} <= comparison["differences"]["grpo"].keys()
     assert "Accuracy of the likeliest guess" in (reports / "report.html").read_text()
     assert "accuracy" in done.stdout + done.stderr  # the table at the end of a run
