@@ -34,6 +34,7 @@ from grpo_pipeline.core.schedules import Schedule  # noqa: E402
 from grpo_pipeline.pipeline_registry import register_pipelines  # noqa: E402
 from grpo_pipeline.runs.replacing import RunConfigLoader  # noqa: E402
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS  # noqa: E402
+from grpo_pipeline.tasks import TASKS, find_task  # noqa: E402
 
 PAGE = ROOT / "docs" / "parameters.md"
 BASE = ROOT / "conf" / "base"
@@ -59,6 +60,9 @@ def sections() -> dict[str, type[BaseModel]]:
     """Return the path of each section of conf/base -> the model that a node reads it with."""
     models = TypeExtractor(register_pipelines()).extract_types_from_pipelines()
     found = {path: next(models_in(hint)) for path, hint in models.items()}
+    for spec in map(find_task, TASKS):  # an arm's own section is one of the task's again
+        own = ((arm, section) for arm, sections in spec.own.items() for section in sections)
+        found |= {f"{spec.name}.{arm}.{section}": found[f"{spec.name}.{section}"] for arm, section in own}
     return {path: found[path] for path in sorted(found) if value_at(base(), path) is not ...}
 
 

@@ -63,7 +63,7 @@ class Names:
 
     @property
     def remedy(self) -> str:
-        """What may help where a part lacks something."""
+        """Advice for a part that lacks something."""
         return f"use fewer folds or another {self.path}.seed, or add data"
 
 

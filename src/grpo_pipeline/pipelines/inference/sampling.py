@@ -17,15 +17,15 @@ OF_TRAINING = ("training", "calibration", "inputs")  # sections of a model's des
 
 
 class SamplingParams(BaseModel):
-    """What a trained model samples for (``<task>.predict``)."""
+    """Which model samples, and for which examples (``<task>.predict``)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     arm: str = Field(description="whose newest model samples")
     split: str = Field(description="of the examples: any name that the data give")
     samples: int = Field(ge=1, description="for each example")
-    temperature: float = Field(gt=0)
-    seed: int = Field(ge=0)
+    temperature: float = Field(gt=0, allow_inf_nan=False, description="of the samples; 1 is the trained policy")
+    seed: int = Field(ge=0, description="of the samples")
 
 
 @torch.no_grad()

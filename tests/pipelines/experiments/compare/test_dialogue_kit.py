@@ -14,11 +14,11 @@ from tiny_talk import make_examples, section
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.data.attention import preparation
 from grpo_pipeline.pipelines.data.dialogue.preparation import SECTIONS
 from grpo_pipeline.pipelines.data.dialogue.preparation import create_pipeline as prepare
 from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.experiments.compare import nodes, tables
+from grpo_pipeline.pipelines.experiments.trials import kits
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell
 from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
@@ -68,13 +68,13 @@ def run(params: CompareParams) -> Memory:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(epochs, seed) of each warm start that is trained."""
-    seen, train = [], preparation.train_weights
+    seen, train = [], kits.train_weights
 
     def counted(algorithm, training, task, data, *, seed):
         seen.append((training.epochs, seed))
         return train(algorithm, training, task, data, seed=seed)
 
-    monkeypatch.setattr(preparation, "train_weights", counted)
+    monkeypatch.setattr(kits, "train_weights", counted)
     return seen
 
 
