@@ -87,9 +87,10 @@ def broken(kind: type[AttentionTask]) -> AttentionTask:
 
 def catalog_of(folder: Path, task: AttentionTask, arm: str, algorithm: AlgorithmParams) -> DataCatalog:
     """Hold the committed patterns of an arm beside the audit's own, so that none of them may take the other's datasets."""
-    committed = (attention.CONF / "base" / "catalog" / "attention_training.yml").read_text()
-    committed = committed.replace("${globals:data}", str(folder)).replace("${globals:attention_folder}", "attention")
-    catalog = DataCatalog.from_config(yaml.safe_load(ENTRIES.replace("DATA", str(folder))) | yaml.safe_load(committed))
+    committed = (attention.CONF / "base" / "catalog" / "tasks.yml").read_text()
+    for name, value in {"${globals:data}": str(folder), "{task}": "attention", "{folder}": "attention"}.items():
+        committed = committed.replace(name, value)
+    catalog = DataCatalog.from_config(yaml.safe_load(committed) | yaml.safe_load(ENTRIES.replace("DATA", str(folder))))
     values = {
         "attention.task": task,
         "attention.data": attention.make_data(),
