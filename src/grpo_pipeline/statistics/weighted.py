@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 # 0.56 * 25 is 14.000000000000002 in float64: a share that meets the level must not miss it by rounding
-# (test_levels_that_are_not_exact_in_binary_are_met).
+# (test_sensitivity_is_read_on_the_correct_side).
 LEVEL_TOLERANCE = 1e-9
 
 
