@@ -129,6 +129,9 @@ F1, ROUGE = ("grpo_pipeline.tasks.dialogue.scores:" + name for name in ("f1", "r
 
 def test_a_slow_import_costs_no_time_of_a_chunk(tmp_path, monkeypatch):
     """Parts of the project's own have their values however long a library of theirs takes to import."""
+    texts, answers = ["so it is", "it was not so", "so"], [["so it was"], ["it was so", "no"], ["so"]]
+    with RewardPool(params(workers=0)) as here:
+        own = here.submit(Measure(ROUGE), texts, answers).result()
     there = Path(importlib.util.find_spec("rouge_score").origin).parent
     package = tmp_path / "rouge_score"
     package.mkdir()
@@ -136,13 +139,11 @@ def test_a_slow_import_costs_no_time_of_a_chunk(tmp_path, monkeypatch):
         f"import time\ntime.sleep(2.0)\n__path__ = [{str(there)!r}]\nexec(open({str(there / '__init__.py')!r}).read())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    texts, answers = ["so it is", "it was not so", "so"], [["so it was"], ["it was so", "no"], ["so"]]
-    with RewardPool(params(workers=0)) as here, RewardPool(params(timeout_seconds=1.0)) as there:
-        own = here.submit(Measure(ROUGE), texts, answers).result()
-        got = there.submit(Measure(ROUGE), texts, answers).result(timeout=600)
+    with RewardPool(params(timeout_seconds=1.0)) as pool:
+        got = pool.submit(Measure(ROUGE), texts, answers).result(timeout=600)
         np.testing.assert_array_equal(got.values, own.values)
         assert not np.isnan(got.values).any()
-        assert there.counts.replaced == 0
+        assert pool.counts.replaced == 0
 
 
 def test_a_part_of_the_projects_own_has_a_value_although_every_process_hangs(monkeypatch):
