@@ -20,11 +20,7 @@ def preprocessing(**changes: Any) -> dict[str, Any]:
 
 
 def make_weights(
-    *,
-    calibration: dict[str, Any] | None = None,
-    model: dict[str, Any] | None = None,
-    knows_inputs: bool = False,
-    **changes: Any,
+    *, calibration: dict[str, Any] | None = None, model: dict[str, Any] | None = None, knows_inputs: bool = False, **changes: Any
 ) -> ModelWeights:
     task = make_task(**(model or {}))
     policy = task.build_policy(0)

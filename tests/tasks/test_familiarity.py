@@ -25,8 +25,7 @@ def mass_above(scores, clusters, limit: float) -> float:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40),
-    st.sampled_from([0.02, 0.05, 0.2, 0.5]),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40), st.sampled_from([0.02, 0.05, 0.2, 0.5])
 )
 @settings(deadline=None)
 def test_the_limit_is_the_smallest_score_that_keeps_the_rate(pairs, rate):

@@ -80,3 +80,10 @@ def data_params() -> Callable[..., DataParams]:
         return DataParams.model_validate(values)
 
     return make
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ImageFolder:
+    """A data root that holds a manifest of one row and no image yet."""
+    (tmp_path / "m.csv").write_text("a,b\n1,2\n")
+    return ImageFolder(tmp_path, read_manifest(tmp_path / "m.csv"), tmp_path / "m.csv")

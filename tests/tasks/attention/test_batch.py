@@ -6,8 +6,6 @@ import torch
 from tiny_attention import GRID, SIZE, make_data, make_examples
 
 from grpo_pipeline.tasks.attention.batch import (
-    AttentionBatch,
-    AttentionContext,
     AttentionData,
     make_batch,
     region_cells,
@@ -15,16 +13,6 @@ from grpo_pipeline.tasks.attention.batch import (
 )
 
 CPU = torch.device("cpu")
-
-
-def test_the_lesion_is_in_no_batch():
-    names = {field.name for cls in (AttentionBatch, AttentionContext) for field in fields(cls)}
-    assert names == {
-        *("rows", "images", "cells", "bag", "label", "involvement", "features", "reference_logits", "texture", "grade_group"),
-        "lesion_cells",
-        "clinical",
-    }
-    assert make_batch(make_data(), np.arange(4), grid=GRID, device=CPU).lesion_cells is None
 
 
 def test_no_batch_depends_on_the_lesion():

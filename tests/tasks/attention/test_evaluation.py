@@ -64,19 +64,6 @@ def test_one_row_per_core_and_rule():
     assert table["heatmap_prob"].between(0, 1).all()
 
 
-def test_is_a_function_of_the_seed():
-    pd.testing.assert_frame_equal(evaluate(), evaluate())
-    a, b = evaluate().set_index(["rule", "core_id"]), evaluate(seed=1).set_index(["rule", "core_id"])
-    assert not np.allclose(a.loc["uniform", "prob"], b.loc["uniform", "prob"], atol=1e-6)
-    np.testing.assert_array_equal(a.loc["greedy", "prob"], b.loc["greedy", "prob"])
-
-
-def test_leaves_the_global_random_state_alone():
-    before = torch.get_rng_state()
-    evaluate()
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_arms_share_the_uniform_and_the_oracle_points(seen: list[tuple[Tensor, Outcomes]]):
     evaluate(arm=1)
     first = chosen(seen)

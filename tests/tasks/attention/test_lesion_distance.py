@@ -5,7 +5,6 @@ import pytest
 import torch
 from tiny_attention import GRID, SIZE, make_data, make_examples, make_task
 
-from grpo_pipeline.tasks.attention.batch import region_cells
 from grpo_pipeline.tasks.attention.evaluation import lesion_distances, mean_distance
 from grpo_pipeline.tasks.attention.metrics import METRICS
 
@@ -51,14 +50,6 @@ def test_golden():
     stopped = torch.tensor([[[6, GRID * GRID], [0, GRID * GRID]]])  # the action V is no point
     assert mean_distance(stopped, distances) == pytest.approx(np.hypot(4, 4) / 2)
     assert np.isnan(mean_distance(torch.full((1, 2, 2), GRID * GRID), distances)).all()
-
-
-def test_zero_is_a_hit():
-    examples = with_spacing(0.2, 0.4)
-    rows = np.flatnonzero(examples.lesion.any((1, 2)))
-    is_lesion = region_cells(torch.from_numpy(examples.lesion[rows]), GRID)
-    assert torch.equal(lesion_distances(examples, rows, GRID) == 0, is_lesion)
-    assert is_lesion.any()
 
 
 def test_unknown_where_there_is_no_spacing_no_outline_or_no_point():

@@ -53,15 +53,6 @@ def test_rewards_are_detached():
     assert [part.requires_grad for part in parts.values()] == [False, False]
 
 
-def test_reward_does_not_change_with_another_core():
-    targets = batch([1.0, 0.0], [0.5, 0.2], 2)
-    a = reward_parts(targets, outcomes([[0.3, 0.1], [1.0, 2.0]], [[0.5, 0.4], [0.3, 0.2]]))
-    b = reward_parts(targets, outcomes([[0.3, 0.1], [-5.0, 7.0]], [[0.5, 0.4], [0.9, 0.1]]))
-    for name in a:
-        assert torch.equal(a[name][0], b[name][0])
-        assert not torch.equal(a[name][1], b[name][1])
-
-
 def test_proportion_bce_is_finite_at_the_ends():
     probs = torch.tensor([0.0, 1.0], requires_grad=True)
     loss = proportion_bce(probs, torch.tensor([1.0, 0.0]))

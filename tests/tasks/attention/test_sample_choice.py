@@ -5,22 +5,15 @@ from typing import Any
 import pytest
 import torch
 from tiny_attention import (
-    algorithm_params,
-    differing,
     make_batch,
-    make_data,
     make_examples,
-    make_state,
     make_task,
     section,
     shake,
-    training_params,
-    weights,
 )
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.losses import best_samples, last_samples, take_samples
@@ -130,16 +123,3 @@ def test_best_needs_to_know_the_points():
     policy, batch, context, _, outcomes = decoded(task)
     with pytest.raises(ValueError, match="outcomes must hold their rollouts for samples = best"):
         task.supervised_loss(policy, context, batch, replace(outcomes, rollouts=None))
-
-
-@pytest.mark.parametrize("arm", ["grpo", "supervised"])
-def test_every_choice_trains_and_trains_differently(arm: str):
-    ended = []
-    for samples in ("all", "best", "one"):
-        task = task_with(samples=samples)
-        state = make_state(task, make_data(), algorithm_params(arm))
-        state, metrics = Fold(task, algorithm_params(arm), training_params())(state, make_batch(task))
-        assert math.isfinite(metrics["supervised/loss"])
-        ended.append(weights(state.policy))
-    assert differing(ended[0], ended[1])
-    assert differing(ended[1], ended[2])

@@ -1,12 +1,8 @@
 import numpy as np
 import pytest
 import tiny_talk as tiny
-import yaml
-from tiny_attention import CONF
 
 from grpo_pipeline.tasks.dialogue.batch import tokenise_examples
-from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams, generate_rows, generate_stories
-from grpo_pipeline.tasks.dialogue.language_model.base import story_text
 from grpo_pipeline.tasks.dialogue.language_model.tokens import EOS, ByteTokenizer
 from grpo_pipeline.tasks.dialogue.params import PromptParams
 
@@ -68,14 +64,3 @@ def test_a_text_that_fits_exactly_is_not_cut() -> None:
 def test_a_long_prompt_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"the prompt of example 'e00' must have at most 59 tokens in a text, got \d+; raise"):
         tokenised(max_tokens=60, too_long="refuse")
-
-
-def test_nothing_of_the_generated_default_is_cut() -> None:
-    names = ("dialogue_data", "dialogue_training")
-    files = [yaml.safe_load((CONF / f"base/parameters/{name}.yml").read_text())["dialogue"] for name in names]
-    personas, limits = PersonaParams(**files[0]["personas"]), files[1]
-    rows, stories = generate_rows(personas), generate_stories(personas)
-    longest_story = max(len(story_text(str(s["title"]), str(s["text"]))) for s in stories)
-    longest_question = max(len(str(row["question"])) for row in rows)
-    assert longest_story + 1 + longest_question + 1 <= limits["prompt"]["max_tokens"]  # a blank between them, and the end
-    assert max(len(answer) for row in rows for answer in row["answers"]) + 1 <= limits["replies"]["max_tokens"]

@@ -146,10 +146,7 @@ def test_the_estimate_is_the_kl_where_every_choice_is_drawn_as_often_as_it_is_li
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"replies": {"top_k": 20, "top_p": 0.9}},
-        {"reader": {"architecture": "gpt2", "max_positions": 200}},
-    ],
+    [{"replies": {"top_k": 20, "top_p": 0.9}}, {"reader": {"architecture": "gpt2", "max_positions": 200}}],
     ids=["truncated", "causal"],
 )
 def test_the_kl_is_of_the_distribution_that_is_sampled(changes):

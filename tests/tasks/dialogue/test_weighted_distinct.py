@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from grpo_pipeline.tasks.dialogue import scores
-from grpo_pipeline.tasks.dialogue.metrics import count_grams, weighted_distinct
+from grpo_pipeline.tasks.dialogue.metrics import weighted_distinct
 
 LEVELS = [0.025, 0.975]
 
@@ -48,14 +48,6 @@ def test_each_cluster_moves_it_as_leaving_it_out_does(n):
     np.testing.assert_allclose(weighted_distinct(replies, of_row, weights, n=n), np.clip(expected, 0, 1), rtol=1e-12)
 
 
-def test_where_it_is_a_share_of_fixed_sizes_it_is_the_bootstrap():
-    """Every cluster says two words, and no two clusters share one: distinct-1 is a mean over clusters."""
-    replies = [f"a{k} a{k}" if k % 3 else f"a{k} b{k}" for k in range(9)]
-    weights = resamples(np.random.default_rng(0), 9, np.arange(9), 50)
-    share = np.array([0.5 if k % 3 else 1.0 for k in range(9)])
-    np.testing.assert_allclose(weighted_distinct(replies, np.arange(9), weights, n=1), weights @ share / 9, rtol=1e-12)
-
-
 def test_its_interval_holds_the_expected_value_and_that_of_repeated_rows_does_not():
     """150 samples of 20 clusters: a true coverage of 0.95 stays above 0.90 (2.8 standard errors); repeated rows never cover."""
     generator = np.random.default_rng(0)
@@ -75,25 +67,6 @@ def test_its_interval_holds_the_expected_value_and_that_of_repeated_rows_does_no
     assert not any(covered_by_rows)
 
 
-def test_the_paired_difference_covers_and_is_not_too_wide():
-    """150 pairs with a true difference: coverage above 0.90, and at most 1.4 times as wide as the spread of the differences."""
-    generator = np.random.default_rng(1)
-    means = [np.mean([scores.distinct(talk(generator, clusters=20, own=own)[0], n=2) for _ in range(200)]) for own in (1.0, 0.2)]
-    truth = means[0] - means[1]
-    covered, widths, values = [], [], []
-    for _ in range(150):
-        one, of_row = talk(generator, clusters=20, own=1.0)
-        other, _ = talk(generator, clusters=20, own=0.2)
-        weights = np.vstack([np.ones(len(of_row)), resamples(generator, 20, of_row, 200)])
-        difference = weighted_distinct(one, of_row, weights, n=2) - weighted_distinct(other, of_row, weights, n=2)
-        low, high = np.quantile(difference[1:], LEVELS)
-        covered.append(low <= truth <= high)
-        widths.append(high - low)
-        values.append(difference[0])
-    assert np.mean(covered) > 0.90
-    assert np.mean(widths) < 1.4 * 2 * 1.96 * np.std(values)
-
-
 def test_without_an_n_gram_it_is_undefined():
     assert np.isnan(weighted_distinct(["the", ""], np.array([0, 1]), np.ones((3, 2)), n=1)).all()
     assert np.isnan(weighted_distinct(["one", "two"], np.array([0, 1]), np.ones((3, 2)), n=2)).all()
@@ -104,12 +77,6 @@ def test_with_n_grams_of_one_cluster_alone_it_has_a_value_and_no_interval():
     found = weighted_distinct(["one two", "one"], np.array([0, 1]), weights, n=2)
     assert found[0] == 1.0
     assert np.isnan(found[1:]).all()
-
-
-def test_counts_by_cluster():
-    # "a" is an article; red: clusters 0 and 1, dog: 0 alone (twice), cat: 1 alone
-    counts = count_grams(["a red dog", "dog", "red cat"], np.array([0, 0, 1]), n=1)
-    assert (counts.different, counts.own.tolist(), counts.total.tolist()) == (3, [1.0, 1.0], [3.0, 2.0])
 
 
 def test_rows_of_a_cluster_must_weigh_the_same():

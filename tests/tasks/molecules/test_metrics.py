@@ -89,23 +89,6 @@ def test_a_share_of_valid_molecules_does_not_vary_with_their_number():
     assert np.std(found["validity"]) > 0.05
 
 
-def test_the_interval_of_uniqueness_covers_as_often_as_it_says():
-    """Tables of 60 draws, some not valid, from 40 molecules that are equally likely.
-
-    The share of different ones among v valid draws is 40 (1 - (39/40)^v) / v; v is near 42.
-    """
-    generator, covered = np.random.default_rng(3), []
-    names = np.asarray(["C" * n for n in range(1, 41)])
-    for _ in range(60):
-        smiles = np.where(generator.random(60) < 0.7, names[generator.integers(40, size=60)], "")
-        weights = generator.multinomial(60, np.full(60, 1 / 60), size=200).astype(float)
-        low, high = np.quantile(values(add_training(rows(list(smiles))), weights)["uniqueness"], [0.025, 0.975])
-        covered.append(low <= 40 * (1 - (39 / 40) ** 42) / 42 <= high)
-        assert high - low < 0.6
-    # 57 of 60 are expected; 51 is more than three standard deviations of 1.7 below.
-    assert np.sum(covered) >= 51
-
-
 def test_repeated_rows_of_a_resample_are_no_repeated_molecules():
     table = add_training(rows(["C" * n for n in range(1, 41)]))
     weights = np.random.default_rng(0).multinomial(40, np.full(40, 1 / 40), size=200).astype(float)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from rdkit import Chem
 from rdkit.Chem import QED
-from tiny_molecules import canonical, sketch
+from tiny_molecules import sketch
 
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
@@ -21,7 +21,6 @@ ROWS = [
     [decode_sketch(sketch(text)) if text not in (None, "apart") else BROKEN if text is None else APART for text in group]
     for group in GROUPS
 ]
-NAN = float("nan")
 
 
 def make(*, workers=0, weights=None, own=None, invalid=None, **failure):
@@ -51,14 +50,6 @@ def test_parts_of_valid_and_invalid_molecules():
     assert list(rewards.parts) == list(rewards.weights) == ["validity", "qed", "novelty", "uniqueness", "forbidden"]
     assert not any(part.requires_grad for part in rewards.parts.values())
     assert set(rewards.failures.values()) == {0}
-
-
-def test_invalid_molecules_stay_in_the_statistics():
-    """Validity alone, one of four invalid: mean 3/4, deviation of the sample 1/2, to which the default eps is added."""
-    rewards = measure(make(weights={"validity": 1.0}), [ROWS[0]])
-    total = combine_rewards(rewards.parts, rewards.weights).total
-    advantages = compute_advantages(total, method="group").values
-    torch.testing.assert_close(advantages, torch.tensor([[0.25, -0.75, 0.25, 0.25]]).double() / (0.5 + 1e-4))
 
 
 def test_the_stated_penalty_and_the_stated_exclusion():
@@ -116,11 +107,6 @@ def test_values_do_not_depend_on_where_they_are_measured():
         torch.testing.assert_close(part, there.parts[name], atol=0, rtol=0)
 
 
-def test_groups_without_any_valid_molecule():
-    rewards = measure(make(), [[BROKEN, BROKEN]])
-    assert all(part.tolist() == [[0, 0]] for part in rewards.parts.values())
-
-
 def test_uniqueness_is_what_the_group_loses_with_the_sample():
     """Against the definition, on all groups of four out of three molecules."""
     groups = [list(group) for group in itertools.product("abc", repeat=4)]
@@ -149,7 +135,3 @@ def test_uniqueness_in_the_batch_looks_at_all_groups_that_are_scored_together():
 def test_refuses(molecules, references, message):
     with pytest.raises(ValueError, match=message):
         measure(make(), molecules, references=references)
-
-
-def test_canonical_text_is_what_is_measured():
-    assert ROWS[0][2].smiles == canonical("OCC") == "CCO"

@@ -2,7 +2,6 @@ import hashlib
 import threading
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from grpo_pipeline.runs.lookahead import THREAD_NAME
@@ -58,23 +57,6 @@ def test_bag_that_was_empty_is_the_region(data_set, data_params):
     np.testing.assert_array_equal(examples.bag[3], examples.region[3])
 
 
-def test_unknown_values_stay_unknown_and_the_training_split_is_described(data_set, data_params):
-    """PSA of c00..c03 is 5.0, 5.1, 5.2, unknown: mean and median 5.1, variance 0.02 / 3; val and test do not count."""
-    data_set.rows[3]["psa"] = data_set.rows[9]["psa"] = ""
-    examples, described = build(data_set, data_params())
-    assert np.flatnonzero(examples.table["psa"].isna()).tolist() == [3, 9]
-    assert described["psa"] == pytest.approx({"known": 3, "unknown": 1, "mean": 5.1, "std": (0.02 / 3) ** 0.5, "median": 5.1})
-    assert described["psa_density"] == {"known": 4, "unknown": 0, "mean": 0.12, "std": 0.0, "median": 0.12}
-    assert examples.clinical == ("age", "psa", "psa_density", "family_history")
-
-
-def test_column_without_a_known_value_in_train_is_refused(data_set, data_params):
-    for row in data_set.rows[:4]:
-        row["psa"] = ""
-    with pytest.raises(ValueError, match="column 'psa' must have a known value in the training split, got none"):
-        build(data_set, data_params())
-
-
 def test_masks_that_touch_in_a_corner_still_overlap_at_model_size(data_set, data_params):
     region, bag = np.zeros((240, 320), bool), np.zeros((240, 320), bool)
     region[100:200, 100:200], bag[195:235, 199:300] = True, True
@@ -108,23 +90,6 @@ class TestDigest:
         data_set.save("images/c01.png", np.eye(24, 32, dtype=np.uint8))
         digests.add(build(data_set, data_params())[0].digest)
         assert len(digests) == 5
-
-
-def test_npy_and_16_bit_images_give_the_same_model_image(data_set, data_params):
-    grey = data_set.open().read_image("images/c00.png")
-    data_set.save("images/c02.png", grey.astype(np.uint16) * 257)
-    data_set.save("images/c04.npy", grey / 255)
-    data_set.rows[4]["image"] = "images/c04.npy"
-    examples, _ = build(data_set, data_params())
-    np.testing.assert_array_equal(examples.images[2], examples.images[0])
-    np.testing.assert_array_equal(examples.images[4], examples.images[0])
-
-
-def test_table_has_the_canonical_types(data_set, data_params):
-    examples, _ = build(data_set, data_params())
-    kinds = {name: examples.table[name].dtype.kind for name in ("label", "row", "involvement", "psa", "has_lesion_mask")}
-    assert kinds == {"label": "i", "row": "i", "involvement": "f", "psa": "f", "has_lesion_mask": "b"}
-    assert pd.api.types.is_string_dtype(examples.table["split"])
 
 
 class TestStreaming:

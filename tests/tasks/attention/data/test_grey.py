@@ -47,16 +47,6 @@ def test_longer_side_fills_the_square_and_the_aspect_stays(height, width, size):
     assert abs(new_width - max(1, width * size / max(height, width))) <= 0.5
 
 
-def test_image_of_model_size_is_unchanged():
-    image = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
-    np.testing.assert_array_equal(resize_image(image, 32), image)
-
-
-def test_mask_of_model_size_is_unchanged():
-    mask = np.random.default_rng(0).random((32, 32)) > 0.5
-    np.testing.assert_array_equal(resize_mask(mask, 32), mask)
-
-
 def test_halving_a_mask_takes_pixels_that_are_half_covered():
     mask = np.zeros((64, 64), bool)
     mask[10:12, 10:11] = True  # half of the model pixel (5, 5)

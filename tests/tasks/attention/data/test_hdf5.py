@@ -1,7 +1,6 @@
 """HDF5 files, each written by h5py, read by key; and a whole data set of metadata.csv, data.h5 and splits.json."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,7 @@ from grpo_pipeline.tasks.attention.data.examples import build_examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, read_manifest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
 from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
-from grpo_pipeline.tasks.attention.data.planes import file_of, split_address, split_key
-from grpo_pipeline.tasks.attention.data.row_checks import file_stem
+from grpo_pipeline.tasks.attention.data.planes import file_of, split_key
 from grpo_pipeline.tasks.attention.data.splits import split_cores
 
 h5py = pytest.importorskip("h5py", reason="HDF5 files are written with h5py: pip install '.[formats]'")
@@ -22,12 +20,6 @@ ROOT = Path(__file__).resolve().parents[4]
 OWN = {"source": "manifest", "cores": 0, "complete": True}
 GREY = np.array([[0, 1, 2], [127, 128, 255]], np.uint8)
 VOLUME = np.random.default_rng(0).integers(0, 200, (3, 4, 5)).astype(np.uint8)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "m.csv").write_text("a,b\n1,2\n")
-    return ImageFolder(tmp_path, read_manifest(tmp_path / "m.csv"), tmp_path / "m.csv")
 
 
 def write(path, **datasets):
@@ -51,14 +43,6 @@ class TestKeys:
         assert split_key(path) == expected
         assert file_of(path) == expected[0]
 
-    def test_a_key_may_have_a_plane(self):
-        name, volume = split_address("data.h5::bmode/7#axis=0,take=index,index=2")
-        assert (name, volume.index) == ("data.h5::bmode/7", 2)
-        assert file_of("data.h5::bmode/7#axis=0,take=middle") == "data.h5"
-
-    def test_the_core_is_the_last_part_of_the_key(self):
-        assert file_stem("data.h5::bmode/core.01") == "core.01"
-
 
 class TestRead:
     @pytest.mark.parametrize("array", [GREY, GREY.astype(np.uint16) * 257, GREY / 255.0, GREY > 1])
@@ -67,15 +51,6 @@ class TestRead:
         read = folder.read_image("d.h5::bmode/a")
         np.testing.assert_array_equal(read, array)
         assert read.dtype == array.dtype
-
-    def test_compressed_and_chunked(self, folder):
-        with h5py.File(folder.root / "d.h5", "w") as file:
-            file.create_dataset("a", data=VOLUME[0], chunks=(2, 2), compression="gzip", shuffle=True)
-        np.testing.assert_array_equal(folder.read_image("d.h5::a"), VOLUME[0])
-
-    def test_masks_are_above_zero(self, folder):
-        write(folder.root / "d.h5", m=GREY.astype(np.int16) - 2)
-        np.testing.assert_array_equal(folder.read_mask("d.h5::m"), GREY > 2)
 
     def test_slices_as_in_any_volume(self, folder):
         write(folder.root / "d.h5", v=VOLUME)
@@ -184,13 +159,6 @@ def test_what_cannot_be_read_is_refused_with_file_and_key(folder, case):
     named = "d.h5" if case == "no file" else "../x.h5" if case == "out of the root" else name
     assert str(error.value).startswith(repr(named))
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_library_stops_the_run(folder, monkeypatch):
-    write(folder.root / "d.h5", a=GREY)
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ModuleNotFoundError, match=r"reading 'd.h5::a' needs h5py; install the extra: pip install '.\[formats\]'"):
-        folder.read_image("d.h5::a")
 
 
 CORES = 18

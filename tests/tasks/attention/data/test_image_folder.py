@@ -12,12 +12,6 @@ from PIL import Image
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, read_manifest
 
 
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "m.csv").write_text("a,b\n1,2\n")
-    return ImageFolder(tmp_path, read_manifest(tmp_path / "m.csv"), tmp_path / "m.csv")
-
-
 def picture(folder, name, array, **options):
     Image.fromarray(array).save(folder.root / name, **options)
 

@@ -8,7 +8,6 @@ from grpo_pipeline.tasks.attention.data.row_checks import (
     RowError,
     check_columns,
     check_files,
-    duplicate_reasons,
     read_row,
     split_reasons,
 )
@@ -91,10 +90,7 @@ class TestReadRow:
                 {"involvement": "0.1", "grade_group": "0"},
                 "'involvement' must not tell of cancer .* 'label', is negative, got 0.1",
             ),
-            (
-                {"involvement": "", "grade_group": "2"},
-                "'grade_group' must not tell of cancer .* is negative, got 2; correct",
-            ),
+            ({"involvement": "", "grade_group": "2"}, "'grade_group' must not tell of cancer .* is negative, got 2; correct"),
             ({"involvement": "0", "grade_group": "5"}, "'grade_group' must not tell of cancer"),
         ],
     )
@@ -214,13 +210,6 @@ def test_missing_column_names_the_parameter_and_what_is_there(data_set, data_par
         check_columns(folder.manifest, columns)
     with pytest.raises(ValueError, match=r"attention.data.columns.clinical\[1\] must name .* got 'weight'"):
         check_columns(folder.manifest, data_params(columns={"clinical": ["age", "weight"]}).columns)
-
-
-def test_every_row_of_a_duplicated_id_is_named():
-    rows = [{"core_id": name, "row": line} for line, name in enumerate(["a", "b", "a", "c"], start=2)]
-    reasons = duplicate_reasons(rows)
-    assert list(reasons) == [2, 4]
-    assert reasons[2].startswith("core id 'a' must be unique, got it in lines [2, 4]")
 
 
 def test_every_row_of_a_patient_in_two_splits_is_named():

@@ -32,23 +32,6 @@ def test_there_and_back(height: int, width: int, size: int, u: float, v: float):
     np.testing.assert_allclose(frame.to_image(square), point, atol=1e-9 * max(height, width))
 
 
-@given(SIDES, SIDES, st.floats(0, 0.999), st.floats(0, 0.999))
-def test_a_marked_pixel_comes_back_to_itself_within_half_a_cell(height: int, width: int, u: float, v: float):
-    """Mark a pixel, resize as the model's input, take the centre of the cell that holds it, go back."""
-    size, grid = 64, 8
-    frame, pixel = Frame(height, width, size), np.array([int(u * width), int(v * height)])
-    image = np.zeros((height, width), np.uint8)
-    image[pixel[1], pixel[0]] = 255
-    small = resize_image(image, size).astype(float)
-    if small.sum() == 0:  # one pixel of many may vanish where the image is made much smaller
-        return
-    seen = np.array([(small.sum(axis) * (np.arange(size) + 0.5)).sum() / small.sum() for axis in (0, 1)])
-    cell = (np.floor(seen / size * grid) + 0.5) / grid
-    half_a_cell = max(height, width) / grid / 2
-    # Half a cell, and a model pixel for what rounding of grey levels and of the size moves the centre of mass.
-    assert (np.abs(frame.to_image(cell) - (pixel + 0.5)) <= half_a_cell + max(height, width) / size).all()
-
-
 @pytest.mark.parametrize("shape", [(300, 200), (120, 333), (64, 64), (47, 90)])
 def test_a_bright_square_is_covered_by_the_returned_map(shape: tuple[int, int]):
     height, width = shape

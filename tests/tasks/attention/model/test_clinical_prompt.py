@@ -8,21 +8,15 @@ import numpy as np
 import pytest
 import torch
 from tiny_attention import (
-    algorithm_params,
-    differing,
     make_clinical_examples,
     make_data,
-    make_state,
     make_task,
     shake,
-    training_params,
-    weights,
 )
 from torch import Tensor
 
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.datasets.checkpoint import ModelDataset
-from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.model.model import AttentionModel, ClinicalPrompt, ClinicalReadOut
@@ -113,21 +107,6 @@ def test_tokens_reach_the_heatmap_and_the_class_of_their_own_core(class_decoder:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("class_decoder", ["glimpse", "global"])
-def test_cores_may_come_in_any_order_and_alone(class_decoder: str):
-    task = clinical_task(class_decoder)
-    policy, order = shaken(task), [2, 0, 3, 1]
-    batch, permuted = clinical_batch(task), clinical_batch(task, ROWS[order])
-    together = decode(policy, batch, batch.clinical, points())
-    other = decode(policy, permuted, permuted.clinical, points()[order])
-    single = clinical_batch(task, ROWS[2:3])
-    alone = decode(policy, single, single.clinical, points()[2:3])
-    for name in ("class_logits", "mask_logits"):
-        torch.testing.assert_close(getattr(other, name), getattr(together, name)[order], atol=1e-4, rtol=1e-5)
-        torch.testing.assert_close(getattr(alone, name), getattr(together, name)[2:3], atol=1e-4, rtol=1e-5)
-
-
-@torch.no_grad()
 def test_samples_of_a_group_are_told_the_same():
     task = clinical_task(dropout=0.5)
     policy = shaken(task)
@@ -141,19 +120,6 @@ def test_samples_of_a_group_are_told_the_same():
     assert len({tuple(row) for row in dropped.tolist()}) > 2
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("class_decoder", ["glimpse", "global"])
-def test_padding_of_a_point_set_has_no_influence_beside_the_tokens(class_decoder: str):
-    task = clinical_task(class_decoder)
-    policy, batch = shaken(task), clinical_batch(task)
-    features, sets = policy.sam.encode(batch.images), points(k=3)
-    is_point = torch.tensor([True, False, False]).expand(4, 3, 3)
-    padded = policy.decode(features, batch.images, sets, batch.bag, batch.clinical, is_point=is_point)
-    alone = policy.decode(features, batch.images, sets[:, :, :1], batch.bag, batch.clinical)
-    torch.testing.assert_close(padded.mask_logits, alone.mask_logits, atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(padded.class_logits, alone.class_logits, atol=1e-4, rtol=1e-5)
-
-
 def test_only_training_batches_drop_and_the_generator_decides():
     task, data = clinical_task(dropout=0.5), make_data(make_clinical_examples())
     whole = task.make_batch(data, ROWS).clinical
@@ -164,21 +130,6 @@ def test_only_training_batches_drop_and_the_generator_decides():
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-@torch.no_grad()
-def test_dropping_everything_is_knowing_nothing():
-    task, data = clinical_task(dropout=1.0), make_data(make_clinical_examples())
-    policy = shaken(task)
-    batch = task.make_batch(data, ROWS, generator=torch.Generator().manual_seed(0))
-    nothing = make_clinical_examples()
-    nothing = replace(nothing, table=nothing.table.drop(columns=["age", "psa", "kit"]))
-    without = task.make_batch(make_data(nothing), ROWS)
-    a, b = (decode(policy, each, each.clinical, points()) for each in (batch, without))
-    unknown = decode(policy, batch, torch.full((4, 3), NAN), points())
-    for made in (a, b):
-        torch.testing.assert_close(made.mask_logits, unknown.mask_logits, atol=1e-6, rtol=0)
-        torch.testing.assert_close(made.class_logits, unknown.class_logits, atol=1e-6, rtol=0)
 
 
 def test_statistics_come_from_the_training_rows_and_are_saved_with_the_model(tmp_path: Path):
@@ -211,16 +162,6 @@ def test_another_split_needs_another_task():
         task.fingerprint(make_data(other))
 
 
-def test_everything_else_starts_as_without():
-    task = clinical_task()
-    plain, prompted = weights(make_task().build_policy(0)), weights(task.build_policy(0))
-    assert differing(plain, prompted) == []
-    assert {name.split(".")[0] for name in prompted.keys() - plain.keys()} == {"clinical", "clinical_read_out"}
-    groups = task.parameter_groups(task.build_policy(0))
-    assert sum(p.numel() for p in groups["clinical"]) == 3 * 16 * 4
-    assert "clinical" not in make_task().parameter_groups(make_task().build_policy(0))
-
-
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="attention.data.columns.clinical must name a column for attention.model.clinical"):
         make_task(clinical=ON)
@@ -230,24 +171,3 @@ def test_what_cannot_be_is_refused():
         decode(policy, batch, None, points())
     with pytest.raises(ValueError, match="attention.model.clinical must be null for a model with the clinical columns none"):
         AttentionModel(task.model, task.image_size)
-
-
-def test_training_teaches_the_tokens_what_the_labels_say():
-    """The values of a column are the labels: the class loss falls below that of the same steps without clinical prompts."""
-    examples = make_clinical_examples()
-    examples = replace(examples, table=examples.table.assign(psa=examples.table["label"].astype(float)), clinical=("psa",))
-    rates = {"learning_rates": {"clinical": 0.2}, "weight_decay": 0.0}
-    losses = {}
-    for name, clinical in (("with", {"dropout": 0.0}), ("without", None)):
-        task, training = make_task(examples, clinical=clinical), training_params(optimizer=rates)
-        algorithm, data = algorithm_params("supervised"), make_data(examples)
-        state, fold = make_state(task, data, algorithm, training), Fold(task, algorithm, training)
-        start = weights(state.policy)
-        for step in range(6):
-            batch = task.make_batch(data, np.arange(8), generator=torch.Generator().manual_seed(step))
-            state, metrics = fold(state, batch)
-        losses[name] = metrics["supervised/loss"]
-        moved = [part for part in differing(start, weights(state.policy)) if part.startswith("clinical")]
-        learned = ["clinical.slope", "clinical.column", "clinical_read_out.weights"]
-        assert sorted(moved) == (sorted(learned) if clinical else [])
-    assert losses["with"] < losses["without"] - 0.1

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from tiny_attention import (
     algorithm_params,
     differing,
-    make_batch,
     make_data,
     make_examples,
     make_state,
@@ -111,16 +110,6 @@ def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
     assert torch.equal(torch.rand(3), expected)
     assert differing(a, b) == []
     assert any("lora_A" in name or "adapter.down" in name for name in differing(a, c))
-
-
-@both
-def test_the_first_ratio_is_one(tuned: dict[str, Any]):
-    task, data = make_task(**tuned), make_data()
-    algorithm, training = algorithm_params(update_epochs=1), training_params()
-    state = make_state(task, data, algorithm, training)
-    _, metrics = Fold(task, algorithm, training)(state, make_batch(task))
-    assert metrics["policy/ratio_mean"] == pytest.approx(1.0, abs=1e-6)
-    assert metrics["policy/ratio_max"] == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import pytest
 import torch
 from tiny_attention import GRID, make_batch, make_task, shake
 from torch import Tensor
@@ -19,16 +18,6 @@ def points(k: int = 3) -> Tensor:
     return torch.rand(2, 4, k, 2, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("class_decoder", ["glimpse", "global"])
-@pytest.mark.parametrize("k", [0, 1, 3])
-def test_shapes_and_ranges(class_decoder: str, k: int):
-    made = decode(points(k), class_decoder=class_decoder)
-    assert made.class_logits.shape == made.bag_probs.shape == (2, 4)
-    assert made.mask_logits.shape == (2, 4, 4 * GRID, 4 * GRID)
-    assert torch.isfinite(made.class_logits).all()
-    assert ((made.bag_probs > 0) & (made.bag_probs < 1)).all()
-
-
 @torch.no_grad()
 def test_bag_prob_is_the_mean_over_the_bag():
     bag = torch.zeros(2, 4 * GRID, 4 * GRID)
@@ -37,16 +26,6 @@ def test_bag_prob_is_the_mean_over_the_bag():
     heat = made.mask_logits.sigmoid()
     torch.testing.assert_close(made.bag_probs[0], (heat[0, :, 2, 5] + 0.5 * heat[0, :, 3, 7]) / 1.5, atol=1e-6, rtol=0)
     torch.testing.assert_close(made.bag_probs[1], heat[1, :, 0, 0], atol=1e-6, rtol=0)
-
-
-@torch.no_grad()
-def test_the_points_of_another_image_do_not_matter():
-    sets = points()
-    other = torch.cat([sets[:1], 1 - sets[1:]])
-    for class_decoder in ("glimpse", "global"):
-        a, b = (decode(s, class_decoder=class_decoder) for s in (sets, other))
-        assert torch.equal(a.class_logits[0], b.class_logits[0])
-        assert not torch.allclose(a.class_logits[1], b.class_logits[1], atol=1e-3)
 
 
 def test_frozen_encoder_has_no_trainable_weight():

@@ -105,27 +105,6 @@ def test_cells_outside_the_region_change_no_score():
     torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
 
 
-def test_a_flat_map_stops_by_the_head_alone_on_every_grid():
-    for cells in (4, 400):
-        logits = SetLogits(torch.zeros(1, cells, dtype=F64), torch.tensor([[-2.0, 1.0]], dtype=F64))
-        allowed = torch.ones(1, cells, dtype=torch.bool)
-        stop = torch.tensor([[[1, cells, cells]]])
-        is_valid = torch.tensor([[[True, True, False]]])
-        got = score_sets(params(3), logits, stop, is_valid, temperature=1.0, is_allowed=allowed)[0, 0, 1].exp()
-        left = (cells - 1) / cells
-        assert float(got) == pytest.approx(1 / (1 + left * math.exp(2.0)), abs=1e-12)
-
-
-def test_a_sure_policy_stops_sooner():
-    flat, peaked = (
-        SetLogits(torch.tensor([z], dtype=F64), torch.tensor([[-2.0]], dtype=F64)) for z in ([0.0] * 4, [6.0, 0, 0, 0])
-    )
-    row, is_valid = torch.tensor([[[0, V]]]), torch.ones(1, 1, 2, dtype=torch.bool)
-    a, b = (score_sets(params(2), x, row, is_valid, temperature=1.0, is_allowed=ALL)[0, 0, 1].exp() for x in (flat, peaked))
-    assert float(a) == pytest.approx(1 / (1 + 0.75 * math.exp(2)))
-    assert float(b) > 0.9
-
-
 def test_what_stands_after_a_stop_is_not_read():
     actions, is_valid = every_set(3, 1)
     logits = SetLogits(CELLS.clone().requires_grad_(), torch.tensor([[-0.4, 0.7]], dtype=F64, requires_grad=True))

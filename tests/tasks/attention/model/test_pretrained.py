@@ -27,7 +27,7 @@ from transformers import SamConfig, SamModel
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples
 from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams
 from grpo_pipeline.tasks.attention.model import model as model_module
-from grpo_pipeline.tasks.attention.model.checkpoint_files import read_config, read_weights
+from grpo_pipeline.tasks.attention.model.checkpoint_files import read_weights
 from grpo_pipeline.tasks.attention.model.encoder_input import normalise_medsam, normalise_sam
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.pretrained import adopt_checkpoint, fit_positions, load_net
@@ -269,10 +269,3 @@ def test_stored_features_follow_the_normalisation(pth: Path):
     assert made["sam"].key != made["medsam"].key
     expected = load_sam(pth, 32).encode(normalise_medsam(torch.as_tensor(examples.images)).expand(-1, 3, -1, -1))
     np.testing.assert_allclose(made["medsam"].values, expected.detach().numpy(), atol=1e-5)
-
-
-def test_the_configuration_of_another_size_is_consistent(pth: Path):
-    config = load_sam(pth, 32).net.config
-    assert (config.vision_config.image_size, config.prompt_encoder_config.image_size) == (32, 32)
-    assert config.prompt_encoder_config.image_embedding_size == 4
-    assert read_config(model_params(checkpoint=section(pth)).checkpoint).vision_config.image_size == 64

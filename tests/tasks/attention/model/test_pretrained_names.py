@@ -14,19 +14,6 @@ def test_vit_b_has_exactly_the_names_and_shapes_of_transformers():
     assert len(expected) == 314
 
 
-@pytest.mark.parametrize(
-    ("original", "renamed"),
-    [
-        ("image_encoder.blocks.10.mlp.lin2.bias", "vision_encoder.layers.10.mlp.lin2.bias"),
-        ("image_encoder.neck.3.weight", "vision_encoder.neck.layer_norm2.weight"),
-        ("mask_decoder.transformer.layers.1.norm4.bias", "mask_decoder.transformer.layers.1.layer_norm4.bias"),
-        ("mask_decoder.output_upscaling.3.weight", "mask_decoder.upscale_conv2.weight"),
-    ],
-)
-def test_single_names(original: str, renamed: str):
-    assert rename_original({original: 7}, file="sam.pth") == {renamed: 7}
-
-
 def test_the_last_layer_of_a_head_is_its_output_at_any_depth():
     stem = "mask_decoder.iou_prediction_head"
     names = {f"{stem}.layers.{i}.weight": i for i in range(4)}

@@ -59,12 +59,6 @@ def test_cores_without_a_known_lesion_get_uniform_points():
     assert not torch.equal(drawn.actions, uniform.actions)
 
 
-@pytest.mark.parametrize("proposal", ["uniform", "oracle", "none"])
-def test_fixed_proposals_ignore_the_policy(proposal: Proposal):
-    a, b = (draw(make_task(), proposal, oracle=True, shaken=shaken) for shaken in (False, True))
-    assert torch.equal(a.actions, b.actions)
-
-
 def test_without_the_step_no_batch_holds_the_lesion():
     task, shown = make_task(), make_data()
     seen = task.with_oracle(shown)

@@ -44,19 +44,6 @@ def test_dense_encoding_is_that_of_transformers(sam: Sam):
 
 
 @torch.no_grad()
-def test_no_two_images_are_mixed(sam: Sam):
-    image, sets = features(), points()
-    together = sam.decode(image, sets)
-    for p in range(2):
-        for g in range(3):
-            alone = sam.decode(image[p : p + 1], sets[p : p + 1, g : g + 1])
-            torch.testing.assert_close(together.mask_logits[p, g], alone.mask_logits[0, 0], atol=1e-5, rtol=0)
-            torch.testing.assert_close(together.token[p, g], alone.token[0, 0], atol=1e-5, rtol=0)
-    assert not torch.allclose(together.mask_logits[0], together.mask_logits[1], atol=0.1)
-    assert not torch.allclose(together.mask_logits[0, 0], together.mask_logits[0, 1], atol=0.1)
-
-
-@torch.no_grad()
 def test_decodes_as_transformers_does(sam: Sam):
     image, sets = features(), points()
     theirs = sam.net(
@@ -75,14 +62,6 @@ def test_decodes_without_points(sam: Sam):
     assert torch.isfinite(none.mask_logits).all()
     assert torch.equal(none.mask_logits[:, 0], none.mask_logits[:, 1])  # no prompt: nothing tells the sets apart
     assert not torch.allclose(none.mask_logits, sam.decode(features(), points()).mask_logits, atol=0.1)
-
-
-@torch.no_grad()
-def test_encodes_to_the_grid(sam: Sam):
-    images = torch.randn(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(3))
-    encoded = sam.encode(images)
-    assert encoded.shape == (2, model_params().feature_channels, GRID, GRID)
-    torch.testing.assert_close(encoded[1:], sam.encode(images[1:]), atol=1e-5, rtol=0)
 
 
 def test_refuses_an_image_that_is_no_multiple_of_the_patch():

@@ -38,9 +38,3 @@ def test_reads_nothing_outside_the_region():
     changed = head(torch.where(outside, 99.0, features), torch.where(outside, -99.0, texture), cells)
     assert torch.equal(changed, head(features, texture, cells))
     assert not torch.allclose(head(torch.where(outside, features, features + 1), texture, cells), changed, atol=1e-3)
-
-
-def test_no_image_reads_another():
-    head, inputs = make_head(trained=True), make_inputs()
-    alone = head(*(x[1:2] for x in inputs))
-    torch.testing.assert_close(head(*inputs)[1:2], alone, atol=1e-6, rtol=0)

@@ -36,23 +36,6 @@ def test_equals_a_naive_loop(pool: str):
     torch.testing.assert_close(pooled, naive(features, logits, cells, pool), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("pool", ["region", "attention"])
-def test_cells_outside_the_region_have_no_influence(pool: str):
-    features, logits, cells = inputs()
-    features.requires_grad_(True)
-    pool_cells(features, logits, cells, pool).square().sum().backward()
-    gradient = features.grad.flatten(2).abs().sum(1)
-    assert torch.equal(gradient[~cells], torch.zeros(int((~cells).sum())))
-    assert bool((gradient[cells] > 0).all())
-    other = torch.where(cells.unsqueeze(1), features.detach().flatten(2), 1e4).reshape(features.shape)
-    torch.testing.assert_close(
-        pool_cells(other, logits.masked_fill(~cells, 50.0), cells, pool),
-        pool_cells(features.detach(), logits, cells, pool),
-        atol=1e-6,
-        rtol=0,
-    )
-
-
 @pytest.mark.parametrize("pool", POOLS)
 def test_no_gradient_reaches_the_map(pool: str):
     torch.manual_seed(0)
@@ -71,15 +54,6 @@ def test_the_image_pool_needs_no_cells_and_the_others_say_so():
     for pool in ("region", "attention"):
         with pytest.raises(ValueError, match=f"the cells of the region must be given for value_pool '{pool}', got None"):
             pool_cells(features, logits, None, pool)
-
-
-@pytest.mark.parametrize("pool", POOLS)
-def test_the_map_starts_the_same_whatever_the_value_sees(pool: str):
-    policy, plain = (make_task(value_pool=name).build_policy(0).state_dict() for name in (pool, "image"))
-    differ = [name for name in plain if policy[name].shape != plain[name].shape]
-    assert differ == (["policy.value.weight"] if pool == "region" else [])
-    assert torch.equal(policy["policy.attention.weight"], plain["policy.attention.weight"])
-    assert torch.equal(policy["policy.trunk.0.0.weight"], plain["policy.trunk.0.0.weight"])
 
 
 @pytest.mark.parametrize("pool", POOLS)

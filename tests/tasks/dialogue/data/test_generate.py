@@ -9,7 +9,7 @@ from tiny_dialogue import persona_params
 
 from grpo_pipeline.tasks.dialogue.data import generate as words
 from grpo_pipeline.tasks.dialogue.data.drafts import parse_question
-from grpo_pipeline.tasks.dialogue.data.generate import characters, draw_persona, draw_story, generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.data.generate import generate_rows, generate_stories
 
 
 def tokens(text):
@@ -44,17 +44,6 @@ def test_extra_stories_are_those_of_nobody_however_many_personas_there_are():
 
     assert len(extra(10)) == 7
     assert extra(10) == extra(40)
-
-
-def test_people_and_events_differ():
-    """Of 60 draws from thousands of possibilities nearly all are different."""
-    params = persona_params(personas=60, extra_stories=0)
-    cast = characters(params.seed)
-    drawn = [draw_persona(cast[n], number=n, seed=0, sentences=4).facts for n in range(60)]
-    others = {tuple((name, value) for name, value in facts.items() if name not in ("job", "town")) for facts in drawn}
-    events = {tuple(draw_story(cast[n], seed=0).event[name] for name in ("verb", "colour", "object")) for n in range(60)}
-    assert min(len(others), len(events)) > 50
-    assert len({story["id"] for story in generate_stories(params)}) == 60
 
 
 def test_ids_and_shares():
@@ -92,13 +81,6 @@ def test_a_reply_follows_from_what_is_read():
             assert not set(values) & set(tokens(persona))
         holds_answer[row["needs"]] += 1
     assert min(holds_answer.values()) > 50
-
-
-def test_phrasings_of_a_reply_share_their_content():
-    for row in generate_rows(persona_params(two_answers=1.0)):
-        first, second = row["answers"]
-        assert first != second
-        assert f1(first, [second]) >= 0.5
 
 
 def test_trivial_replies_are_bad():

@@ -116,15 +116,6 @@ def test_the_draws_do_not_depend_on_who_has_left(architecture: str) -> None:
     torch.testing.assert_close(small.logprobs, large.logprobs, rtol=1e-12, atol=1e-12)
 
 
-def test_the_generator_alone_decides() -> None:
-    reader = tiny_reader("t5")
-    encoded, state = tiny_encoded(reader), torch.get_rng_state()
-    first, same, other = (draw(reader, encoded, reply_params(), seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(first.actions, same.actions)
-    assert not torch.equal(first.actions, other.actions)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_greedy_replies_are_those_of_transformers(architecture: str) -> None:
     reader = tiny_reader(architecture)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -39,23 +38,6 @@ def test_the_ratio_is_one_at_the_first_update(architecture: str, limits: dict) -
         torch.testing.assert_close(scored.logprobs, drawn.logprobs, rtol=tolerance, atol=tolerance)
 
 
-def test_another_temperature_gives_another_number() -> None:
-    reader = tiny_reader("t5")
-    encoded = tiny_encoded(reader)
-    drawn = draw(reader, encoded, temperature=0.6)
-    other = score(reader, encoded, drawn, 1.0).logprobs
-    assert ((other - drawn.logprobs)[drawn.is_valid].abs() > 1e-3).double().mean() > 0.9
-
-
-def test_a_score_that_forgets_the_truncation_gives_another_number() -> None:
-    reader = tiny_reader("t5")
-    encoded = tiny_encoded(reader)
-    drawn = draw(reader, encoded, top_k=3)
-    whole = score(reader, encoded, replace(drawn, kept=None)).logprobs
-    assert (whole <= drawn.logprobs + 1e-12).all()
-    assert (whole - drawn.logprobs)[drawn.is_valid].min() < -0.01
-
-
 def test_a_sampled_token_stays_in_its_set_when_the_weights_move() -> None:
     reader = tiny_reader("t5")
     encoded = tiny_encoded(reader)
@@ -81,23 +63,6 @@ def test_tokens_after_the_end_have_no_influence(architecture: str, limits: dict)
         results.append((scored.logprobs.detach(), scored.entropy.detach(), *(p.grad.clone() for p in reader.parameters())))
     for one, two in zip(*results, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
-
-
-def test_the_given_first_token_is_no_action_and_has_no_gradient() -> None:
-    reader = tiny_reader("t5")
-    drawn = draw(reader, tiny_encoded(reader), max_tokens=1)
-    drawn = replace(drawn, actions=torch.full_like(drawn.actions, 5))
-    # T5 reads with the weights of its head: a copy tells what is said from what is read
-    weight = reader.head[0].detach().clone().requires_grad_()
-    with patch.object(type(reader), "head", (weight, None)):
-        score(reader, tiny_encoded(reader), drawn).logprobs.sum().backward()
-    with torch.no_grad():
-        hidden = reader.hidden(tiny_encoded(reader), drawn.actions).flatten(0, 2)
-        p = torch.softmax(hidden @ weight.T, dim=-1)
-    # d logprob / d head row v = (1[v = 5] - p_v) * hidden: the start, id 0, is only ever one of the others
-    expected = torch.nn.functional.one_hot(torch.tensor(5), 12).double() - p
-    torch.testing.assert_close(weight.grad, expected.T @ hidden, rtol=1e-10, atol=1e-10)
-    assert drawn.actions.shape[-1] == int(drawn.is_valid[0, 0].sum()) == 1
 
 
 @pytest.mark.parametrize("limits", [{}, {"top_k": 4}])

@@ -12,13 +12,10 @@ from grpo_pipeline.tasks.molecules.diffusion import trajectories as module
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, rescored, score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
     choose_decisions,
-    cut_entries,
-    cut_prompts,
     graphs_at,
-    join_rows,
     size_groups,
 )
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, graphs_of
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components
 
 NODES = 9
 SIZES = [6, 9, 1, 4, 4, 2, 9]  # sorting them is not its own inverse
@@ -50,44 +47,6 @@ def test_the_groups_are_the_cheapest(sizes: list[int], cut_cost: int, copies: in
         (0 if group.is_whole else cut_cost) + len(group.rows) * copies * group.nodes * (group.nodes + 1) // 2 for group in groups
     )
     assert cost == least_cost(sizes, NODES, copies, cut_cost)
-
-
-@pytest.mark.parametrize("cut_cost", [0, 20, 100_000])
-def test_every_prompt_is_in_one_group_that_has_room_for_it(cut_cost: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(module.CUT_COSTS, "cpu", cut_cost)
-    wanted = tiny.prompts(SIZES, NODES)
-    groups = size_groups(wanted)
-    assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(len(SIZES)))
-    assert all(int(wanted.sizes[group.rows].max()) <= group.nodes for group in groups)
-    assert all((group.rows.diff() > 0).all() for group in groups)
-
-
-def test_molecules_that_are_nearly_alike_are_not_cut():
-    """12 prompts of 12 graphs, 10 steps of each, and batches of 128 molecules, with 8 to 10 atoms of 10: cutting costs more."""
-    for copies, batch in ((12, 12), (120, 12), (1, 128)):
-        sizes = torch.randint(8, 11, (batch,), generator=tiny.generator()).tolist()
-        whole = [group.is_whole for group in size_groups(tiny.prompts(sizes, 10), copies)]
-        assert whole == [True], (copies, batch)
-
-
-@pytest.mark.usefixtures("cuts_are_free")
-def test_cut_entries_describe_the_same_graphs():
-    wanted = tiny.prompts(SIZES, NODES)
-    entries = tiny.random_entries(wanted)
-    bonds = graphs_of(entries, wanted.sizes).bonds
-    for group in size_groups(wanted):
-        part, cut = cut_prompts(wanted, group), cut_entries(entries, group)
-        graphs = graphs_of(cut, part.sizes)
-        assert torch.equal(graphs.bonds, bonds[group.rows, : group.nodes, : group.nodes])
-        assert torch.equal(graphs.atoms, entries.atoms[group.rows, : group.nodes])
-
-
-@pytest.mark.usefixtures("cuts_are_free")
-def test_rows_come_back_in_their_order():
-    groups = size_groups(tiny.prompts(SIZES, NODES))
-    assert len(groups) == 5
-    numbers = torch.arange(len(SIZES))
-    assert torch.equal(join_rows([numbers[group.rows] for group in groups], groups), numbers)
 
 
 def scores_and_gradient(model: GraphPolicy, reference: GraphPolicy, *, chunk: int | None) -> tuple[StepScores, list[Tensor]]:

@@ -46,21 +46,6 @@ def test_posterior_is_bayes_rule(transition: Transition) -> None:
                 assert torch.allclose(ours, naive_posterior(transition, noisy, clean, t), atol=1e-13), (t, noisy, clean)
 
 
-def test_the_first_step_leads_back_to_x0(transition: Transition) -> None:
-    noisy, clean = (part.reshape(1, -1) for part in torch.meshgrid(torch.arange(K), torch.arange(K), indexing="ij"))
-    posterior = transition.posterior(noisy, clean, torch.tensor([1]))
-    assert torch.allclose(posterior.exp(), torch.nn.functional.one_hot(clean, K).double(), atol=1e-14)
-    logits = torch.randn(1, noisy.shape[1], K, dtype=torch.float64, generator=generator())
-    assert torch.allclose(transition.reverse(logits, noisy, torch.tensor([1])), logits.log_softmax(-1), atol=1e-13)
-
-
-def test_the_last_step_knows_nothing_of_the_noise(transition: Transition) -> None:
-    """z_T is drawn from the limit whatever was before it: the posterior is q(z_{T-1} | x0)."""
-    noisy, clean = torch.arange(K)[None], torch.full((1, K), 1)
-    posterior = transition.posterior(noisy, clean, torch.tensor([T])).exp()
-    assert torch.allclose(posterior, transition.total_matrix(T - 1)[1].expand(1, K, K), atol=1e-14)
-
-
 def test_reverse_averages_the_posterior_over_x0(transition: Transition) -> None:
     """Rows of different times in one call, against a loop over x0."""
     source = generator(1)

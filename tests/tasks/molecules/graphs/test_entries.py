@@ -5,7 +5,6 @@ import torch
 from tiny_graphs import prompts, random_graphs
 
 from grpo_pipeline.tasks.molecules.graphs.graphs import (
-    Components,
     GraphPrompts,
     dense_pairs,
     entries_of,
@@ -57,11 +56,6 @@ def test_repeated_prompts_keep_rows_of_a_group_adjacent() -> None:
     assert many.sizes.tolist() == [2, 2, 2, 3, 3, 3]
     assert many.conditions[:, 0].tolist() == [0.5] * 3 + [1.5] * 3
     assert prompts_of(random_graphs([2, 3], 4)).nodes == 4
-
-
-def test_each_joins_components_by_name() -> None:
-    joined = Components(1, 2, 3).each(lambda a, b: f"{a}{b}", Components("x", "y", "z"))
-    assert joined == Components("1x", "2y", "3z")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ import pytest
 
 from grpo_pipeline.tasks.attention.data.phantom.shapes import (
     complex_noise,
-    decibels,
     log_compress,
     scatterer_power,
     smooth,
@@ -48,8 +47,3 @@ def test_log_compression():
     echo = np.array([[1.0, 10 ** (-30 / 20), 1e-3, 1e-5, 10.0]], complex)
     assert log_compress(echo, gain=0, dynamic_range=60, gamma=1).tolist() == [[255, 128, 0, 0, 255]]
     assert log_compress(np.array([[1.0]]), gain=-30, dynamic_range=60, gamma=2).item() == 64
-
-
-def test_decibels():
-    assert decibels(20.0) == pytest.approx(10.0)
-    assert decibels(-6.0) == pytest.approx(0.501, abs=1e-3)
