@@ -1,3 +1,5 @@
+"""An audit has one start."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +9,7 @@ import tiny_chemist
 import tiny_talk
 
 from grpo_pipeline.core.storage.weights import weights_of
+from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.shared import Kept
 
 
@@ -62,3 +65,17 @@ def test_a_task_with_another_start_keeps_nothing_of_the_first(kit):
     policy, start = (second[second["rule"] == rule].drop(columns="rule").reset_index(drop=True) for rule in ("policy", "start"))
     pd.testing.assert_frame_equal(policy, start)
     assert not second[second["rule"] == "start"].equals(first[first["rule"] == "start"])
+
+
+def plan(**policies):
+    return AuditPlan("core_id", "patient_id", policies, weights={"f1": 1.0}, metrics={"f1": "higher"})
+
+
+def test_the_start_is_found_by_its_role():
+    assert plan(uniform="trivial", policy="start", oracle="ceiling").start == "policy"
+
+
+@pytest.mark.parametrize("policies", [{"uniform": "trivial"}, {"a": "start", "b": "start"}])
+def test_none_or_two_starts_are_refused(policies):
+    with pytest.raises(ValueError, match="exactly one audited policy must have the role start"):
+        plan(**policies)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny_attention as attention
 import tiny_chemist as molecules
@@ -13,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.storage.checkpoint import restore, snapshot
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores, replicate
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.collect import Experience
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loader import make_training_batch
+from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.base import Proposal
 
@@ -403,6 +406,30 @@ def test_an_audit_scores_every_policy_of_its_plan_on_the_rows_it_is_given(case: 
     again, other = (read_samples(task.audit(policy, data, rows, seed=seed, sets=GROUP), plan) for seed in (0, 1))
     np.testing.assert_array_equal(again.policies[plan.start].reward, samples.policies[plan.start].reward)
     assert not np.array_equal(other.policies[plan.start].reward, samples.policies[plan.start].reward)
+
+
+def test_an_evaluation_is_a_function_of_its_seed(case: Case):
+    task, data, policy = case.task(), case.data(), case.state().policy
+    rows, before = task.rows(data, "test"), torch.get_rng_state()
+    first, again, other = (task.evaluate(policy, data, rows, seed=seed, sets=2) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    pd.testing.assert_frame_equal(again, first)
+    assert not other["reward"].equals(first["reward"])
+
+
+def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(case: Case):
+    """Broken off after its first step; the one that goes on was built from another seed."""
+    task, data, algorithm, training = case.task(), case.data(), case.algorithm(), case.training()
+    fold, rows = Fold(task, algorithm, training), task.rows(data, "train")[:4]
+
+    def step(state: TrainState) -> TrainState:
+        with quiet_nodes():
+            return fold(state, make_training_batch(task, data, rows, seed=0, step=state.step))[0]
+
+    saved = snapshot(step(case.state()), progress={}, parameters={"a": 1})
+    unbroken = step(step(case.state()))
+    resumed = step(restore(build_state(algorithm, training, 5, task, data), saved, parameters={"a": 1}))
+    assert attention.differing(attention.weights(resumed.policy), attention.weights(unbroken.policy)) == []
 
 
 def test_splits_do_not_overlap(case: Case):

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from tiny_attention import GRID, SIZE, make_examples, make_task
+import torch
+from tiny_attention import GRID, SIZE, make_data, make_examples, make_task, shake
 
-from grpo_pipeline.tasks.attention.build import FeatureSet, join_features
+from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples, join_features, stream_features
 
 
 def test_the_task_has_the_size_of_the_images():
@@ -36,3 +39,96 @@ def test_features_travel_with_their_examples():
     assert data.examples is examples
     assert data.features is values
     assert data.reference_logits is None
+
+
+EMPTY = FeatureSet(key="", values=None)
+
+
+def test_a_trainable_encoder_keeps_nothing():
+    task = make_task()
+    assert encode_examples(task, task.build_policy(0), make_examples(), EMPTY) == EMPTY
+
+
+def test_stored_features_are_those_of_the_encoder():
+    task, data = make_task(encoder="frozen"), make_data()
+    policy = task.build_policy(0)
+    shake(policy, scale=0.1)
+    stored = encode_examples(task, policy, data.examples, EMPTY)
+    rows = np.array([9, 2])
+    fresh = task.encode(policy, task.make_batch(data, rows)).features
+    from_store = task.encode(policy, task.make_batch(replace(data, features=stored.values), rows)).features
+    torch.testing.assert_close(from_store, fresh, atol=1e-5, rtol=0)
+    assert not torch.allclose(fresh[0], fresh[1], atol=1e-3)
+
+
+def test_the_same_weights_and_data_are_found_again():
+    task, examples = make_task(encoder="frozen"), make_examples()
+    first = encode_examples(task, task.build_policy(0), examples, EMPTY)
+    calls = []
+    policy = task.build_policy(0)
+    policy.sam.net.vision_encoder.register_forward_hook(lambda *_: calls.append(1))
+    assert encode_examples(task, policy, examples, first) is first
+    assert calls == []
+
+
+def test_other_weights_or_data_are_encoded_again():
+    task, examples = make_task(encoder="frozen"), make_examples()
+    policy = task.build_policy(0)
+    first = encode_examples(task, policy, examples, EMPTY)
+    other_data = encode_examples(task, policy, make_examples(1), first)
+    shake(policy.sam.net.vision_encoder, scale=1e-3)
+    other_weights = encode_examples(task, policy, examples, first)
+    assert len({first.key, other_data.key, other_weights.key}) == 3
+    assert not np.array_equal(first.values, other_data.values)
+    assert not np.array_equal(first.values, other_weights.values)
+
+
+def test_the_key_ignores_what_is_not_the_encoder():
+    task, examples = make_task(encoder="frozen"), make_examples()
+    policy = task.build_policy(0)
+    first = encode_examples(task, policy, examples, EMPTY)
+    shake(policy.policy)
+    assert encode_examples(task, policy, examples, first) is first
+
+
+def test_chunks_are_the_features_in_order_and_leave_gradients_on(monkeypatch):
+    task, examples = make_task(encoder="frozen"), make_examples()
+    policy = task.build_policy(0)
+    whole = encode_examples(task, policy, examples, EMPTY)
+    monkeypatch.setattr("grpo_pipeline.tasks.attention.build.BATCH_SIZE", 4)
+    starts, parts = [], []
+    for chunk in stream_features(task, policy, examples, EMPTY):
+        assert torch.is_grad_enabled()
+        assert (chunk.key, chunk.total) == (whole.key, 15)
+        starts.append(chunk.start)
+        parts.append(chunk.values)
+        assert chunk.is_last == (chunk.start == 12)
+    assert starts == [0, 4, 8, 12]
+    np.testing.assert_allclose(np.concatenate(parts), whole.values, atol=1e-6, rtol=0)
+
+
+def test_half_precision_rounds_once_and_has_its_own_key():
+    exact, half = (
+        encode_examples(task, task.build_policy(0), make_examples(), EMPTY)
+        for task in (make_task(encoder="frozen"), make_task(encoder="frozen", feature_dtype="float16"))
+    )
+    assert half.values.dtype == np.float16
+    np.testing.assert_array_equal(half.values, exact.values.astype(np.float16))
+    assert half.key != exact.key
+    batch = make_task(encoder="frozen").make_batch(replace(make_data(), features=half.values), np.array([1, 2]))
+    assert batch.features.dtype == torch.float32
+
+
+def test_a_feature_beyond_half_precision_is_refused():
+    task = make_task(encoder="frozen", feature_dtype="float16")
+    policy = task.build_policy(0)
+    policy.encode = lambda batch: torch.full((15, 8, 4, 4), 1e6)
+    with pytest.raises(ValueError, match="feature_dtype must hold every feature, got one of 1e\\+06 for float16; use float32"):
+        encode_examples(task, policy, make_examples(), EMPTY)
+
+
+def test_half_precision_needs_a_frozen_encoder():
+    with pytest.raises(
+        ValueError, match="feature_dtype must be float32 with encoder: train, got float16; only the features of a"
+    ):
+        make_task(encoder="train", feature_dtype="float16")

@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_attention import make_batch, make_task, section
+from pydantic import ValidationError
+from tiny_attention import make_batch, make_examples, make_task, section, shake
 from torch import Tensor
+from torch.distributions import Bernoulli
+from torch.nn import functional as F
 
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, Outcomes
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, Outcomes
+from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.losses import (
+    best_samples,
     heatmap_entropy,
+    label_loss,
+    last_samples,
     mean_in_bag,
     multiple_instance_loss,
     needle_cross_entropy,
@@ -17,8 +25,11 @@ from grpo_pipeline.tasks.attention.losses import (
     reward_parts,
     supervised_loss,
     symmetric_cross_entropy,
+    take_samples,
 )
-from grpo_pipeline.tasks.attention.params import SupervisedParams
+from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams, SymmetricParams
+from grpo_pipeline.tasks.attention.task import AttentionTask
 
 LOGIT_3 = math.log(3.0)  # p = 3/4
 
@@ -73,14 +84,6 @@ def test_supervised_loss_golden():
         glimpse_involvement=None,
     )
     assert float(got) == pytest.approx(2 * class_loss + 3 * heatmap, abs=1e-6)
-
-
-def test_supervised_gradient_golden():
-    made = outcomes([[LOGIT_3, 0.0]], [[0.5, 0.25]], grad=True)
-    supervised_loss(batch([1.0], [0.5], 2), made, params(), glimpse_involvement=None).backward()
-    # d BCE / d logit = (p - y) / 2 samples; d BCE / d p = (p - y) / (p (1 - p)) / 2 samples
-    assert grads(made.class_logits) == pytest.approx([(0.75 - 1) / 2, (0.5 - 1) / 2], abs=1e-6)
-    assert grads(made.bag_probs) == pytest.approx([0.0, (0.25 - 0.5) / (0.25 * 0.75) / 2], abs=1e-5)
 
 
 def test_glimpse_term_golden():
@@ -189,3 +192,260 @@ def test_the_clamp_of_the_loss_is_a_parameter():
 
 def grads(tensor: Tensor) -> list[float]:
     return tensor.grad.flatten().tolist()
+
+
+P, G, SIDE = 3, 2, 5
+
+
+def pixel_losses_params(**changes: Any) -> SupervisedParams:
+    return SupervisedParams.model_validate(section("supervised_loss", **changes))
+
+
+@pytest.fixture
+def made() -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, a bag of partly covered pixels (the last core's is empty) and labels 1, 0, 1."""
+    generator = torch.Generator().manual_seed(3)
+    logits = 2 * torch.randn(P, G, SIDE, SIDE, dtype=torch.float64, generator=generator)
+    bag = torch.rand(P, SIDE, SIDE, dtype=torch.float64, generator=generator)
+    bag[bag < 0.4] = 0.0
+    bag[2] = 0.0
+    return logits, bag, torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+
+
+def bce(z: float, y: float) -> float:
+    return math.log1p(math.exp(-z)) if y else math.log1p(math.exp(z))
+
+
+def pixels(logits: Tensor, bag: Tensor, p: int, g: int) -> list[tuple[float, float]]:
+    """Return (logit, coverage) of each pixel of the bag."""
+    found = zip(logits[p, g].flatten().tolist(), bag[p].flatten().tolist(), strict=True)
+    return [(z, w) for z, w in found if w > 0]
+
+
+def test_needle_cross_entropy_equals_a_naive_loop(made: tuple[Tensor, Tensor, Tensor]):
+    logits, bag, label = made
+    got = needle_cross_entropy(logits, bag, label, pixel_losses_params(needle_positive_weight=3.0))
+    for p in range(2):
+        for g in range(G):
+            inside, y = pixels(logits, bag, p, g), float(label[p, g])
+            scale = 3.0 if y else 1.0
+            expected = sum(w * scale * bce(z, y) for z, w in inside) / sum(w for _, w in inside)
+            assert float(got[p, g]) == pytest.approx(expected, rel=1e-12)
+    assert got[2].tolist() == [0.0, 0.0]
+
+
+def test_the_symmetric_form_reaches_the_pixels(made: tuple[Tensor, Tensor, Tensor]):
+    logits, bag, label = made
+    chosen = pixel_losses_params(needle_form="symmetric", symmetric={"alpha": 0.5, "beta": 2.0, "log_zero": -3.0})
+    pixel = symmetric_cross_entropy(logits, label[:, :, None, None].expand_as(logits), chosen.symmetric)
+    torch.testing.assert_close(needle_cross_entropy(logits, bag, label, chosen), mean_in_bag(pixel, bag))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 1.0, 1e-6])
+def test_multiple_instances_equal_a_naive_loop(made: tuple[Tensor, Tensor, Tensor], share: float):
+    logits, bag, label = made
+    got = multiple_instance_loss(logits, bag, label, share)
+    for p in range(2):
+        for g in range(G):
+            losses = sorted(bce(z, float(label[p, g])) for z, _ in pixels(logits, bag, p, g))
+            kept = losses[: math.ceil(share * len(losses))]
+            assert float(got[p, g]) == pytest.approx(sum(kept) / len(kept), rel=1e-12)
+    assert got[2].tolist() == [0.0, 0.0]
+
+
+def test_a_share_that_is_not_exact_in_binary_keeps_its_number():
+    """0.28 of 25 pixels is 7.000000000000001 in float64 and must keep 7, the zeros."""
+    logits = torch.where(torch.arange(25) < 7, -50.0, 1.0).reshape(1, 1, 5, 5).double()
+    assert 0.28 * 25 > 7
+    got = multiple_instance_loss(logits, torch.ones(1, 5, 5), torch.zeros(1, 1, dtype=torch.float64), 0.28)
+    assert float(got) < 1e-9
+
+
+def test_entropy_is_that_of_bernoulli_variables(made: tuple[Tensor, Tensor, Tensor]):
+    logits, bag, _ = made
+    torch.testing.assert_close(heatmap_entropy(logits, bag), mean_in_bag(Bernoulli(logits=logits).entropy(), bag))
+    assert float(heatmap_entropy(torch.zeros(1, 1, 2, 2), torch.ones(1, 2, 2))) == pytest.approx(math.log(2))
+
+
+def test_entropy_is_finite_where_the_heatmap_is_sure():
+    logits = torch.tensor([200.0, -200.0, 0.0, 1e4]).reshape(1, 1, 2, 2).requires_grad_()
+    entropy = heatmap_entropy(logits, torch.ones(1, 2, 2))
+    entropy.sum().backward()
+    assert entropy.item() == pytest.approx(math.log(2) / 4)
+    assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize("name", ["needle", "needle_symmetric", "mil", "entropy"])
+def test_gradients_equal_finite_differences(made: tuple[Tensor, Tensor, Tensor], name: str):
+    logits, bag, label = made
+    losses = {
+        "needle": lambda z: needle_cross_entropy(z, bag, label, pixel_losses_params(needle_positive_weight=2.0)),
+        "needle_symmetric": lambda z: needle_cross_entropy(z, bag, label, pixel_losses_params(needle_form="symmetric")),
+        "mil": lambda z: multiple_instance_loss(z, bag, label, 0.3),
+        "entropy": lambda z: heatmap_entropy(z, bag),
+    }
+    assert torch.autograd.gradcheck(losses[name], logits.clone().requires_grad_())
+
+
+LOGITS = torch.tensor([-7.0, -0.5, 0.0, 0.3, 2.0, 9.0], dtype=torch.float64)
+
+
+def cross_entropy_params(alpha: float = 1.0, beta: float = 1.0, log_zero: float = -4.0) -> SymmetricParams:
+    return SymmetricParams(alpha=alpha, beta=beta, log_zero=log_zero)
+
+
+def two_class_loop(logits: Tensor, labels: list[int], chosen: SymmetricParams) -> list[float]:
+    """The paper's sums over two classes, one sample after the other; its softmax over (0, z) is our sigmoid."""
+    losses = []
+    for z, y in zip(logits.tolist(), labels, strict=True):
+        p = torch.tensor([0.0, z], dtype=torch.float64).softmax(0).tolist()
+        q = [1.0 - y, float(y)]
+        log_q = [math.log(x) if x > 0 else chosen.log_zero for x in q]
+        forward = -sum(q[k] * math.log(p[k]) for k in (0, 1))
+        reverse = -sum(p[k] * log_q[k] for k in (0, 1))
+        losses.append(chosen.alpha * forward + chosen.beta * reverse)
+    return losses
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        cross_entropy_params(),
+        cross_entropy_params(0.1, 2.0, -6.0),
+        cross_entropy_params(0.0, 1.0),
+        cross_entropy_params(1.0, 0.0),
+    ],
+)
+@pytest.mark.parametrize("labels", [[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]])
+def test_equals_the_two_class_sums_of_the_paper(chosen: SymmetricParams, labels: list[int]):
+    got = symmetric_cross_entropy(LOGITS, torch.tensor(labels, dtype=torch.float64), chosen)
+    assert got.tolist() == pytest.approx(two_class_loop(LOGITS, labels, chosen), rel=1e-12)
+
+
+def test_gradient_equals_finite_differences():
+    labels = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    chosen = cross_entropy_params(0.3, 1.7)
+    assert torch.autograd.gradcheck(lambda z: symmetric_cross_entropy(z, labels, chosen), LOGITS.clone().requires_grad_())
+
+
+def test_the_plain_form_is_torchs():
+    labels = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    got = label_loss(LOGITS, labels, "cross_entropy", cross_entropy_params(5.0, 5.0))
+    assert torch.equal(got, F.binary_cross_entropy_with_logits(LOGITS, labels, reduction="none"))
+    assert torch.equal(
+        label_loss(LOGITS, labels, "symmetric", cross_entropy_params()),
+        symmetric_cross_entropy(LOGITS, labels, cross_entropy_params()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [((0.0, 0.0, -4.0), r"alpha \+ beta must be positive"), ((1.0, 1.0, 0.0), "log_zero"), ((-1.0, 2.0, -4.0), "alpha")],
+)
+def test_wrong_parameters_are_refused(wrong: tuple[float, float, float], message: str):
+    with pytest.raises(ValidationError, match=message):
+        cross_entropy_params(*wrong)
+
+
+SAMPLE_CHOICE_EVERY_TERM = {"needle_weight": 0.5, "mil_weight": 0.25, "entropy_weight": 0.1, "class_form": "symmetric"}
+REWARD = {"class_weight": 1.0, "heatmap_weight": 0.5, "diversity_weight": 3.0}
+
+
+def task_with(**supervised: Any) -> AttentionTask:
+    return build_task(
+        ModelParams.model_validate(section("model")),
+        RewardParams.model_validate(section("reward", **REWARD)),
+        SupervisedParams.model_validate(section("supervised_loss", **supervised)),
+        make_examples(),
+    )
+
+
+Decoded = tuple[AttentionModel, AttentionBatch, AttentionContext, Rollouts, Outcomes]
+
+
+def decoded(task: AttentionTask, proposal: Any = "policy") -> Decoded:
+    policy = task.build_policy(0)
+    shake(policy)
+    batch = task.replicate(make_batch(task), 4)
+    context = task.encode(policy, batch)
+    generator = torch.Generator().manual_seed(0)
+    sampled = task.sample(policy, context, 4, temperature=1.0, proposal=proposal, generator=generator)
+    return policy, batch, context, sampled, task.decode(policy, context, sampled, batch)
+
+
+def gradient(policy: AttentionModel, loss: Tensor) -> Tensor:
+    parameters = [p for p in policy.parameters() if p.requires_grad]
+    found = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=True)
+    return torch.cat(
+        [torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in zip(parameters, found, strict=True)]
+    )
+
+
+def one_by_one(task: AttentionTask, made: Decoded, chosen: list[int]) -> Tensor:
+    """Decode the chosen sample of every core alone and average over the cores."""
+    policy, _, context, sampled, _ = made
+    everything = task_with(**SAMPLE_CHOICE_EVERY_TERM)
+    losses = []
+    for p, g in enumerate(chosen):
+        alone = Rollouts(*(part[p : p + 1, g : g + 1] for part in vars(sampled).values()))
+        core = AttentionContext(**{name: None if v is None else v[p : p + 1] for name, v in vars(context).items()})
+        one = task.replicate(make_batch(task, (p,)), 1)
+        losses.append(everything.supervised_loss(policy, core, one, everything.decode(policy, core, alone, one)))
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("proposal", ["policy", "uniform"])
+def test_best_trains_on_the_sample_with_the_highest_reward(proposal: str):
+    task = task_with(samples="best", **SAMPLE_CHOICE_EVERY_TERM)
+    made = policy, batch, context, sampled, outcomes = decoded(task, proposal)
+    parts, rates = task.reward(batch, sampled, outcomes)
+    totals = [[sum(rates[n] * float(parts[n][p, g]) for n in parts) for g in range(4)] for p in range(4)]
+    chosen = [row.index(max(row)) for row in totals]
+    assert chosen != [max(range(4), key=lambda g, p=p: float(parts["class"][p, g])) for p in range(4)]  # not by one part alone
+    loss, expected = task.supervised_loss(policy, context, batch, outcomes), one_by_one(task, made, chosen)
+    torch.testing.assert_close(loss, expected, atol=1e-6, rtol=1e-5)
+    wrong = one_by_one(task, made, [(g + 1) % 4 for g in chosen])
+    assert abs(float(wrong.detach() - expected.detach())) > 1e-3
+    torch.testing.assert_close(gradient(policy, loss), gradient(policy, expected), atol=1e-5, rtol=1e-4)
+
+
+def test_one_trains_on_the_last_sample_and_all_on_the_mean():
+    last = task_with(samples="one", **SAMPLE_CHOICE_EVERY_TERM)
+    made = policy, batch, context, _, outcomes = decoded(last)
+    got = last.supervised_loss(policy, context, batch, outcomes)
+    torch.testing.assert_close(got, one_by_one(last, made, [3] * 4), atol=1e-6, rtol=1e-5)
+    mean = torch.stack([one_by_one(last, made, [g] * 4) for g in range(4)]).mean()
+    everything = task_with(**SAMPLE_CHOICE_EVERY_TERM)
+    assert everything.supervised.samples == "all"
+    torch.testing.assert_close(everything.supervised_loss(policy, context, batch, outcomes), mean, atol=1e-6, rtol=1e-5)
+
+
+def test_the_choice_itself_carries_no_gradient():
+    total = torch.tensor([[0.0, 2.0, 1.0]], requires_grad=True)
+    assert best_samples(total).tolist() == [1]
+    assert not best_samples(total).requires_grad
+
+
+def test_samples_that_were_not_scored_are_not_chosen():
+    nan = math.nan
+    assert best_samples(torch.tensor([[nan, -3.0, -2.0], [nan, nan, nan], [1.0, 1.0, 0.0]])).tolist() == [2, 0, 0]
+    assert last_samples(torch.zeros(2, 5)).tolist() == [4, 4]
+
+
+def test_taking_keeps_a_core_with_its_sample():
+    task = make_task()
+    _, batch, _, sampled, outcomes = decoded(task)
+    few, taken = take_samples(batch, outcomes, torch.tensor([2, 0, 3, 1]))
+    for p, g in enumerate([2, 0, 3, 1]):
+        assert torch.equal(taken.mask_logits[p, 0], outcomes.mask_logits[p, g])
+        assert torch.equal(taken.class_logits[p, 0], outcomes.class_logits[p, g])
+        assert torch.equal(taken.rollouts.actions[p, 0], sampled.actions[p, g])
+    assert few.label.shape == few.involvement.shape == taken.bag_probs.shape == (4, 1)
+    assert torch.equal(few.bag, batch.bag)
+
+
+def test_best_needs_to_know_the_points():
+    task = task_with(samples="best")
+    policy, batch, context, _, outcomes = decoded(task)
+    with pytest.raises(ValueError, match="outcomes must hold their rollouts for samples = best"):
+        task.supervised_loss(policy, context, batch, replace(outcomes, rollouts=None))

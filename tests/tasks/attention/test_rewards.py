@@ -1,13 +1,15 @@
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.ndimage import distance_transform_edt
 from tiny_attention import make_batch, make_examples, make_task, shake
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionData
-from grpo_pipeline.tasks.attention.rewards import activation, boundary, diversity
+from grpo_pipeline.tasks.attention.rewards import activation, boundary, distance_to_edge, diversity
 
 ALL = {"diversity_weight": 0.5, "activation_weight": 0.25, "boundary_weight": 2.0}
 NAMES = ("diversity", "activation", "boundary")
@@ -132,3 +134,15 @@ def test_the_parts_of_a_set_without_points_are_0():
     parts, _ = task.reward(grouped, empty, task.decode(policy, task.encode(policy, batch), empty, grouped))
     for name in NAMES:
         assert torch.equal(parts[name], torch.zeros(3, 2)), name
+
+
+def test_equals_scipys_distance_transform():
+    generator = np.random.default_rng(0)
+    for grid in (1, 2, 7, 16):
+        cells = generator.random((5, grid, grid)) < 0.8
+        cells[0], cells[1] = True, False
+        got = distance_to_edge(torch.as_tensor(cells).flatten(1), grid).reshape(5, grid, grid).numpy()
+        for row in range(5):
+            centres = distance_transform_edt(np.pad(cells[row], 1))[1:-1, 1:-1]
+            expected = np.where(cells[row], (centres - 0.5) / grid, 0.0)
+            np.testing.assert_allclose(got[row], expected, atol=1e-6)

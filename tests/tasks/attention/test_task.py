@@ -1,15 +1,33 @@
 import json
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
-from tiny_attention import make_batch, make_data, make_examples, make_task, shake
+from pydantic import ValidationError
+from tiny_attention import (
+    N_TRAIN,
+    algorithm_params,
+    make_batch,
+    make_data,
+    make_examples,
+    make_state,
+    make_task,
+    section,
+    shake,
+    training_params,
+)
 from torch import Tensor
 
+from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.pipelines.step import collect
+from grpo_pipeline.pipelines.step.collect import Baseline, nothing_replayed
+from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, region_cells
 from grpo_pipeline.tasks.attention.losses import supervised_loss
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.params import RewardParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 from grpo_pipeline.tasks.base import Proposal
 
@@ -136,3 +154,142 @@ def test_reference_logits_are_those_of_each_row():
         torch.testing.assert_close(from_cache.log_probs_full, direct.log_probs_full, atol=1e-5, rtol=0)
         torch.testing.assert_close(from_cache.logprobs, direct.logprobs, atol=1e-5, rtol=0)
         assert not torch.allclose(direct.log_probs_full[0], direct.log_probs_full[1], atol=1e-3)
+
+
+NAN = float("nan")
+REWARDS = torch.tensor([[0.0, 1.0, 2.0, 4.0], [-3.0, -1.0, -1.0, 0.5]])
+
+
+def graded(*grades: float) -> AttentionBatch:
+    return replace(make_batch(make_task(), tuple(range(len(grades)))), grade_group=torch.tensor(grades))
+
+
+def advantages(weight: float, rewards: torch.Tensor = REWARDS, importance: torch.Tensor | None = None) -> torch.Tensor:
+    """Advantages of a significant cancer (row 0) and of another core (row 1)."""
+    task = make_task(reward={"cspca_weight": weight})
+    ones = torch.ones(2, 4) if importance is None else importance
+    named = combine_rewards({"class": rewards}, {"class": 1.0})
+    return collect.compute_advantages(algorithm_params(), task, graded(4, 1), named, Baseline(None), ones).values
+
+
+def test_high_grades_weigh_more_and_unknown_ones_do_not():
+    task = make_task(reward={"cspca_weight": 2.5})
+    assert task.prompt_weights(graded(0, 2, 3, 5, NAN)).tolist() == [1.0, 1.0, 2.5, 2.5, 1.0]
+    from_2 = make_task(reward={"cspca_weight": 0.5, "cspca_min_grade": 2})
+    assert from_2.prompt_weights(graded(0, 2, 3, 1, NAN)).tolist() == [1.0, 0.5, 0.5, 1.0, 1.0]
+
+
+def test_the_grade_comes_from_the_table():
+    examples = make_examples()
+    examples.table.loc[[1, 3], "grade_group"] = [NAN, 4.0]
+    task = make_task(examples, reward={"cspca_weight": 3.0})
+    batch = task.make_batch(AttentionData(examples, None), torch.tensor([3, 0, 1, 5]).numpy())
+    assert task.prompt_weights(task.replicate(batch, 4)).tolist() == [3.0, 1.0, 1.0, 3.0]  # grades 4, 0, unknown, 3
+
+
+def test_by_default_nothing_is_weighed():
+    assert section("reward")["cspca_weight"] == 1.0
+    assert make_task().prompt_weights(graded(5, 0)) is None
+
+
+def test_a_factor_on_the_rewards_cancels_and_the_weight_does_not():
+    scaled = REWARDS * torch.tensor([[4.0], [1.0]])
+    torch.testing.assert_close(advantages(1.0, scaled), advantages(1.0), atol=1e-3, rtol=0)  # eps / std is left: 1e-4 / 1.7
+    weighed = advantages(4.0)
+    torch.testing.assert_close(weighed[0], 4 * advantages(1.0)[0], atol=1e-12, rtol=0)
+    assert torch.equal(weighed[1], advantages(1.0)[1])
+
+
+def test_importance_and_priority_multiply():
+    importance = torch.tensor([[1.0, 0.5, 2.0, 0.0], [1.0, 1.0, 0.25, 1.0]])
+    expected = advantages(1.0) * torch.tensor([[3.0], [1.0]]) * importance
+    torch.testing.assert_close(advantages(3.0, importance=importance), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cspca_weight": 0.0}, {"cspca_weight": float("inf")}, {"cspca_min_grade": 0}, {"cspca_min_grade": 6}]
+)
+def test_wrong_priorities_are_refused(wrong: dict[str, float]):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        RewardParams.model_validate(section("reward", **wrong))
+
+
+ROWS = np.arange(N_TRAIN)
+
+
+def draw(task: AttentionTask, proposal: Proposal, *, group: int = 50, oracle: bool = False, shaken: bool = False) -> Rollouts:
+    data = task.with_oracle(make_data()) if oracle else make_data()
+    policy = task.build_policy(0)
+    if shaken:
+        shake(policy)
+    context = task.encode(policy, task.make_batch(data, ROWS))
+    generator = torch.Generator().manual_seed(0)
+    return task.sample(policy, context, group, temperature=1.0, proposal=proposal, generator=generator)
+
+
+def lesions(task: AttentionTask) -> Tensor:
+    return region_cells(torch.as_tensor(make_examples().lesion[ROWS]), task.grid)
+
+
+def test_oracle_points_lie_in_the_lesion():
+    task = make_task(patch_size=4)  # in a grid of 8 cells a lesion covers at least k = 3 of them
+    inside, drawn = lesions(task), draw(task, "oracle", oracle=True)
+    is_hit = inside[:, None].expand(-1, 50, -1).gather(2, drawn.actions)
+    known = [3, 5, 7]
+    assert bool(is_hit[known].all())
+    uniform = draw(task, "uniform").actions
+    assert float(inside[:, None].expand(-1, 50, -1).gather(2, uniform)[known].float().mean()) < 0.5
+
+
+def test_cores_without_a_known_lesion_get_uniform_points():
+    task = make_task(patch_size=4)
+    drawn, uniform = draw(task, "oracle", oracle=True), draw(task, "uniform")
+    unknown = [0, 1, 2, 4, 6]  # benign, and row 1, whose outline is unknown
+    assert torch.equal(drawn.actions[unknown], uniform.actions[unknown])
+    assert torch.equal(drawn.logprobs[unknown], uniform.logprobs[unknown])
+    assert not torch.equal(drawn.actions, uniform.actions)
+
+
+def test_without_the_step_no_batch_holds_the_lesion():
+    task, shown = make_task(), make_data()
+    seen = task.with_oracle(shown)
+    lesion = lesions(task)
+
+    def holds(batch: object) -> list[str]:
+        tensors = {field.name: getattr(batch, field.name) for field in fields(batch)}
+        return [name for name, value in tensors.items() if isinstance(value, Tensor) and _same(value, lesion)]
+
+    assert holds(task.make_batch(seen, ROWS)) == ["lesion_cells"]
+    assert holds(task.make_batch(shown, ROWS)) == []
+    policy = task.build_policy(0)
+    assert holds(task.encode(policy, task.make_batch(shown, ROWS))) == []
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.equal(a.float(), b.float())
+
+
+def test_the_oracle_needs_the_step_and_a_lesion():
+    task = make_task()
+    with pytest.raises(ValueError, match=r"the batch must hold the lesion for proposal: oracle, got one without; make it from"):
+        draw(task, "oracle")
+    examples = make_examples()
+    examples.lesion[:] = False
+    with pytest.raises(ValueError, match=r"proposal: oracle must have cores with a lesion outline, got none among 15; name the"):
+        task.with_oracle(make_data(examples))
+
+
+@pytest.mark.parametrize("decoder", ["glimpse", "global"])
+def test_a_step_without_points_teaches_the_decoders(decoder: str):
+    task, training = make_task(class_decoder=decoder), training_params()
+    algorithm = algorithm_params("supervised", proposal="none")
+    state = make_state(task, make_data(), algorithm, training)
+    done = Fold(task, algorithm, training).run(state, make_batch(task), nothing_replayed())
+    assert done.experience.rollouts.actions.shape == (4, 4, 0)
+    logits = done.experience.outcomes.class_logits
+    assert torch.equal(logits, logits[:, :1].expand_as(logits))  # nothing tells the samples of a core apart
+    assert bool(done.experience.advantages.is_tied.all())
+    assert done.metrics["supervised/loss"] > 0
+    table = task.tabulate(make_data(), make_batch(task), done.experience.rollouts)
+    assert table.columns.tolist() == ["core_id", "sample", "label"]
+    assert len(table) == 16

@@ -4,15 +4,23 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import sacrebleu
 from pydantic import ValidationError
 from tiny_replies import PARTS, evaluation_params, make_examples, make_predictions
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights
+from grpo_pipeline.tasks.dialogue import scores
 from grpo_pipeline.tasks.dialogue import scores as diversity
-from grpo_pipeline.tasks.dialogue.metrics import METRICS, RULES, build_suite
-from grpo_pipeline.tasks.dialogue.scores import bleu_counts, corpus_bleu
-from grpo_pipeline.tasks.dialogue.warning_signs import TRIVIAL_RULES
+from grpo_pipeline.tasks.dialogue.metrics import METRICS, RULES, build_suite, verdict, weighted_corpus_bleu, weighted_distinct
+from grpo_pipeline.tasks.dialogue.scores import bleu_counts, corpus_bleu, f1
+from grpo_pipeline.tasks.dialogue.warning_signs import (
+    READ_BY_PEOPLE,
+    TRIVIAL_RULES,
+    WarningBounds,
+    most_frequent_words,
+    trivial_replies,
+)
 
 PARAMS = evaluation_params(resamples=40)
 
@@ -35,8 +43,8 @@ def test_the_document_holds_every_metric_of_every_arm_and_rule(document):
     json.dumps(document, allow_nan=False)
     assert document["n"] == {"examples": 48, "clusters": 12, "cluster": "persona_id"}
     assert list(document["baselines"]) == [rule for rule in RULES if rule != "policy"]
-    for scores in (*document["arms"].values(), *document["baselines"].values()):
-        assert list(scores["metrics"]) == list(METRICS)
+    for found in (*document["arms"].values(), *document["baselines"].values()):
+        assert list(found["metrics"]) == list(METRICS)
     assert document["differences"]["grpo"]["reward"]["ci95"][0] > 0
     assert document["policy_gain"]["grpo"]["f1"]["ci95"][0] > 0
 
@@ -71,9 +79,9 @@ def test_a_resample_is_the_metric_of_the_table_that_repeats_its_rows(name, arms)
 
 
 def test_the_interval_of_distinct_holds_its_value(document):
-    for scores in document["arms"].values():
+    for found in document["arms"].values():
         for name in ("distinct_1", "distinct_2"):
-            low, high = scores["metrics"][name]["ci95"]
+            low, high = found["metrics"][name]["ci95"]
             assert low < scores["metrics"][name]["value"] < high
 
 
@@ -133,3 +141,283 @@ def test_tables_that_do_not_belong_together_are_refused(arms, broken, message):
 def test_an_unknown_option_is_refused():
     with pytest.raises(ValidationError, match="calibration_bins"):
         build_suite({"calibration_bins": 10})
+
+
+WORDS = ["cat", "dog", "ran", "home", "red", "big", "sun"]
+
+
+def table(*, seed, n=14, longest=9):
+    generator = np.random.default_rng(seed)
+    text = lambda: " ".join(generator.choice(WORDS, size=generator.integers(0, longest)))  # noqa: E731
+    replies, answers = [text() for _ in range(n)], [[text(), text()] for _ in range(n)]
+    return replies, answers, generator.multinomial(n, np.full(n, 1 / n), size=20).astype(float)
+
+
+@pytest.mark.parametrize("longest", [3, 5, 9, 20])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_resample_has_the_bleu_of_the_table_that_repeats_its_rows(seed, longest):
+    replies, answers, weights = table(seed=seed, longest=longest)
+    counts = bleu_counts(replies, answers)
+    expected = [corpus_bleu(np.repeat(counts, w.astype(int), axis=0)) for w in weights]
+    np.testing.assert_allclose(weighted_corpus_bleu(counts, weights), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_weights_of_one_give_what_sacrebleu_says():
+    replies, answers, _ = table(seed=7, n=30, longest=20)
+    counts = bleu_counts(replies, answers)
+    said = sacrebleu.corpus_bleu(replies, list(zip(*answers, strict=True)), tokenize="none").score / 100
+    assert said > 0.05
+    assert weighted_corpus_bleu(counts, np.ones((1, 30)))[0] == pytest.approx(said, rel=1e-12)
+
+
+def test_an_order_without_a_match_is_halved_and_not_zero():
+    # 4 of 4 words, 0 of 3 pairs, 0 of 2, 0 of 1: (1 * 1/(2*3) * 1/(4*2) * 1/(8*1)) ** (1/4)
+    counts = bleu_counts(["dog cat ran home"], [["home ran cat dog"]])
+    assert weighted_corpus_bleu(counts, np.ones((1, 1)))[0] == pytest.approx((1 / (6 * 8 * 8)) ** 0.25)
+
+
+@pytest.mark.parametrize("reply", ["", "the", "dog", "blue"])
+def test_no_match_or_no_reply_of_four_words_is_zero(reply):
+    assert weighted_corpus_bleu(bleu_counts([reply], [["dog"]]), np.ones((1, 1)))[0] == 0.0
+
+
+def test_a_resample_without_rows_is_undefined():
+    assert np.isnan(weighted_corpus_bleu(bleu_counts(["dog"], [["dog"]]), np.zeros((1, 1)))[0])
+
+
+LEVELS = [0.025, 0.975]
+
+
+def talk(generator, *, clusters, per_cluster=3, vocabulary=200, own=1.0):
+    """Draw replies of Zipf words; each cluster has five words of its own that it likes, by ``own``."""
+    replies = []
+    for _ in range(clusters):
+        share = 1 / np.arange(1, vocabulary + 1)
+        share[generator.integers(0, vocabulary, 5)] += 0.5 * own
+        share /= share.sum()
+        for _ in range(per_cluster):
+            numbers = generator.choice(vocabulary, size=generator.integers(3, 8), p=share)
+            replies.append(" ".join(f"w{number}" for number in numbers))
+    return replies, np.repeat(np.arange(clusters), per_cluster)
+
+
+def resamples(generator, clusters, of_row, count):
+    drawn = generator.multinomial(clusters, np.full(clusters, 1 / clusters), size=count)
+    return drawn[:, of_row].astype(float)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_weights_of_one_give_the_distinct_of_the_report(n):
+    replies, of_row = talk(np.random.default_rng(n), clusters=10)
+    found = weighted_distinct(replies, of_row, np.ones((2, len(replies))), n=n)
+    assert found.tolist() == [scores.distinct(replies, n=n)] * 2
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_each_cluster_moves_it_as_leaving_it_out_does(n):
+    """The jackknife by a naive loop: D - (C - 1) / C * sum_c (w_c - 1) * D without c."""
+    generator = np.random.default_rng(3)
+    replies, of_row = talk(generator, clusters=6, vocabulary=20)
+    weights = resamples(generator, 6, of_row, 8)
+    whole = scores.distinct(replies, n=n)
+    without = [scores.distinct([r for r, c in zip(replies, of_row, strict=True) if c != k], n=n) for k in range(6)]
+    expected = []
+    for row in weights:
+        of_cluster = [row[of_row == k][0] for k in range(6)]
+        shift = sum((w - 1) * d for w, d in zip(of_cluster, without, strict=True))
+        expected.append(whole - 5 / 6 * shift)
+    np.testing.assert_allclose(weighted_distinct(replies, of_row, weights, n=n), np.clip(expected, 0, 1), rtol=1e-12)
+
+
+def test_its_interval_holds_the_expected_value_and_that_of_repeated_rows_does_not():
+    """150 samples of 20 clusters: a true coverage of 0.95 stays above 0.90 (2.8 standard errors); repeated rows never cover."""
+    generator = np.random.default_rng(0)
+    fresh = [scores.distinct(talk(generator, clusters=20)[0], n=2) for _ in range(200)]
+    truth = np.mean(fresh)
+    covered, covered_by_rows = [], []
+    for trial in range(150):
+        replies, of_row = talk(generator, clusters=20)
+        weights = resamples(generator, 20, of_row, 200)
+        low, high = np.quantile(weighted_distinct(replies, of_row, weights, n=2), LEVELS)
+        covered.append(low <= truth <= high)
+        if trial < 10:
+            drawn = [[r for r, w in zip(replies, row.astype(int), strict=True) for _ in range(w)] for row in weights[:60]]
+            low, high = np.quantile([scores.distinct(texts, n=2) for texts in drawn], LEVELS)
+            covered_by_rows.append(low <= truth <= high)
+    assert np.mean(covered) > 0.90
+    assert not any(covered_by_rows)
+
+
+def test_without_an_n_gram_it_is_undefined():
+    assert np.isnan(weighted_distinct(["the", ""], np.array([0, 1]), np.ones((3, 2)), n=1)).all()
+    assert np.isnan(weighted_distinct(["one", "two"], np.array([0, 1]), np.ones((3, 2)), n=2)).all()
+
+
+def test_with_n_grams_of_one_cluster_alone_it_has_a_value_and_no_interval():
+    weights = np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
+    found = weighted_distinct(["one two", "one"], np.array([0, 1]), weights, n=2)
+    assert found[0] == 1.0
+    assert np.isnan(found[1:]).all()
+
+
+def test_rows_of_a_cluster_must_weigh_the_same():
+    with pytest.raises(ValueError, match="the weights of one persona's rows must be equal, got different ones"):
+        weighted_distinct(["one", "two"], np.array([0, 0]), np.array([[1.0, 2.0]]), n=1)
+
+
+BOUNDS = WarningBounds()
+SOUND = {"reward": 1.2, "distinct_2": 0.5, "perplexity": 4.0, "length": 6.0}
+
+
+def entry(value, *, spread=0.05):
+    return {"value": value, "ci95": [value - spread, value + spread]}
+
+
+def verdict_scores(**values):
+    return {"metrics": {name: {"value": value, "ci95": None, "n": 9, "reason": "x"} for name, value in values.items()}}
+
+
+def verdict_document(*, grpo=None, start=None, trivial=0.3, reward=0.2, **moved):
+    """A comparison in which grpo earns 0.2 more reward; ``moved`` are differences of scores to the control, 0 if not named."""
+    differences = {"reward": entry(reward)} | {name: entry(moved.get(name, 0.0)) for name in READ_BY_PEOPLE}
+    baselines = {rule: verdict_scores(reward=trivial) for rule in TRIVIAL_RULES[:-1]} | {"reference": verdict_scores(reward=3.0)}
+    if start is not False:
+        baselines["start"] = verdict_scores(**SOUND | {"reward": 1.0} | (start or {}))
+    return {
+        "control": "supervised",
+        "arms": {"supervised": verdict_scores(**SOUND | {"reward": 1.0}), "grpo": verdict_scores(**SOUND | (grpo or {}))},
+        "differences": {"grpo": differences},
+        "policy_gain": {"grpo": {"reward": entry(0.25)}, "supervised": {"reward": entry(0.0)}},
+        "baselines": baselines,
+    }
+
+
+def said(**changes):
+    return "\n".join(verdict(verdict_document(**changes), bounds=BOUNDS))
+
+
+def warned(**changes):
+    return [line for line in verdict(verdict_document(**changes), bounds=BOUNDS) if "WARNING" in line]
+
+
+def test_the_reward_is_compared_with_the_control_and_the_start():
+    text = said()
+    assert (
+        "grpo: its replies earn +0.200 (95% interval +0.150 to +0.250) reward against supervised: more than supervised." in text
+    )
+    assert "grpo: its replies earn +0.250 (95% interval +0.200 to +0.300) reward against the start: more than the start." in text
+    assert "supervised: its replies earn +0.000 (95% interval -0.050 to +0.050) reward against the start: no difference" in text
+    assert "less than supervised." in said(reward=-0.2)
+
+
+def test_it_says_which_scores_moved_with_the_reward():
+    line = "grpo: against supervised: F1, BLEU higher; ROUGE-1 lower; ROUGE-2, ROUGE-L not shown to differ."
+    assert line in said(f1=0.1, bleu=0.1, rouge_1=-0.1)
+
+
+def test_without_an_interval_nothing_is_claimed():
+    found = verdict_document()
+    found["differences"]["grpo"]["reward"] = {"value": 0.2, "ci95": None, "reason": "no interval: one cluster"}
+    assert "grpo: reward against supervised: no statement (no interval: one cluster)." in verdict(found, bounds=BOUNDS)
+
+
+def test_a_sound_arm_has_no_warning_and_says_what_was_looked_at():
+    assert warned() == []
+    for arm in ("supervised", "grpo"):
+        assert f"{arm}: no bound of a warning is passed: distinct-2 fell by at most 20%" in said()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"grpo": {"distinct_2": 0.39}},
+            "distinct-2 is 22% below that of the start (0.390 against 0.500; the bound is 20%): the reward is bought with",
+        ),
+        (
+            {"grpo": {"perplexity": 8.1}},
+            "the perplexity of the references is 2.0 times that of the start (8.10 against 4.00; the bound is 2 times)",
+        ),
+        ({"grpo": {"length": 3.9}}, "replies have shrunk to 0.65 times the length of the start (3.9 against 6.0 words"),
+        ({"grpo": {"length": 9.1}}, "replies have grown to 1.52 times the length of the start (9.1 against 6.0 words"),
+        ({"f1": -0.1}, "the reward rises and F1 falls: the reward does not measure what is reported"),
+    ],
+)
+def test_one_sign_is_one_warning(change, sentence):
+    (line,) = warned(**change)
+    assert line.startswith(f"grpo: WARNING: {sentence}")
+
+
+@pytest.mark.parametrize(
+    "grpo", [{"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9}]
+)
+def test_inside_the_bounds_nothing_is_warned_of(grpo):
+    assert warned(grpo=grpo) == []
+
+
+def test_a_trivial_rule_that_earns_as_much_is_named_for_each_arm_that_it_beats():
+    assert warned(trivial=0.99) == []
+    (line,) = warned(trivial=1.0)
+    assert line.startswith("supervised: WARNING: the trivial rule constant earns 1.000 reward without a model, the arm 1.000")
+    assert [line.split(":")[0] for line in warned(trivial=1.3)] == ["supervised", "grpo"]
+
+
+def test_replies_that_become_alike_without_a_gain_are_not_called_bought():
+    found = verdict_document(grpo={"distinct_2": 0.2}, reward=0.0)
+    found["policy_gain"]["grpo"]["reward"] = entry(0.0)
+    (line,) = [line for line in verdict(found, bounds=BOUNDS) if "WARNING" in line]
+    assert line.endswith("the replies have become alike.")
+
+
+def test_without_a_start_the_control_is_the_measure():
+    (line,) = warned(start=False, grpo={"distinct_2": 0.1})
+    assert "distinct-2 is 80% below that of supervised" in line
+
+
+def test_the_bounds_are_parameters():
+    found = verdict_document(grpo={"distinct_2": 0.45})
+    assert any("WARNING" in line for line in verdict(found, bounds=WarningBounds(distinct_fall=0.05)))
+
+
+def test_most_frequent_words_are_normalised_and_ties_go_by_alphabet():
+    # dog 3, cat 2, zebra 2, i 1; "the" is no word
+    replies = ["The dog, the dog!", "the zebra the cat", "I: cat? Dog... zebra"]
+    assert most_frequent_words(replies, count=3) == "dog cat zebra"
+    assert most_frequent_words(replies) == "dog cat zebra i"
+
+
+def test_every_rule_answers_every_example():
+    answers = [["Fine.", "Well!"], ["I have a dog"]]
+    got = trivial_replies(
+        ["hello you", "you"],
+        ["how are you?\nand your cat? \n", " "],
+        personas=[["i am tall.", "i sing."], "i like dogs."],
+        answers=answers,
+    )
+    assert got == {
+        "constant": ["i am good how are you"] * 2,
+        "top_words": ["you hello"] * 2,
+        "copy_last_turn": ["and your cat?", ""],
+        "copy_persona": ["i am tall. i sing.", "i like dogs."],
+        "reference": ["Fine.", "I have a dog"],
+    }
+    assert f1(got["reference"], answers).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"personas": ["p"]}, "must have one row per example, got 2, 1 and 2"),
+        ({"answers": [["x"], []]}, "every example must have at least one answer, got none in row 1"),
+        ({"training_replies": ["?", "the"]}, "training replies must hold some word, got none in 2 replies"),
+    ],
+)
+def test_refuses(changes, message):
+    given = {"training_replies": ["hi"], "contexts": ["a", "b"], "personas": ["p", "q"], "answers": [["x"], ["y"]]} | changes
+    with pytest.raises(ValueError, match=message):
+        trivial_replies(given.pop("training_replies"), given.pop("contexts"), **given)
+
+
+def test_refuses_no_words():
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        most_frequent_words(["hi"], count=0)

@@ -1,7 +1,31 @@
+import math
+import re
+import string
+from collections import Counter
+from functools import cache
+
 import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
 
 from grpo_pipeline.tasks.dialogue.metrics import COUNTS
-from grpo_pipeline.tasks.dialogue.scores import bleu, bleu_counts, corpus_bleu, f1, rouge_l, score_replies
+from grpo_pipeline.tasks.dialogue.scores import (
+    bleu,
+    bleu_counts,
+    corpus_bleu,
+    distinct,
+    f1,
+    length,
+    normalise,
+    rouge,
+    rouge_l,
+    score_replies,
+    self_bleu,
+    words,
+)
 
 REPLIES = ["I like the cats!", "", "good morning to you"]
 ANSWERS = [["i like dogs", "cats"], ["hello"], ["good morning to all of you"]]
@@ -21,3 +45,209 @@ def test_counts_survive_the_table():
     stacked = np.stack([columns[name] for name in COUNTS], axis=1)
     np.testing.assert_array_equal(stacked, bleu_counts(REPLIES, ANSWERS))
     assert corpus_bleu(stacked) > 0
+
+
+TEXTS = st.lists(st.sampled_from(["i", "like", "the", "Cats!", "and", "dogs"]), max_size=8).map(" ".join)
+ROWS = st.lists(st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), min_size=1, max_size=4)
+SMOOTHINGS = ("exp", "floor", "add-k", "none")
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+@given(ROWS)
+def test_sentence_bleu_equals_sacrebleu(smoothing, rows):
+    metric = sacrebleu.BLEU(tokenize="none", smooth_method=smoothing, effective_order=True)
+    got = bleu([reply for reply, _ in rows], [answers for _, answers in rows], smoothing=smoothing)
+    want = [metric.sentence_score(normalise(reply), [normalise(text) for text in answers]).score for reply, answers in rows]
+    np.testing.assert_allclose(got, np.asarray(want) / 100, rtol=1e-12, atol=0)
+    assert ((got >= 0) & (got <= 1)).all()
+
+
+@given(ROWS)
+def test_corpus_bleu_equals_sacrebleu(rows):
+    replies = [reply for reply, _ in rows]
+    most = max(len(answers) for _, answers in rows)
+    streams = [[normalise(answers[place]) if place < len(answers) else None for _, answers in rows] for place in range(most)]
+    metric = sacrebleu.BLEU(tokenize="none")
+    want = metric.corpus_score([normalise(reply) for reply in replies], streams).score
+    got = corpus_bleu(bleu_counts(replies, [answers for _, answers in rows]))
+    assert got == pytest.approx(want / 100, rel=1e-12)
+    # The docstring's signature is what sacrebleu says of it.
+    assert "case:mixed|eff:no|tok:none|smooth:exp" in str(metric.get_signature())
+
+
+def test_counts_of_a_resample_are_the_resample_of_counts():
+    replies = ["i like cats", "good morning to you", "no"]
+    answers = [["i like dogs"], ["good morning to all of you"], ["yes", "no no"]]
+    rows = [2, 0, 0, 1]
+    again = bleu_counts([replies[row] for row in rows], [answers[row] for row in rows])
+    assert corpus_bleu(bleu_counts(replies, answers)[rows]) == corpus_bleu(again)
+    assert math.isnan(corpus_bleu(bleu_counts([], [])))
+
+
+F1_TEXTS = st.lists(st.sampled_from(["the", "cat", "Cat!", "dog", "a", "?", "é", "sat"]), max_size=6).map(" ".join)
+
+
+def squad_f1(prediction, ground_truth):
+    """The evaluation script of SQuAD 1.1, line by line."""
+    prediction_tokens = normalise(prediction).split()
+    ground_truth_tokens = normalise(ground_truth).split()
+    common = Counter(prediction_tokens) & Counter(ground_truth_tokens)
+    num_same = sum(common.values())
+    if num_same == 0:
+        return 0
+    precision = 1.0 * num_same / len(prediction_tokens)
+    recall = 1.0 * num_same / len(ground_truth_tokens)
+    return (2 * precision * recall) / (precision + recall)
+
+
+@pytest.mark.parametrize(
+    ("reply", "answers", "want"),
+    [
+        ("I like cats", ["i like dogs"], 4 / 6),
+        ("I like cats", ["dogs", "I like the cats!"], 1.0),  # the best answer counts, articles and signs do not
+        ("cat cat cat", ["cat cat"], 4 / 5),  # repeats count as often as both have them
+        ("", ["hello"], 0.0),
+        ("hello", [""], 0.0),
+        ("", [""], 0.0),  # nothing said earns nothing, whatever the answer
+        ("the!", ["a?"], 0.0),
+        ("Käse", ["käse"], 1.0),
+    ],
+)
+def test_hand_made_cases(reply, answers, want):
+    np.testing.assert_allclose(f1([reply], [answers]), [want], rtol=1e-15)
+
+
+@given(st.lists(st.tuples(F1_TEXTS, st.lists(F1_TEXTS, min_size=1, max_size=3)), max_size=4))
+def test_equals_the_evaluation_script(rows):
+    got = f1([reply for reply, _ in rows], [answers for _, answers in rows])
+    want = [max(squad_f1(reply, answer) for answer in answers) for reply, answers in rows]
+    np.testing.assert_allclose(got, want, rtol=1e-14, atol=0)
+    assert got.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("replies", "answers", "message"),
+    [
+        (["a"], [], "answers must have one row per reply, got 0 for 1 replies"),
+        (["a", "b"], [["x"], []], r"the answers of row 1 must be a list of at least one text, got \[\]"),
+        (["a"], ["x"], "the answers of row 0 must be a list of at least one text, got 'x'"),
+    ],
+)
+def test_refuses(replies, answers, message):
+    with pytest.raises(ValueError, match=message):
+        f1(replies, answers)
+
+
+WORDS = st.lists(st.sampled_from(["cat", "dog", "sat", "mat", "on"]), min_size=1, max_size=7)
+
+
+def longest_common(x, y):
+    """Common subsequence by recursion on the first words."""
+
+    @cache
+    def best(i, j):
+        if i == len(x) or j == len(y):
+            return 0
+        return best(i + 1, j + 1) + 1 if x[i] == y[j] else max(best(i + 1, j), best(i, j + 1))
+
+    return best(0, 0)
+
+
+@given(WORDS, st.lists(WORDS, min_size=1, max_size=3))
+def test_rouge_l_equals_a_recursion(reply, answers):
+    want = max(2 * longest_common(tuple(reply), tuple(answer)) / (len(reply) + len(answer)) for answer in answers)
+    got = rouge_l([" ".join(reply)], [[" ".join(answer) for answer in answers]])
+    np.testing.assert_allclose(got, [want], rtol=1e-14)
+
+
+@given(WORDS, WORDS)
+def test_equals_the_package_where_its_own_words_are_ours(reply, answer):
+    own = RougeScorer(["rouge1", "rouge2", "rougeL"]).score(" ".join(answer), " ".join(reply))
+    got = rouge([" ".join(reply)], [[" ".join(answer)]])
+    assert [got[name][0] for name in ("rouge_1", "rouge_2", "rouge_l")] == [score.fmeasure for score in own.values()]
+
+
+def test_words_are_the_normalised_ones():
+    # The package alone would find no letter in Käse's umlaut and in Japanese, and count "the".
+    assert rouge_l(["the Käse"], [["KÄSE!"]]) == [1.0]
+    assert rouge_l(["日本"], [["日本"]]) == [1.0]
+
+
+@pytest.mark.parametrize(("reply", "answer"), [("", "hello"), ("hello", ""), ("", ""), ("the?!", "an ...")])
+def test_texts_without_words_score_nothing(reply, answer):
+    assert {name: score.tolist() for name, score in rouge([reply], [[answer]]).items()} == {
+        "rouge_1": [0.0],
+        "rouge_2": [0.0],
+        "rouge_l": [0.0],
+    }
+
+
+def test_refuses_another_kind():
+    with pytest.raises(ValueError, match=r"must be among \['rouge_1', 'rouge_2', 'rouge_l'\], got \['rouge_9'\]"):
+        rouge(["a"], [["b"]], names=("rouge_9",))
+
+
+def squad(text):
+    """The evaluation script of SQuAD 1.1, function by function."""
+
+    def remove_articles(text):
+        return re.sub(r"\b(a|an|the)\b", " ", text)
+
+    def white_space_fix(text):
+        return " ".join(text.split())
+
+    def remove_punc(text):
+        exclude = set(string.punctuation)
+        return "".join(ch for ch in text if ch not in exclude)
+
+    return white_space_fix(remove_articles(remove_punc(text.lower())))
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("", ""),
+        ("?!... ;-)", ""),
+        ("The a AN the", ""),
+        ("I'm  fine,\n\tthanks!", "im fine thanks"),
+        ("A's an other", "as other"),  # punctuation goes first: "A's" is no article any more
+        ("theatre another banana", "theatre another banana"),
+        ("Ich LIEBE Käse – naïve Ärzte", "ich liebe käse – naïve ärzte"),
+        ("I’m", "i’m"),  # a curly apostrophe is no ASCII punctuation
+        ("日本 語", "日本 語"),
+    ],
+)
+def test_normalises_as_squad(text, want):
+    assert normalise(text) == squad(text) == want
+    assert words(text) == want.split()
+
+
+@given(st.text(alphabet=st.one_of(st.sampled_from("aA the.,'\n\u00a0’"), st.characters()), max_size=40))
+def test_equals_the_evaluation_script_on_any_text(text):
+    assert normalise(text) == squad(text)
+
+
+def test_distinct_counts_kinds_over_all_replies():
+    replies = ["I like cats", "i like the dogs!", ""]
+    # i like cats i like dogs: 4 kinds of 6. Bigrams: i-like, like-cats, i-like, like-dogs: 3 kinds of 4, none across replies.
+    assert distinct(replies, n=1) == 4 / 6
+    assert distinct(replies, n=2) == 3 / 4
+    assert math.isnan(distinct(["a the", "?"], n=1))
+    assert math.isnan(distinct(["one", "two"], n=2))
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
+        distinct(replies, n=0)
+
+
+def test_self_bleu_takes_the_others_of_the_group_as_answers():
+    groups = [["i like cats", "i like cats", "i like dogs"], ["one"], ["good morning", "see you"], ["hi you", "hi you"]]
+    got = self_bleu(groups)
+    naive = np.mean([bleu([groups[0][g]], [[groups[0][h] for h in range(3) if h != g]])[0] for g in range(3)])
+    assert got[0] == pytest.approx(naive, rel=1e-15)
+    assert math.isnan(got[1])
+    assert got[2] == 0.0
+    assert got[3] == pytest.approx(1.0, rel=1e-15)
+    assert self_bleu([]).shape == (0,)
+
+
+def test_length_is_of_the_reply_as_it_stands():
+    assert length(["the the\nthe", "", " ?  ! ", "naïve"]).tolist() == [3, 0, 2, 1]

@@ -10,14 +10,12 @@ import tiny_chemist as tiny
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.storage.checkpoint import restore, snapshot
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.collect import Experience
-from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes
+from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules.build import check_arms, start_from, with_trajectory
@@ -285,23 +283,6 @@ def test_every_policy_of_a_started_task_begins_with_the_start() -> None:
         assert tiny_attention.differing(tiny_attention.weights(started.build_policy(seed)), tiny_attention.weights(trained)) == []
     assert started.fingerprint(tiny.make_data())["start"] != task.fingerprint(tiny.make_data())["start"]
     assert started.pool is task.pool
-
-
-def test_a_resumed_arm_ends_with_the_bits_of_an_unbroken_one() -> None:
-    task, data, algorithm = tiny.make_task(), tiny.make_data(), tiny.algorithm_params(**KL)
-    training = tiny.training_params(batch_size=4)
-    fold = Fold(task, algorithm, training)
-
-    def walk(state: TrainState, steps: int) -> TrainState:
-        with quiet_nodes():
-            for _ in range(steps):
-                state, _ = fold(state, make_training_batch(task, data, ROWS, seed=0, step=state.step))
-        return state
-
-    unbroken = walk(build_state(algorithm, training, 0, task, data), 4)
-    half = snapshot(walk(build_state(algorithm, training, 0, task, data), 2), progress={}, parameters={"a": 1})
-    resumed = walk(restore(build_state(algorithm, training, 5, task, data), half, parameters={"a": 1}), 2)
-    assert tiny_attention.differing(tiny_attention.weights(resumed.policy), tiny_attention.weights(unbroken.policy)) == []
 
 
 def test_scores_do_not_depend_on_where_the_chunks_end() -> None:

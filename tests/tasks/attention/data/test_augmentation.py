@@ -1,3 +1,4 @@
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -5,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from scipy.ndimage import affine_transform
 from tiny_attention import (
     GRID,
     SIZE,
     algorithm_params,
-    differing,
     make_data,
     make_examples,
     make_state,
@@ -17,18 +18,25 @@ from tiny_attention import (
     model_params,
     section,
     shake,
-    training_params,
     weights,
 )
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
-from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, Pixels, read_pixels, region_cells
 from grpo_pipeline.tasks.attention.build import build_task
-from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams, augment, is_usable
+from grpo_pipeline.tasks.attention.data.augmentation import (
+    AugmentationParams,
+    Moves,
+    affine_maps,
+    augment,
+    blackout,
+    choose,
+    draw_moves,
+    is_usable,
+    move,
+    recolour,
+)
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -173,35 +181,6 @@ def test_the_reference_looks_at_the_augmented_images():
     assert float((other.logprobs - scored.logprobs).abs().max()) > 1e-3
 
 
-def trained(task: AttentionTask, stop: int, resume: Any = None) -> tuple[Any, list[dict[str, Any]]]:
-    """Train with a checkpoint every third step until ``stop`` rows are there; return the last checkpoint and the rows."""
-    algorithm = algorithm_params(update_epochs=1)
-    training = training_params(epochs=1, batch_size=1, log_every_steps=1, checkpoint_every_steps=3)
-    data = make_data()
-    state = build_state(algorithm, training, 0, task, data)
-    start = NoCheckpoint("nothing yet") if resume is None else resume
-    rows: list[dict[str, Any]] = []
-    last = resume
-    for some, saved in nodes.train(algorithm, training, "auto", task, data, state, start, {}):
-        rows += [row for row in some if row["split"] == "train"]
-        last = saved or last
-        if len(rows) >= stop:
-            break
-    return last, rows
-
-
-def test_a_resumed_run_shows_the_same_images():
-    task = task_with(**WILD)
-    whole, rows = trained(task, 8)
-    broken, _ = trained(task, 4)
-    resumed, rest = trained(task, 8, resume=broken)
-    assert rest[0]["step"] == 3
-    assert [row["supervised/loss"] for row in rest] == [row["supervised/loss"] for row in rows[3:]]
-    assert differing(dict(whole.policy), dict(resumed.policy)) == []
-    plain, _ = trained(make_task(), 8)
-    assert differing(dict(whole.policy), dict(plain.policy)) != []
-
-
 def test_the_fingerprint_names_the_augmentation():
     prints = [task.fingerprint(make_data()) for task in (make_task(), task_with(gain=0.1), task_with(gain=0.2))]
     assert "augmentation" not in prints[0]
@@ -246,3 +225,165 @@ def test_replay_is_refused_where_images_move():
 def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str):
     with pytest.raises(ValidationError, match=message):
         params(**wrong)
+
+
+STILL = {"mirror_x": 1.0, "mirror_y": 1.0, "scale": 1.0, "angle": 0.0, "shift_x": 0.0, "shift_y": 0.0}
+
+
+def moves(n: int = 1, **changes: float) -> Moves:
+    return Moves(**{name: torch.full((n,), value) for name, value in {**STILL, **changes}.items()})
+
+
+def geometry_pixels(rows: tuple[int, ...] = (1, 3)) -> Pixels:
+    return read_pixels(make_examples(), np.array(rows), device=torch.device("cpu"), with_lesion=True)
+
+
+def shifted(array: np.ndarray, right: int, down: int) -> np.ndarray:
+    moved = np.zeros_like(array)
+    moved[:, down:, right:] = array[:, : SIZE - down, : SIZE - right]
+    return moved
+
+
+ORACLES = {
+    "nothing": ({}, lambda a: a),
+    "left and right": ({"mirror_x": -1.0}, lambda a: a[:, :, ::-1]),
+    "top and bottom": ({"mirror_y": -1.0}, lambda a: a[:, ::-1]),
+    "a quarter clockwise": ({"angle": math.pi / 2}, lambda a: np.rot90(a, k=-1, axes=(1, 2))),
+    "a quarter back": ({"angle": -math.pi / 2}, lambda a: np.rot90(a, k=1, axes=(1, 2))),
+    "half a turn": ({"angle": math.pi}, lambda a: np.rot90(a, k=2, axes=(1, 2))),
+    "four pixels right, eight down": ({"shift_x": 4 / SIZE, "shift_y": 8 / SIZE}, lambda a: shifted(a, 4, 8)),
+    # Mirrored first, then turned, then shifted.
+    "all": (
+        {"mirror_x": -1.0, "angle": math.pi / 2, "shift_x": 4 / SIZE},
+        lambda a: shifted(np.rot90(a[:, :, ::-1], k=-1, axes=(1, 2)), 4, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "oracle"), ORACLES.values(), ids=ORACLES.keys())
+def test_image_and_masks_move_as_numpy_moves_them(changes: dict[str, float], oracle):
+    before = geometry_pixels()
+    after = move(before, affine_maps(moves(2, **changes)))
+    for name, array in vars(before).items():
+        assert np.array_equal(getattr(after, name).numpy(), oracle(array.numpy())), name
+
+
+def test_any_map_equals_scipys():
+    """An independent resampler with its own matrix: rows and columns instead of x and y, pixels instead of [-1, 1]."""
+    made = geometry_pixels((1,))
+    angle, scale, right, down = 0.4, 1.3, 0.07, -0.05
+    got = move(made, affine_maps(moves(mirror_y=-1.0, angle=angle, scale=scale, shift_x=right, shift_y=down)))
+    turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])  # (row, column), x towards y
+    forward = scale * turn @ np.diag([-1.0, 1.0])
+    centre, step = np.full(2, (SIZE - 1) / 2), SIZE * np.array([down, right])
+    back = np.linalg.inv(forward)
+    offset = centre - back @ (centre + step)
+    expected = affine_transform(made.images[0].numpy().astype(float), back, offset, order=1, mode="grid-constant")
+    np.testing.assert_allclose(got.images[0].numpy(), expected, atol=0.51)  # rounded to whole grey levels
+
+
+def test_cores_have_maps_of_their_own():
+    made = geometry_pixels((1, 1))
+    two = moves(2)
+    after = move(made, affine_maps(replace(two, mirror_x=torch.tensor([1.0, -1.0]))))
+    assert torch.equal(after.images[0], made.images[0])
+    assert torch.equal(after.images[1], made.images[1].flip(1))
+
+
+def test_choose_takes_whole_cores():
+    a, b = geometry_pixels((1, 3)), geometry_pixels((5, 7))
+    mixed = choose(a, b, torch.tensor([True, False]))
+    for name in ("images", "region", "bag", "lesion"):
+        assert torch.equal(getattr(mixed, name)[0], getattr(a, name)[0])
+        assert torch.equal(getattr(mixed, name)[1], getattr(b, name)[1])
+    without = choose(replace(a, lesion=None), replace(b, lesion=None), torch.tensor([True, False]))
+    assert without.lesion is None
+
+
+def test_moves_are_drawn_within_their_limits():
+    n = 20_000
+    params = AugmentationParams(horizontal_flip=0.3, vertical_flip=0.0, rotation_degrees=20.0, translation=0.1, scale=(0.8, 1.3))
+    drawn = draw_moves(n, params, generator=torch.Generator().manual_seed(0))
+    assert float((drawn.mirror_x < 0).float().mean()) == pytest.approx(0.3, abs=5 * math.sqrt(0.3 * 0.7 / n))
+    assert bool((drawn.mirror_y == 1).all())
+    limits = {"scale": (0.8, 1.3), "angle": (-math.radians(20), math.radians(20)), "shift_x": (-0.1, 0.1), "shift_y": (-0.1, 0.1)}
+    for name, (low, high) in limits.items():
+        values: Tensor = getattr(drawn, name)
+        spread = high - low
+        assert low - 1e-6 <= float(values.min()) < low + 0.01 * spread
+        assert high + 1e-6 >= float(values.max()) > high - 0.01 * spread
+        assert float(values.mean()) == pytest.approx((low + high) / 2, abs=5 * spread / math.sqrt(12 * n))
+
+
+def test_what_one_move_draws_does_not_depend_on_the_others():
+    few, many = (
+        draw_moves(5, AugmentationParams(translation=0.1, rotation_degrees=angle), generator=torch.Generator().manual_seed(3))
+        for angle in (0.0, 90.0)
+    )
+    assert torch.equal(few.shift_x, many.shift_x)
+    assert torch.equal(few.shift_y, many.shift_y)
+
+
+def images(n: int = 3, side: int = 32) -> Tensor:
+    return torch.randint(0, 256, (n, side, side), dtype=torch.uint8, generator=Generator().manual_seed(1))
+
+
+def recoloured(made: Tensor, seed: int = 0, **given: float) -> Tensor:
+    return recolour(made, AugmentationParams(**given), generator=Generator().manual_seed(seed))
+
+
+def test_gain_is_one_factor_per_image():
+    made = torch.full((400, 2, 2), 100, dtype=torch.uint8)
+    levels = recoloured(made, gain=0.2).int().flatten(1)
+    assert bool((levels.amax(1) == levels.amin(1)).all())
+    assert (int(levels.min()), int(levels.max())) == (80, 120)
+
+
+def test_gamma_keeps_black_and_white_and_the_order_of_levels():
+    ramp = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16).expand(200, 16, 16)
+    got = recoloured(ramp, gamma=0.5).flatten(1).int()
+    assert bool((got[:, 0] == 0).all())
+    assert bool((got[:, 255] == 255).all())
+    assert bool((got.diff(dim=1) >= 0).all())
+    # 128 / 255 to the power e^-0.5 and e^0.5
+    lightest, darkest = (255 * (128 / 255) ** math.exp(s * 0.5) for s in (-1, 1))
+    assert float(got[:, 128].max()) == pytest.approx(lightest, abs=2)
+    assert float(got[:, 128].min()) == pytest.approx(darkest, abs=2)
+
+
+def test_speckle_multiplies():
+    """The deviation is proportional to the grey level, and the mean stays."""
+    for level in (50, 100):
+        got = recoloured(torch.full((4, 64, 64), level, dtype=torch.uint8), speckle=0.1).float()
+        n = got.numel()
+        assert float(got.mean()) == pytest.approx(level, abs=5 * 0.1 * level / math.sqrt(n) + 0.01)
+        assert float(got.std()) == pytest.approx(0.1 * level, rel=0.05)
+
+
+def test_padding_stays_padding_and_what_is_seen_stays_seen():
+    made = images()
+    made[:, :8] = 0
+    got = recoloured(made, gain=0.9, gamma=1.0, speckle=0.9)
+    assert torch.equal(got == 0, made == 0)
+
+
+def test_blackout_draws_whole_squares_in_the_image():
+    params = AugmentationParams(blackout_patches=1, blackout_size=0.25)
+    masks = blackout(300, 32, params, generator=Generator().manual_seed(0))
+    assert bool((masks.flatten(1).sum(1) == 8 * 8).all())
+    for axis in (1, 2):
+        lines = masks.any(axis)
+        assert bool((lines.sum(1) == 8).all())
+        first = lines.float().argmax(1)
+        assert bool(lines.gather(1, first[:, None] + torch.arange(8)).all())
+        assert (int(first.min()), int(first.max())) == (0, 24)
+
+
+def test_blackout_sets_squares_to_0_and_leaves_the_rest():
+    made = torch.full((20, 32, 32), 90, dtype=torch.uint8)
+    got = recoloured(made, blackout_patches=3, blackout_size=0.2)
+    dark = (got == 0).flatten(1).sum(1)
+    assert bool(((got == 0) | (got == 90)).all())
+    assert bool((dark >= 36).all())
+    assert bool((dark <= 3 * 36).all())
+    assert int(dark.max()) > 36

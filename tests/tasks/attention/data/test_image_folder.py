@@ -1,5 +1,7 @@
+"""Names that users choose become files that every file system keeps apart."""
+
 import contextlib
-import os
+import re
 import threading
 import time
 import tracemalloc
@@ -7,9 +9,11 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, read_manifest
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, file_names, read_manifest
 
 
 def picture(folder, name, array, **options):
@@ -107,45 +111,12 @@ class TestReadMask:
         np.testing.assert_array_equal(folder.read_mask("m.png"), [[False, True], [True, False]])
 
 
-def truncated_png(root, cut):
+def bad_png(root, cut=0, flip=False):
+    """Write a picture without its last bytes, or with one that is turned round."""
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)).save(root / "bad.png")
-    content = (root / "bad.png").read_bytes()
-    (root / "bad.png").write_bytes(content[: len(content) - cut])
-
-
-BAD_FILES = {
-    "missing": (lambda root: None, "bad.png", "got nothing there; add the file or correct the manifest"),
-    "folder": (lambda root: (root / "bad.png").mkdir(), "bad.png", "got nothing there"),
-    "text": (lambda root: (root / "bad.png").write_text("hello"), "bad.png", "got a file of another kind; convert it"),
-    "empty": (lambda root: (root / "bad.png").write_bytes(b""), "bad.png", "got a file of another kind"),
-    "half a png": (lambda root: truncated_png(root, 800), "bad.png", "must be a complete image file"),
-    "png without its last 12 bytes": (lambda root: truncated_png(root, 12), "bad.png", "got a PNG without its end"),
-    "flipped byte": (lambda root: flip(root), "bad.png", "must be a complete image file"),
-    "half an npy": (lambda root: half_npy(root), "bad.npy", "must be a complete NPY file"),
-    "text npy": (lambda root: (root / "bad.npy").write_text("hello"), "bad.npy", "must be a complete NPY file"),
-    "pickled npy": (lambda root: np.save(root / "bad.npy", np.array([[{}]])), "bad.npy", "must be a complete NPY file"),
-    "nan": (lambda root: np.save(root / "bad.npy", np.array([[0.5, np.nan]])), "bad.npy", "finite numbers, got 1 NaN or Inf"),
-    "inf": (lambda root: np.save(root / "bad.npy", np.array([[np.inf, -np.inf]])), "bad.npy", "finite numbers, got 2 NaN or Inf"),
-    "volume": (lambda root: np.save(root / "bad.npy", np.zeros((2, 3, 4))), "bad.npy", r"got shape \(2, 3, 4\); save one plane"),
-    "no pixels": (lambda root: np.save(root / "bad.npy", np.zeros((0, 4))), "bad.npy", r"got shape \(0, 4\)"),
-    "complex": (
-        lambda root: np.save(root / "bad.npy", np.zeros((2, 2), complex)),
-        "bad.npy",
-        "real numbers, got type complex128",
-    ),
-    "absolute": (lambda root: truncated_png(root, 0), "/etc/hostname", "must be a path below the data root"),
-    "parent": (lambda root: (root.parent / "x.png").write_bytes(b""), "../x.png", "must be a path below the data root"),
-    "parent inside": (lambda root: truncated_png(root, 0), "a/../bad.png", "must be a path below the data root"),
-    "link out": (lambda root: link_out(root), "bad.png", "got a link that leaves it"),
-    "linked folder out": (lambda root: os.symlink("/", root / "sub"), "sub/etc/hostname", "got a link that leaves it"),
-}
-
-
-def flip(root):
-    truncated_png(root, 0)
     content = bytearray((root / "bad.png").read_bytes())
-    content[len(content) // 2] ^= 255
-    (root / "bad.png").write_bytes(content)
+    content[len(content) // 2] ^= 255 * flip
+    (root / "bad.png").write_bytes(content[: len(content) - cut])
 
 
 def half_npy(root):
@@ -160,11 +131,37 @@ def link_out(root):
     (root / "bad.png").symlink_to(outside)
 
 
+INCOMPLETE, BELOW = "must be a complete NPY file", "must be a path below the data root"
+# What makes the file, or the array of an NPY file; the path; the error.
+BAD_FILES = {
+    "missing": (lambda root: None, "bad.png", "got nothing there; add the file or correct the manifest"),
+    "folder": (lambda root: (root / "bad.png").mkdir(), "bad.png", "got nothing there"),
+    "text": (lambda root: (root / "bad.png").write_text("hello"), "bad.png", "got a file of another kind; convert it"),
+    "empty": (lambda root: (root / "bad.png").write_bytes(b""), "bad.png", "got a file of another kind"),
+    "half a png": (lambda root: bad_png(root, 800), "bad.png", "must be a complete image file"),
+    "png without its last 12 bytes": (lambda root: bad_png(root, 12), "bad.png", "got a PNG without its end"),
+    "flipped byte": (lambda root: bad_png(root, flip=True), "bad.png", "must be a complete image file"),
+    "half an npy": (half_npy, "bad.npy", INCOMPLETE),
+    "text npy": (lambda root: (root / "bad.npy").write_text("hello"), "bad.npy", INCOMPLETE),
+    "pickled npy": (np.array([[{}]]), "bad.npy", INCOMPLETE),
+    "nan": (np.array([[0.5, np.nan]]), "bad.npy", "finite numbers, got 1 NaN or Inf"),
+    "inf": (np.array([[np.inf, -np.inf]]), "bad.npy", "finite numbers, got 2 NaN or Inf"),
+    "volume": (np.zeros((2, 3, 4)), "bad.npy", r"got shape \(2, 3, 4\); save one plane"),
+    "no pixels": (np.zeros((0, 4)), "bad.npy", r"got shape \(0, 4\)"),
+    "complex": (np.zeros((2, 2), complex), "bad.npy", "real numbers, got type complex128"),
+    "absolute": (bad_png, "/etc/hostname", BELOW),
+    "parent": (lambda root: (root.parent / "x.png").write_bytes(b""), "../x.png", BELOW),
+    "parent inside": (bad_png, "a/../bad.png", BELOW),
+    "link out": (link_out, "bad.png", "got a link that leaves it"),
+    "linked folder out": (lambda root: (root / "sub").symlink_to("/"), "sub/etc/hostname", "got a link that leaves it"),
+}
+
+
 @pytest.mark.parametrize("reader", ["read_image", "read_mask"])
 @pytest.mark.parametrize("case", BAD_FILES)
 def test_bad_file_is_refused_in_one_sentence(folder, case, reader):
     spoil, name, message = BAD_FILES[case]
-    spoil(folder.root)
+    np.save(folder.root / "bad.npy", spoil) if isinstance(spoil, np.ndarray) else spoil(folder.root)
     with pytest.raises(UnreadableFileError, match=message) as error:
         getattr(folder, reader)(name)
     assert str(error.value).startswith(repr(name))
@@ -221,3 +218,28 @@ class TestReadManifest:
         (tmp_path / "m.csv").write_bytes(content)
         with pytest.raises(ValueError, match=message):
             read_manifest(tmp_path / "m.csv")
+
+
+def test_plain_names_stay():
+    assert file_names(["P0001-1", "S01.3", "a_b"]) == ["P0001-1", "S01.3", "a_b"]
+
+
+def test_unsafe_names_are_replaced_and_told_apart():
+    # First 10 digits of sha256("../etc/passwd"), computed with sha256sum.
+    names = file_names(["../etc/passwd", ".._etc_passwd", "a/b", "a:b", "", "CON", "con.png", "x" * 300, "ü", "é", "end."])
+    assert names[0] == "___etc_passwd-7fef78f534"
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name) for name in names)
+
+
+def test_names_that_differ_by_case_alone_are_told_apart():
+    names = file_names(["Core", "core", "other"])
+    assert names[2] == "other"
+    assert names[0].casefold() != names[1].casefold()
+
+
+@given(st.lists(st.text(max_size=30), unique=True))
+def test_different_names_stay_different_whatever_they_are(texts: list[str]):
+    names = [name.casefold() for name in file_names(texts)]
+    assert len(set(names)) == len(texts)
+    assert not [name for name in names if not re.fullmatch(r"[a-z0-9_][a-z0-9._-]{0,90}", name) or name.endswith(".")]

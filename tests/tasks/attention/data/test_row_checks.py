@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.data.row_checks import (
-    RowError,
-    check_columns,
-    check_files,
-    read_row,
-    split_reasons,
-)
+from grpo_pipeline.tasks.attention.data.row_checks import RowError, check_columns, check_files, read_row, split_reasons
 
 
 def first_row(data_set, params, **cells):
@@ -34,12 +28,11 @@ class TestReadRow:
         assert math.isnan(row["involvement"])
         assert math.isnan(row["grade_group"])
 
-    def test_folder_goes_before_the_path(self, data_set, data_params):
-        row = first_row(data_set, data_params(folders={"image": "b/mode/"}), image="1.png")
-        assert row["image"] == "b/mode/1.png"
-
-    def test_folder_does_not_tame_an_absolute_path(self, data_set, data_params):
-        assert first_row(data_set, data_params(folders={"image": "b"}), image="/etc/x.png")["image"] == "/etc/x.png"
+    @pytest.mark.parametrize(
+        ("folder", "path", "joined"), [("b/mode/", "1.png", "b/mode/1.png"), ("b", "/etc/x.png", "/etc/x.png")]
+    )
+    def test_folder_goes_before_a_relative_path(self, data_set, data_params, folder, path, joined):
+        assert first_row(data_set, data_params(folders={"image": folder}), image=path)["image"] == joined
 
     def test_percent(self, data_set, data_params):
         assert first_row(data_set, data_params(involvement_unit="percent"), involvement="40")["involvement"] == 0.4
@@ -58,6 +51,8 @@ class TestReadRow:
     def test_every_other_value_is_negative_where_none_is_named(self, data_set, data_params):
         cells = {"label": "whatever", "involvement": "", "grade_group": ""}
         assert first_row(data_set, data_params(label={"negative": None}), **cells)["label"] == 0
+        with pytest.raises(RowError, match="got 'n/a'"):
+            first_row(data_set, data_params(label={"negative": None}), label="n/a")
 
     @pytest.mark.parametrize(
         ("cells", "message"),
@@ -103,103 +98,75 @@ class TestReadRow:
         params = data_params(columns={"label": "grade_group"}, label={"above": 2, "positive": None, "negative": None})
         assert first_row(data_set, params, grade_group="2", involvement="0.4")["label"] == 0
 
-    def test_unknown_label_is_refused_where_every_other_value_is_negative(self, data_set, data_params):
-        with pytest.raises(RowError, match="got 'n/a'"):
-            first_row(data_set, data_params(label={"negative": None}), label="n/a")
-
     @pytest.mark.parametrize(("cell", "name"), [("train", "train"), ("Validation", "val"), ("TEST", "test")])
     def test_split_names(self, data_set, data_params, cell, name):
         data_set.rows[1]["fold"] = cell
         for row in data_set.rows:
             row.setdefault("fold", "train")
         assert first_row(data_set, data_params(columns={"split": "fold"}), fold=cell)["split"] == name
-
-    def test_unknown_split_is_refused(self, data_set, data_params):
         with pytest.raises(RowError, match="must be train, val or test, got '3'"):
             first_row(data_set, data_params(columns={"split": "center"}), center="3")
 
 
-class TestCheckFiles:
-    def check(self, data_set, params, **changes):
-        folder = data_set.open()
-        row = read_row(dict(folder.manifest.iloc[1]) | {"row": 3}, params) | changes
-        return check_files(folder, row, params)
+def checked_files(data_set, params, **changes):
+    folder = data_set.open()
+    return check_files(folder, read_row(dict(folder.manifest.iloc[1]) | {"row": 3}, params) | changes, params)
 
-    def test_good_row(self, data_set, data_params):
-        masks = self.check(data_set, data_params())
-        assert (masks.bag_is_empty, masks.has_lesion, masks.shape) == (False, True, (24, 32))
 
-    def test_missing_mask_names_that_file(self, data_set, data_params):
-        (data_set.root / "needle/c01.png").unlink()
-        with pytest.raises(RowError, match=r"'needle/c01.png' must be a file below") as error:
-            self.check(data_set, data_params())
-        assert error.value.file == "needle/c01.png"
+NOTHING, TOP = np.zeros((24, 32), bool), np.arange(24)[:, None].repeat(32, 1) < 3  # the region begins in row 4
+REGION = {"empty_bag": "region"}
+BAD_FILES = {
+    # file -> what is there instead, None for nothing; changes of the parameters; the error
+    "no mask": ("needle/c01.png", None, {}, "must be a file below"),
+    "region of another size": ("region/c01.png", NOTHING.T, {}, "must have the size of its image, 32 x 24, got 24 x 32"),
+    "needle of another size": ("needle/c01.png", NOTHING.T, {}, "must have the size of its image, 32 x 24, got 24 x 32"),
+    "lesion of another size": ("lesion/c01.png", NOTHING.T, {}, "must have the size of its image, 32 x 24, got 24 x 32"),
+    "empty region": ("region/c01.png", NOTHING, REGION, "must mark where points may fall, got an empty mask"),
+    "empty bag": ("needle/c01.png", NOTHING, {}, "got an empty mask; draw it or set attention.data.empty_bag: region"),
+    "bag outside": ("needle/c01.png", TOP, {}, "must overlap the region mask, got two masks that share no pixel"),
+    "bag outside, whatever the rule": ("needle/c01.png", TOP, REGION, "must overlap the region mask"),
+    "nan": ("images/c01.npy", np.full((24, 32), np.nan), {}, "must hold finite numbers, got 768 NaN or Inf"),
+    "black": ("images/c01.png", NOTHING, {}, "must show something, got the value 0 everywhere"),
+    "white": ("images/c01.png", ~NOTHING, {}, "must show something, got the value 255 everywhere"),
+    "black in 256 grey levels": (
+        "images/c01.npy", np.arange(768, dtype=np.uint16).reshape(24, 32) % 100, {},
+        "got values from 0 to 99, which are one of 256 grey levels; .*intensity: minmax",
+    ),
+    "beyond its type": (
+        "images/c01.npy", np.full((24, 32), 7.5), {}, "from 0 to 1 for its type float64, got 7.5 to 7.5; .*intensity: minmax",
+    ),
+}  # fmt: skip
 
-    @pytest.mark.parametrize("name", ["region", "needle", "lesion"])
-    def test_mask_of_another_size(self, data_set, data_params, name):
-        data_set.save(f"{name}/c01.png", np.ones((32, 24), bool))
-        with pytest.raises(RowError, match=rf"'{name}/c01.png' must have the size of its image, 32 x 24, got 24 x 32"):
-            self.check(data_set, data_params())
 
-    def test_empty_region(self, data_set, data_params):
-        data_set.save("region/c01.png", np.zeros((24, 32), bool))
-        with pytest.raises(RowError, match="'region/c01.png' must mark where points may fall, got an empty mask"):
-            self.check(data_set, data_params(empty_bag="region"))
+@pytest.mark.parametrize(("name", "array", "changes", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_files_are_refused(data_set, data_params, name, array, changes, message):
+    (data_set.root / name).unlink() if array is None else data_set.save(name, array)
+    image = {"image": name} if name.startswith("images") else {}
+    with pytest.raises(RowError, match=f"'{name}' .*{message}|'{name}' {message}") as error:
+        checked_files(data_set, data_params(**changes), **image)
+    assert error.value.file == name
 
-    def test_empty_bag_is_an_error_or_the_region(self, data_set, data_params):
-        data_set.save("needle/c01.png", np.zeros((24, 32), bool))
-        with pytest.raises(RowError, match="got an empty mask; draw it or set attention.data.empty_bag: region"):
-            self.check(data_set, data_params())
-        assert self.check(data_set, data_params(empty_bag="region")).bag_is_empty
 
-    @pytest.mark.parametrize("rule", ["error", "region"])
-    def test_bag_outside_the_region_is_always_an_error(self, data_set, data_params, rule):
-        outside = np.zeros((24, 32), bool)
-        outside[:3] = True
-        data_set.save("needle/c01.png", outside)
-        with pytest.raises(RowError, match="'needle/c01.png' must overlap the region mask, got two masks that share no pixel"):
-            self.check(data_set, data_params(empty_bag=rule))
+def test_good_files(data_set, data_params):
+    masks = checked_files(data_set, data_params())
+    assert (masks.bag_is_empty, masks.has_lesion, masks.shape) == (False, True, (24, 32))
+    data_set.save("lesion/c01.png", TOP)
+    assert not checked_files(data_set, data_params()).has_lesion  # outside the region
+    data_set.save("needle/c01.png", NOTHING)
+    assert checked_files(data_set, data_params(**REGION)).bag_is_empty
+    data_set.save("images/c01.npy", np.arange(768, dtype=np.uint16).reshape(24, 32) % 100)
+    checked_files(data_set, data_params(intensity="minmax", **REGION), image="images/c01.npy")
 
-    def test_lesion_outside_the_region_is_no_lesion(self, data_set, data_params):
-        outside = np.zeros((24, 32), bool)
-        outside[:3] = True
-        data_set.save("lesion/c01.png", outside)
-        assert not self.check(data_set, data_params()).has_lesion
 
-    def test_nan_in_an_image(self, data_set, data_params):
-        data_set.save("images/c01.npy", np.full((24, 32), np.nan))
-        with pytest.raises(RowError, match="'images/c01.npy' must hold finite numbers, got 768 NaN or Inf") as error:
-            self.check(data_set, data_params(), image="images/c01.npy")
-        assert error.value.file == "images/c01.npy"
-
-    @pytest.mark.parametrize("level", [0, 255])
-    def test_an_image_of_one_grey_level(self, data_set, data_params, level):
-        data_set.save("images/c01.png", np.full((24, 32), level, np.uint8))
-        with pytest.raises(RowError, match=f"'images/c01.png' must show something, got the value {level} everywhere") as error:
-            self.check(data_set, data_params())
-        assert error.value.file == "images/c01.png"
-
-    def test_an_image_that_is_black_in_256_grey_levels(self, data_set, data_params):
-        data_set.save("images/c01.npy", np.arange(24 * 32, dtype=np.uint16).reshape(24, 32) % 100)
-        with pytest.raises(RowError, match="got values from 0 to 99, which are one of 256 grey levels; .*intensity: minmax"):
-            self.check(data_set, data_params(), image="images/c01.npy")
-        self.check(data_set, data_params(intensity="minmax"), image="images/c01.npy")
-
-    @pytest.mark.parametrize("kind", ["tiff", "png", "gif"])
-    def test_a_picture_of_several_pages_or_frames(self, data_set, data_params, kind):
-        pages = [Image.fromarray(np.random.default_rng(n).integers(0, 256, (24, 32), dtype=np.uint8)) for n in range(3)]
-        path = data_set.root / f"images/pages.{kind}"
-        pages[0].save(path, save_all=True, append_images=pages[1:])
-        with pytest.raises(RowError, match=rf"'images/pages.{kind}' must hold one picture, got 3 pages or frames; save the one"):
-            self.check(data_set, data_params(), image=f"images/pages.{kind}")
-        pages[0].save(path)
-        self.check(data_set, data_params(), image=f"images/pages.{kind}")
-
-    def test_image_values_beyond_their_type(self, data_set, data_params):
-        data_set.save("images/c01.npy", np.full((24, 32), 7.5))
-        with pytest.raises(RowError, match="from 0 to 1 for its type float64, got 7.5 to 7.5; .*intensity: minmax") as error:
-            self.check(data_set, data_params(), image="images/c01.npy")
-        assert error.value.file == "images/c01.npy"
+@pytest.mark.parametrize("kind", ["tiff", "png", "gif"])
+def test_a_picture_of_several_pages_or_frames_is_refused(data_set, data_params, kind):
+    pages = [Image.fromarray(np.random.default_rng(n).integers(0, 256, (24, 32), dtype=np.uint8)) for n in range(3)]
+    path = data_set.root / f"images/pages.{kind}"
+    pages[0].save(path, save_all=True, append_images=pages[1:])
+    with pytest.raises(RowError, match=rf"'images/pages.{kind}' must hold one picture, got 3 pages or frames; save the one"):
+        checked_files(data_set, data_params(), image=f"images/pages.{kind}")
+    pages[0].save(path)
+    checked_files(data_set, data_params(), image=f"images/pages.{kind}")
 
 
 def test_missing_column_names_the_parameter_and_what_is_there(data_set, data_params):

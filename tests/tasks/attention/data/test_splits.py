@@ -104,10 +104,7 @@ BOTH = [("train", 0), ("train", 1), ("val", 0), ("val", 1), ("test", 0), ("test"
     ("rows", "message"),
     [
         (BOTH[1:], "split 'train' must hold cores of both classes, got 1 cores that all have label 1"),
-        (
-            BOTH[:5],
-            "split 'test' must hold cores of both classes, got 1 cores that all have label 0; .*single_class: allow",
-        ),
+        (BOTH[:5], "split 'test' must hold cores of both classes, got 1 cores that all have label 0; .*single_class: allow"),
         (BOTH[:2] + BOTH[4:], "split 'val' must hold cores, got none"),
     ],
 )

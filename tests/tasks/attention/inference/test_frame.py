@@ -1,12 +1,18 @@
 """The way from the square model image back to the image's own pixels."""
 
+import itertools
+from pathlib import Path
+
+import nibabel
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_pipeline.tasks.attention.data.grey import resize_image
-from grpo_pipeline.tasks.attention.inference.frame import Frame
+from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
+from grpo_pipeline.tasks.attention.inference.frame import Frame, heatmap_volume, is_nifti
 
 SIDES = st.integers(20, 400)
 
@@ -54,3 +60,83 @@ def test_a_map_of_the_image_alone_has_nothing_of_the_padding():
     square = np.zeros((32, 32), np.float32)
     square[8:24] = 1.0
     assert Frame(100, 200, 64).map_to_image(square).min() > 1 - 1e-6
+
+
+SHAPE = (5, 6, 7)
+ORIENTATIONS = ["RAS", "LPS", "LAS", "ASR", "SPL", "PIR"]
+
+
+def affine_of(codes: str) -> np.ndarray:
+    """An affine with these axes, zooms 0.5, 0.7, 2.0 and an origin of its own."""
+    ornt = nibabel.orientations.axcodes2ornt(codes)
+    affine = np.zeros((4, 4))
+    for axis, (world, sign) in enumerate(ornt):
+        affine[int(world), axis] = sign * (0.5, 0.7, 2.0)[axis]
+    affine[:, 3] = [11.0, -7.0, 3.0, 1.0]
+    return affine
+
+
+def open_volume(tmp_path: Path, values: np.ndarray, affine: np.ndarray) -> ImageFolder:
+    nibabel.Nifti1Image(values, affine).to_filename(tmp_path / "scan.nii.gz")
+    return ImageFolder(tmp_path, pd.DataFrame(), tmp_path / "manifest.csv")
+
+
+@pytest.mark.parametrize(("codes", "axis"), list(itertools.product(ORIENTATIONS, (0, 1, 2))))
+def test_a_marked_voxel_keeps_its_place_in_the_world(tmp_path: Path, codes: str, axis: int):
+    """Mark one voxel; read the plane that holds it; write that plane as a heatmap: the same voxel, and no other, is marked."""
+    affine, marked = affine_of(codes), (3, 1, 4)
+    values = np.zeros(SHAPE, np.uint8)
+    values[marked] = 200
+    raw = open_volume(tmp_path, values, affine)
+    paths = [f"scan.nii.gz#axis={axis},take=index,index={i}" for i in range(max(SHAPE))]
+    planes = {}
+    for path in paths:
+        try:
+            planes[path] = raw.read_image(path)
+        except ValueError:
+            break
+    path = next(path for path, plane in planes.items() if plane.any())
+    image = heatmap_volume(raw, path, planes[path] / 200)
+    image.to_filename(tmp_path / "back.nii.gz")
+    again = nibabel.load(tmp_path / "back.nii.gz")
+    np.testing.assert_array_equal(again.affine, nibabel.load(tmp_path / "scan.nii.gz").affine)
+    assert again.shape == SHAPE
+    back = again.get_fdata()
+    assert np.argwhere(back).tolist() == [list(marked)]
+    assert back[marked] == 1.0
+    np.testing.assert_allclose(again.affine @ [*marked, 1], affine @ [*marked, 1], atol=1e-6)
+
+
+def test_a_projection_fills_all_slices(tmp_path: Path):
+    raw = open_volume(tmp_path, np.arange(210, dtype=np.uint8).reshape(SHAPE), affine_of("LPS"))
+    plane = raw.read_image("scan.nii.gz#axis=0,take=max_projection") / 255
+    back = heatmap_volume(raw, "scan.nii.gz#axis=0,take=max_projection", plane).get_fdata()
+    # In an LPS file axis 0 of the canonical array (slices) is the third of the file.
+    np.testing.assert_allclose(back, np.repeat(plane.T[:, :, None], SHAPE[2], axis=2), atol=1e-6)
+
+
+def test_a_plane_of_two_axes_stays_one(tmp_path: Path):
+    raw = open_volume(tmp_path, np.arange(30, dtype=np.uint8).reshape(5, 6), affine_of("LPS"))
+    plane = raw.read_image("scan.nii.gz") / 30
+    image = heatmap_volume(raw, "scan.nii.gz", plane)
+    assert image.shape == (5, 6)
+    np.testing.assert_allclose(np.asarray(image.dataobj), np.arange(30).reshape(5, 6) / 30, atol=1e-6)
+
+
+def test_scaling_and_notes_of_the_input_do_not_come_along(tmp_path: Path):
+    source = nibabel.Nifti1Image(np.linspace(-5, 900, 210, dtype=np.float32).reshape(SHAPE), affine_of("RAS"))
+    source.set_data_dtype(np.int16)
+    source.header["descrip"] = b"Doe, Jane"
+    source.header.set_xyzt_units("mm")
+    source.to_filename(tmp_path / "scan.nii.gz")
+    raw = ImageFolder(tmp_path, pd.DataFrame(), tmp_path / "manifest.csv")
+    path = "scan.nii.gz#axis=0,take=middle"
+    heatmap_volume(raw, path, np.full(raw.read_image(path).shape, 0.25)).to_filename(tmp_path / "back.nii.gz")
+    back = nibabel.load(tmp_path / "back.nii.gz")
+    assert (bytes(back.header["descrip"]).rstrip(b"\0"), back.get_data_dtype()) == (b"P(cancer)", np.float32)
+    assert back.header.get_xyzt_units()[0] == "mm"
+    assert set(np.unique(back.get_fdata())) == {0.0, 0.25}
+
+
+def test_which_paths_are_nifti():
+    assert [is_nifti(path) for path in ("a.nii", "a.NII.gz#axis=0,take=middle", "a.mha", "a.png")] == [True, True, False, False]

@@ -1,14 +1,25 @@
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sam_oracle import tiny_weights, write_tiny
+from sam_oracle import fixture, tiny_weights, write_tiny
 from transformers import SamConfig, SamModel
 
-from grpo_pipeline.tasks.attention.model.checkpoint_files import BASIS, TIED_BASIS, digest_of, read_config, read_weights
+from grpo_pipeline.tasks.attention.model.checkpoint_files import (
+    BASIS,
+    TIED_BASIS,
+    Shapes,
+    digest_of,
+    infer_config,
+    listed,
+    read_config,
+    read_weights,
+    rename_original,
+)
 from grpo_pipeline.tasks.attention.params import CheckpointParams
 
 
@@ -95,82 +106,68 @@ def test_code_in_a_file_is_refused_and_not_run(tmp_path: Path, archive: bool):
     assert victim.exists()  # the attack works where nothing is refused
 
 
-@pytest.mark.parametrize("kept", [100, 20_000, -1])
-def test_a_truncated_pth_is_refused(tmp_path: Path, kept: int):
-    whole = write_tiny(tmp_path).read_bytes()
-    (tmp_path / "cut.pth").write_bytes(whole[:kept])
-    for read in (read_config, read_weights):
-        with pytest.raises(
-            ValueError, match=r"cut\.pth must be a whole .pth file, got \d+ bytes that break off; copy or download"
-        ):
-            read(checkpoint(tmp_path / "cut.pth"))
-
-
-@pytest.mark.parametrize("kept", [4, 500, -1])
-def test_a_truncated_folder_is_refused(folder: Path, kept: int):
-    path = folder / "model.safetensors"
+def cut(path: Path, kept: int) -> Path:
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(
-        ValueError, match=r"model\.safetensors must be a whole safetensors file, got .*; copy or download it again"
-    ):
-        read_weights(checkpoint(folder, "huggingface"))
+    return path
 
 
-def test_what_is_missing_is_named(tmp_path: Path, folder: Path):
-    with pytest.raises(
-        FileNotFoundError, match=r"checkpoint\.path must be a file that exists, got .*none\.pth; correct the path"
-    ):
-        read_config(checkpoint(tmp_path / "none.pth"))
-    with pytest.raises(FileNotFoundError, match=r"checkpoint\.path must be a folder that exists, got .*none; correct the path"):
-        read_config(checkpoint(tmp_path / "none", "huggingface"))
+def rewritten(folder: Path, text: str = "", **changes: object) -> Path:
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(text or json.dumps(config))
+    return folder
+
+
+def saved(path: Path, content: object) -> Path:
+    torch.save(content, path)
+    return path
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def pickled_weights(folder: Path) -> Path:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(
-        FileNotFoundError, match=r"hold config.json and model.safetensors, got \['config.json', 'pytorch_model.bin'\]"
-    ):
-        read_weights(checkpoint(folder, "huggingface"))
+    return folder
 
 
-def test_the_wrong_kind_is_named(tmp_path: Path, folder: Path):
-    path = write_tiny(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"folder under the kind 'huggingface', got the file .*kind to segment_anything for a \.pth"
-    ):
-        read_config(checkpoint(path, "huggingface"))
-    with pytest.raises(ValueError, match=r"\.pth file under the kind 'segment_anything', got the folder .*kind to huggingface"):
-        read_config(checkpoint(folder))
+BROKEN_OFF = r"must be a whole .pth file, got \d+ bytes that break off; copy or download"
+IS_WHOLE = r"model\.safetensors must be a whole safetensors file, got .*; copy or download it again"
+PTH_THAT_LOADS = r"\.pth must be a \.pth file that loads with weights_only=True, got UnpicklingError"
+# What reads which kind; the file or folder, made of a path below a temporary folder and of a sound folder; the error.
+REFUSED = [
+    *((read, "pth", lambda d, f, n=n: cut(write_tiny(d), n), BROKEN_OFF)
+      for read in (read_config, read_weights) for n in (100, 20_000, -1)),
+    *((read_weights, "folder", lambda d, f, n=n: (cut(f / "model.safetensors", n), f)[1], IS_WHOLE) for n in (4, 500, -1)),
+    (read_config, "pth", lambda d, f: d / "none.pth", r"must be a file that exists, got .*none\.pth; correct the path"),
+    (digest_of, "pth", lambda d, f: d / "none.pth", "must be a file that exists"),
+    (read_config, "folder", lambda d, f: d / "none", r"must be a folder that exists, got .*none; correct the path"),
+    (read_weights, "folder", lambda d, f: pickled_weights(f),
+     r"hold config.json and model.safetensors, got \['config.json', 'pytorch_model.bin'\]"),
+    (read_config, "folder", lambda d, f: write_tiny(d),
+     r"folder under the kind 'huggingface', got the file .*kind to segment_anything for a \.pth"),
+    (read_config, "pth", lambda d, f: f,
+     r"\.pth file under the kind 'segment_anything', got the folder .*kind to huggingface"),
+    (read_config, "folder", lambda d, f: rewritten(f, model_type="sam2"),
+     "must have the model_type 'sam', got 'sam2'; give the folder of a SamModel"),
+    (read_config, "folder", lambda d, f: rewritten(f, "[1]"), r"must have the model_type 'sam', got \[1\]"),
+    (read_config, "folder", lambda d, f: rewritten(f, "{"), "must be a JSON file, got Expecting .*; copy it again"),
+    (read_config, "pth", lambda d, f: saved(d / "resnet.pth", {"fc.weight": torch.zeros(2)}),
+     r"names in .*resnet.pth must be those of segment-anything's SAM, got 'fc.weight'; give"),
+    (read_weights, "pth", lambda d, f: saved(d / "a.pth", {"epoch": 3, "lr": 0.1}),
+     r"must hold named tensors.*, got the keys \['epoch', 'lr'\]; save it again"),
+    (read_weights, "pth", lambda d, f: saved(d / "b.pth", [torch.zeros(2)]), r"must hold named tensors.*, got list; save it"),
+    (read_weights, "pth", lambda d, f: written(d / "c.pth", b"version https://git-lfs.github.com/spec/v1"), PTH_THAT_LOADS),
+    (read_weights, "pth", lambda d, f: written(d / "d.pth", pickle.dumps({"a": 1}, protocol=2)), r"d\.pth must be a \.pth file"),
+]  # fmt: skip
 
 
-def test_another_model_is_refused(tmp_path: Path, folder: Path):
-    config = json.loads((folder / "config.json").read_text())
-    for text, message in (
-        (
-            json.dumps(config | {"model_type": "sam2"}),
-            "must have the model_type 'sam', got 'sam2'; give the folder of a SamModel",
-        ),
-        ("[1]", r"must have the model_type 'sam', got \[1\]"),
-        ("{", "must be a JSON file, got Expecting .*; copy it again"),
-    ):
-        (folder / "config.json").write_text(text)
-        with pytest.raises(ValueError, match=message):
-            read_config(checkpoint(folder, "huggingface"))
-    torch.save({"fc.weight": torch.zeros(2)}, tmp_path / "resnet.pth")
-    with pytest.raises(ValueError, match=r"names in .*resnet.pth must be those of segment-anything's SAM, got 'fc.weight'; give"):
-        read_config(checkpoint(tmp_path / "resnet.pth"))
-
-
-def test_what_holds_no_tensors_is_refused(tmp_path: Path):
-    torch.save({"epoch": 3, "lr": 0.1}, tmp_path / "a.pth")
-    with pytest.raises(ValueError, match=r"must hold named tensors.*, got the keys \['epoch', 'lr'\]; save it again"):
-        read_weights(checkpoint(tmp_path / "a.pth"))
-    torch.save([torch.zeros(2)], tmp_path / "b.pth")
-    with pytest.raises(ValueError, match=r"must hold named tensors.*, got list; save it again"):
-        read_weights(checkpoint(tmp_path / "b.pth"))
-    (tmp_path / "c.pth").write_text("version https://git-lfs.github.com/spec/v1")
-    with pytest.raises(ValueError, match=r"c\.pth must be a \.pth file that loads with weights_only=True, got UnpicklingError"):
-        read_weights(checkpoint(tmp_path / "c.pth"))
-    (tmp_path / "d.pth").write_bytes(pickle.dumps({"a": 1}, protocol=2))
-    with pytest.raises(ValueError, match=r"d\.pth must be a \.pth file"):
-        read_weights(checkpoint(tmp_path / "d.pth"))
+@pytest.mark.parametrize(("read", "kind", "make", "message"), REFUSED)
+def test_what_cannot_be_read_is_refused(tmp_path: Path, folder: Path, read: Any, kind: str, make: Any, message: str):
+    path = make(tmp_path, folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read(checkpoint(path, {"pth": "segment_anything", "folder": "huggingface"}[kind]))
 
 
 def test_the_digest_follows_the_content(tmp_path: Path, folder: Path):
@@ -187,5 +184,82 @@ def test_the_digest_follows_the_content(tmp_path: Path, folder: Path):
         len({digest_of(checkpoint(first)), digest_of(checkpoint(moved)), before, digest_of(checkpoint(folder, "huggingface"))})
         == 4
     )
-    with pytest.raises(FileNotFoundError, match="must be a file that exists"):
-        digest_of(checkpoint(tmp_path / "none.pth"))
+
+
+def test_vit_b_has_exactly_the_names_and_shapes_of_transformers():
+    with torch.device("meta"):
+        theirs = SamModel(SamConfig()).state_dict()  # its defaults are those of ViT-B
+    expected = {name: list(tensor.shape) for name, tensor in theirs.items() if name != TIED_BASIS}
+    assert rename_original(fixture()["vit_b"], file="sam.pth") == expected
+    assert len(expected) == 314
+
+
+def test_the_last_layer_of_a_head_is_its_output_at_any_depth():
+    stem = "mask_decoder.iou_prediction_head"
+    names = {f"{stem}.layers.{i}.weight": i for i in range(4)}
+    renamed = rename_original(names, file="sam.pth")
+    parts = ("proj_in", "layers.0", "layers.1", "proj_out")
+    assert renamed == {f"{stem}.{part}.weight": i for i, part in enumerate(parts)}
+
+
+def test_names_without_a_rule_are_refused():
+    adapted = {"image_encoder.pos_embed": 0} | {f"image_encoder.blocks.{i}.Adapter.D_fc1.weight": 0 for i in range(5)}
+    with pytest.raises(ValueError, match=r"got 'image_encoder\.blocks\.0\.Adapter.* and 2 more; give a \.pth of SAM or MedSAM"):
+        rename_original(adapted, file="sam.pth")
+    with pytest.raises(ValueError, match=r"got 'image_encoder\.neck\.1\.weight\.old'"):
+        rename_original({"image_encoder.neck.1.weight.old": 0}, file="sam.pth")
+
+
+def test_lists_are_cut():
+    assert listed(["a"]) == "'a'"
+    assert listed(list("abcde")) == "'a', 'b', 'c' and 2 more"
+
+
+def shapes(of: str = "tiny") -> dict[str, tuple[int, ...]]:
+    original = fixture()["vit_b"] if of == "vit_b" else fixture()["tiny"]["shapes"]
+    return {name: tuple(shape) for name, shape in rename_original(original, file="sam.pth").items()}
+
+
+def test_vit_b_is_recognised():
+    ours, theirs = infer_config(shapes("vit_b"), file="sam.pth").to_dict(), SamConfig().to_dict()
+    # segment-anything leaves this one at torch's default.
+    assert ours["mask_decoder_config"].pop("layer_norm_eps") == 1e-5
+    assert theirs["mask_decoder_config"].pop("layer_norm_eps") == 1e-6
+    for section in ("vision_config", "prompt_encoder_config", "mask_decoder_config"):
+        assert ours[section] == theirs[section]
+
+
+def test_the_tiny_sam_is_recognised():
+    config = infer_config(shapes(), file="sam.pth")
+    vision, prompt, decoder = config.vision_config, config.prompt_encoder_config, config.mask_decoder_config
+    assert (vision.image_size, vision.patch_size, vision.num_channels, vision.hidden_size) == (64, 8, 3, 16)
+    assert (vision.num_hidden_layers, vision.num_attention_heads, vision.mlp_dim) == (3, 2, 24)
+    assert (vision.window_size, list(vision.global_attn_indexes), vision.qkv_bias) == (3, [1], True)
+    assert (prompt.hidden_size, prompt.mask_input_channels, prompt.num_point_embeddings) == (16, 8, 4)
+    assert (decoder.mlp_dim, decoder.num_hidden_layers, decoder.attention_downsample_rate) == (24, 2, 2)
+    assert (decoder.num_multimask_outputs, decoder.iou_head_depth, decoder.iou_head_hidden_dim) == (3, 4, 12)
+
+
+def changed(**lengths: int) -> Shapes:
+    """Return the tiny SAM's shapes with other lengths of the relative positions: ``layer0=15``."""
+    new = {f"vision_encoder.layers.{layer[-1]}.attn.rel_pos_{axis}": (n, 8) for layer, n in lengths.items() for axis in "hw"}
+    return shapes() | new
+
+
+def test_without_windows_every_layer_is_global():
+    vision = infer_config(changed(layer0=15, layer2=15), file="sam.pth").vision_config
+    assert (vision.window_size, list(vision.global_attn_indexes)) == (0, [0, 1, 2])
+
+
+def test_two_window_sizes_are_refused():
+    with pytest.raises(ValueError, match=r"one window size beside the 8 x 8 grid, got windows of \[3, 4\] cells; give"):
+        infer_config(changed(layer2=7), file="sam.pth")
+
+
+def test_a_part_of_a_sam_is_refused():
+    encoder = {name: shape for name, shape in shapes().items() if name.startswith("vision_encoder")}
+    with pytest.raises(ValueError, match=r"sam\.pth must hold .*, got none for 'shared_image.*embedding', .* and 4 more; give"):
+        infer_config(encoder, file="sam.pth")
+    short = {name: shape for name, shape in shapes().items() if name != "vision_encoder.layers.1.attn.rel_pos_h"}
+    with pytest.raises(ValueError, match=r"got none for 'vision_encoder\.layers\.1\.attn\.rel_pos_h'; give"):
+        infer_config(short, file="sam.pth")

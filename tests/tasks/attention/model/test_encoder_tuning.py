@@ -10,6 +10,7 @@ import sam_oracle as oracle
 import torch
 from pydantic import ValidationError
 from tiny_attention import (
+    SIZE,
     algorithm_params,
     differing,
     make_data,
@@ -17,17 +18,21 @@ from tiny_attention import (
     make_state,
     make_task,
     model_params,
+    shake,
     training_params,
     weights,
 )
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import SamModel
 
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.datasets.checkpoint import ModelDataset
 from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples
+from grpo_pipeline.tasks.attention.model.encoder_tuning import Adapted, Adapter, add_adapters, add_lora, merge_lora
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.attention.model.sam import Sam
 
 TUNED: dict[str, dict[str, Any]] = {
     "adapter": {"encoder": "adapter", "encoder_tuning": {"rank": 3}},
@@ -134,3 +139,133 @@ def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
 def test_what_cannot_be_combined_is_refused(changes: dict[str, Any], message: str):
     with pytest.raises(ValidationError, match=message):
         model_params(**changes)
+
+
+def cells() -> Tensor:
+    return torch.randn(2, 3, 3, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Attention(nn.Module):
+    """Returns a pair and takes a keyword, as SAM's attention does."""
+
+    def forward(self, hidden_states: Tensor) -> tuple[Tensor, str]:
+        return 2 * hidden_states, "weights"
+
+
+def test_an_adapter_starts_as_the_identity():
+    torch.manual_seed(0)
+    assert torch.equal(Adapter(8, 3)(cells()), cells())
+
+
+@torch.no_grad()
+def test_an_adapter_is_a_bottleneck_beside_its_input():
+    torch.manual_seed(0)
+    adapter = Adapter(8, 3)
+    shake(adapter)
+    made = adapter(cells())
+    for p, i, j in ((0, 0, 0), (1, 2, 1)):
+        x = cells()[p, i, j]
+        hidden = F.gelu(adapter.down.weight @ x + adapter.down.bias)
+        torch.testing.assert_close(made[p, i, j], x + adapter.up.weight @ hidden + adapter.up.bias, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_of_a_pair_the_first_part_is_adapted():
+    torch.manual_seed(0)
+    layer = Adapted(Attention(), 8, 3)
+    shake(layer)
+    out, rest = layer(hidden_states=cells())
+    torch.testing.assert_close(out, layer.adapter(2 * cells()))
+    assert rest == "weights"
+
+
+@torch.no_grad()
+def test_each_block_is_attention_adapter_mlp_adapter():
+    """One block of the encoder against the sum written out; window attention, so that padding would show."""
+    torch.manual_seed(0)
+    encoder = Sam(model_params(encoder_layers=1), 32).net.vision_encoder
+    shake(encoder)
+    add_adapters(encoder, rank=3)
+    shake(encoder, scale=0.1)
+    block = encoder.layers[0]
+    x = torch.randn(2, 4, 4, 16, generator=torch.Generator().manual_seed(1))
+    middle = x + block.attn.adapter(block.attn.base(hidden_states=block.layer_norm1(x))[0])
+    expected = middle + block.mlp.adapter(block.mlp.base(block.layer_norm2(middle)))
+    torch.testing.assert_close(block(x), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("rank", [1, 5])
+def test_the_number_of_trained_weights(rank: int):
+    encoder = Sam(model_params(), 32).net.vision_encoder
+    add_adapters(encoder, rank=rank)
+    # 2 layers of width 16; two adapters each: down 16 r + r, up 16 r + 16
+    assert sum(p.numel() for p in encoder.parameters() if p.requires_grad) == 2 * 2 * (2 * 16 * rank + rank + 16)
+
+
+TARGETS = [("qkv",), ("qkv", "proj")]
+
+
+def images() -> Tensor:
+    return torch.randn(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def make_sam(targets: tuple[str, ...] | None = None, *, rank: int = 3, alpha: float = 6.0) -> Sam:
+    """A SAM with moved weights; where targets are given, with low-rank updates that are no longer 0."""
+    torch.manual_seed(0)
+    sam = Sam(model_params(), SIZE)
+    shake(sam)
+    if targets is not None:
+        add_lora(sam.net.vision_encoder, rank=rank, alpha=alpha, targets=targets)
+        shake(Trained(sam.net.vision_encoder), seed=2)
+    return sam
+
+
+class Trained(nn.Module):
+    """The trained weights of an encoder alone."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.kept = nn.ParameterList([p for p in encoder.parameters() if p.requires_grad])
+
+
+@torch.no_grad()
+def test_a_layer_is_its_weight_and_the_product_of_two_small_ones():
+    layer = make_sam(("qkv",)).net.vision_encoder.layers[1].attn.qkv
+    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    assert (a.shape, b.shape) == ((3, 16), (48, 3))
+    expected = x @ layer.base_layer.weight.T + layer.base_layer.bias + 6.0 / 3 * (x @ a.T @ b.T)
+    torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("targets", TARGETS)
+@pytest.mark.parametrize("rank", [1, 4])
+def test_lora_the_number_of_trained_weights(rank: int, targets: tuple[str, ...]):
+    encoder = make_sam(targets, rank=rank).net.vision_encoder
+    # 2 layers of width 16; qkv: r * 16 + 48 * r, proj: r * 16 + 16 * r
+    expected = 2 * rank * (4 * 16 + (2 * 16 if "proj" in targets else 0))
+    assert sum(p.numel() for p in encoder.parameters() if p.requires_grad) == expected
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("targets", TARGETS)
+def test_merged_gives_the_same_as_unmerged_also_from_a_folder(targets: tuple[str, ...], tmp_path: Path):
+    sam, plain = make_sam(targets), make_sam()
+    tuned = sam.encode(images())
+    assert not torch.allclose(tuned, plain.encode(images()), atol=1e-2)
+    merge_lora(sam.net.vision_encoder)
+    torch.testing.assert_close(sam.encode(images()), tuned, atol=1e-4, rtol=1e-4)
+    assert sam.state_dict().keys() == plain.state_dict().keys()
+    sam.net.save_pretrained(tmp_path)
+    again = Sam(model_params(), SIZE, SamModel.from_pretrained(tmp_path))
+    torch.testing.assert_close(again.encode(images()), tuned, atol=1e-4, rtol=1e-4)
+
+
+def test_nothing_to_merge_is_refused():
+    with pytest.raises(ValueError, match="must have low-rank updates to merge, got none; it was not built with encoder: lora"):
+        merge_lora(make_sam().net.vision_encoder)
+
+
+def test_training_mode_changes_no_number():
+    sam = make_sam(("qkv",))
+    assert torch.equal(sam.train().encode(images()), sam.eval().encode(images()))

@@ -1,9 +1,13 @@
+"""A SAM with random weights starts as one that segment-anything builds."""
+
 import pytest
 import torch
+from sam_oracle import import_original
 from tiny_attention import GRID, SIZE, model_params, shake
-from torch import Tensor
+from torch import Tensor, nn
 
-from grpo_pipeline.tasks.attention.model.sam import Sam, cell_centres
+from grpo_pipeline.tasks.attention.model.sam import Sam, cell_centres, two_way
+from grpo_pipeline.tasks.attention.params import ModelParams
 
 
 @pytest.fixture
@@ -73,3 +77,120 @@ def test_untrained_features_carry_the_image(sam: Sam):
     # transformers' default initializer_range of 1e-10 gave features of size 1e-21.
     images = torch.randn(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(3))
     assert float(sam.encode(images).std().detach()) > 0.1
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def masked_decoder_points(*shape: int) -> Tensor:
+    return torch.rand(*shape, 2, generator=torch.Generator().manual_seed(2))
+
+
+@torch.no_grad()
+def test_with_all_tokens_it_is_the_transformer_of_transformers(sam: Sam):
+    channels = model_params().feature_channels
+    tokens, image, positions = normal(2, 3, 5, channels, seed=1), normal(6, channels, GRID, GRID, seed=2), sam.dense_encoding()
+    positions = positions.expand_as(image)
+    transformer = sam.net.mask_decoder.transformer
+    theirs = transformer(
+        point_embeddings=tokens, image_embeddings=image, image_positional_embeddings=positions, attention_similarity=None
+    )
+    ours = two_way(transformer, tokens, image, positions, torch.ones(2, 3, 5, dtype=torch.bool))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("further", [0, 2])
+@pytest.mark.parametrize("count", [1, 2])
+def test_padding_changes_nothing(sam: Sam, count: int, further: int):
+    prompts = normal(2, further, model_params().feature_channels, seed=4) if further else None
+    image, sets = normal(2, model_params().feature_channels, GRID, GRID, seed=1), masked_decoder_points(2, 3, 3)
+    is_point = (torch.arange(3) < count).expand(2, 3, 3)
+    alone = sam.decode(image, sets[:, :, :count], prompts)
+    padded = sam.decode(image, sets, prompts, is_point=is_point)
+    torch.testing.assert_close(padded.mask_logits, alone.mask_logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(padded.token, alone.token, atol=1e-5, rtol=0)
+    whole = sam.decode(image, sets, prompts)
+    assert not torch.allclose(whole.mask_logits, alone.mask_logits, atol=0.1)  # the points that were masked do count
+
+
+@torch.no_grad()
+def test_sets_of_different_sizes_share_a_call(sam: Sam):
+    image, sets = normal(2, model_params().feature_channels, GRID, GRID, seed=1), masked_decoder_points(2, 3, 3)
+    counts = torch.tensor([[1, 2, 3], [3, 1, 2]])
+    together = sam.decode(image, sets, is_point=torch.arange(3) < counts[..., None])
+    for p in range(2):
+        for g in range(3):
+            alone = sam.decode(image[p : p + 1], sets[p : p + 1, g : g + 1, : counts[p, g]])
+            torch.testing.assert_close(together.mask_logits[p, g], alone.mask_logits[0, 0], atol=1e-5, rtol=0)
+
+
+def test_no_gradient_reaches_a_padded_point(sam: Sam):
+    sets = masked_decoder_points(1, 2, 3).requires_grad_()
+    is_point = torch.tensor([[[True, False, False], [True, True, False]]])
+    image = normal(1, model_params().feature_channels, GRID, GRID, seed=1)
+    decoded = sam.decode(image, sets, is_point=is_point)
+    (gradient,) = torch.autograd.grad(decoded.mask_logits.square().mean() + decoded.token.square().mean(), sets)
+    assert bool(gradient.isfinite().all())
+    assert torch.equal(gradient.abs().sum(-1) > 0, is_point)
+
+
+SAM_START_SIZE, PATCH, WIDTH, CHANNELS, LAYERS, HEADS = 128, 8, 48, 32, 2, 4
+SAM_START_GRID = SAM_START_SIZE // PATCH
+
+
+def default_params() -> ModelParams:
+    sizes = {"patch_size": PATCH, "encoder_width": WIDTH, "encoder_layers": LAYERS, "encoder_heads": HEADS, "encoder_window": 4}
+    return model_params(**sizes, feature_channels=CHANNELS, decoder_layers=LAYERS, decoder_heads=HEADS)
+
+
+@pytest.fixture(scope="module")
+def ours() -> Sam:
+    torch.manual_seed(0)
+    return Sam(default_params(), SAM_START_SIZE)
+
+
+def published() -> nn.ModuleDict:
+    """Return segment-anything's three boxes at the size of ours."""
+    original = import_original()
+    torch.manual_seed(1)
+    sizes = {"depth": LAYERS, "embedding_dim": CHANNELS, "mlp_dim": 2 * CHANNELS, "num_heads": HEADS}
+    encoder = original.ImageEncoderViT(
+        img_size=SAM_START_SIZE, patch_size=PATCH, in_chans=1, embed_dim=WIDTH, depth=LAYERS, num_heads=HEADS, mlp_ratio=2,
+        out_chans=CHANNELS, qkv_bias=True, use_rel_pos=True, window_size=4, global_attn_indexes=(LAYERS - 1,),
+    )  # fmt: skip
+    prompt = original.PromptEncoder(CHANNELS, (SAM_START_GRID, SAM_START_GRID), (SAM_START_SIZE, SAM_START_SIZE), mask_in_chans=4)
+    decoder = original.MaskDecoder(
+        transformer_dim=CHANNELS, transformer=original.TwoWayTransformer(**sizes), iou_head_hidden_dim=CHANNELS
+    )
+    return nn.ModuleDict({"encoder": encoder, "prompt": prompt, "decoder": decoder})
+
+
+def spreads(module: nn.Module) -> dict[tuple[int, ...], tuple[float, float]]:
+    """Return shape -> (standard deviation, largest absolute value) of all weights of that shape with enough numbers to tell."""
+    by_shape: dict[tuple[int, ...], list[Tensor]] = {}
+    for name, weight in module.named_parameters():
+        if weight.numel() >= 300 and "pos" not in name:
+            by_shape.setdefault(tuple(weight.shape), []).append(weight.detach().flatten())
+    joined = {shape: torch.cat(weights) for shape, weights in by_shape.items()}
+    return {shape: (float(weight.std()), float(weight.abs().max())) for shape, weight in joined.items()}
+
+
+@pytest.mark.parametrize(
+    ("box", "part"), [("encoder", "vision_encoder"), ("decoder", "mask_decoder"), ("prompt", "prompt_encoder")]
+)
+def test_weights_are_spread_as_published(ours: Sam, box: str, part: str) -> None:
+    theirs, found = spreads(published()[box]), spreads(getattr(ours.net, part))
+    assert found.keys() == theirs.keys()
+    for shape, (deviation, largest) in theirs.items():
+        # 300 numbers tell a standard deviation to 5 per cent, and the largest of a uniform draw to 1 per cent.
+        assert found[shape][0] == pytest.approx(deviation, rel=0.15), shape
+        assert found[shape][1] == pytest.approx(largest, rel=0.1), shape
+
+
+def test_the_positional_basis_is_standard_normal(ours: Sam) -> None:
+    basis = ours.net.shared_image_embedding.positional_embedding
+    assert float(basis.detach().std()) == pytest.approx(1.0, abs=0.35)
+    assert float(basis.detach().abs().max()) < 5.0  # the start of transformers: 24 times as much

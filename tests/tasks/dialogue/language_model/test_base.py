@@ -8,7 +8,7 @@ from tiny_readers import ARCHITECTURES, attention, tiny_encoded, tiny_prompts, t
 from torch import Tensor
 
 from grpo_pipeline.core.training.micro_batches import count_prompts, take_prompts
-from grpo_pipeline.tasks.dialogue.language_model.base import Reader, choose_prompts, detached
+from grpo_pipeline.tasks.dialogue.language_model.base import Reader, choose_prompts, detached, reader_texts, story_text
 
 REPLIES = torch.randint(2, 12, (3, 4, 6), generator=torch.Generator().manual_seed(2))
 
@@ -135,3 +135,18 @@ def test_a_prompt_of_one_token_is_its_start_alone() -> None:
         found = logits(reader, reader.hidden(reader.encode(ids, torch.ones_like(ids, dtype=torch.bool)), REPLIES[:2]))
         expected = reader.model(input_ids=torch.cat((ids[0, 0], REPLIES[0, 0, :-1]))[None], use_cache=False).logits[0]
     torch.testing.assert_close(found[0, 0], expected, rtol=1e-10, atol=1e-10)
+
+
+STORIES = [story_text("Rex", "a dog."), story_text("Tom", "a cat.")]
+
+
+def test_a_seq2seq_reader_reads_each_story_with_the_question() -> None:
+    expected = ["title: Rex story: a dog. persona: p context: c", "title: Tom story: a cat. persona: p context: c"]
+    assert reader_texts("persona: p context: c", STORIES, kind="seq2seq") == expected
+    assert reader_texts("q", [], kind="seq2seq") == ["q"]
+
+
+def test_a_causal_reader_reads_all_stories_then_the_question_once() -> None:
+    expected = ["title: Rex story: a dog. title: Tom story: a cat. q reply:"]
+    assert reader_texts("q", STORIES, kind="causal") == expected
+    assert reader_texts("q", [], kind="causal") == ["q reply:"]

@@ -12,7 +12,15 @@ from grpo_pipeline.core.sampling.truncation import truncated_log_probs
 from grpo_pipeline.tasks.dialogue.language_model import sampling as module
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
-from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, greedy_replies, sample_replies, unpack
+from grpo_pipeline.tasks.dialogue.language_model.sampling import (
+    ReplyRollouts,
+    compacted,
+    draw_tokens,
+    greedy_replies,
+    pack,
+    sample_replies,
+    unpack,
+)
 
 LIMITS = [{}, {"temperature": 0.6}, {"top_k": 3}, {"top_p": 0.8}, {"temperature": 1.4, "top_k": 5, "top_p": 0.9}]
 
@@ -136,3 +144,75 @@ def test_replies_that_do_not_fit_are_refused_before_anything_is_drawn() -> None:
     reader = tiny_reader("gpt2")
     with pytest.raises(ValueError, match=r"so that a reply of 20 fits into 16 positions"):
         draw(reader, tiny_encoded(reader), reply_params(max_tokens=20))
+
+
+BELOW_ONE = 1 - 2**-53
+
+
+def test_a_token_is_drawn_where_the_mass_exceeds_the_number() -> None:
+    """Masses 0.2, 0.5, 0.3 end at 0.2, 0.7, 1."""
+    log_probs = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log().expand(7, 3)
+    uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 0.99, BELOW_ONE], dtype=torch.float64)
+    assert draw_tokens(log_probs, uniform).tolist() == [0, 0, 1, 1, 2, 2, 2]
+
+
+def test_an_excluded_token_is_never_drawn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_probs = torch.randn(500, 40, generator=generator)
+    is_out = torch.rand(500, 40, generator=generator) < 0.6
+    is_out[:, 7] = False
+    log_probs = log_probs.masked_fill(is_out, -float("inf")).log_softmax(dim=-1)
+    for u in (0.0, 0.3, BELOW_ONE):
+        tokens = draw_tokens(log_probs, torch.full((500,), u, dtype=torch.float64))
+        assert not is_out.gather(1, tokens[:, None]).any()
+
+
+def test_a_rare_token_is_drawn_as_often_as_it_should_be() -> None:
+    """In float32, 1 - 1e-9 is 1, and the last token would have no interval."""
+    log_probs = torch.tensor([[0.0, -20.7232658]]).log_softmax(dim=-1)  # 1e-9
+    uniform = torch.tensor([1 - 2e-9, 1 - 0.5e-9], dtype=torch.float64)
+    assert draw_tokens(log_probs.expand(2, 2), uniform).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("choices", [1, 8, 9, 259])
+def test_what_was_packed_comes_back(choices: int) -> None:
+    is_kept = torch.rand(3, 2, choices, generator=torch.Generator().manual_seed(choices)) < 0.5
+    packed = pack(is_kept)
+    assert packed.shape == (3, 2, -(-choices // 8))
+    assert torch.equal(unpack(packed, choices), is_kept)
+
+
+def test_choice_v_is_bit_v_of_its_byte() -> None:
+    # choices 0, 3 and 7 -> 1 + 8 + 128 = 137; choice 9 -> bit 1 of the next byte = 2
+    is_kept = torch.zeros(10, dtype=torch.bool)
+    is_kept[[0, 3, 7, 9]] = True
+    assert pack(is_kept).tolist() == [137, 2]
+
+
+def test_finished_prompts_leave_and_the_open_replies_come_first() -> None:
+    is_open = torch.tensor([[False, True, False, True], [False] * 4, [False, False, True, False]])
+    stay = compacted(is_open)
+    assert stay is not None
+    assert stay.prompts.tolist() == [0, 2]
+    assert stay.places.tolist() == [[1, 3], [2, 0]]  # the prompt with one open reply carries a finished one along
+    rows = torch.arange(12).view(3, 4)
+    assert stay.take(rows).tolist() == [[1, 3], [10, 8]]
+
+
+def test_no_open_reply_is_lost() -> None:
+    generator = torch.Generator().manual_seed(0)
+    moved = 0
+    for _ in range(200):
+        is_open = torch.rand(4, 5, generator=generator) < 0.3
+        if is_open.any() and (stay := compacted(is_open)) is not None:
+            moved += 1
+            rows = torch.arange(20).view(4, 5)
+            assert set(rows[is_open].tolist()) <= set(stay.take(rows).flatten().tolist())
+            assert stay.places.numel() <= 15
+    assert moved > 50
+
+
+def test_what_saves_little_is_not_moved() -> None:
+    is_open = torch.ones(2, 4, dtype=torch.bool)
+    is_open[0, 0] = False
+    assert compacted(is_open) is None

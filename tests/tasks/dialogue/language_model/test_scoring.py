@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,9 +10,19 @@ from tiny_readers import ARCHITECTURES, ENDS, PAD, reply_params, tiny_encoded, t
 from transformers.models.t5.modeling_t5 import T5LayerNorm
 
 from grpo_pipeline.core.types import Scores
+from grpo_pipeline.tasks.dialogue.language_model import scoring
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
-from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, sample_replies
-from grpo_pipeline.tasks.dialogue.language_model.scoring import batches_of_prompts, score_decisions, score_replies
+from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, pack, sample_replies
+from grpo_pipeline.tasks.dialogue.language_model.scoring import (
+    batches_of_prompts,
+    reference_logprobs,
+    reference_loss,
+    reference_perplexity,
+    score_decisions,
+    score_replies,
+    score_tokens,
+)
+from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, pad_rows
 
 LIMITS = [{}, {"temperature": 0.6}, {"top_k": 3}, {"temperature": 1.4, "top_k": 5, "top_p": 0.9}]
 
@@ -137,3 +148,56 @@ def test_batches_keep_to_the_limit_and_hold_every_prompt_once() -> None:
     assert [batch.tolist() for batch in batches_of_prompts(lengths, 2, None)] == [[0, 1, 2, 3, 4]]
     assert [batch.tolist() for batch in batches_of_prompts(lengths, 2, 90)] == [[0, 1, 2, 3, 4]]
     assert [len(batch) for batch in batches_of_prompts(lengths, 2, 1)] == [1] * 5
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+HIDDEN = torch.randn(7, 3, generator=GENERATOR, dtype=torch.float64)
+HEAD = (torch.randn(9, 3, generator=GENERATOR, dtype=torch.float64), torch.randn(9, generator=GENERATOR, dtype=torch.float64))
+ACTIONS = torch.randint(9, (7,), generator=GENERATOR)
+KEPT = (torch.rand(7, 9, generator=GENERATOR) < 0.5).scatter(1, ACTIONS[:, None], True)
+
+
+@pytest.mark.parametrize("kept", [None, KEPT])
+def test_each_row_is_scored_over_what_it_kept(kept: torch.Tensor | None) -> None:
+    found = score_tokens(HIDDEN, HEAD, ACTIONS, temperature=0.7, kept=None if kept is None else pack(kept))
+    for m in range(7):
+        z = (HEAD[0] @ HIDDEN[m] + HEAD[1]) / 0.7
+        mass = {v: float(z[v].exp()) for v in range(9) if kept is None or kept[m, v]}
+        p = {v: x / sum(mass.values()) for v, x in mass.items()}
+        expected = torch.tensor(p[int(ACTIONS[m])], dtype=torch.float64).log()
+        torch.testing.assert_close(found.logprobs[m], expected, rtol=1e-12, atol=1e-12)
+        entropy = -sum(x * float(torch.tensor(x, dtype=torch.float64).log()) for x in p.values())
+        assert float(found.entropy[m]) == pytest.approx(entropy, abs=1e-12)
+
+
+def test_blocks_change_neither_numbers_nor_gradients() -> None:
+    results = []
+    for rows in (1, 100):
+        leaves = [x.clone().requires_grad_() for x in (HIDDEN, *HEAD)]
+        with patch.object(scoring, "BLOCK_NUMBERS", 9 * rows):
+            found = score_tokens(leaves[0], (leaves[1], leaves[2]), ACTIONS, temperature=1.3, kept=pack(KEPT))
+            (found.logprobs.sum() - 2 * found.entropy.sum()).backward()
+        results.append([*found, *(x.grad for x in leaves)])
+    for one, two in zip(*results, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+
+
+REFERENCE: Tokens = pad_rows([[4, 5, 6, 1], [1], [7, 8, 1]], pad_id=0)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_loss_is_the_cross_entropy_of_torch_on_the_plain_logits(architecture: str) -> None:
+    reader = tiny_reader(architecture)
+    encoded = tiny_encoded(reader)
+    logprobs = reference_logprobs(reader, encoded, REFERENCE)
+    logits = torch.nn.functional.linear(reader.hidden(encoded, REFERENCE.ids[:, None])[:, 0], *reader.head)
+    labels = REFERENCE.ids.masked_fill(~REFERENCE.is_token, -100)
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    found = reference_loss(logprobs, REFERENCE.is_token, mean="per_token")
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    each = [torch.nn.functional.cross_entropy(z, y) for z, y in zip(logits, labels, strict=True)]
+    found = reference_loss(logprobs, REFERENCE.is_token, mean="per_sequence")
+    torch.testing.assert_close(found, torch.stack(each).mean(), rtol=1e-12, atol=1e-12)
+    perplexity = reference_perplexity(reader, encoded, REFERENCE)
+    assert perplexity.tokens.tolist() == [4, 1, 3]
+    torch.testing.assert_close(perplexity.of_each(), torch.stack(each).exp(), rtol=1e-10, atol=1e-10)

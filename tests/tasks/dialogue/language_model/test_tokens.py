@@ -1,7 +1,21 @@
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from grpo_pipeline.tasks.dialogue.language_model.tokens import ByteTokenizer, decode_rows, encode_texts, pad_rows
+from grpo_pipeline.tasks.dialogue.language_model.tokens import (
+    ByteTokenizer,
+    decode_rows,
+    encode_texts,
+    pad_rows,
+    read_tokenizer,
+    stack_rows,
+)
 
 TOKENIZER = ByteTokenizer()
 
@@ -38,3 +52,82 @@ def test_rows_are_read_where_the_mask_says() -> None:
     ids = torch.tensor([[100, 101, 102]])
     assert decode_rows(TOKENIZER, ids, torch.tensor([[True, False, True]])) == ["ac"]
     assert pad_rows([[5], []], pad_id=7).ids.tolist() == [[5], [7]]
+
+
+TEXTS = st.lists(st.integers(1, 300), max_size=6)
+ROWS = st.lists(st.lists(TEXTS, min_size=2, max_size=2), min_size=1, max_size=5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.sampled_from(["left", "right"]))
+def test_padded_texts_are_those_of_a_loop(rows: list[list[list[int]]], padding: str) -> None:
+    table = stack_rows(rows)
+    chosen = np.arange(len(rows))[::-1]
+    found = table.padded(table.texts_of(chosen), pad_id=7, padding=padding)
+    expected = pad_rows([text for row in rows[::-1] for text in row], pad_id=7, padding=padding)
+    assert torch.equal(found.ids.flatten(0, 1), expected.ids)
+    assert torch.equal(found.is_token.flatten(0, 1), expected.is_token)
+
+
+def test_lengths_of_texts() -> None:
+    assert stack_rows([[[1, 2], []], [[3]]]).lengths().tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(("draw", "expected"), [(0.0, [0, 3]), (0.34, [1, 3]), (0.67, [2, 3]), (0.999, [2, 3])])
+def test_a_text_of_each_row_is_drawn(draw: float, expected: list[int]) -> None:
+    table = stack_rows([[[1], [2], [3]], [[4]]])
+    assert table.draw_texts(np.array([0, 1]), np.array([draw, draw])).tolist() == expected
+
+
+@given(st.text())
+def test_every_text_comes_back(text: str) -> None:
+    kept = text.encode("utf-8", errors="replace").decode("utf-8")
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == kept
+
+
+def test_the_ids_are_those_of_byt5() -> None:
+    text = "i'm fine — ça va? 😀"
+    assert TOKENIZER.encode(text) == ByT5Tokenizer()(text, add_special_tokens=False).input_ids
+
+
+def test_broken_bytes_and_ids_without_a_byte() -> None:
+    # 0xC3 begins a character of two bytes; 0, 1, 2 and 259 stand for no byte
+    assert TOKENIZER.decode([0, 100, 1, 0xC3 + 3, 2, 101, 259]) == "a\ufffdb"
+    assert TOKENIZER.size == 259
+    assert TOKENIZER.decode([258]) == "\ufffd"
+
+
+WORDS = {"<eos>": 0, "hello": 1, "you": 2, "<unk>": 3}
+
+
+def save(folder: Path, **special: str) -> None:
+    words = Tokenizer(models.WordLevel(WORDS, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", **special).save_pretrained(folder)
+
+
+def test_a_tokenizer_of_words_without_padding(tmp_path: Path) -> None:
+    save(tmp_path, eos_token="<eos>")
+    tokenizer = read_tokenizer(str(tmp_path))
+    assert (tokenizer.size, tokenizer.eos_id, tokenizer.pad_id) == (4, 0, 0)
+    assert tokenizer.encode("hello you hello") == [1, 2, 1]
+    assert tokenizer.decode([1, 2, 0, 99]) == "hello you"
+
+
+def test_that_of_byt5(tmp_path: Path) -> None:
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    tokenizer = read_tokenizer(str(tmp_path))
+    assert (tokenizer.pad_id, tokenizer.eos_id) == (0, 1)
+    assert tokenizer.encode("ab") == [100, 101]
+    assert tokenizer.decode([100, 101, 1]) == "ab"
+
+
+def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"must hold one of tokenizer.json, .*, got no folder; write it"):
+        read_tokenizer(str(tmp_path / "nowhere"))
+    save(tmp_path)
+    with pytest.raises(ValueError, match=r"must have an eos_token, got none; name one"):
+        read_tokenizer(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ValueError, match=r"must hold a tokenizer that can be read, got .*; copy it again"):
+        read_tokenizer(str(tmp_path))

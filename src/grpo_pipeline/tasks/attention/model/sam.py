@@ -200,7 +200,7 @@ def fresh_net(config: SamConfig) -> SamModel:
 
     transformers means its own start for weights that are loaded over it: normal with a standard deviation of 0.02 for every
     layer, and of ``hidden_size // 2`` for the positional basis. With that basis the encodings of neighbouring cells have nothing
-    in common, and through that decoder the heatmap's loss hardly reaches the encoder (``test_sam_start.py``). segment-anything
+    in common, and through that decoder the heatmap's loss hardly reaches the encoder (``test_sam.py``). segment-anything
     leaves layers as torch makes them, uniform in -+ 1 / sqrt(fan-in), embeddings standard normal, and so is its basis.
     """
     net = SamModel(config)

@@ -1,10 +1,11 @@
 """Questions are put together, taken apart and shortened as stated."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.tasks.dialogue.data.drafts import fit_question, format_question, parse_question
+from grpo_pipeline.tasks.dialogue.data.drafts import fit_question, format_question, group_names, parse_question, persona_key
 from grpo_pipeline.tasks.tabular.text_lines import RowError
 
 TURN = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=12)
@@ -57,3 +58,24 @@ def test_a_character_is_not_torn():
 def test_a_persona_without_room_is_refused():
     with pytest.raises(RowError, match=r"must leave room for a context in 32 bytes, got 40 bytes; raise dialogue.data"):
         fit_question("x" * 40, ["hi"], max_bytes=32)
+
+
+NAME = st.sampled_from("abcdefgh")
+
+
+@given(st.lists(st.tuples(NAME, NAME), max_size=12), st.randoms())
+def test_groups_are_what_merging_sets_gives(links, random):
+    sets: list[set[str]] = []
+    for pair in links:
+        touching = [group for group in sets if group & set(pair)]
+        sets = [group for group in sets if group not in touching] + [set(pair).union(*touching)]
+    expected = {name: min(group) for group in sets for name in group}
+    shuffled = list(links)
+    random.shuffle(shuffled)
+    assert group_names(links) == group_names(shuffled) == expected
+
+
+def test_sentences_in_another_order_are_the_same_persona():
+    sentences = np.array(["I bake.", "I have a dog.", "I run."])
+    assert persona_key(" ".join(sentences)) == persona_key("  ".join(sentences[[2, 0, 1]]).lower())
+    assert persona_key("I bake.") != persona_key("I run.")
