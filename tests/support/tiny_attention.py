@@ -1,14 +1,12 @@
 """A tiny attention task for tests: the committed smoke parameters, 32-pixel images, a 4 x 4 grid, k = 3 points."""
 
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-import yaml
+from tiny import CONF, Sections, constant, merge
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.training.state import TrainState
@@ -22,43 +20,14 @@ from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+__all__ = ["CONF", "constant", "merge"]
 SIZE, GRID, N_TRAIN, N_VAL, N_TEST = 32, 4, 8, 2, 5
-
-
-def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings, as Kedro's soft merge does; a schedule is replaced as a whole."""
-    merged = dict(base)
-    for name, value in change.items():
-        nested = isinstance(value, dict) and isinstance(base.get(name), dict) and "start" not in value
-        merged[name] = merge(base[name], value) if nested else value
-    return merged
-
-
-@cache
-def _sections() -> dict[str, Any]:
-    base, smoke = (yaml.safe_load((CONF / f"{env}/parameters/attention_training.yml").read_text()) for env in ("base", "smoke"))
-    return merge(base["attention"], smoke["attention"])
-
-
-def section(name: str, **changes: Any) -> dict[str, Any]:
-    return merge(_sections()[name], changes)
+SECTIONS = Sections("attention")
+section, training_params, algorithm_params = SECTIONS.section, SECTIONS.training_params, SECTIONS.algorithm_params
 
 
 def model_params(**changes: Any) -> ModelParams:
     return ModelParams.model_validate(section("model", **changes))
-
-
-def training_params(**changes: Any) -> TrainingParams:
-    return TrainingParams.model_validate(section("training", **changes))
-
-
-def algorithm_params(arm: str = "grpo", **changes: Any) -> AlgorithmParams:
-    return AlgorithmParams.model_validate(merge(section(arm)["algorithm"], changes))
-
-
-def constant(value: float) -> dict[str, Any]:
-    return {"kind": "constant", "start": value}
 
 
 def make_examples(seed: int = 0) -> Examples:

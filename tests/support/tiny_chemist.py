@@ -1,15 +1,12 @@
 """A tiny molecule task for tests: the committed smoke parameters, molecules of 2 to 4 atoms, rewards measured in this process."""
 
-from functools import cache
 from typing import Any
 
 import pandas as pd
-import yaml
 from rdkit import Chem
-from tiny_attention import CONF, constant, merge
+from tiny import Sections, constant, merge
 from torch import Tensor
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.training.micro_batches import take_prompts
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData, attach_conditions
 from grpo_pipeline.tasks.molecules.build import build_task
@@ -27,24 +24,8 @@ SPLITS = {"train": ["CC", "CO", "CN", "C=C", "CCO", "C#C", "CCN", "CC=O"], "val"
 VOCABULARY = {"atoms": ["C", "N", "O"], "charges": [0], "bonds": list(BONDS), "max_atoms": 4}
 
 __all__ = ["constant", "merge"]
-
-
-@cache
-def _sections() -> dict[str, Any]:
-    base, smoke = (yaml.safe_load((CONF / f"{env}/parameters/molecules_training.yml").read_text()) for env in ("base", "smoke"))
-    return merge(base["molecules"], smoke["molecules"])
-
-
-def section(name: str, **changes: Any) -> dict[str, Any]:
-    return merge(_sections()[name], changes)
-
-
-def training_params(**changes: Any) -> TrainingParams:
-    return TrainingParams.model_validate(section("training", **changes))
-
-
-def algorithm_params(arm: str = "grpo", **changes: Any) -> AlgorithmParams:
-    return AlgorithmParams.model_validate(merge(section(arm)["algorithm"], changes))
+SECTIONS = Sections("molecules")
+section, training_params, algorithm_params = SECTIONS.section, SECTIONS.training_params, SECTIONS.algorithm_params
 
 
 def reward_params(**changes: Any) -> MoleculeRewardParams:

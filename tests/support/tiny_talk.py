@@ -1,13 +1,10 @@
 """A tiny dialogue task for tests: the committed smoke parameters, a reader of 8 numbers, and rewards measured in this process."""
 
-from functools import cache
 from typing import Any
 
 import pandas as pd
-import yaml
-from tiny_attention import CONF, constant, merge
+from tiny import Sections, constant, merge
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.tasks.dialogue.batch import DialogueData
 from grpo_pipeline.tasks.dialogue.build import build_task, tokenise
 from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS
@@ -19,24 +16,8 @@ from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 SPLITS = ("train",) * 8 + ("val",) * 2 + ("test",) * 3
 __all__ = ["constant", "merge"]
-
-
-@cache
-def _sections() -> dict[str, Any]:
-    base, smoke = (yaml.safe_load((CONF / f"{env}/parameters/dialogue_training.yml").read_text()) for env in ("base", "smoke"))
-    return merge(base["dialogue"], smoke["dialogue"])
-
-
-def section(name: str, **changes: Any) -> dict[str, Any]:
-    return merge(_sections()[name], changes)
-
-
-def training_params(**changes: Any) -> TrainingParams:
-    return TrainingParams.model_validate(section("training", **changes))
-
-
-def algorithm_params(arm: str = "grpo", **changes: Any) -> AlgorithmParams:
-    return AlgorithmParams.model_validate(merge(section(arm)["algorithm"], changes))
+SECTIONS = Sections("dialogue")
+section, training_params, algorithm_params = SECTIONS.section, SECTIONS.training_params, SECTIONS.algorithm_params
 
 
 def reply_params(**changes: Any) -> ReplyParams:

@@ -10,8 +10,8 @@ import pytest
 import tiny_attention
 import tiny_chemist
 import tiny_predictor
-import tiny_talk
 import torch
+from tiny import tiny
 
 from grpo_pipeline.core.storage.checkpoint import snapshot
 from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
@@ -20,12 +20,10 @@ from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import TrainedArms, load_exported, version_of
 from grpo_pipeline.tasks.molecules.exported import draw_molecules
 
-TASKS: dict[str, Any] = {"attention": tiny_attention, "dialogue": tiny_talk, "molecules": tiny_chemist}
 
-
-def export(tiny: Any, task: Any, data: Any, folder: Path) -> Any:
+def export(kit: Any, task: Any, data: Any, folder: Path) -> Any:
     """Export a policy with weights far from its start; returns the policy."""
-    state = build_state(tiny.algorithm_params(), tiny.training_params(), 0, task, data)
+    state = build_state(kit.algorithm_params(), kit.training_params(), 0, task, data)
     tiny_attention.shake(state.policy, seed=1, scale=0.05)
     checkpoint = snapshot(state, progress={"position": 0, "total_steps": 1})
     save_weights(folder, export_model(task, checkpoint, tiny_predictor.CALIBRATION))
@@ -73,12 +71,12 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "settings"), SETTINGS)
 def test_every_task_gives_the_weights_back(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
-    tiny = TASKS[name]
-    task = tiny.make_task(**settings)
-    data = {"dialogue": lambda: tiny.make_data(task), "molecules": lambda: tiny.make_data(**settings.get("prompt", {}))}
+    kit = tiny(name)
+    task = kit.make_task(**settings)
+    data = {"dialogue": lambda: kit.make_data(task), "molecules": lambda: kit.make_data(**settings.get("prompt", {}))}
     if name == "attention":
         task = replace(task, preprocessing=ModelPreprocessing.model_validate(tiny_predictor.preprocessing()))
-    policy = export(tiny, task, data.get(name, tiny.make_data)(), tmp_path / "model")
+    policy = export(kit, task, data.get(name, kit.make_data)(), tmp_path / "model")
     model = load_exported(tmp_path / "model")
     assert not model.policy.training
     found, expected = model.policy.state_dict(), policy.state_dict()
@@ -110,20 +108,14 @@ def test_the_newest_complete_version_counts(tmp_path: Path):
     assert version_of(arms.find("grpo", parameter="x")) == "2026-01-10T00.00.00.000Z"
 
 
-def test_a_model_without_versions_is_found(tmp_path: Path):
+def test_an_arm_is_found_or_named(tmp_path: Path):
     save(tmp_path / "grpo/model", 3.0)
     path = TrainedArms(tmp_path).find("grpo", parameter="x")
     assert (path, version_of(path)) == (tmp_path / "grpo/model", "model")
     assert json.loads((path / "model.json").read_text())["config"] == {"value": 3.0}
-
-
-def test_an_unknown_arm_is_named_with_those_that_are_there(tmp_path: Path):
     save(tmp_path / "grpo/model", 3.0)
     message = r"attention.predict.arm must name an arm .* got 'ppo' and it has \['grpo'\]; choose one of them or train it first"
     with pytest.raises(FileNotFoundError, match=message):
         TrainedArms(tmp_path).load("ppo", parameter="attention.predict.arm")
-
-
-def test_nothing_trained_says_what_to_run(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"got 'grpo' and there is no model at all; train it first: kedro run"):
         TrainedArms(tmp_path / "none").find("grpo", parameter="attention.predict.arm")

@@ -118,15 +118,12 @@ def test_few_clusters_promise_less_and_say_so(clusters, bound):
     assert (told.clusters, told.held_out, told.false_alarms) == (clusters, 3 * clusters, pytest.approx(bound))
 
 
-def test_without_held_out_inputs_there_is_no_judgement():
+def test_the_smallest_fits():
     trained, clusters = draw(np.random.default_rng(5), 20)
     nothing = {name: values[:0] for name, values in trained.items()}
     familiarity = fit_familiarity(trained, nothing, STATISTICS, clusters=(clusters, clusters[:0]))
     assert familiarity.told.limit is None
     assert familiarity.judge(one((900, 900))) is None
-
-
-def test_a_single_input_of_a_single_cluster_can_be_fitted():
     familiarity = fit_familiarity(one((1, 2)), one((1, 2)), STATISTICS, clusters=(np.array(["p"]), np.array(["q"])))
     assert familiarity.judge(one((100, 2))).is_outside
 

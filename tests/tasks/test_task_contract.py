@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,11 @@ class Case:
     proposes_uniform: bool = True
     shared_groups: tuple[str, ...] = ()
     most_entropy: Callable[[Any], float] | None = None
+
+    def __post_init__(self) -> None:
+        """Build the task and its data once for all tests: neither is changed by them."""
+        object.__setattr__(self, "task", cache(self.task))
+        object.__setattr__(self, "data", cache(self.data))
 
     def state(self, **changes: Any) -> TrainState:
         """Return a state whose policy is not uniform and whose reference is another policy."""

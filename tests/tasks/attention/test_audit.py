@@ -35,14 +35,6 @@ def test_means_over_the_samples_are_the_prediction_rows(monkeypatch: pytest.Monk
     }
 
 
-def test_every_sample_has_its_own_values():
-    rows, _, _ = scored()
-    group = rows[(rows["policy"] == "policy") & (rows["core_id"] == "c05")]
-    assert group["sample"].tolist() == [0, 1, 2, 3]
-    for column in ("reward", "brier", "lesion_hit", "heatmap_error"):
-        assert group[column].nunique() > 1, column
-
-
 def test_the_errors_are_those_of_the_probability_and_of_the_involvement():
     rows, _, _ = scored()
     table = make_examples().table.set_index("core_id").loc[rows["core_id"]]

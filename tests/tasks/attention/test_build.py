@@ -3,14 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_attention import GRID, SIZE, make_data, make_examples, make_task, shake
+from tiny_attention import make_data, make_examples, make_task, shake
 
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples, join_features, stream_features
-
-
-def test_the_task_has_the_size_of_the_images():
-    task = make_task()
-    assert (task.image_size, task.grid) == (SIZE, GRID)
 
 
 def test_refuses_a_core_with_fewer_cells_than_points():
@@ -119,15 +114,12 @@ def test_half_precision_rounds_once_and_has_its_own_key():
     assert batch.features.dtype == torch.float32
 
 
-def test_a_feature_beyond_half_precision_is_refused():
+def test_half_precision_is_refused_where_it_loses():
     task = make_task(encoder="frozen", feature_dtype="float16")
     policy = task.build_policy(0)
     policy.encode = lambda batch: torch.full((15, 8, 4, 4), 1e6)
     with pytest.raises(ValueError, match="feature_dtype must hold every feature, got one of 1e\\+06 for float16; use float32"):
         encode_examples(task, policy, make_examples(), EMPTY)
-
-
-def test_half_precision_needs_a_frozen_encoder():
     with pytest.raises(
         ValueError, match="feature_dtype must be float32 with encoder: train, got float16; only the features of a"
     ):

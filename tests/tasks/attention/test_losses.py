@@ -57,9 +57,6 @@ def test_reward_parts_golden():
     # (.5 log .5 + .5 log .5)/2, (.5 log .25 + .5 log .75)/2; log(1 - .2)/2, log(1 - 1e-4)/2 (clamped)
     expected = [[math.log(0.5) / 2, math.log(0.25 * 0.75) / 4], [math.log(0.8) / 2, math.log(1 - 1e-4) / 2]]
     torch.testing.assert_close(parts["heatmap"], torch.tensor(expected))
-
-
-def test_rewards_are_detached():
     parts = reward_parts(batch([1.0], [0.5], 2), outcomes([[0.0, 1.0]], [[0.5, 0.5]], grad=True))
     assert [part.requires_grad for part in parts.values()] == [False, False]
 
@@ -265,9 +262,6 @@ def test_entropy_is_that_of_bernoulli_variables(made: tuple[Tensor, Tensor, Tens
     logits, bag, _ = made
     torch.testing.assert_close(heatmap_entropy(logits, bag), mean_in_bag(Bernoulli(logits=logits).entropy(), bag))
     assert float(heatmap_entropy(torch.zeros(1, 1, 2, 2), torch.ones(1, 2, 2))) == pytest.approx(math.log(2))
-
-
-def test_entropy_is_finite_where_the_heatmap_is_sure():
     logits = torch.tensor([200.0, -200.0, 0.0, 1e4]).reshape(1, 1, 2, 2).requires_grad_()
     entropy = heatmap_entropy(logits, torch.ones(1, 2, 2))
     entropy.sum().backward()
@@ -420,13 +414,10 @@ def test_one_trains_on_the_last_sample_and_all_on_the_mean():
     torch.testing.assert_close(everything.supervised_loss(policy, context, batch, outcomes), mean, atol=1e-6, rtol=1e-5)
 
 
-def test_the_choice_itself_carries_no_gradient():
+def test_best_samples_are_scored_and_carry_no_gradient():
     total = torch.tensor([[0.0, 2.0, 1.0]], requires_grad=True)
     assert best_samples(total).tolist() == [1]
     assert not best_samples(total).requires_grad
-
-
-def test_samples_that_were_not_scored_are_not_chosen():
     nan = math.nan
     assert best_samples(torch.tensor([[nan, -3.0, -2.0], [nan, nan, nan], [1.0, 1.0, 0.0]])).tolist() == [2, 0, 0]
     assert last_samples(torch.zeros(2, 5)).tolist() == [4, 4]

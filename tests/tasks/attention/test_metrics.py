@@ -132,9 +132,6 @@ def test_prob_shift_compares_a_core_with_itself_whatever_the_row_order():
     np.testing.assert_allclose(rows.loc[rows["rule"] == "policy", "prob_shift"], 0.1)
     assert rows.loc[rows["rule"] == "shuffled", "prob_shift"].isna().all()
     assert METRICS["prompt_sensitivity_images"](rows, np.ones((1, 16)))[0] == pytest.approx(0.1)
-
-
-def test_prob_shift_is_undefined_without_the_shuffled_rule():
     assert np.isnan(value("prompt_sensitivity_images", add_prob_shift(ROWS)))
 
 
@@ -184,7 +181,7 @@ def test_auroc_sentence_names_the_control_and_the_sign():
     assert sentence == "grpo: AUROC difference to supervised +0.010 (95% interval -0.020 to +0.040): no difference shown."
 
 
-def test_undefined_gives_the_reason_and_no_claim():
+def test_what_is_undefined_is_not_claimed():
     for sentence in (
         lesion_sentence("grpo", NO_LESION),
         sensitivity_sentence("grpo", NO_LESION),
@@ -192,8 +189,5 @@ def test_undefined_gives_the_reason_and_no_claim():
         auroc_sentence("grpo", NO_LESION, control="supervised"),
     ):
         assert "no statement (undefined: needs a core with a lesion outline)" in sentence
-
-
-def test_an_oracle_that_was_not_measured_is_not_mentioned():
     assert oracle_sentences({"baselines": {}, "baseline_arm": "grpo"}) == []
     assert oracle_sentences({"baselines": {"oracle": {"metrics": {"auroc": NO_LESION}}}, "baseline_arm": "grpo"}) == []

@@ -70,20 +70,6 @@ def test_logprobs_equal_a_naive_loop(temperature: float):
             assert rollouts.logprobs[p, g].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_points_are_distinct_and_in_the_region():
-    examples = make_examples()
-    examples.region[:, :, :16] = False
-    task = make_task(examples)
-    batch = task.make_batch(AttentionData(examples, None), np.arange(4))
-    policy = make_policy(task)
-    context = task.encode(policy, batch)
-    for proposal in ("policy", "uniform"):
-        generator = torch.Generator().manual_seed(0)
-        actions = task.sample(policy, context, 50, temperature=1.0, proposal=proposal, generator=generator).actions
-        assert bool(batch.cells.unsqueeze(1).expand(-1, 50, -1).gather(2, actions).all())
-        assert bool(actions.sort(-1).values.diff(dim=-1).ne(0).all())
-
-
 def test_reward_weights_come_from_the_parameters():
     task = make_task(reward={"class_weight": 0.3, "heatmap_weight": 0.7})
     batch = task.replicate(make_batch(task), 2)
@@ -172,11 +158,13 @@ def advantages(weight: float, rewards: torch.Tensor = REWARDS, importance: torch
     return collect.compute_advantages(algorithm_params(), task, graded(4, 1), named, Baseline(None), ones).values
 
 
-def test_high_grades_weigh_more_and_unknown_ones_do_not():
+def test_high_grades_weigh_more_where_that_is_asked_for():
     task = make_task(reward={"cspca_weight": 2.5})
     assert task.prompt_weights(graded(0, 2, 3, 5, NAN)).tolist() == [1.0, 1.0, 2.5, 2.5, 1.0]
     from_2 = make_task(reward={"cspca_weight": 0.5, "cspca_min_grade": 2})
     assert from_2.prompt_weights(graded(0, 2, 3, 1, NAN)).tolist() == [1.0, 0.5, 0.5, 1.0, 1.0]
+    assert section("reward")["cspca_weight"] == 1.0
+    assert make_task().prompt_weights(graded(5, 0)) is None
 
 
 def test_the_grade_comes_from_the_table():
@@ -185,11 +173,6 @@ def test_the_grade_comes_from_the_table():
     task = make_task(examples, reward={"cspca_weight": 3.0})
     batch = task.make_batch(AttentionData(examples, None), torch.tensor([3, 0, 1, 5]).numpy())
     assert task.prompt_weights(task.replicate(batch, 4)).tolist() == [3.0, 1.0, 1.0, 3.0]  # grades 4, 0, unknown, 3
-
-
-def test_by_default_nothing_is_weighed():
-    assert section("reward")["cspca_weight"] == 1.0
-    assert make_task().prompt_weights(graded(5, 0)) is None
 
 
 def test_a_factor_on_the_rewards_cancels_and_the_weight_does_not():

@@ -55,12 +55,9 @@ def test_what_is_too_long_loses_its_beginning_and_is_counted() -> None:
     assert report["splits"]["test"]["examples"] == 3
 
 
-def test_a_text_that_fits_exactly_is_not_cut() -> None:
+def test_a_text_that_fits_exactly_is_kept_and_a_longer_one_refused() -> None:
     longest = int(tokenised()[0].prompts.lengths().max())
     assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest)[1]["splits"].values()) == 0
     assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest - 1)[1]["splits"].values()) > 0
-
-
-def test_a_long_prompt_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"the prompt of example 'e00' must have at most 59 tokens in a text, got \d+; raise"):
         tokenised(max_tokens=60, too_long="refuse")

@@ -116,14 +116,6 @@ def test_rules_without_a_model_have_scores_and_rewards_alone(table):
     assert of(table, "copy_persona")["reply"].tolist() == ["i like red.", "i like blue.", "i like green."]
 
 
-def test_words_of_held_out_answers_are_no_top_words():
-    examples = DATA.examples.table
-    assert set(examples.loc[examples["split"] == "test", "answers"].map(tuple)) & {("i like green",)} == set()
-    words = set(of(TASK.evaluate(TASK.build_policy(0), DATA, ROWS[:1], seed=0, sets=2), "top_words")["reply"].iloc[0].split())
-    training = " ".join(text for texts in examples.loc[examples["split"] == "train", "answers"] for text in texts)
-    assert words <= set(training.split())
-
-
 def test_it_says_whether_the_needed_story_was_found():
     table = DATA.examples.table.copy()
     table.loc[[10, 11], "story_id"] = ["s1", "s9"]

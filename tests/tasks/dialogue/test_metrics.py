@@ -4,14 +4,12 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import sacrebleu
 from pydantic import ValidationError
 from tiny_replies import PARTS, evaluation_params, make_examples, make_predictions
 
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.tasks.dialogue import scores
-from grpo_pipeline.tasks.dialogue import scores as diversity
 from grpo_pipeline.tasks.dialogue.metrics import METRICS, RULES, build_suite, verdict, weighted_corpus_bleu, weighted_distinct
 from grpo_pipeline.tasks.dialogue.scores import bleu_counts, corpus_bleu, f1
 from grpo_pipeline.tasks.dialogue.warning_signs import (
@@ -56,7 +54,7 @@ def test_values_are_those_of_the_rows(document, arms):
     answers = list(make_examples()["answers"])
     assert found["bleu"]["value"] == pytest.approx(corpus_bleu(bleu_counts(list(rows["reply"]), answers)))
     for n in (1, 2):
-        assert found[f"distinct_{n}"]["value"] == diversity.distinct(list(rows["reply"]), n=n)
+        assert found[f"distinct_{n}"]["value"] == scores.distinct(list(rows["reply"]), n=n)
     assert found["perplexity"]["value"] == pytest.approx(math.exp(8 / 6))
 
 
@@ -78,13 +76,6 @@ def test_a_resample_is_the_metric_of_the_table_that_repeats_its_rows(name, arms)
     np.testing.assert_allclose(METRICS[name](rows, weights), expected, rtol=1e-12)
 
 
-def test_the_interval_of_distinct_holds_its_value(document):
-    for found in document["arms"].values():
-        for name in ("distinct_1", "distinct_2"):
-            low, high = found["metrics"][name]["ci95"]
-            assert low < scores["metrics"][name]["value"] < high
-
-
 def test_what_needs_a_model_is_undefined_without_one(document):
     for rule in TRIVIAL_RULES:
         found = document["baselines"][rule]["metrics"]
@@ -95,9 +86,13 @@ def test_what_needs_a_model_is_undefined_without_one(document):
         assert found["reward"]["value"] is not None
 
 
-def test_the_reference_is_the_ceiling(document):
+def test_what_the_values_of_the_document_keep_to(document):
     found = document["baselines"]["reference"]["metrics"]
     assert [found[name]["value"] for name in ("f1", "rouge_l", "reward_f1")] == [1.0, 1.0, 1.0]
+    for found in document["arms"].values():
+        for name in ("distinct_1", "distinct_2"):
+            low, high = found["metrics"][name]["ci95"]
+            assert low < found["metrics"][name]["value"] < high
 
 
 def test_a_reward_of_the_users_has_a_metric_in_every_section(arms):
@@ -160,25 +155,6 @@ def test_a_resample_has_the_bleu_of_the_table_that_repeats_its_rows(seed, longes
     counts = bleu_counts(replies, answers)
     expected = [corpus_bleu(np.repeat(counts, w.astype(int), axis=0)) for w in weights]
     np.testing.assert_allclose(weighted_corpus_bleu(counts, weights), expected, rtol=1e-12, atol=1e-15)
-
-
-def test_weights_of_one_give_what_sacrebleu_says():
-    replies, answers, _ = table(seed=7, n=30, longest=20)
-    counts = bleu_counts(replies, answers)
-    said = sacrebleu.corpus_bleu(replies, list(zip(*answers, strict=True)), tokenize="none").score / 100
-    assert said > 0.05
-    assert weighted_corpus_bleu(counts, np.ones((1, 30)))[0] == pytest.approx(said, rel=1e-12)
-
-
-def test_an_order_without_a_match_is_halved_and_not_zero():
-    # 4 of 4 words, 0 of 3 pairs, 0 of 2, 0 of 1: (1 * 1/(2*3) * 1/(4*2) * 1/(8*1)) ** (1/4)
-    counts = bleu_counts(["dog cat ran home"], [["home ran cat dog"]])
-    assert weighted_corpus_bleu(counts, np.ones((1, 1)))[0] == pytest.approx((1 / (6 * 8 * 8)) ** 0.25)
-
-
-@pytest.mark.parametrize("reply", ["", "the", "dog", "blue"])
-def test_no_match_or_no_reply_of_four_words_is_zero(reply):
-    assert weighted_corpus_bleu(bleu_counts([reply], [["dog"]]), np.ones((1, 1)))[0] == 0.0
 
 
 def test_a_resample_without_rows_is_undefined():
@@ -248,19 +224,13 @@ def test_its_interval_holds_the_expected_value_and_that_of_repeated_rows_does_no
     assert not any(covered_by_rows)
 
 
-def test_without_an_n_gram_it_is_undefined():
+def test_distinct_without_enough_n_grams():
     assert np.isnan(weighted_distinct(["the", ""], np.array([0, 1]), np.ones((3, 2)), n=1)).all()
     assert np.isnan(weighted_distinct(["one", "two"], np.array([0, 1]), np.ones((3, 2)), n=2)).all()
-
-
-def test_with_n_grams_of_one_cluster_alone_it_has_a_value_and_no_interval():
     weights = np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
     found = weighted_distinct(["one two", "one"], np.array([0, 1]), weights, n=2)
     assert found[0] == 1.0
     assert np.isnan(found[1:]).all()
-
-
-def test_rows_of_a_cluster_must_weigh_the_same():
     with pytest.raises(ValueError, match="the weights of one persona's rows must be equal, got different ones"):
         weighted_distinct(["one", "two"], np.array([0, 0]), np.array([[1.0, 2.0]]), n=1)
 
@@ -362,19 +332,13 @@ def test_a_trivial_rule_that_earns_as_much_is_named_for_each_arm_that_it_beats()
     assert [line.split(":")[0] for line in warned(trivial=1.3)] == ["supervised", "grpo"]
 
 
-def test_replies_that_become_alike_without_a_gain_are_not_called_bought():
+def test_the_measure_of_a_warning():
     found = verdict_document(grpo={"distinct_2": 0.2}, reward=0.0)
     found["policy_gain"]["grpo"]["reward"] = entry(0.0)
     (line,) = [line for line in verdict(found, bounds=BOUNDS) if "WARNING" in line]
     assert line.endswith("the replies have become alike.")
-
-
-def test_without_a_start_the_control_is_the_measure():
     (line,) = warned(start=False, grpo={"distinct_2": 0.1})
     assert "distinct-2 is 80% below that of supervised" in line
-
-
-def test_the_bounds_are_parameters():
     found = verdict_document(grpo={"distinct_2": 0.45})
     assert any("WARNING" in line for line in verdict(found, bounds=WarningBounds(distinct_fall=0.05)))
 
@@ -384,6 +348,8 @@ def test_most_frequent_words_are_normalised_and_ties_go_by_alphabet():
     replies = ["The dog, the dog!", "the zebra the cat", "I: cat? Dog... zebra"]
     assert most_frequent_words(replies, count=3) == "dog cat zebra"
     assert most_frequent_words(replies) == "dog cat zebra i"
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        most_frequent_words(["hi"], count=0)
 
 
 def test_every_rule_answers_every_example():
@@ -416,8 +382,3 @@ def test_refuses(changes, message):
     given = {"training_replies": ["hi"], "contexts": ["a", "b"], "personas": ["p", "q"], "answers": [["x"], ["y"]]} | changes
     with pytest.raises(ValueError, match=message):
         trivial_replies(given.pop("training_replies"), given.pop("contexts"), **given)
-
-
-def test_refuses_no_words():
-    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
-        most_frequent_words(["hi"], count=0)

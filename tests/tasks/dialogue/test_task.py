@@ -218,17 +218,6 @@ def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> N
         tiny.make_task(reader={"source": "folder", "path": str(tmp_path / "here")})
 
 
-def test_dynamic_sampling_draws_tied_groups_again() -> None:
-    task = tiny.make_task(replies={"max_tokens": 2})
-    data = tiny.make_data(task)
-    algorithm = tiny.algorithm_params(dynamic_sampling={"max_retries": 2})
-    state = build_state(algorithm, tiny.training_params(), 0, task, data)
-    _, metrics = Fold(task, algorithm, tiny.training_params())(state, task.make_batch(data, ROWS))
-    # An untrained reader's replies hardly ever hold a word of an answer.
-    assert metrics["reward/ties_before_retries"] >= metrics["reward/ties_fraction"] > 0.0
-    assert metrics["reward/retries"] == 2.0
-
-
 def test_the_rows_of_a_table_say_what_was_sampled() -> None:
     task, data = tiny.make_task(), tiny.make_data()
     policy, batch = task.build_policy(0), task.make_batch(data, np.array([9, 2]))

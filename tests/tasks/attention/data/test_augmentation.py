@@ -31,7 +31,6 @@ from grpo_pipeline.tasks.attention.data.augmentation import (
     affine_maps,
     augment,
     blackout,
-    choose,
     draw_moves,
     is_usable,
     move,
@@ -80,12 +79,6 @@ def same(a: AttentionBatch, b: AttentionBatch) -> list[str]:
     """Name the tensors that are bit-identical."""
     pairs = [(f.name, getattr(a, f.name), getattr(b, f.name)) for f in fields(a)]
     return [name for name, x, y in pairs if isinstance(x, Tensor) and torch.equal(x, y)]
-
-
-def test_without_augmentation_a_training_batch_is_the_stored_one():
-    task = make_task()
-    names = same(batch_of(task), task.make_batch(make_data(), ROWS))
-    assert {"images", "cells", "bag", "label", "involvement"} <= set(names)
 
 
 def test_without_a_generator_nothing_is_augmented():
@@ -288,16 +281,6 @@ def test_cores_have_maps_of_their_own():
     after = move(made, affine_maps(replace(two, mirror_x=torch.tensor([1.0, -1.0]))))
     assert torch.equal(after.images[0], made.images[0])
     assert torch.equal(after.images[1], made.images[1].flip(1))
-
-
-def test_choose_takes_whole_cores():
-    a, b = geometry_pixels((1, 3)), geometry_pixels((5, 7))
-    mixed = choose(a, b, torch.tensor([True, False]))
-    for name in ("images", "region", "bag", "lesion"):
-        assert torch.equal(getattr(mixed, name)[0], getattr(a, name)[0])
-        assert torch.equal(getattr(mixed, name)[1], getattr(b, name)[1])
-    without = choose(replace(a, lesion=None), replace(b, lesion=None), torch.tensor([True, False]))
-    assert without.lesion is None
 
 
 def test_moves_are_drawn_within_their_limits():

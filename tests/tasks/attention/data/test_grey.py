@@ -65,13 +65,10 @@ def test_halving_a_mask_takes_pixels_that_are_half_covered():
     np.testing.assert_array_equal(resize_mask(mask, 32), expected)
 
 
-def test_mask_too_small_for_a_pixel_does_not_vanish():
+def test_a_small_mask_does_not_vanish_and_an_empty_one_stays_empty():
     mask = np.zeros((320, 320), bool)
     mask[105, 205] = True
     assert np.argwhere(resize_mask(mask, 32)).tolist() == [[10, 20]]
-
-
-def test_empty_mask_stays_empty():
     assert not resize_mask(np.zeros((50, 70), bool), 32).any()
 
 

@@ -17,15 +17,12 @@ from grpo_pipeline.tasks.attention.inference.frame import Frame, heatmap_volume,
 SIDES = st.integers(20, 400)
 
 
-def test_golden_numbers_of_a_wide_image():
+def test_golden_boxes():
     # 200 x 100 in a square of 64: 64 x 32 pixels, 16 rows of padding above and below; scale 200 / 64 = 3.125.
     frame = Frame(height=100, width=200, size=64)
     assert frame.box == (0, 16, 64, 48)
     np.testing.assert_allclose(frame.to_image(np.array([[0.0, 0.25], [1.0, 0.75], [0.5, 0.5]])), [[0, 0], [200, 100], [100, 50]])
     np.testing.assert_allclose(frame.to_image(np.array([0.5, 0.0])), [100, -50])
-
-
-def test_an_odd_remainder_goes_below_and_to_the_right():
     # 30 x 61 in 64: height round(30 * 64 / 61) = 31, of the 33 rows left 16 lie above.
     assert Frame(30, 61, 64).box == (0, 16, 64, 47)
 

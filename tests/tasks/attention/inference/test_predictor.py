@@ -83,14 +83,13 @@ def test_points_lie_in_the_region_of_the_image(data_set):
     assert set(np.unique(points[..., 0])) <= {20.0, 28.0}
 
 
-def test_without_a_bag_there_is_no_involvement(data_set):
+def test_what_is_not_known_has_no_number(data_set):
     assert np.isnan(PREDICTOR.predict(data_set.open(), core(bag_mask=""), seed=0, sets=1).involvement)
-
-
-def test_spacing_is_that_of_the_checked_row(data_set):
     raw = data_set.open()
     assert PREDICTOR.predict(raw, core(spacing_mm="0.3 0.2"), seed=0, sets=1).spacing_mm == (0.3, 0.2)
     assert PREDICTOR.predict(raw, core(), seed=0, sets=1).spacing_mm is None
+    none = {"method": "none", "reason": "one class", "n": 3, "positives": 0, "bins": 10}
+    assert np.isnan(make_predictor(calibration=none).predict(data_set.open(), core(), seed=0, sets=2).calibrated).all()
 
 
 def test_the_models_own_preprocessing_counts(data_set):
@@ -100,11 +99,6 @@ def test_the_models_own_preprocessing_counts(data_set):
     plain, stretched = (make_predictor(intensity=how).predict(raw, core(), seed=0, sets=1) for how in ("dtype", "minmax"))
     assert (plain.image.max(), stretched.image.max()) == (49, 255)
     assert plain.probs[0] != stretched.probs[0]
-
-
-def test_a_model_without_calibration_gives_no_calibrated_score(data_set):
-    none = {"method": "none", "reason": "one class", "n": 3, "positives": 0, "bins": 10}
-    assert np.isnan(make_predictor(calibration=none).predict(data_set.open(), core(), seed=0, sets=2).calibrated).all()
 
 
 def test_clinical_values_reach_a_model_that_reads_them(data_set):
@@ -168,6 +162,7 @@ def test_a_patient_has_the_score_of_its_highest_core():
     assert table["outside"].isna().all()
     by_metric = pd.DataFrame(rows[:3]).groupby("patient_id")["prob"].max()
     assert table["prob"].tolist() == by_metric.tolist()
+    assert patient_table(score_table([score_row(prediction(patient_id=""), heatmap="a")])).empty
 
 
 def test_a_core_without_a_score_counts_and_a_patient_without_any_has_none():
@@ -190,7 +185,3 @@ def test_a_core_without_a_score_counts_and_a_patient_without_any_has_none():
     assert table["outside"].tolist() == [2, 1, 0]
     assert table["core_id"].tolist() == ["b", "", "e"]
     assert table["prob"].isna().tolist() == [False, True, False]
-
-
-def test_unknown_patients_have_no_row():
-    assert patient_table(score_table([score_row(prediction(patient_id=""), heatmap="a")])).empty

@@ -79,8 +79,10 @@ def test_the_heatmap_is_the_predictors_with_16_bits(data_set):
     np.testing.assert_allclose(picture / 65535, expected(data_set, 0).heatmap, atol=0.51 / 65535)
 
 
-def test_an_empty_request_has_an_empty_answer(data_set):
+def test_a_request_has_images_or_is_empty(data_set):
     assert ask(paths(0), data_set.root).columns.tolist() == COLUMNS
+    with pytest.raises(ValueError, match=r"the request must have a column 'image', got \['picture'\]"):
+        ask(pd.DataFrame({"picture": ["a"]}), data_set.root)
 
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
@@ -106,11 +108,6 @@ def test_a_broken_image_is_refused_with_its_row(data_set, cell, message):
     table.loc[1, "image"] = cell.format(root=data_set.root) if cell else cell
     with pytest.raises(ValueError, match=message):
         ask(table, data_set.root)
-
-
-def test_a_request_without_images_or_sets_is_refused(data_set):
-    with pytest.raises(ValueError, match=r"the request must have a column 'image', got \['picture'\]"):
-        ask(pd.DataFrame({"picture": ["a"]}), data_set.root)
 
 
 @pytest.mark.parametrize(

@@ -24,49 +24,31 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_nearest_cells_golden():
+def test_rules_without_a_model_golden():
     # From the top left corner (0.1, 0.2): cell 0 at (.125, .125), then 4 at (.125, .375), then 1 at (.375, .125).
     target = torch.tensor([[0.1, 0.2]])
     assert nearest_cells(target, cells(*range(16)), GRID, 3).tolist() == [[[0, 4, 1]]]
     assert nearest_cells(target, cells(1, 5, 15), GRID, 3).tolist() == [[[1, 5, 15]]]
-
-
-def test_region_centroid_golden():
     # Cells 1 and 11: ((.375 + .875) / 2, (.125 + .625) / 2)
     torch.testing.assert_close(region_centroids(cells(1, 11), GRID), torch.tensor([[0.625, 0.375]]))
 
 
-def test_oracle_is_always_in_the_lesion():
+def test_oracle_points():
     drawn = oracle_cells(cells(1, 2, 5, 6), cells(*range(12)), 3, sets=200, generator=generator())
     assert set(drawn.flatten().tolist()) == {1, 2, 5, 6}
-
-
-def test_oracle_fills_up_inside_the_region():
     drawn = oracle_cells(cells(1, 15), cells(1, 2, 3), 2, sets=200, generator=generator())
     assert (drawn[0, :, 0] == 1).all()  # 15 is in the lesion, but not in the region
     assert set(drawn[0, :, 1].tolist()) == {2, 3}
-
-
-def test_oracle_without_a_lesion_is_uniform_in_the_region():
     drawn = oracle_cells(cells(), cells(3, 4, 5, 6), 1, sets=4000, generator=generator())
     counts = torch.bincount(drawn.flatten(), minlength=16)
     assert counts[[3, 4, 5, 6]].sum() == 4000
     assert counts[[3, 4, 5, 6]].tolist() == pytest.approx([1000] * 4, abs=110)  # 4 sigma of a binomial(4000, 1/4)
 
 
-def test_lesion_share_golden():
+def test_lesion_share_and_coverage_golden():
     actions = torch.tensor([[[0, 1], [2, 3]], [[0, 1], [2, 3]], [[0, 1], [2, 3]]])
     lesion = torch.cat([cells(0, 2, 3), cells(9), cells()])
     np.testing.assert_array_equal(lesion_share(actions, lesion), [0.75, 0.0, np.nan])
-
-
-def test_lesion_coverage_golden():
     # Of the four allowed cells two are in the lesion; cell 15 of the lesion is outside the region.
     lesion = torch.cat([cells(0, 1, 15), cells()])
     np.testing.assert_array_equal(lesion_coverage(lesion, cells(0, 1, 2, 3).expand(2, -1)), [0.5, np.nan])
-
-
-def test_coverage_is_what_uniform_points_hit():
-    lesion, region = cells(0, 1, 15), cells(0, 1, 2, 3, 4)
-    uniform = oracle_cells(cells(), region, 2, sets=4000, generator=generator(1))
-    assert lesion_share(uniform, lesion)[0] == pytest.approx(lesion_coverage(lesion, region)[0], abs=0.03)

@@ -55,14 +55,11 @@ def test_training_scripts_may_wrap_the_weights(tmp_path: Path, content: str):
     assert len(read) == len(weights) + 1
 
 
-def test_the_format_before_archives_is_read(tmp_path: Path):
+def test_older_formats_are_read(tmp_path: Path):
     torch.save(tiny_weights(), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     read = read_weights(checkpoint(tmp_path / "old.pth"))
     assert torch.equal(read["vision_encoder.pos_embed"], tiny_weights()["image_encoder.pos_embed"])
     assert read_config(checkpoint(tmp_path / "old.pth")).to_dict() == tiny_config(tmp_path).to_dict()
-
-
-def test_half_precision_is_read_as_single(tmp_path: Path):
     torch.save({name: tensor.half() for name, tensor in tiny_weights().items()}, tmp_path / "half.pth")
     read = read_weights(checkpoint(tmp_path / "half.pth"))
     assert {tensor.dtype for tensor in read.values()} == {torch.float32}
@@ -208,9 +205,6 @@ def test_names_without_a_rule_are_refused():
         rename_original(adapted, file="sam.pth")
     with pytest.raises(ValueError, match=r"got 'image_encoder\.neck\.1\.weight\.old'"):
         rename_original({"image_encoder.neck.1.weight.old": 0}, file="sam.pth")
-
-
-def test_lists_are_cut():
     assert listed(["a"]) == "'a'"
     assert listed(list("abcde")) == "'a', 'b', 'c' and 2 more"
 
@@ -251,12 +245,9 @@ def test_without_windows_every_layer_is_global():
     assert (vision.window_size, list(vision.global_attn_indexes)) == (0, [0, 1, 2])
 
 
-def test_two_window_sizes_are_refused():
+def test_shapes_of_no_sam_are_refused():
     with pytest.raises(ValueError, match=r"one window size beside the 8 x 8 grid, got windows of \[3, 4\] cells; give"):
         infer_config(changed(layer2=7), file="sam.pth")
-
-
-def test_a_part_of_a_sam_is_refused():
     encoder = {name: shape for name, shape in shapes().items() if name.startswith("vision_encoder")}
     with pytest.raises(ValueError, match=r"sam\.pth must hold .*, got none for 'shared_image.*embedding', .* and 4 more; give"):
         infer_config(encoder, file="sam.pth")

@@ -1,12 +1,9 @@
-from dataclasses import replace
-
 import pytest
 import torch
 from tiny_attention import make_batch, make_examples, make_task
 from torch import Tensor
 
 from grpo_pipeline.tasks.attention.model.encoder_input import (
-    GreyBatch,
     add_grey,
     check_channels,
     encoder_input,
@@ -54,19 +51,9 @@ def test_the_encoder_reads_the_grey_levels_of_its_rows(normalisation: str, chann
     assert torch.equal(made, expected.expand(-1, channels, -1, -1))
 
 
-def test_adding_grey_changes_nothing_else():
-    batch = make_batch(make_task())
-    with_grey = add_grey(batch, torch.as_tensor(make_examples().images[:4]))
-    assert isinstance(replace(with_grey, label=batch.label), GreyBatch)
-    assert {name: value for name, value in vars(with_grey).items() if name != "grey"} == vars(batch)
-
-
-def test_a_batch_without_grey_levels_is_refused():
+def test_what_the_encoder_cannot_read_is_refused():
     with pytest.raises(ValueError, match="must hold grey levels for the normalisation 'medsam', got AttentionBatch; make it"):
         encoder_input("medsam", make_batch(make_task()), channels=3)
-
-
-def test_channels_that_grey_images_cannot_fill_are_refused():
     with pytest.raises(ValueError, match=r"sam\.pth must read images of 1 or 3 channels, got 4; choose"):
         check_channels(checkpoint("none"), 4)
     with pytest.raises(ValueError, match="must be 'medsam' or 'none' for sam.pth, which reads 1 channel, got 'sam'"):

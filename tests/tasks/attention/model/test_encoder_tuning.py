@@ -14,7 +14,6 @@ from tiny_attention import (
     algorithm_params,
     differing,
     make_data,
-    make_examples,
     make_state,
     make_task,
     model_params,
@@ -29,8 +28,7 @@ from transformers import SamModel
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.datasets.checkpoint import ModelDataset
 from grpo_pipeline.pipelines.training.loop import Fold
-from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples
-from grpo_pipeline.tasks.attention.model.encoder_tuning import Adapted, Adapter, add_adapters, add_lora, merge_lora
+from grpo_pipeline.tasks.attention.model.encoder_tuning import Adapter, add_adapters, add_lora, merge_lora
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
 
@@ -39,10 +37,17 @@ TUNED: dict[str, dict[str, Any]] = {
     "lora": {"encoder": "lora", "encoder_tuning": {"rank": 3, "alpha": 6.0, "targets": ["qkv"]}},
     "lora_proj": {"encoder": "lora", "encoder_tuning": {"rank": 2, "alpha": 2.0, "targets": ["qkv", "proj"]}},
 }
-both = pytest.mark.parametrize("tuned", TUNED.values(), ids=TUNED.keys())
+FROM_SCRATCH = [("scratch", name) for name in TUNED]
+FROM_FILES = [("segment_anything", "adapter"), ("segment_anything", "lora"), ("huggingface", "lora_proj")]
+both = pytest.mark.parametrize(("start", "tuned"), [*FROM_SCRATCH, *FROM_FILES], indirect=True)
 
 
-@pytest.fixture(params=["scratch", "segment_anything", "huggingface"])
+@pytest.fixture
+def tuned(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return TUNED[request.param]
+
+
+@pytest.fixture
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """Changes of the model's parameters: from scratch, or from a checkpoint of each kind."""
     if request.param == "scratch":
@@ -99,13 +104,7 @@ def test_an_update_moves_the_addition_alone_and_is_saved(start: dict[str, Any], 
     assert torch.equal(features(task, again), features(task, state.policy))
 
 
-@both
-def test_features_that_train_are_not_kept(tuned: dict[str, Any]):
-    task, empty = make_task(**tuned), FeatureSet(key="", values=None)
-    assert encode_examples(task, task.build_policy(0), make_examples(), empty) == empty
-
-
-@both
+@pytest.mark.parametrize("tuned", TUNED, indirect=True)
 def test_the_seed_decides_and_the_global_stream_stays(tuned: dict[str, Any]):
     task = make_task(**tuned)
     torch.manual_seed(5)
@@ -145,18 +144,6 @@ def cells() -> Tensor:
     return torch.randn(2, 3, 3, 8, generator=torch.Generator().manual_seed(0))
 
 
-class Attention(nn.Module):
-    """Returns a pair and takes a keyword, as SAM's attention does."""
-
-    def forward(self, hidden_states: Tensor) -> tuple[Tensor, str]:
-        return 2 * hidden_states, "weights"
-
-
-def test_an_adapter_starts_as_the_identity():
-    torch.manual_seed(0)
-    assert torch.equal(Adapter(8, 3)(cells()), cells())
-
-
 @torch.no_grad()
 def test_an_adapter_is_a_bottleneck_beside_its_input():
     torch.manual_seed(0)
@@ -167,16 +154,6 @@ def test_an_adapter_is_a_bottleneck_beside_its_input():
         x = cells()[p, i, j]
         hidden = F.gelu(adapter.down.weight @ x + adapter.down.bias)
         torch.testing.assert_close(made[p, i, j], x + adapter.up.weight @ hidden + adapter.up.bias, atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_of_a_pair_the_first_part_is_adapted():
-    torch.manual_seed(0)
-    layer = Adapted(Attention(), 8, 3)
-    shake(layer)
-    out, rest = layer(hidden_states=cells())
-    torch.testing.assert_close(out, layer.adapter(2 * cells()))
-    assert rest == "weights"
 
 
 @torch.no_grad()
@@ -236,15 +213,6 @@ def test_a_layer_is_its_weight_and_the_product_of_two_small_ones():
     assert (a.shape, b.shape) == ((3, 16), (48, 3))
     expected = x @ layer.base_layer.weight.T + layer.base_layer.bias + 6.0 / 3 * (x @ a.T @ b.T)
     torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("targets", TARGETS)
-@pytest.mark.parametrize("rank", [1, 4])
-def test_lora_the_number_of_trained_weights(rank: int, targets: tuple[str, ...]):
-    encoder = make_sam(targets, rank=rank).net.vision_encoder
-    # 2 layers of width 16; qkv: r * 16 + 48 * r, proj: r * 16 + 16 * r
-    expected = 2 * rank * (4 * 16 + (2 * 16 if "proj" in targets else 0))
-    assert sum(p.numel() for p in encoder.parameters() if p.requires_grad) == expected
 
 
 @torch.no_grad()

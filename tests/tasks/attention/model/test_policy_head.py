@@ -68,13 +68,10 @@ def test_an_untrained_head_stops_seldom_and_everywhere_alike():
     assert odds.sigmoid()[0, 0].item() == pytest.approx(0.1192, abs=1e-4)
 
 
-def test_depends_on_image_and_number_of_points():
+def test_a_trained_stop_head_reads_the_image_inside_the_region():
     odds = make_head(trained=True)(*make_inputs()).detach()
     assert float(odds.std(0).min()) > 1e-2
     assert float((odds[:, 0] - odds[:, 1]).abs().min()) > 1e-2
-
-
-def test_reads_nothing_outside_the_region():
     head, (features, texture, cells) = make_head(trained=True), make_inputs()
     outside = ~cells.reshape(3, 1, 4, 4)
     changed = head(torch.where(outside, 99.0, features), torch.where(outside, -99.0, texture), cells)

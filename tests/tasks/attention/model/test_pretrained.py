@@ -135,14 +135,11 @@ def test_vit_b_of_two_layers_against_the_package(tmp_path: Path):
     compare_live(tmp_path, VIT_B | {"img_size": 256, "depth": 2, "global_attn_indexes": (1,)}, 192, 2)
 
 
-def test_an_image_size_between_two_patches_is_refused(pth: Path):
+def test_sizes_that_disagree_are_refused(pth: Path):
     with pytest.raises(
         ValueError, match="image_size must be a multiple of the checkpoint's patch of 8 pixels, got 36; change it"
     ):
         adopt_checkpoint(model_params(checkpoint=section(pth)), 36)
-
-
-def test_parameters_that_do_not_know_the_checkpoint_are_refused(pth: Path):
     params = model_params(checkpoint=section(pth), encoder_layers=7)
     with pytest.raises(ValueError, match=r"attention.model.encoder_layers must be 3 as in the checkpoint, got 7; put"):
         AttentionModel(adopt_checkpoint(params, 32).model_copy(update={"encoder_layers": 7}), 32)
@@ -322,19 +319,6 @@ def test_relative_positions_are_linear(grid: int):
     assert made.shape == (2 * grid - 1, 3)
     for channel in range(3):
         np.testing.assert_allclose(made[:, channel], naive_linear(embedding[:, channel].numpy(), 2 * grid - 1), atol=1e-12)
-
-
-def test_the_same_grid_changes_no_bit():
-    absolute, relative = double((1, 8, 8, 2)), double((15, 3))
-    assert resize_absolute(absolute, 8) is absolute
-    assert resize_relative(relative, 8) is relative
-
-
-def test_distance_zero_stays_in_the_middle():
-    ramp = torch.arange(-7, 8, dtype=torch.float64)[:, None]
-    # 15 distances onto 7: 15 / 7 apart, and the middle one stays 0.
-    small = resize_relative(ramp, 4)[:, 0]
-    torch.testing.assert_close(small, torch.arange(-3, 4, dtype=torch.float64) * 15 / 7, atol=1e-12, rtol=0)
 
 
 def test_only_global_layers_are_resized():

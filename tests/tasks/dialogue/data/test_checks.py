@@ -92,15 +92,12 @@ def conversations(partners):
     return check_dialogues(DialogueFiles(ROOT, csv_file(rows), None), {}, params)
 
 
-def test_speakers_who_meet_through_others_are_together():
+def test_speakers_are_grouped_as_asked():
     checked, stories, _, _ = conversations("together")
     first, second, third = checked["persona_id"]
     assert first == second != third
     assert checked["partner_id"].tolist() == [first, second, third]
     assert stories["persona_id"].value_counts().to_dict() == {first: 3, third: 2}
-
-
-def test_speakers_apart_are_groups_of_their_own():
     checked, stories, _, _ = conversations("apart")
     assert len({*checked["persona_id"], *checked["partner_id"]}) == 5
     assert checked["persona_id"].tolist()[0] == checked["partner_id"].tolist()[1]  # b

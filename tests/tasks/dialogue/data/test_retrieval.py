@@ -1,10 +1,7 @@
-"""Stories are found by the cosine that scikit-learn and a plain loop compute, too."""
+"""Stories are found by the cosine that scikit-learn computes, too."""
 
 import json
-import math
-import re
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +50,7 @@ def generated():
     return stories, table.assign(needs=[row["needs"] for row in rows], story_id=[row["story_id"] for row in rows])
 
 
-def naive_tfidf(documents, queries):
-    """Return cosines with weights count * (ln((1 + S) / (1 + df)) + 1), word by word."""
-    bags = [Counter(re.findall(r"\w\w+", text.lower())) for text in documents]
-    df = Counter(term for bag in bags for term in bag)
-    weigh = lambda bag: {t: n * (math.log((1 + len(bags)) / (1 + df[t])) + 1) for t, n in bag.items() if t in df}  # noqa: E731
-    rows = [weigh(bag) for bag in bags]
-    result = []
-    for query in map(weigh, (Counter(re.findall(r"\w\w+", text.lower())) for text in queries)):
-        dots = [sum(query.get(t, 0) * w for t, w in row.items()) for row in rows]
-        norms = [math.sqrt(sum(w * w for w in row.values()) * sum(w * w for w in query.values())) for row in rows]
-        result.append([dot / norm for dot, norm in zip(dots, norms, strict=True)])
-    return np.array(result)
-
-
-def test_scores_are_those_of_scikit_learn_and_of_a_loop():
+def test_scores_are_those_of_scikit_learn():
     stories, table = generated()
     table = table.iloc[::17]
     index = index_stories(stories, retrieval_params())
@@ -76,7 +59,6 @@ def test_scores_are_those_of_scikit_learn_and_of_a_loop():
     vectorizer = TfidfVectorizer().fit(documents)
     oracle = cosine_similarity(vectorizer.transform(table["persona"]), vectorizer.transform(documents))
     np.testing.assert_allclose(scores, oracle, atol=1e-12)
-    np.testing.assert_allclose(scores, naive_tfidf(documents, list(table["persona"])), atol=1e-12)
     best = [list(stories["story_id"].to_numpy()[np.argsort(-np.round(row, 9), kind="stable")[:2]]) for row in oracle]
     assert retrieve_stories(index, table, retrieval_params()) == best
 
@@ -99,9 +81,6 @@ def test_ties_go_by_story_id():
     index = index_stories(stories, retrieval_params())
     assert retrieve_stories(index, examples("the dog cat"), retrieval_params(top_n=4)) == [["s0", "s1", "s3", "s2"]]
     assert retrieve_stories(index, examples("nothing known"), retrieval_params(top_n=2)) == [["s0", "s1"]]
-
-
-def test_scores_within_round_off_are_ties():
     matrix = csr_array(np.array([[1.0], [1.0 + 1e-12]]))
     index = StoryIndex("tfidf", ("s0", "s1"), ("", ""), matrix, {"cat": 0}, np.ones(1))
     assert retrieve_stories(index, examples("cat"), retrieval_params(top_n=2)) == [["s0", "s1"]]

@@ -110,16 +110,13 @@ def test_prompts_that_cannot_be_read_are_refused(architecture: str) -> None:
         reader.encode(ids, is_token)
 
 
-def test_a_causal_reader_refuses_padding_at_the_end_and_several_texts() -> None:
+def test_prompts_that_do_not_fit_a_causal_reader_are_refused() -> None:
     reader = tiny_reader("gpt2")
     ids, is_token = tiny_prompts(reader)
     with pytest.raises(ValueError, match=r"padded on the left, got 1 texts or padding at the end"):
         reader.encode(ids, is_token.flip(-1))
     with pytest.raises(ValueError, match=r"got 2 texts"):
         reader.encode(ids.repeat(1, 2, 1), is_token.repeat(1, 2, 1))
-
-
-def test_a_prompt_longer_than_the_limit_is_refused() -> None:
     reader = tiny_reader("gpt2")  # 16 positions; prompts of 5 tokens
     reader.check_room(tiny_encoded(reader), 12)
     with pytest.raises(
@@ -140,13 +137,10 @@ def test_a_prompt_of_one_token_is_its_start_alone() -> None:
 STORIES = [story_text("Rex", "a dog."), story_text("Tom", "a cat.")]
 
 
-def test_a_seq2seq_reader_reads_each_story_with_the_question() -> None:
+def test_texts_of_a_reader() -> None:
     expected = ["title: Rex story: a dog. persona: p context: c", "title: Tom story: a cat. persona: p context: c"]
     assert reader_texts("persona: p context: c", STORIES, kind="seq2seq") == expected
     assert reader_texts("q", [], kind="seq2seq") == ["q"]
-
-
-def test_a_causal_reader_reads_all_stories_then_the_question_once() -> None:
     expected = ["title: Rex story: a dog. title: Tom story: a cat. q reply:"]
     assert reader_texts("q", STORIES, kind="causal") == expected
     assert reader_texts("q", [], kind="causal") == ["q reply:"]

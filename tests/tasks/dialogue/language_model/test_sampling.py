@@ -154,6 +154,10 @@ def test_a_token_is_drawn_where_the_mass_exceeds_the_number() -> None:
     log_probs = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log().expand(7, 3)
     uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 0.99, BELOW_ONE], dtype=torch.float64)
     assert draw_tokens(log_probs, uniform).tolist() == [0, 0, 1, 1, 2, 2, 2]
+    # In float32, 1 - 1e-9 is 1, and the last token would have no interval.
+    log_probs = torch.tensor([[0.0, -20.7232658]]).log_softmax(dim=-1)  # 1e-9
+    uniform = torch.tensor([1 - 2e-9, 1 - 0.5e-9], dtype=torch.float64)
+    assert draw_tokens(log_probs.expand(2, 2), uniform).tolist() == [0, 1]
 
 
 def test_an_excluded_token_is_never_drawn() -> None:
@@ -165,13 +169,6 @@ def test_an_excluded_token_is_never_drawn() -> None:
     for u in (0.0, 0.3, BELOW_ONE):
         tokens = draw_tokens(log_probs, torch.full((500,), u, dtype=torch.float64))
         assert not is_out.gather(1, tokens[:, None]).any()
-
-
-def test_a_rare_token_is_drawn_as_often_as_it_should_be() -> None:
-    """In float32, 1 - 1e-9 is 1, and the last token would have no interval."""
-    log_probs = torch.tensor([[0.0, -20.7232658]]).log_softmax(dim=-1)  # 1e-9
-    uniform = torch.tensor([1 - 2e-9, 1 - 0.5e-9], dtype=torch.float64)
-    assert draw_tokens(log_probs.expand(2, 2), uniform).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("choices", [1, 8, 9, 259])
@@ -189,7 +186,7 @@ def test_choice_v_is_bit_v_of_its_byte() -> None:
     assert pack(is_kept).tolist() == [137, 2]
 
 
-def test_finished_prompts_leave_and_the_open_replies_come_first() -> None:
+def test_finished_prompts_leave_where_that_saves() -> None:
     is_open = torch.tensor([[False, True, False, True], [False] * 4, [False, False, True, False]])
     stay = compacted(is_open)
     assert stay is not None
@@ -197,6 +194,9 @@ def test_finished_prompts_leave_and_the_open_replies_come_first() -> None:
     assert stay.places.tolist() == [[1, 3], [2, 0]]  # the prompt with one open reply carries a finished one along
     rows = torch.arange(12).view(3, 4)
     assert stay.take(rows).tolist() == [[1, 3], [10, 8]]
+    is_open = torch.ones(2, 4, dtype=torch.bool)
+    is_open[0, 0] = False
+    assert compacted(is_open) is None
 
 
 def test_no_open_reply_is_lost() -> None:
@@ -210,9 +210,3 @@ def test_no_open_reply_is_lost() -> None:
             assert set(rows[is_open].tolist()) <= set(stay.take(rows).flatten().tolist())
             assert stay.places.numel() <= 15
     assert moved > 50
-
-
-def test_what_saves_little_is_not_moved() -> None:
-    is_open = torch.ones(2, 4, dtype=torch.bool)
-    is_open[0, 0] = False
-    assert compacted(is_open) is None

@@ -28,10 +28,13 @@ def test_a_batch_is_padded_ended_and_read_back() -> None:
     assert decode_rows(TOKENIZER, tokens.ids, tokens.is_token) == ["ab", "", "é"]
 
 
-def test_padding_on_the_left_without_an_end() -> None:
+def test_rows_are_padded_on_either_side_and_read_by_their_mask() -> None:
     tokens = encode_texts(TOKENIZER, ["a", "bcd"], max_tokens=3, too_long="refuse", with_end=False, padding="left")
     assert tokens.ids.tolist() == [[0, 0, 100], [101, 102, 103]]
     assert tokens.is_token.tolist() == [[False, False, True], [True, True, True]]
+    ids = torch.tensor([[100, 101, 102]])
+    assert decode_rows(TOKENIZER, ids, torch.tensor([[True, False, True]])) == ["ac"]
+    assert pad_rows([[5], []], pad_id=7).ids.tolist() == [[5], [7]]
 
 
 @pytest.mark.parametrize(("too_long", "kept"), [("keep_start", "abc"), ("keep_end", "cde")])
@@ -46,12 +49,6 @@ def test_what_is_too_long_is_refused_with_its_row() -> None:
         encode_texts(TOKENIZER, ["ab", "abc"], max_tokens=3, too_long="refuse")
     with pytest.raises(ValueError, match=r"^max_tokens must be at least 2, got 1"):
         encode_texts(TOKENIZER, ["ab"], max_tokens=1, too_long="refuse")
-
-
-def test_rows_are_read_where_the_mask_says() -> None:
-    ids = torch.tensor([[100, 101, 102]])
-    assert decode_rows(TOKENIZER, ids, torch.tensor([[True, False, True]])) == ["ac"]
-    assert pad_rows([[5], []], pad_id=7).ids.tolist() == [[5], [7]]
 
 
 TEXTS = st.lists(st.integers(1, 300), max_size=6)
@@ -85,12 +82,9 @@ def test_every_text_comes_back(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == kept
 
 
-def test_the_ids_are_those_of_byt5() -> None:
+def test_ids_of_bytes() -> None:
     text = "i'm fine — ça va? 😀"
     assert TOKENIZER.encode(text) == ByT5Tokenizer()(text, add_special_tokens=False).input_ids
-
-
-def test_broken_bytes_and_ids_without_a_byte() -> None:
     # 0xC3 begins a character of two bytes; 0, 1, 2 and 259 stand for no byte
     assert TOKENIZER.decode([0, 100, 1, 0xC3 + 3, 2, 101, 259]) == "a\ufffdb"
     assert TOKENIZER.size == 259

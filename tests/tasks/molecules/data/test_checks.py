@@ -61,6 +61,7 @@ def test_classes_are_read_from_the_data():
     _, _, vocabulary, _ = check(["c1cc[nH]c1", "CCN"], bonds="aromatic", atoms=["C", "N", "F"])
     assert vocabulary["atoms"] == ["C", "N", "[nH]", "F"]
     assert vocabulary["bonds"][-1] == "aromatic"
+    assert find_vocabulary([], make()).atoms == ("C",)
 
 
 def test_bad_rows_stop_where_that_is_asked_for():
@@ -89,10 +90,6 @@ def test_bad_rows_stop_where_that_is_asked_for():
 def test_refuses(lines, changes, message):
     with pytest.raises(ValueError, match=message):
         check(lines, **changes)
-
-
-def test_a_vocabulary_of_nothing_is_carbon():
-    assert find_vocabulary([], make()).atoms == ("C",)
 
 
 @pytest.mark.parametrize(

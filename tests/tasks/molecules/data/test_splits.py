@@ -26,8 +26,10 @@ def test_every_molecule_is_in_one_split_whatever_the_order(by):
     assert split(by=by, seed=1) != parts
 
 
-def test_shares_of_molecules_are_exact():
+def test_shares_of_molecules_are_exact_and_none_is_empty():
     assert [len(split()[name]) for name in SPLITS] == [42, 14, 14]
+    with pytest.raises(ValueError, match=r"split 'val' must hold molecules, got none; change molecules.split.fractions"):
+        split(["CC", "CCC"], by="scaffold")
 
 
 def test_scaffolds_are_not_divided():
@@ -46,8 +48,3 @@ def test_large_groups_go_where_most_is_lacking():
     sizes = {split: sum(size for name, size in groups.items() if dealt[name] == split) for split in SPLITS}
     assert [dealt[name] for name in "abcd"] == ["train", "val", "test", "train"]
     assert sizes == {"train": 12, "val": 4, "test": 4}
-
-
-def test_an_empty_split_is_refused():
-    with pytest.raises(ValueError, match=r"split 'val' must hold molecules, got none; change molecules.split.fractions"):
-        split(["CC", "CCC"], by="scaffold")

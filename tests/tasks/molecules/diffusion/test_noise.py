@@ -155,11 +155,6 @@ def test_nothing_is_noised_at_0_and_nothing_is_left_at_the_end() -> None:
     assert bool((schedule.total_keep.diff() < 0).all())
 
 
-def test_a_larger_exponent_keeps_longer() -> None:
-    early, late = cosine_schedule(20, 1.0), cosine_schedule(20, 2.5)
-    assert bool((late.total_keep[1:-1] > early.total_keep[1:-1]).all())
-
-
 @pytest.mark.parametrize(("steps", "exponent", "name"), [(0, 1.0, "steps"), (5, 0.0, "exponent"), (5, float("inf"), "exponent")])
 def test_what_is_no_schedule_is_refused(steps: int, exponent: float, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be"):

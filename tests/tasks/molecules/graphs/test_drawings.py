@@ -60,11 +60,8 @@ def test_a_grid_has_a_panel_per_row():
     assert draw_grid(ROWS, columns=4, panel=(100, 80)) == drawing
 
 
-def test_texts_from_outside_are_escaped():
+def test_texts_are_escaped_and_grids_checked():
     assert texts(draw_grid(pd.DataFrame({"smiles": [""], "cause": ["a < b & </svg>"]}), columns=1)) == "not valid|a < b & </svg>"
-
-
-def test_an_empty_table_and_a_wrong_grid():
     assert texts(draw_grid(ROWS[:0], columns=3)) == "no molecule"
     root = ElementTree.fromstring(draw_grid(ROWS[:2], columns=5, panel=(100, 80)))
     assert root.get("width") == "200px"

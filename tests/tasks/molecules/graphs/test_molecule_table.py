@@ -90,13 +90,10 @@ def test_an_atom_is_unstable_exactly_where_rdkit_says_so():
     assert 300 < int(found.sum()) < 1500
 
 
-def test_valences_with_charges_and_marked_atoms():
+def test_valences_and_valencies():
     known = Vocabulary(("C", "N", "O", "[nH]"), (0, -1, 1), (*BONDS, "aromatic"), 5)
     assert largest_valences(known).tolist() == [[4, 3, 3], [3, 2, 4], [2, 1, 3], [2, 1, 3]]
-
-
-def test_valency_is_the_sum_of_bond_orders():
-    """C of CH3-C#N has 1, 4 and the nitrogen 3; an aromatic carbon 1.5 + 1.5 = 3, a fused one 4.5, rounded down to 4."""
+    # C of CH3-C#N has 1, 4 and the nitrogen 3; an aromatic carbon 1.5 + 1.5 = 3, a fused one 4.5, rounded down to 4.
     assert valencies(encode([sketch("CC#N")], vocabulary()), vocabulary()).tolist() == [[1, 4, 3]]
     fused = encode([sketch("c1ccc2ccccc2c1", "aromatic")], vocabulary("aromatic"))
     assert valencies(fused, vocabulary("aromatic")).tolist() == [[3, 3, 3, 4, 3, 3, 3, 3, 4, 3]]

@@ -45,16 +45,10 @@ def test_values_are_rdkits_on_the_scale_of_a_reward():
     assert 0 < sum(inside) < len(inside)
 
 
-def test_a_window_falls_linearly_on_both_sides():
+def test_rewards_of_windows_and_patterns():
     values = [rewards.in_window(value, low=1.0, high=3.0, width=2.0) for value in (-1.5, -1.0, 0.0, 1.0, 2.0, 3.0, 3.5, 5.0, 9.0)]
     assert values == [0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.75, 0.0, 0.0]
-
-
-def test_size_counts_heavy_atoms():
     assert rewards.size(["CO", "CC[NH3+]", "c1ccccc1"], [[]] * 3, low=3, high=4, width=4) == [0.75, 1.0, 0.5]
-
-
-def test_patterns():
     texts = ["CCO", "CC(=O)O", "c1ccccc1", "OCc1ccccc1"]
     assert rewards.wanted(texts, [[]] * 4, patterns=["[OH]", "c1ccccc1"]) == [0.5, 0.5, 0.5, 1.0]
     assert rewards.forbidden(texts, [[]] * 4, patterns=["C=O", "c1ccccc1"]) == [1.0, 0.0, 0.0, 0.0]

@@ -5,14 +5,11 @@ import pytest
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS, Vocabulary, bonds_of, read_vocabulary, sort_charges
 
 
-def test_comes_back_from_json():
+def test_a_vocabulary_comes_back_with_neutral_first():
     vocabulary = Vocabulary(("C", "N", "[nH]"), (0, -1, 1), bonds_of("aromatic"), 9)
     assert read_vocabulary(json.loads(json.dumps(vocabulary.to_json()))) == vocabulary
     assert vocabulary.form == "aromatic"
     assert Vocabulary(("C",), (0,), BONDS, 9).form == "kekulised"
-
-
-def test_neutral_is_always_there_and_first():
     assert sort_charges({1, -2, -1}) == (0, -2, -1, 1)
     assert sort_charges([]) == (0,)
 

@@ -25,16 +25,13 @@ def test_pixel_centres():
     assert x[0].tolist() == y[:, 0].tolist() == [0.125, 0.375, 0.625, 0.875]
 
 
-def test_blob_without_wobble_is_an_ellipse():
+def test_a_blob_is_a_turned_ellipse():
     grid = pixel_grid(400)
     inside = blob(grid, (0.4, 0.6), (0.3, 0.2), 0.0, wobble=NO_WOBBLE) < 1
     expected = ((grid[0] - 0.4) / 0.3) ** 2 + ((grid[1] - 0.6) / 0.2) ** 2 < 1
     np.testing.assert_array_equal(inside, expected)
     assert inside.mean() == pytest.approx(np.pi * 0.3 * 0.2, rel=0.01)
-
-
-def test_blob_turns_with_y_pointing_down():
-    """At 45 degrees the long axis runs from the top left to the bottom right."""
+    # At 45 degrees the long axis runs from the top left to the bottom right.
     inside = blob(pixel_grid(100), (0.5, 0.5), (0.4, 0.1), np.pi / 4, wobble=NO_WOBBLE) < 1
     assert inside[70, 70]
     assert not inside[30, 70]

@@ -1,0 +1,54 @@
+"""What the tiny tasks share: ``tiny(task)`` is the module of a task, its parameters are the committed ones of env smoke."""
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+MODULES = {"attention": "tiny_attention", "dialogue": "tiny_talk", "molecules": "tiny_chemist"}
+
+
+def tiny(task: str) -> Any:
+    """Return the module that makes a tiny ``task``: ``make_task``, ``make_data``, ``algorithm_params``, ``training_params``."""
+    return import_module(MODULES[task])
+
+
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Merge nested mappings, as Kedro's soft merge does; a schedule is replaced as a whole."""
+    merged = dict(base)
+    for name, value in change.items():
+        nested = isinstance(value, dict) and isinstance(base.get(name), dict) and "start" not in value
+        merged[name] = merge(base[name], value) if nested else value
+    return merged
+
+
+def constant(value: float) -> dict[str, Any]:
+    return {"kind": "constant", "start": value}
+
+
+@cache
+def _sections(task: str) -> dict[str, Any]:
+    name = f"parameters/{task}_training.yml"
+    base, smoke = (yaml.safe_load((CONF / env / name).read_text()) for env in ("base", "smoke"))
+    return merge(base[task], smoke[task])
+
+
+class Sections:
+    """The sections of a task's parameters, with changes."""
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+
+    def section(self, name: str, **changes: Any) -> dict[str, Any]:
+        return merge(_sections(self.task)[name], changes)
+
+    def training_params(self, **changes: Any) -> TrainingParams:
+        return TrainingParams.model_validate(self.section("training", **changes))
+
+    def algorithm_params(self, arm: str = "grpo", **changes: Any) -> AlgorithmParams:
+        return AlgorithmParams.model_validate(merge(self.section(arm)["algorithm"], changes))
