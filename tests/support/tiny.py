@@ -1,4 +1,4 @@
-"""What the tiny tasks share: ``tiny(task)`` is the module of a task, its parameters are the committed ones of env smoke."""
+"""The parts that the tiny tasks share: ``tiny(task)`` is the module of a task, its parameters are the committed smoke ones."""
 
 from functools import cache
 from importlib import import_module
