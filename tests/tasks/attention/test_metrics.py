@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
+from sklearn.metrics import roc_auc_score
 
 from grpo_pipeline.tasks.attention.metrics import (
     METRICS,
@@ -116,6 +117,17 @@ def test_weights_equal_repeated_patients(name):
     weights = ROWS["patient_id"].map(counts).to_numpy(dtype=float)[None]
     drawn = [ROWS[ROWS["patient_id"] == p].assign(patient_id=f"{p}/{i}") for p, k in counts.items() for i in range(k)]
     assert METRICS[name](ROWS, weights)[0] == pytest.approx(value(name, pd.concat(drawn, ignore_index=True)), abs=1e-12)
+
+
+def test_a_patient_is_one_unit():
+    """A patient has the probability of its highest core, and weighs as much as one with a single core."""
+    generator = np.random.default_rng(0)
+    patient = np.repeat(np.arange(30), generator.integers(1, 9, 30))
+    rows = pd.DataFrame({"patient_id": [f"p{i}" for i in patient], "prob": generator.random(len(patient))})
+    rows = rows.assign(label=(generator.random(len(patient)) < 0.15).astype(int))
+    per_patient = rows.groupby("patient_id").agg({"label": "max", "prob": "max"})
+    expected = roc_auc_score(per_patient["label"], per_patient["prob"])
+    assert value("auroc_patient", rows) == pytest.approx(expected, abs=1e-12)
 
 
 def test_splitting_a_patient_between_resamples_is_refused():
