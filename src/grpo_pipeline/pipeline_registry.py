@@ -33,11 +33,11 @@ def register_pipelines() -> dict[str, Pipeline]:
 def task_pipelines(spec: TaskSpec) -> dict[str, Pipeline]:
     """Return the pipelines of one task by name: end to end under its own, every other one with its name in front."""
     task, arms, wiring = spec.name, spec.arms, spec.wiring()
-    data, prepare = wiring.create_pipeline(), wiring.create_preparation() + create_stages(spec)
+    data, prepare = within(task, wiring.create_pipeline()), within(task, wiring.create_preparation()) + create_stages(spec)
     own = {arm: spec.own.get(arm, ()) for arm in arms}
-    audit = create_reward_audit(task)
+    audit = within(task, create_reward_audit(task))
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
-    evaluate = create_evaluation(task, arms) + create_reporting(task, arms)
+    evaluate = within(task, create_evaluation(task, arms) + create_reporting(task, arms))
     found = {
         "data": data,
         "train": train,
@@ -45,9 +45,19 @@ def task_pipelines(spec: TaskSpec) -> dict[str, Pipeline]:
         "step": create_step(),
         "gradient_flow": sum((create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare),
         "reward_audit": data + prepare + audit,
-        "compare": data + create_compare(task),
-        "cross_validate": data + create_cross_validation(task),
+        "compare": data + within(task, create_compare(task)),
+        "cross_validate": data + within(task, create_cross_validation(task)),
     }
     predict = getattr(wiring, "create_prediction", None)
-    found["predict"] = predict() if predict else create_sampling(spec, data + wiring.create_preparation())
+    found["predict"] = within(
+        task, predict() if predict else create_sampling(spec, wiring.create_pipeline() + wiring.create_preparation())
+    )
     return {task: data + train + evaluate} | {f"{task}_{name}": pipeline for name, pipeline in found.items()}
+
+
+def within(task: str, pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline with its nodes in the task's namespace; the datasets have the task in their names already.
+
+    Nodes of several tasks then have names of their own in one run, and Kedro-Viz draws a task as one box.
+    """
+    return Pipeline(pipeline, namespace=task, prefix_datasets_with_namespace=False)

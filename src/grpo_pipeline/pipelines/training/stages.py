@@ -56,9 +56,8 @@ def create_stages(spec: TaskSpec) -> Pipeline:
     sections = {f"{arm}{BETWEEN}{name}": f"params:{task}.{arm}.{name}" for arm in own for name in ("algorithm", *own[arm])}
     inputs = {"task": f"{task}.untrained_task", "data": f"{task}.data", **sections}
     stages = sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
-    nodes.append(Node(check_arms, inputs, f"{task}.{spec.stages[0]}.task", name="check_arms"))
+    nodes.append(Node(check_arms, inputs, f"{task}.{spec.stages[0]}.task", name="check_arms", namespace=task))
     after = {stage: f"{task}.{following}.task" for stage, following in zip(spec.stages, spec.stages[1:], strict=False)}
-    # They stand between stages: without a namespace Kedro warns that these are torn apart.
     for stage in spec.stages:
         begun = after.get(stage, f"{task}.task")
         nodes.append(
