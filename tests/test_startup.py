@@ -1,4 +1,4 @@
-"""What the command line imports before a node runs: nothing that takes long.
+"""The command line imports nothing that takes long before a node runs.
 
 Counted are imported modules, not seconds: CPU time depends on what else the machine does.
 """

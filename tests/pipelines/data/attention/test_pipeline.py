@@ -22,9 +22,9 @@ GLOBALS = "data: data\nattention_folder: attention\n"
 
 
 def make_project(folder: Path) -> Path:
-    for part in ("catalog", "parameters"):
-        (folder / "conf/base" / part).mkdir(parents=True)
-        shutil.copy(ROOT / f"conf/base/{part}/attention_data.yml", folder / "conf/base" / part)
+    for file in ("catalog/attention.yml", "catalog/tasks.yml", "parameters/attention_data.yml"):
+        (folder / "conf/base" / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "conf/base" / file, folder / "conf/base" / file)
     (folder / "conf/base/globals.yml").write_text(GLOBALS)
     (folder / "conf/smoke/parameters").mkdir(parents=True)
     shutil.copy(ROOT / "conf/smoke/parameters/attention_data.yml", folder / "conf/smoke/parameters")

@@ -21,7 +21,9 @@ class CheckpointJSON(AbstractDataset):
     def save(self, data):
         if data is not False:
             self._filepath.parent.mkdir(parents=True, exist_ok=True)
-            self._filepath.write_text(json.dumps({"step": data.step, "extra": data.extra}))
+            partial = self._filepath.with_suffix(".partial")  # a test kills the run at any moment
+            partial.write_text(json.dumps({"step": data.step, "extra": data.extra}))
+            partial.replace(self._filepath)
 
     def _describe(self):
         return {"filepath": str(self._filepath)}
