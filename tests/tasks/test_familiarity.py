@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
-from grpo_pipeline.tasks.familiarity import INPUTS, Familiarity, Statistic, conformal_limit, fit_familiarity
+from grpo_pipeline.tasks.familiarity import (
+    INPUTS,
+    Familiarity,
+    Statistic,
+    conformal_limit,
+    fit_familiarity,
+    fit_shape,
+    left_out_tail,
+)
 
 ONE = np.arange
 
@@ -72,6 +80,17 @@ def test_all_groups_together_keep_the_rate_over_patients_like_the_trained_ones()
         rarities = np.max(list(familiarity.rarities(new).values()), axis=0)
         shares.append(float((rarities > familiarity.told.limit).mean()))
     assert 0.02 < np.mean(shares) <= 0.05 + 2 * np.std(shares) / np.sqrt(60)
+
+
+def test_the_tail_is_that_of_inputs_which_the_fit_has_not_seen():
+    """Five clusters, each of them a fold of its own; Hill's index with five excesses of 0.2 put to those found."""
+    trained, clusters = draw(np.random.default_rng(7), 5)
+    values, floor = trained["a"], np.array([0.01, 0.01])
+    distances = np.concatenate([fit_shape(values[clusters != c], floor).distance(values[clusters == c]) for c in range(5)])
+    start = np.quantile(distances, 0.9)
+    excess = np.log(distances[distances > start] / start)
+    expected = {"start": start, "tail": (len(excess) + 5) / (excess.sum() + 5 * 0.2)}
+    assert left_out_tail(values, floor, clusters) == pytest.approx(expected)
 
 
 def one(a, b=(0.0, 0.0, 0.0, 0.0)) -> dict[str, np.ndarray]:

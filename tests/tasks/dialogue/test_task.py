@@ -165,6 +165,19 @@ def test_a_checkpoint_agrees_on_what_decides_the_numbers(change: dict[str, Any],
     assert (tiny.make_task(**change).fingerprint(data) != tiny.make_task().fingerprint(data)) == changes
 
 
+@pytest.mark.parametrize(("architecture", "top_k"), [("gpt2", 30), ("llama", None)])
+def test_a_causal_architecture_learns_in_a_step(architecture: str, top_k: int | None) -> None:
+    reader = {"architecture": architecture, "max_positions": 400, "width": 8}
+    task = tiny.make_task(reader=reader, replies={"top_k": top_k}, rewards=SCRIPTED)
+    data, algorithm, training = tiny.make_data(task), tiny.algorithm_params(), tiny.training_params()
+    state = build_state(algorithm, training, 0, task, data)
+    before = tiny_attention.weights(state.policy)
+    state, metrics = Fold(task, algorithm, training)(state, task.make_batch(data, ROWS))
+    assert metrics["policy/ratio_first"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["kl/reference"] >= 0
+    assert sorted(tiny_attention.differing(tiny_attention.weights(state.policy), before)) == sorted(before)
+
+
 @pytest.mark.parametrize(
     ("arm", "change", "sentence"),
     [

@@ -93,6 +93,9 @@ def test_pooling_golden():
     assert float(pool_evidence(evidence, "logsumexp")) == pytest.approx(math.log(2.0), abs=1e-6)
     # p = 1/2 and 3/4: 1 - 1/2 * 1/4 = 7/8, whose odds are 7
     assert float(pool_evidence(evidence, "noisy_or")) == pytest.approx(math.log(7.0), abs=1e-6)
+    # p = 1/10 twice: 1 - 0.81 = 0.19
+    unlikely = torch.full((1, 2), math.log(1 / 9))
+    assert float(pool_evidence(unlikely, "noisy_or")) == pytest.approx(math.log(0.19 / 0.81), abs=1e-6)
 
 
 @pytest.mark.parametrize("pool", ["mean", "logsumexp", "noisy_or"])

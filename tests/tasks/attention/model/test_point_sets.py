@@ -94,6 +94,13 @@ def test_drawn_sets_follow_the_enumerated_distribution(points: int, min_points: 
     assert chisquare(counts.numpy(), (n * warmer).numpy()).pvalue < 1e-6  # the test has power
 
 
+def test_a_set_without_a_stop_is_drawn_at_its_temperature():
+    generator, n = torch.Generator().manual_seed(5), 20_000
+    drawn = draw_sets(params(1, None), SetLogits(CELLS), ALL, n, temperature=0.5, generator=generator)
+    expected = n * (CELLS[0] / 0.5).softmax(0)
+    assert chisquare(torch.bincount(drawn.actions.flatten(), minlength=V).numpy(), expected.numpy()).pvalue > 1e-4
+
+
 def test_cells_outside_the_region_change_no_score():
     allowed = torch.tensor([[True, True, True, False]])
     stops, sets = torch.tensor([[-0.4, 0.7]], dtype=F64), torch.tensor([[[2, V, V], [0, 1, V], [1, 0, 2]]])
@@ -186,10 +193,9 @@ def test_the_likeliest_set_stops_where_that_is_likelier(h: float, expected: list
 
 
 def test_points_cost_their_number():
-    rollouts = Rollouts(
-        torch.tensor([[[1, 2, 0], [3, V, V], [0, 1, V]]]), torch.zeros(1, 3, 3), torch.ones(1, 3, 3, dtype=torch.bool)
-    )
-    torch.testing.assert_close(points_part(chosen_points(rollouts, V)), torch.tensor([[-1.0, -1 / 3, -2 / 3]]))
+    actions = torch.tensor([[[1, 2, 0], [3, V, V], [0, 1, V], [0, 1, 2]]])  # four samples of at most three points
+    rollouts = Rollouts(actions, torch.zeros(1, 4, 3), torch.ones(1, 4, 3, dtype=torch.bool))
+    torch.testing.assert_close(points_part(chosen_points(rollouts, V)), torch.tensor([[-1.0, -1 / 3, -2 / 3, -1.0]]))
     empty = Rollouts(*(torch.empty(1, 2, 0, dtype=t) for t in (torch.int64, torch.float32, torch.bool)))
     assert points_part(chosen_points(empty, V)).tolist() == [[0.0, 0.0]]
 

@@ -201,3 +201,19 @@ def test_the_loss_is_the_cross_entropy_of_torch_on_the_plain_logits(architecture
     perplexity = reference_perplexity(reader, encoded, REFERENCE)
     assert perplexity.tokens.tolist() == [4, 1, 3]
     torch.testing.assert_close(perplexity.of_each(), torch.stack(each).exp(), rtol=1e-10, atol=1e-10)
+
+
+def test_what_stands_at_padding_has_no_influence() -> None:
+    reader = tiny_reader("t5")
+    noisy = Tokens(torch.where(REFERENCE.is_token, REFERENCE.ids, 9), REFERENCE.is_token)
+    one, two = (reference_logprobs(reader, tiny_encoded(reader), tokens) for tokens in (REFERENCE, noisy))
+    assert torch.equal(one, two)
+    assert not one[~REFERENCE.is_token].any()
+
+
+def test_the_two_means_leave_padding_out() -> None:
+    logprobs = torch.tensor([[-1.0, -2.0], [-6.0, 50.0]])
+    is_token = torch.tensor([[True, True], [True, False]])
+    # per token: (1 + 2 + 6) / 3 = 3; per sequence: ((1 + 2) / 2 + 6) / 2 = 3.75
+    assert float(reference_loss(logprobs, is_token, mean="per_token")) == 3.0
+    assert float(reference_loss(logprobs, is_token, mean="per_sequence")) == 3.75
