@@ -8,6 +8,7 @@ import torch
 from tiny_rewards import scripted
 from tiny_talk import make_data, make_task
 
+from grpo_pipeline.tasks.dialogue import evaluation
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.evaluation import MODEL_COLUMNS, Said, kl_per_reply, prediction_rows
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
@@ -88,6 +89,19 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
     weights = TASK.rewards.part_weights
     assert rows["reward"].tolist() == pytest.approx(sum(w * rows[f"reward_{name}"] for name, w in weights.items()).tolist())
     assert rows["tokens"].tolist() == seen[0].is_valid[:, 0].sum(-1).tolist()
+    start, batch = TASK.build_policy(SEED), TASK.make_batch(DATA, ROWS)
+    with torch.no_grad():
+        others = TASK.score(start, TASK.encode(start, batch), seen[0], temperature=TASK.replies.temperature).logprobs
+    gap = (others - seen[0].logprobs).double()  # log q / p of a token that p has drawn: k3 = q / p - 1 - log q / p
+    kl = (gap.exp() - 1 - gap).where(seen[0].is_valid, 0.0).sum(-1).mean(-1)
+    assert rows["kl_start"].tolist() == pytest.approx(kl.tolist(), rel=1e-3)
+
+
+def test_every_batch_has_noise_of_its_own(policy, monkeypatch):
+    """The same prompt in two batches: with the noise of the first one it would be answered twice alike."""
+    monkeypatch.setattr(evaluation, "BATCH_PROMPTS", 1)
+    rows = of(TASK.evaluate(policy, DATA, ROWS[[0, 0]], seed=SEED, sets=SETS), "policy")
+    assert rows["reply"].nunique() == 2
 
 
 def test_greedy_rows_are_the_likeliest_replies(policy, table):
