@@ -28,7 +28,8 @@ from PIL import Image, ImageDraw
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.planes import Plane
 from grpo_pipeline.tasks.attention.data.splits import Splits
-from grpo_pipeline.tasks.attention.inference.manifest import PredictParams, check_predict_manifest
+from grpo_pipeline.tasks.attention.inference.manifest import check_predict_manifest
+from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
 
 ROOT = Path(__file__).resolve().parents[1]

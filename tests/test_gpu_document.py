@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from grpo_pipeline.core.params import TrainingParams
-from grpo_pipeline.core.training.execution import ExecutionParams
+from grpo_pipeline.core.params import ExecutionParams, TrainingParams
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 ROOT = Path(__file__).resolve().parents[1]

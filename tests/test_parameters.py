@@ -23,10 +23,10 @@ from parameter_models import (
 from pydantic import ValidationError
 
 from grpo_pipeline.core.params import TrainingParams
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_cells
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.attention.data.params import DataParams

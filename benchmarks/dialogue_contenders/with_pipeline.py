@@ -20,8 +20,7 @@ from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.build import build_task
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, encode_texts
-from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 PARAMETERS = Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "dialogue_training.yml"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.params import EvaluationParams
 
 RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
 GROUNDED = {"policy": 1.0, "greedy": 1.1, "oracle": 1.6}

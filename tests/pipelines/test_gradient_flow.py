@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines import gradient_flow
-from grpo_pipeline.pipelines.gradient_flow import GradientFlowError, GradientFlowParams
+from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
+from grpo_pipeline.pipelines.params import GradientFlowParams
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training import warm_up
 from grpo_pipeline.pipelines.training.loop import Fold, rows_of_step

@@ -24,9 +24,8 @@ from torch import Tensor
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines import gradient_flow
-from grpo_pipeline.pipelines.gradient_flow import GradientFlowParams
+from grpo_pipeline.pipelines.params import GradientFlowParams, RewardAuditParams
 from grpo_pipeline.pipelines.reward_audit import pipeline
-from grpo_pipeline.pipelines.reward_audit.warnings import RewardAuditParams
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.dialogue.build import tokenise
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest

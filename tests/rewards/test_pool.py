@@ -16,7 +16,8 @@ import pytest
 from processes import are_gone, end_soon
 
 from grpo_pipeline.rewards.functions import Measure, RewardPoolError
-from grpo_pipeline.rewards.pool import PoolParams, RewardPool
+from grpo_pipeline.rewards.params import PoolParams
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.rewards.process import LIMIT_BYTES, WorkerHungError, WorkerProcess
 
 SCRIPTED = Measure("tiny_rewards:scripted")
@@ -260,7 +261,8 @@ def test_no_process_is_left_when_the_program_ends(end):
     program = f"""
 import os
 from grpo_pipeline.rewards.functions import Measure
-from grpo_pipeline.rewards.pool import PoolParams, RewardPool
+from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.rewards.params import PoolParams
 pool = RewardPool(PoolParams(workers=1, timeout_seconds=60, start_seconds=60, chunk_size=1, cache_size=0))
 pool.submit(Measure("tiny_rewards:scripted"), ["a"]).result()
 print(*pool.pids, flush=True)

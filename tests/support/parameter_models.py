@@ -8,27 +8,23 @@ from pydantic import BaseModel
 from tiny_chemist import make_data
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import CrossValidationParams
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.gradient_flow import GradientFlowParams
-from grpo_pipeline.pipelines.inference.sampling import SamplingParams as PredictSamplesParams
-from grpo_pipeline.pipelines.reward_audit.warnings import RewardAuditParams
+from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams, GradientFlowParams, RewardAuditParams
+from grpo_pipeline.pipelines.params import SamplingParams as PredictSamplesParams
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.attention.build import AttentionTask
-from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams
-from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
 from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
-from grpo_pipeline.tasks.attention.inference.manifest import PredictParams
+from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
 from grpo_pipeline.tasks.dialogue.language_model.params import ReaderSection, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams
+from grpo_pipeline.tasks.dialogue.params import RewardParams as DialogueRewardParams
 from grpo_pipeline.tasks.dialogue.params import SupervisedParams as DialogueSupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardParams as DialogueRewardParams
 from grpo_pipeline.tasks.molecules.build import build_task as build_molecules
 from grpo_pipeline.tasks.molecules.build import check_arms as check_molecule_arms
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from rdkit import Chem
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.molecules.data.generate import enumerate_molecules
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode, encode, sketch_molecule

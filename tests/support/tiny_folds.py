@@ -8,12 +8,12 @@ import pandas as pd
 from tiny_attention import make_clinical_examples, section
 from tiny_grid import SHORT, Memory, tiny_parameters
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import CrossValidationParams
+from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.folds import SPLITS, FoldParams, FoldPlan, Names, plan_folds
+from grpo_pipeline.tasks.folds import SPLITS, FoldPlan, Names, plan_folds
+from grpo_pipeline.tasks.params import FoldParams
 
 TRAINING = {"epochs": 1, "validation_samples": 2}
 EVALUATION = EvaluationParams(

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.dialogue.scores import score_replies
 from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
 

@@ -10,8 +10,7 @@ from grpo_pipeline.tasks.dialogue.build import build_task, tokenise
 from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, NewReaderParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 SPLITS = ("train",) * 8 + ("val",) * 2 + ("test",) * 3

@@ -12,7 +12,8 @@ from sklearn.model_selection import StratifiedGroupKFold
 from tiny_folds import RENAMED
 from tiny_folds import plan_cores as plan_folds
 
-from grpo_pipeline.tasks.folds import FoldParams, deal_groups, group_strata, read_plan
+from grpo_pipeline.tasks.folds import deal_groups, group_strata, read_plan
+from grpo_pipeline.tasks.params import FoldParams
 
 SCHEMES = ("kfold", "nested", "leave_one_center_out")
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.schedules import Schedule
-from grpo_pipeline.core.training.execution import ExecutionParams
 
 AlgorithmName = Literal["supervised", "reinforce", "ppo", "grpo", "gspo", "cispo", "sapo", "dr_grpo", "dapo", "bnpo"]
 ProposalName = Literal["policy", "uniform", "none", "oracle"]
@@ -27,6 +26,7 @@ def _constant(value: Any) -> Any:
 
 
 # How long a run is: may change when it goes on, see ``pipelines.training.resuming``.
+Expectation = Literal["gradient", "none", "any"]
 LENGTH = ("epochs", "max_steps")
 
 # A schedule, or a number that stands for a constant one.
@@ -378,6 +378,39 @@ class LoaderParams(BaseModel):
         if self.workers > max(1, self.prefetch):
             raise ValueError(f"workers must be at most prefetch = {self.prefetch}, got {self.workers}; the others would be idle")
         return self
+
+
+Precision = Literal["float32", "bf16"]
+Float32Products = Literal["default", "ieee", "tf32"]
+
+
+class ExecutionParams(BaseModel):
+    """Device, precision and memory of the training step, shared by all arms of a task.
+
+    What is marked as EXECUTION may differ when a run goes on from a checkpoint: sums are rounded in another order at most. The
+    two precisions may not: they are other numbers.
+
+    Attributes:
+        device: ``auto`` is CUDA where there is one, else the CPU; ``cuda:1`` is the second one.
+        precision: of the networks in a step, see ``core.training.execution``; the weights are float32 either way.
+        float32_products: on CUDA, how exactly float32 matrix products and convolutions multiply: ``ieee`` (24 bits), ``tf32`` (11
+            bits, several times faster), or as torch does it of itself. For the whole process.
+        compile: ``encoder`` lets torch.compile translate the encoder when it first runs.
+        memory_format: how images and convolution weights lie in memory.
+        activation_checkpointing: ``encoder`` keeps the inputs of the encoder's layers alone and computes each layer again in the
+            backward pass.
+        micro_batch_size: prompts that are worked on at once, or None for the whole batch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    device: Annotated[str, EXECUTION] = Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    precision: Precision
+    float32_products: Float32Products
+    compile: Annotated[Literal["none", "encoder"], EXECUTION]
+    memory_format: Annotated[Literal["contiguous", "channels_last"], EXECUTION]
+    activation_checkpointing: Annotated[Literal["none", "encoder"], EXECUTION]
+    micro_batch_size: Annotated[int | None, EXECUTION] = Field(ge=1)
 
 
 class TrainingParams(ExecutionParams):

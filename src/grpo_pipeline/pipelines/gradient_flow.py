@@ -9,7 +9,7 @@ where several gradients are 0 whatever the code does.
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
@@ -19,14 +19,14 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import Expectation, agrees, gradient_norms, reward_norms
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams, is_on
+from grpo_pipeline.core.diagnostics.statistics import agrees, gradient_norms, reward_norms
+from grpo_pipeline.core.params import AlgorithmParams, Expectation, TrainingParams, is_on
 from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.pipelines.params import GradientFlowParams, Term
 from grpo_pipeline.pipelines.reporting.palette import GRID, INK, VERMILLION
 from grpo_pipeline.pipelines.step.collect import LossTerms
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
@@ -120,27 +120,11 @@ def is_dark(colour: tuple[float, float, float, float]) -> bool:
 
 
 FLOW = "params:gradient_flow"
-Term = Literal["supervised", "policy", "kl", "kl_rollout", "entropy", "value"]
 WEIGHTS = {"kl_rollout": "rollout_kl_weight"}
 
 
 class GradientFlowError(RuntimeError):
     """A loss term teaches a component that it must not, or misses one that it must; or a reward carries a gradient."""
-
-
-class GradientFlowParams(BaseModel):
-    """How the gradients of a task are audited (``<task>.gradient_flow``).
-
-    Attributes:
-        warmup_steps: batches to train on before the audited one.
-        expected: term -> component -> ``gradient`` (a norm greater than 0), ``none`` (exactly 0) or ``any``; what is not named
-            is ``any``. A reward part is never named: it must carry no graph.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    warmup_steps: int = Field(ge=0)
-    expected: dict[Term, dict[str, Expectation]]
 
 
 class DetachedRewards:

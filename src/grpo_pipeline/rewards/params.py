@@ -76,3 +76,23 @@ def check_weights(weights: Mapping[str, float]) -> None:
         raise ValueError(f"reward weights must be finite and >= 0, got {wrong}; change the sign of the reward instead")
     if not any(weights.values()):
         raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one part a weight")
+
+
+class PoolParams(BaseModel):
+    """Where rewards are measured.
+
+    Attributes:
+        workers: processes; 0 measures in this one: the same values, but nothing can stop a reward that hangs.
+        timeout_seconds: limit of one chunk; a process that passes it is killed and replaced.
+        start_seconds: limit for starting a process and importing a reward there.
+        chunk_size: samples per call.
+        cache_size: values that are kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    workers: int = Field(ge=0)
+    timeout_seconds: float = Field(gt=0, allow_inf_nan=False)
+    start_seconds: float = Field(gt=0, allow_inf_nan=False)
+    chunk_size: int = Field(ge=1)
+    cache_size: int = Field(ge=0)

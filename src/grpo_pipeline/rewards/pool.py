@@ -17,12 +17,11 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from grpo_pipeline.core.rewards import FailureRule, apply_failure_rule
 from grpo_pipeline.rewards.functions import Measure, Outcome, shorten
-from grpo_pipeline.rewards.params import FailureParams
+from grpo_pipeline.rewards.params import FailureParams, PoolParams
 from grpo_pipeline.rewards.workers import Chunk, Crew
 
 # Measured rewards, kept under exactly what they were measured from.
@@ -55,26 +54,6 @@ class RewardCache:
 
 
 Key = tuple[str, str, tuple[str, ...]]
-
-
-class PoolParams(BaseModel):
-    """Where rewards are measured.
-
-    Attributes:
-        workers: processes; 0 measures in this one: the same values, but nothing can stop a reward that hangs.
-        timeout_seconds: limit of one chunk; a process that passes it is killed and replaced.
-        start_seconds: limit for starting a process and importing a reward there.
-        chunk_size: samples per call.
-        cache_size: values that are kept.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    workers: int = Field(ge=0)
-    timeout_seconds: float = Field(gt=0, allow_inf_nan=False)
-    start_seconds: float = Field(gt=0, allow_inf_nan=False)
-    chunk_size: int = Field(ge=1)
-    cache_size: int = Field(ge=0)
 
 
 @dataclass(frozen=True)

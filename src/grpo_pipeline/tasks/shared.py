@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
-from grpo_pipeline.core.training.execution import ExecutionParams
+from grpo_pipeline.core.params import ExecutionParams
 
 Value = TypeVar("Value")
 

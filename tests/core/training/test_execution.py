@@ -5,8 +5,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.training import execution
-from grpo_pipeline.core.training.execution import ExecutionParams, check_compiler, choose_device, set_float32_products
+from grpo_pipeline.core.training.execution import check_compiler, choose_device, set_float32_products
 
 VALUES: dict[str, Any] = {
     "device": "auto", "precision": "float32", "float32_products": "default", "compile": "none",

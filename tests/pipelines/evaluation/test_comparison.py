@@ -10,9 +10,9 @@ from kedro.validation.type_extractor import TypeExtractor
 from pydantic import ValidationError
 from sklearn.metrics import roc_auc_score
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms, read_commit
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.tasks.attention.metrics import METRICS
 

@@ -13,10 +13,11 @@ from kedro.runner import SequentialRunner
 from pydantic import ValidationError
 from tiny_audit import MODEL, PLAN, STYLE, sound
 
+from grpo_pipeline.pipelines.params import RewardAuditParams
 from grpo_pipeline.pipelines.reward_audit import pipeline as reward_audit
 from grpo_pipeline.pipelines.reward_audit.document import RewardDocument
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
-from grpo_pipeline.pipelines.reward_audit.warnings import RewardAuditParams, policy_table
+from grpo_pipeline.pipelines.reward_audit.warnings import policy_table
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 LIMITS = {"trivial_share": 0.0, "tied_groups": 0.5, "constant_groups": 0.95, "explained_share": 0.01, "disagreement": 0.1}

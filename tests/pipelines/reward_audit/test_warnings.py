@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from tiny_audit import MODEL, PLAN, STYLE, rows_of, sound, with_model
 
+from grpo_pipeline.pipelines.params import WarningLimits
 from grpo_pipeline.pipelines.reward_audit.document import RewardDocument
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
-from grpo_pipeline.pipelines.reward_audit.warnings import WarningLimits, find_warnings, way_to_ceiling
+from grpo_pipeline.pipelines.reward_audit.warnings import find_warnings, way_to_ceiling
 
 LIMITS = WarningLimits(trivial_share=0.0, tied_groups=0.5, constant_groups=0.95, explained_share=0.01, disagreement=0.1)
 

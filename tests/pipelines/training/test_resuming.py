@@ -19,7 +19,7 @@ from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.params import ModelParams as AttentionModelParams
 from grpo_pipeline.tasks.attention.params import RewardParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardParams as DialogueRewardParams
+from grpo_pipeline.tasks.dialogue.params import RewardParams as DialogueRewardParams
 
 DATA, NOTHING = make_data(), NoCheckpoint("nowhere")
 SECTIONS = {"algorithm": "attention.grpo.algorithm", "training": "attention.training", "task": "attention"}

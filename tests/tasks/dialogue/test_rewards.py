@@ -8,8 +8,10 @@ from pydantic import ValidationError
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.rewards.functions import check_measure
-from grpo_pipeline.rewards.pool import PoolParams, RewardPool
-from grpo_pipeline.tasks.dialogue.rewards import BUILT_IN, RewardFailedError, RewardParams, submit_rewards
+from grpo_pipeline.rewards.params import PoolParams
+from grpo_pipeline.rewards.pool import RewardPool
+from grpo_pipeline.tasks.dialogue.params import BUILT_IN, RewardParams
+from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import bleu, f1, rouge_l, score_replies
 
 REPLIES = [["I like the cats!", "dogs", "raise me"], ["", "good morning", "good Morning!"]]

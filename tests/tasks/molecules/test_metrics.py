@@ -4,8 +4,9 @@ import pytest
 from pydantic import ValidationError
 from scipy.stats import wasserstein_distance
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams, compare
+from grpo_pipeline.pipelines.evaluation.comparison import compare
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.molecules.metrics import METRICS, add_training
 from grpo_pipeline.tasks.molecules.metrics import build_suite as build
 

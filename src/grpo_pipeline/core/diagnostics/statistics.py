@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -214,7 +213,6 @@ def _dot(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
 # How this differs from ``diagnostics.gradient_report``: that one measures while training runs, this one judges. A leak of 1e-9 is
 # a leak, so "none" means exactly 0.
 
-Expectation = Literal["gradient", "none", "any"]
 RULES: dict[str, Callable[[float], bool]] = {
     "gradient": lambda norm: 0.0 < norm < math.inf,
     "none": lambda norm: norm == 0.0,

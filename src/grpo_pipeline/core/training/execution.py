@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from grpo_pipeline.core.agreement import EXECUTION
+from grpo_pipeline.core.params import Float32Products
 from grpo_pipeline.core.training.state import TrainState
 
 # In which precision the networks of a step compute: one context around every call, and what must stay in float32.
@@ -17,8 +16,6 @@ from grpo_pipeline.core.training.state import TrainState
 # of a choice, log-probabilities, entropies, values) leaves the network in float32. The rollout, the update and the reference
 # enter the same context: a sample that is drawn in one precision and scored in another has a ratio other than 1 before anything
 # was learned (test_sampling_in_another_precision_than_scoring_is_noticed).
-
-Precision = Literal["float32", "bf16"]
 
 
 def network_precision(state: TrainState) -> AbstractContextManager[Any]:
@@ -60,38 +57,6 @@ def exact_region(like: Tensor) -> Iterator[None]:
 def at_least_float32(x: Tensor) -> Tensor:
     """Return float32 where x is of half precision, else x itself."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-Float32Products = Literal["default", "ieee", "tf32"]
-
-
-class ExecutionParams(BaseModel):
-    """Device, precision and memory of the training step, shared by all arms of a task.
-
-    What is marked as EXECUTION may differ when a run goes on from a checkpoint: sums are rounded in another order at most. The
-    two precisions may not: they are other numbers.
-
-    Attributes:
-        device: ``auto`` is CUDA where there is one, else the CPU; ``cuda:1`` is the second one.
-        precision: of the networks in a step, see ``core.training.execution``; the weights are float32 either way.
-        float32_products: on CUDA, how exactly float32 matrix products and convolutions multiply: ``ieee`` (24 bits), ``tf32`` (11
-            bits, several times faster), or as torch does it of itself. For the whole process.
-        compile: ``encoder`` lets torch.compile translate the encoder when it first runs.
-        memory_format: how images and convolution weights lie in memory.
-        activation_checkpointing: ``encoder`` keeps the inputs of the encoder's layers alone and computes each layer again in the
-            backward pass.
-        micro_batch_size: prompts that are worked on at once, or None for the whole batch.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    device: Annotated[str, EXECUTION] = Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    precision: Precision
-    float32_products: Float32Products
-    compile: Annotated[Literal["none", "encoder"], EXECUTION]
-    memory_format: Annotated[Literal["contiguous", "channels_last"], EXECUTION]
-    activation_checkpointing: Annotated[Literal["none", "encoder"], EXECUTION]
-    micro_batch_size: Annotated[int | None, EXECUTION] = Field(ge=1)
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams, compare
+from grpo_pipeline.pipelines.evaluation.comparison import compare
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.metric import MetricSuite
 from grpo_pipeline.tasks import find_task

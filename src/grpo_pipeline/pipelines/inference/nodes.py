@@ -17,7 +17,8 @@ from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, file_names
 from grpo_pipeline.tasks.attention.data.params import DataParams, Preprocessing
 from grpo_pipeline.tasks.attention.inference.frame import heatmap_volume, is_nifti
-from grpo_pipeline.tasks.attention.inference.manifest import PredictParams, check_predict_manifest
+from grpo_pipeline.tasks.attention.inference.manifest import check_predict_manifest
+from grpo_pipeline.tasks.attention.inference.params import PredictParams
 from grpo_pipeline.tasks.attention.inference.predictor import (
     POINT_COLUMNS,
     CorePrediction,

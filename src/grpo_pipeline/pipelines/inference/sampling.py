@@ -5,27 +5,15 @@ from typing import Any
 import pandas as pd
 import torch
 from kedro.pipeline import Node, Pipeline
-from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.pipelines.params import SamplingParams
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.exported import TrainedArms, version_of
 from grpo_pipeline.tasks.spec import TaskSpec
 
 BATCH_PROMPTS = 64
 OF_TRAINING = ("training", "calibration", "inputs")  # sections of a model's description that say how it was made
-
-
-class SamplingParams(BaseModel):
-    """Which model samples, and for which examples (``<task>.predict``)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    arm: str = Field(description="whose newest model samples")
-    split: str = Field(description="of the examples: any name that the data give")
-    samples: int = Field(ge=1, description="for each example")
-    temperature: float = Field(gt=0, allow_inf_nan=False, description="of the samples; 1 is the trained policy")
-    seed: int = Field(ge=0, description="of the samples")
 
 
 @torch.no_grad()

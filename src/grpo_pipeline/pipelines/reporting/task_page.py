@@ -8,8 +8,8 @@ import pandas as pd
 from kedro.pipeline import Node
 from plotly import graph_objects as go
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from grpo_pipeline.core.training.execution import ExecutionParams, check_compiler, choose_device, set_float32_products
+from grpo_pipeline.core.params import ExecutionParams
+from grpo_pipeline.core.training.execution import check_compiler, choose_device, set_float32_products
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
-from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.pretrained import adopt_checkpoint
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams

@@ -4,10 +4,11 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from grpo_pipeline.tasks.attention.model.policy_head import ValuePool
-
 LabelLoss = Literal["cross_entropy", "symmetric"]
 SampleChoice = Literal["all", "best", "one"]
+
+
+ValuePool = Literal["image", "region", "attention"]
 
 
 class CheckpointParams(BaseModel):

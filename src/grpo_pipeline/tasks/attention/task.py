@@ -12,14 +12,14 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
+from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.rewards import combine_rewards
-from grpo_pipeline.core.training.execution import ExecutionParams
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
 from grpo_pipeline.tasks.attention import audit, evaluation
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch, read_pixels
-from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams, augment
+from grpo_pipeline.tasks.attention.data.augmentation import augment
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, drop_values, fit_statistics
-from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams, ModelPreprocessing
 from grpo_pipeline.tasks.attention.inference import appearance
 from grpo_pipeline.tasks.attention.inference.calibration import calibrate
 from grpo_pipeline.tasks.attention.losses import (

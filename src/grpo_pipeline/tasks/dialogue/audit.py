@@ -14,7 +14,8 @@ from grpo_pipeline.tasks.defaults import AuditPlan, Role
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.language_model.base import Reader
-from grpo_pipeline.tasks.dialogue.rewards import RewardParams, submit_rewards
+from grpo_pipeline.tasks.dialogue.params import RewardParams
+from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import score_replies
 from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
 

@@ -13,8 +13,8 @@ from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.base import ReaderKind, reader_texts, story_text
 from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Side, Tokenizer, Tokens, TokenTable, stack_rows
-from grpo_pipeline.tasks.dialogue.params import PromptParams
-from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, ReplyRewards, RewardFailedError, RewardParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams
+from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, ReplyRewards, RewardFailedError
 
 # The data of a run: examples, and their prompts and reference replies as tokens of the reader's tokenizer.
 

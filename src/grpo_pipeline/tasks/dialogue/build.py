@@ -4,17 +4,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.core.training.execution import ExecutionParams, choose_device, set_float32_products
+from grpo_pipeline.core.training.execution import choose_device, set_float32_products
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.batch import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.base import Reader
 from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, NewReaderParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.shared import check_plain, require
 

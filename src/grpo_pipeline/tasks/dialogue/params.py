@@ -1,10 +1,17 @@
 """Parameters of prompts and of the supervised loss of reference replies."""
 
-from typing import Literal
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from grpo_pipeline.tasks.dialogue.language_model.scoring import LossMean
+from grpo_pipeline.core.agreement import EXECUTION
+from grpo_pipeline.rewards.functions import Measure
+from grpo_pipeline.rewards.params import FailureParams, OwnRewardParams, PoolParams, check_own_names, check_weights
+
+LossMean = Literal["per_token", "per_sequence"]
+Smoothing = Literal["exp", "floor", "add-k", "none"]
 
 
 class PromptParams(BaseModel):
@@ -31,3 +38,65 @@ class SupervisedParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mean: LossMean
+
+
+BUILT_IN = {
+    "f1": "grpo_pipeline.tasks.dialogue.scores:f1",
+    "rouge_l": "grpo_pipeline.tasks.dialogue.scores:rouge_l",
+    "bleu": "grpo_pipeline.tasks.dialogue.scores:bleu",
+}
+
+
+class RewardParams(BaseModel):
+    """The named parts of the reward, their weights, what a failure counts as, and where they are measured.
+
+    Attributes:
+        weights: of the built-in components; one that is absent, or has weight 0, is not computed.
+        bleu_smoothing: of n-gram counts that are 0.
+        own: rewards of the user's, by name; null without any.
+        failure: what a sample counts as when a reward could not be measured.
+        pool: where rewards are measured.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    weights: dict[Literal["f1", "rouge_l", "bleu"], float]
+    bleu_smoothing: Smoothing
+    own: dict[str, OwnRewardParams] | None
+    failure: FailureParams
+    pool: Annotated[PoolParams, EXECUTION]
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        check_own_names(self.own or {}, BUILT_IN)
+        check_weights(self.named_weights)
+        return self
+
+    @property
+    def part_weights(self) -> dict[str, float]:
+        """The weight of every part that is computed, built in and own."""
+        return {name: weight for name, weight in self.named_weights.items() if weight}
+
+    @property
+    def named_weights(self) -> dict[str, float]:
+        """The weights that were given, of built in and own parts."""
+        named = {str(name): weight for name, weight in self.weights.items()}
+        return named | {name: own.weight for name, own in (self.own or {}).items()}
+
+    @property
+    def all_weights(self) -> dict[str, float]:
+        """The weight of every part that there is; 0 of what is not computed."""
+        return self.named_weights | {name: 0.0 for name in BUILT_IN if name not in self.weights}
+
+    @property
+    def own_measures(self) -> Mapping[str, Measure]:
+        """The parts of the user's that are computed."""
+        return {name: measure for name, measure in self.measures.items() if name in (self.own or {})}
+
+    @cached_property
+    def measures(self) -> Mapping[str, Measure]:
+        """The function and options of every part that is computed; made once, since a digest reads the function's file."""
+        options = {"bleu": {"smoothing": self.bleu_smoothing}}
+        functions = {name: Measure(path, options.get(name, {})) for name, path in BUILT_IN.items()}
+        functions |= {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
+        return {name: functions[name] for name in self.part_weights}

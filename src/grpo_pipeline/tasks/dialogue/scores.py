@@ -5,12 +5,13 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grpo_pipeline.rewards.functions import prepared_by
+from grpo_pipeline.tasks.dialogue.params import Smoothing
 from grpo_pipeline.tasks.shared import library
 
 # The one normalisation that replies and answers pass before anything is counted, in reward and metric alike.
@@ -58,7 +59,6 @@ def check_pairs(replies: Replies, answers: Answers) -> None:
 #
 # Both come from the same counts per reply. Counts add up, so that the corpus BLEU of any resample of rows is a sum.
 
-Smoothing = Literal["exp", "floor", "add-k", "none"]
 ORDERS = 4
 BLEU_COLUMNS = ("reply_words", "answer_words", *(f"{kind}_{n}" for kind in ("matched", "all") for n in range(1, ORDERS + 1)))
 

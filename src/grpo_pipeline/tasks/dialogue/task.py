@@ -38,8 +38,8 @@ from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParam
 from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_logprobs, reference_loss, score_replies
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer, decode_rows
-from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardParams, submit_rewards
+from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 from grpo_pipeline.tasks.shared import Kept
 
 # Refuse settings that an arm of the dialogue task cannot train with; checked when its parameters are read.

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.rewards.functions import Measure
-from grpo_pipeline.rewards.params import FailureParams, OwnRewardParams, check_own_names, check_weights
-from grpo_pipeline.rewards.pool import PoolParams
+from grpo_pipeline.rewards.params import FailureParams, OwnRewardParams, PoolParams, check_own_names, check_weights
 
 Condition = Literal["qed", "logp", "sa"]
 

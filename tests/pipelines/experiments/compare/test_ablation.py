@@ -5,9 +5,9 @@ import yaml
 from tiny_attention import CONF, make_clinical_examples, merge
 from tiny_grid import SHORT, Memory, tiny_parameters
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_cells, train_cells
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.params import EvaluationParams
 
 ARMS = yaml.safe_load((CONF / "ablation/parameters/attention_compare.yml").read_text())["attention"]["compare"]["arms"]
 LIMITS = {

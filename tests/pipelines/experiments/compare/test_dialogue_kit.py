@@ -16,13 +16,13 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.data.dialogue.preparation import SECTIONS
 from grpo_pipeline.pipelines.data.dialogue.preparation import create_pipeline as prepare
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.experiments.compare import nodes, tables
 from grpo_pipeline.pipelines.experiments.trials import kits
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell
 from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
 from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_stages
 from grpo_pipeline.tasks import find_task

@@ -10,12 +10,12 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from tiny_grid import Memory, tiny_plan
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare import tables
 from grpo_pipeline.pipelines.experiments.compare.document import compare_cells, describe_correction, metric_sentence, verdict
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord, CompareError
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.bootstrap import cluster_weights, holm
 
 PRIMARY = ("auroc", "lesion_hit_ratio", "reward")

@@ -4,10 +4,10 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from tiny_attention import make_examples
 from tiny_grid import SHORT, Memory, tiny_parameters
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_cells, score_rows, train_cells
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
+from grpo_pipeline.pipelines.params import EvaluationParams
 
 SUITE = build_suite("attention", {})
 EVALUATION = EvaluationParams(

@@ -26,7 +26,6 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData, Pixels, read_pixels, region_cells
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.augmentation import (
-    AugmentationParams,
     Moves,
     affine_maps,
     augment,
@@ -37,6 +36,7 @@ from grpo_pipeline.tasks.attention.data.augmentation import (
     recolour,
 )
 from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
-from grpo_pipeline.tasks.attention.inference.manifest import (
-    CoreRules,
-    PredictColumns,
-    PredictParams,
-    check_predict_manifest,
-    find_columns,
-)
+from grpo_pipeline.tasks.attention.inference.manifest import CoreRules, check_predict_manifest, find_columns
+from grpo_pipeline.tasks.attention.inference.params import PredictColumns, PredictParams
 
 NAMES = ("image", "core_id", "patient_id", "region_mask", "bag_mask")
 RULES = CoreRules(

@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import SamConfig, SamModel
 
 from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples
-from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.model import model as model_module
 from grpo_pipeline.tasks.attention.model.checkpoint_files import read_weights
 from grpo_pipeline.tasks.attention.model.encoder_input import normalise_medsam, normalise_sam

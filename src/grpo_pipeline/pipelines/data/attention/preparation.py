@@ -8,9 +8,8 @@ from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.attention import build
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
-from grpo_pipeline.tasks.attention.data.augmentation import AugmentationParams
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import DataParams
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
 

@@ -9,8 +9,8 @@ from kedro.pipeline import Node
 from matplotlib.figure import Figure
 from plotly import graph_objects as go
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.image_sheet import image_sheet
 from grpo_pipeline.pipelines.reporting.learning_curves import learning_curves, style

@@ -9,8 +9,7 @@ from grpo_pipeline.tasks.dialogue import build
 from grpo_pipeline.tasks.dialogue.batch import DialogueData
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.params import ReaderSection, ReplyParams
-from grpo_pipeline.tasks.dialogue.params import PromptParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 SECTIONS = ("reader", "prompt", "replies", "rewards", "supervised_loss", "training")

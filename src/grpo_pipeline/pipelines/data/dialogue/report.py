@@ -10,8 +10,8 @@ from kedro.pipeline import Node
 from plotly import graph_objects as go
 from plotly.subplots import make_subplots
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.learning_curves import style
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.palette import GRID, YELLOW, colour_of
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table
 from grpo_pipeline.statistics.alignment import align_arms

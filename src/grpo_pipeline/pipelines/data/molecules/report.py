@@ -18,8 +18,8 @@ from grpo_pipeline.pipelines.data.molecules.figures import (
     window_document,
     window_table,
 )
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.learning_curves import curves_picture
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render

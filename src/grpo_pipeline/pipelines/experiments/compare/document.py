@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams, estimate
+from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CompareError, Plan, StoredCells
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.alignment import Rules, check_same_units, split_rules
 from grpo_pipeline.statistics.bootstrap import (
     LEVEL,

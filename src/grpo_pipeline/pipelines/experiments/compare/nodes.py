@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare import tables
 from grpo_pipeline.pipelines.experiments.compare.document import compare_cells
@@ -17,6 +16,7 @@ from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, Resol
 from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord, Plan, StoredCells, plan_grid
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_cells
 from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import plain
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.alignment import split_rules

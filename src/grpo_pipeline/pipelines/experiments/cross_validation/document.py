@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams, estimate
+from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, documents
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import BySeed, OutOfFold, ensemble
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import CrossValidationParams
+from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.statistics.alignment import FOLD, average_folds, spread_over_folds, stratify
 from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe
 from grpo_pipeline.statistics.metric import Metric, MetricSuite

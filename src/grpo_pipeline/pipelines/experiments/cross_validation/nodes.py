@@ -8,23 +8,17 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
-from grpo_pipeline.pipelines.evaluation.comparison import EvaluationParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import score_rows
 from grpo_pipeline.pipelines.experiments.cross_validation import choice, tables
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, inner_plan, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import (
-    CrossValidationParams,
-    Settings,
-    check_metrics,
-    check_reward,
-    resolve_settings,
-)
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import Settings, check_metrics, check_reward, resolve_settings
 from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord, StoredCells
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_cells
 from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import plain
 from grpo_pipeline.runs.process import run_identity
 from grpo_pipeline.statistics.metric import MetricSuite

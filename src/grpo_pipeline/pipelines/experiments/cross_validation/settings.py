@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
-
-from pydantic import Field, model_validator
+from typing import Any
 
 from grpo_pipeline.pipelines.experiments.trials.arms import (
-    NAME,
     ArmParams,
     GridParams,
     ResolvedArm,
@@ -15,45 +12,8 @@ from grpo_pipeline.pipelines.experiments.trials.arms import (
     merge,
     resolve_arms,
 )
+from grpo_pipeline.pipelines.params import CrossValidationParams
 from grpo_pipeline.statistics.metric import MetricSuite
-from grpo_pipeline.tasks.folds import FoldParams
-
-# Parameters of cross-validation: ``<task>.cross_validation``.
-
-Candidates = dict[str, dict[str, dict[str, Any]]]
-
-
-class CrossValidationParams(FoldParams, GridParams):
-    """The folds, the arms that are trained on each, and what is reported."""
-
-    primary_metrics: tuple[str, ...] = Field(min_length=1, description="the metrics of the printed table and the figure")
-    candidates: Candidates | None = Field(
-        description="nested: name -> section -> changes, merged onto every arm; the best of them is chosen in the inner folds"
-    )
-    selection_metric: str = Field(description="nested: the metric whose mean over the inner folds decides")
-
-    @model_validator(mode="after")
-    def _check_candidates(self) -> Self:
-        if self.scheme != "nested" and self.candidates is not None:
-            raise ValueError(
-                f"candidates must be null with scheme: {self.scheme}, got {list(self.candidates)}; "
-                "choose among them with scheme: nested, or remove them"
-            )
-        if self.scheme == "nested":
-            check_candidates(self.candidates or {})
-        return self
-
-
-def check_candidates(candidates: Mapping[str, Any]) -> None:
-    """Raise ValueError unless there are at least two candidates with proper names."""
-    if len(candidates) < 2:
-        raise ValueError(
-            f"candidates must hold at least 2 settings with scheme: nested, got {list(candidates)}; "
-            "add one (name: {} is the arm as it is), or use scheme: kfold"
-        )
-    if bad := [name for name in candidates if not NAME.fullmatch(name)]:
-        raise ValueError(f"candidates must be named by small letters, digits and _, got {bad[0]!r}; rename it")
-
 
 PLAIN = ""
 REWARD = "reward"  # the metric

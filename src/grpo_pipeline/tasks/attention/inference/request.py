@@ -18,15 +18,8 @@ from PIL import Image
 
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.planes import Plane, UnreadableFileError
-from grpo_pipeline.tasks.attention.inference.manifest import (
-    PATHS,
-    CoreReading,
-    CoreRules,
-    PredictColumns,
-    PredictFolders,
-    check_cores,
-    find_columns,
-)
+from grpo_pipeline.tasks.attention.inference.manifest import PATHS, CoreReading, CoreRules, check_cores, find_columns
+from grpo_pipeline.tasks.attention.inference.params import PredictColumns, PredictFolders
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction, Predictor
 
 COLUMNS = PredictColumns(image="image", core_id=None, patient_id=None, region_mask="region_mask", bag_mask="bag_mask")

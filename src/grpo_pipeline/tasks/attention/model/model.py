@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers import SamModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from grpo_pipeline.core.training.execution import ExecutionParams, at_least_float32, exact_region
+from grpo_pipeline.core.params import ExecutionParams
+from grpo_pipeline.core.training.execution import at_least_float32, exact_region
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics

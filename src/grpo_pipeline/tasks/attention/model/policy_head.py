@@ -5,13 +5,12 @@ zero, so that an untrained policy is exactly uniform over the region. The trunk 
 them, the texture of each cell.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.params import ValuePool
 
 # When to stop placing points: one number per image and number of points so far.
 
@@ -52,8 +51,6 @@ class StopHead(nn.Module):
 #
 # The value is the expected reward of an image. The reward depends on points inside the region alone, while the mean over all
 # cells also averages what lies outside of it.
-
-ValuePool = Literal["image", "region", "attention"]
 
 
 def pooled_channels(channels: int, pool: ValuePool) -> int:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from grpo_pipeline.tasks.tabular.text_lines import RowError
 
@@ -104,6 +102,9 @@ def group_names(links: Iterable[tuple[str, str]]) -> dict[str, str]:
     Args:
         links: pairs of names that belong together; a name alone is linked to itself. Their order does not matter.
     """
+    from scipy.sparse import coo_array  # the parameters of the data are read without scipy
+    from scipy.sparse.csgraph import connected_components
+
     pairs = sorted(set(links))
     names = sorted({name for pair in pairs for name in pair})
     place = {name: index for index, name in enumerate(names)}

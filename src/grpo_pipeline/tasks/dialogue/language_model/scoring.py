@@ -5,7 +5,7 @@ whole prompts under a limit of tokens, the prompts with the shortest replies fir
 order is restored.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,10 +19,9 @@ from grpo_pipeline.core.types import Scores
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader, choose_prompts
 from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, unpack
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens
+from grpo_pipeline.tasks.dialogue.params import LossMean
 
 # Teacher forcing: how well the reader predicts the reference reply, token by token, as a loss and as a perplexity.
-
-LossMean = Literal["per_token", "per_sequence"]
 
 
 class Perplexity(NamedTuple):

@@ -1,0 +1,117 @@
+"""Parameters of the pipelines that every task has; imports no torch, so that a wrong value is refused at once."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grpo_pipeline.core.params import Expectation
+from grpo_pipeline.pipelines.experiments.trials.arms import NAME, GridParams
+from grpo_pipeline.tasks.params import FoldParams
+
+Candidates = dict[str, dict[str, dict[str, Any]]]
+Term = Literal["supervised", "policy", "kl", "kl_rollout", "entropy", "value"]
+
+
+class EvaluationParams(BaseModel):
+    """How arms are compared: ``<task>.evaluation`` in conf/."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    task: str = Field(description="the task whose metrics are computed")
+    split: str = Field(description="name of the split that the predictions belong to")
+    control: str = Field(description="the arm that every other arm is compared with")
+    baseline_arm: str = Field(description="the arm whose decoder scores the other point rules")
+    headline_rule: str = Field(description="the point rule by which arms are compared: one set of k points")
+    chance_rule: str = Field(description="the point rule that policy_gain is measured against")
+    cluster: str = Field(description="column of the units that are resampled together")
+    seed: int = Field(ge=0, description="seed of the run; the resamples are drawn from it")
+    resamples: int = Field(ge=20, description="bootstrap resamples behind each interval")
+    max_undefined: float = Field(ge=0, lt=1, description="share of undefined resamples above which no interval is given")
+    metric_options: dict[str, float] = Field(description="the task's own constants, such as the bins of the calibration error")
+
+
+class GradientFlowParams(BaseModel):
+    """How the gradients of a task are audited (``<task>.gradient_flow``).
+
+    Attributes:
+        warmup_steps: batches to train on before the audited one.
+        expected: term -> component -> ``gradient`` (a norm greater than 0), ``none`` (exactly 0) or ``any``; what is not named
+            is ``any``. A reward part is never named: it must carry no graph.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    warmup_steps: int = Field(ge=0)
+    expected: dict[Term, dict[str, Expectation]]
+
+
+class WarningLimits(BaseModel):
+    """From where on a finding of the reward audit is a warning."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    trivial_share: float = Field(
+        ge=0, description="a trivial policy that is paid more than the start: share of the way from the start to the ceiling"
+    )
+    tied_groups: float = Field(gt=0, le=1, description="share of the start policy's groups whose samples tie")
+    constant_groups: float = Field(gt=0, le=1, description="share of its groups within which a weighted part is constant")
+    explained_share: float = Field(ge=0, lt=1, description="share of the variance within groups that a weighted part explains")
+    disagreement: float = Field(ge=0, lt=1, description="rank correlation of reward and metric in the wrong direction")
+
+
+class RewardAuditParams(BaseModel):
+    """How a reward is audited before training. The test split cannot be named: the reward is designed by what this says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    split: Literal["train", "val"] = Field(description="the split whose examples are scored")
+    rows: int = Field(ge=2, description="examples to score, drawn by the seed; all of the split where it has fewer")
+    sets: int = Field(ge=2, description="samples per example of the policies that sample: the group size of training")
+    warmup_steps: int = Field(ge=0, description="steps of the control's training before the start policy is scored")
+    resamples: int = Field(ge=20, description="bootstrap resamples of whole clusters behind each interval")
+    warn: WarningLimits = Field(description="from where on a finding is a warning")
+
+
+class SamplingParams(BaseModel):
+    """Which model samples, and for which examples (``<task>.predict``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    arm: str = Field(description="whose newest model samples")
+    split: str = Field(description="of the examples: any name that the data give")
+    samples: int = Field(ge=1, description="for each example")
+    temperature: float = Field(gt=0, allow_inf_nan=False, description="of the samples; 1 is the trained policy")
+    seed: int = Field(ge=0, description="of the samples")
+
+
+class CrossValidationParams(FoldParams, GridParams):
+    """The folds, the arms that are trained on each, and what is reported."""
+
+    primary_metrics: tuple[str, ...] = Field(min_length=1, description="the metrics of the printed table and the figure")
+    candidates: Candidates | None = Field(
+        description="nested: name -> section -> changes, merged onto every arm; the best of them is chosen in the inner folds"
+    )
+    selection_metric: str = Field(description="nested: the metric whose mean over the inner folds decides")
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Self:
+        if self.scheme != "nested" and self.candidates is not None:
+            raise ValueError(
+                f"candidates must be null with scheme: {self.scheme}, got {list(self.candidates)}; "
+                "choose among them with scheme: nested, or remove them"
+            )
+        if self.scheme == "nested":
+            check_candidates(self.candidates or {})
+        return self
+
+
+def check_candidates(candidates: Mapping[str, Any]) -> None:
+    """Raise ValueError unless there are at least two candidates with proper names."""
+    if len(candidates) < 2:
+        raise ValueError(
+            f"candidates must hold at least 2 settings with scheme: nested, got {list(candidates)}; "
+            "add one (name: {} is the arm as it is), or use scheme: kfold"
+        )
+    if bad := [name for name in candidates if not NAME.fullmatch(name)]:
+        raise ValueError(f"candidates must be named by small letters, digits and _, got {bad[0]!r}; rename it")
