@@ -3,18 +3,30 @@
 Counted are imported modules, not seconds: CPU time depends on what else the machine does.
 """
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+import yaml
+from kedro.pipeline import Node, Pipeline
+from kedro.validation.type_extractor import TypeExtractor
 from kedro_processes import clean_environ
 
 from grpo_pipeline.errors import OWN, is_expected
+from grpo_pipeline.pipeline_registry import PIPELINES, LazyPipeline, register_pipelines
+from grpo_pipeline.pipelines.of_task import task_pipelines
+from grpo_pipeline.pipelines.params import sections
+from grpo_pipeline.runs.parameters import OF_A_STEP
+from grpo_pipeline.tasks import BUILT_IN, find_task
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = {"IPython", "kedro_datasets", "matplotlib", "mlflow", "pandas", "rdkit", "scipy", "sklearn", "torch", "transformers"}
+
+
+REGISTERED = register_pipelines()
 
 
 def imported(*args: str) -> tuple[set[str], subprocess.CompletedProcess[str]]:
@@ -31,6 +43,64 @@ def test_help_and_version_import_nothing_heavy(args: tuple[str, ...]) -> None:
     assert done.returncode == 0
     assert {"grpo_pipeline", "kedro"} <= found
     assert not found & HEAVY
+
+
+def test_listing_the_pipelines_imports_nothing_heavy() -> None:
+    found, done = imported("registry", "list")
+    assert yaml.safe_load(done.stdout) == sorted(REGISTERED)
+    assert not found & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("args", "refusal"),
+    [
+        (("--params", "atention.training.epochs=3"), "did you mean attention?"),
+        (("--pipelines", "molecules", "--params", "molecules.training.epochs=0"), "must be greater than or equal to 1, got 0"),
+        (("--pipelines", "dialogue_train", "--params", "dialogue.rewards.pol.workers=1"), "did you mean dialogue.rewards.pool?"),
+        (("--params", "threads=0"), "threads must be a whole number"),
+        (("--params", "resume=yes"), "resume must be never or auto"),
+        (("--params", "data_folder=a"), "must be a parameter of this project"),
+        (("--pipelines", "atention"), "Failed to find the pipeline named 'atention'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_is_wrong_on_the_command_line_is_said_before_anything_heavy_is_imported(args: tuple[str, ...], refusal: str) -> None:
+    found, done = imported("run", "--env", "smoke", *args)
+    assert done.returncode == 1
+    assert refusal in done.stderr
+    assert not found & HEAVY
+
+
+def test_the_specs_declare_what_the_nodes_read() -> None:
+    asked = TypeExtractor(REGISTERED).extract_types_from_pipelines()
+    specs = {task: find_task(task) for task in BUILT_IN}
+    declared = {f"{task}.{name}": type_ for task, spec in specs.items() for name, type_ in sections(spec).items()}
+    # Sections of an arm's own are read by the task itself, not as the input of a node.
+    own = {f"{task}.{arm}.{name}" for task, spec in specs.items() for arm, names in spec.own.items() for name in names}
+    assert {path: type_ for path, type_ in asked.items() if path not in OF_A_STEP} == {
+        path: type_ for path, type_ in declared.items() if path in asked or path not in own
+    }
+
+
+@pytest.mark.parametrize("task", BUILT_IN)
+def test_the_names_of_pipelines_are_those_that_are_built(task: str) -> None:
+    assert task_pipelines(find_task(task)).keys() == {task, *(f"{task}_{name}" for name in PIPELINES)}
+
+
+def test_a_pipeline_is_built_once_and_is_like_any_other() -> None:
+    builds: list[Pipeline] = []
+
+    def build() -> Pipeline:
+        builds.append(Pipeline([Node(len, "a", "b", name="count")]))
+        return builds[-1]
+
+    lazy = LazyPipeline(build)
+    assert not builds
+    assert not hasattr(lazy, "no_such_thing")
+    assert (lazy + Pipeline([])).nodes == lazy.nodes == builds[0].nodes
+    assert lazy.inputs() == {"a"}
+    assert copy.deepcopy(LazyPipeline(build)).outputs() == {"b"}
+    assert isinstance(lazy, Pipeline)
 
 
 @pytest.mark.parametrize("name", OWN)

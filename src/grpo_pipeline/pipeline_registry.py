@@ -1,63 +1,62 @@
-"""All pipelines of the project, generated from its tasks (``tasks.TASKS``)."""
+"""Names of all pipelines of the project, from its tasks (``tasks.TASKS``); each is built when it is first used.
+
+Nodes import torch, and a command that only lists pipelines or refuses a parameter needs none of them
+(docs/decisions/0050-pipelines-are-built-when-they-are-used.md).
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
 
 from kedro.pipeline import Pipeline
 
-from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
-from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
-from grpo_pipeline.pipelines.experiments.cross_validation.pipeline import create_pipeline as create_cross_validation
-from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
-from grpo_pipeline.pipelines.inference.sampling import create_pipeline as create_sampling
-from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
-from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
-from grpo_pipeline.pipelines.self_check import create_pipeline as create_self_check
-from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
-from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
-from grpo_pipeline.pipelines.training.stages import create_stages
 from grpo_pipeline.tasks import TASKS, find_task
-from grpo_pipeline.tasks.spec import TaskSpec
 
+# Every task has these pipelines under "<task>_<name>", and one from end to end under its own name.
+PIPELINES = ("data", "train", "evaluate", "step", "gradient_flow", "reward_audit", "compare", "cross_validate", "predict")
 # These names without a task are those of the first one.
 SHORT = ("compare", "cross_validate", "gradient_flow", "reward_audit")
+
+
+class LazyPipeline(Pipeline):
+    """A pipeline that is built when something first asks for a part of it."""
+
+    def __init__(self, build: Callable[[], Pipeline]) -> None:
+        self._build = build
+
+    def __getattr__(self, name: str) -> Any:
+        """Build it: Python asks here for what it does not have yet."""
+        if name.startswith("__") or "_build" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        built = self._build()
+        del self._build
+        vars(self).update(vars(built))
+        return getattr(self, name)
 
 
 def register_pipelines() -> dict[str, Pipeline]:
     """Return name -> pipeline; ``__default__`` is the first task end to end."""
     found: dict[str, Pipeline] = {}
-    for name in TASKS:
-        found |= task_pipelines(find_task(name))
+    for task in TASKS:
+        names = (task, *(f"{task}_{name}" for name in PIPELINES))
+        found |= {name: LazyPipeline(partial(_build, task, name)) for name in names}
     first = next(iter(TASKS))
     short = {name: found[f"{first}_{name}"] for name in SHORT}
-    return {"__default__": found[first], **found, **short, "self_check": create_self_check()}
+    return {"__default__": found[first], **found, **short, "self_check": LazyPipeline(_build_self_check)}
 
 
-def task_pipelines(spec: TaskSpec) -> dict[str, Pipeline]:
-    """Return the pipelines of one task by name: end to end under its own, every other one with its name in front."""
-    task, arms, wiring = spec.name, spec.arms, spec.wiring()
-    data, prepare = within(task, wiring.create_pipeline()), within(task, wiring.create_preparation()) + create_stages(spec)
-    own = {arm: spec.own.get(arm, ()) for arm in arms}
-    audit = within(task, create_reward_audit(task))
-    train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
-    evaluate = within(task, create_evaluation(task, arms) + create_reporting(task, arms))
-    found = {
-        "data": data,
-        "train": train,
-        "evaluate": evaluate,
-        "step": create_step(),
-        "gradient_flow": sum((create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare),
-        "reward_audit": data + prepare + audit,
-        "compare": data + within(task, create_compare(task)),
-        "cross_validate": data + within(task, create_cross_validation(task)),
-    }
-    predict = getattr(wiring, "create_prediction", None)
-    found["predict"] = within(
-        task, predict() if predict else create_sampling(spec, wiring.create_pipeline() + wiring.create_preparation())
-    )
-    return {task: data + train + evaluate} | {f"{task}_{name}": pipeline for name, pipeline in found.items()}
+def _build(task: str, name: str) -> Pipeline:
+    return _pipelines(task)[name]
 
 
-def within(task: str, pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline with its nodes in the task's namespace; the datasets have the task in their names already.
+@cache
+def _pipelines(task: str) -> dict[str, Pipeline]:
+    from grpo_pipeline.pipelines.of_task import task_pipelines  # imports torch
 
-    Nodes of several tasks then have names of their own in one run, and Kedro-Viz draws a task as one box.
-    """
-    return Pipeline(pipeline, namespace=task, prefix_datasets_with_namespace=False)
+    return task_pipelines(find_task(task))
+
+
+def _build_self_check() -> Pipeline:
+    from grpo_pipeline.pipelines.self_check import create_pipeline  # imports torch
+
+    return create_pipeline()

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -52,17 +53,22 @@ def sigterm_raises() -> Iterator[None]:
 class TrackedSession(KedroSession):
     """A session whose hooks learn how the run ended, and that ends on Ctrl-C with one line and code 130."""
 
-    def run(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run a pipeline; see ``KedroSession.run``.
+    def run(
+        self, pipeline_name: str | None = None, pipeline_names: list[str] | None = None, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Check the parameters and run a pipeline; see ``KedroSession.run``.
 
         Raises:
             SystemExit: with code 143 after SIGTERM; if the command line started the run, with code 130 after Ctrl-C and with
                 code 1 after an error that one sentence explains (``GRPO_TRACEBACK=1`` leaves it as it is).
             KeyboardInterrupt: after Ctrl-C elsewhere, in a notebook for instance.
         """
+        from grpo_pipeline.runs.parameters import check_parameters  # the models of all parameters: for runs alone
+
         try:
             with sigterm_raises():
-                return super().run(*args, **kwargs)
+                check_parameters(self._get_config_loader(), [pipeline_name] if pipeline_name else pipeline_names or [])
+                return super().run(pipeline_name, pipeline_names, *args, **kwargs)
         except BaseException as error:
             self._tell_hooks(error)
             if isinstance(error, Terminated):
@@ -70,6 +76,14 @@ class TrackedSession(KedroSession):
             elif click.get_current_context(silent=True) is not None:
                 self._end_command(error)
             raise
+
+    @cached_property
+    def _loader(self) -> Any:
+        return super()._get_config_loader()
+
+    def _get_config_loader(self) -> Any:
+        """Return the one loader of this session: parameters that were checked are not read again."""
+        return self._loader
 
     def _end_command(self, error: BaseException) -> None:
         """End the command in few words where they suffice."""

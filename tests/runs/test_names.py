@@ -2,10 +2,10 @@
 
 import pytest
 
-from grpo_pipeline.runs.hook import check_names
+from grpo_pipeline.runs.parameters import check_names
 
 BASE = {"seed": 0, "resume": "never", "task": {"data": {"root": "x"}, "training": {"epochs": 1}}}
-READ = ["params:task.arm.algorithm", "params:seed", "task.raw"]
+READ = ["task.arm.algorithm", "seed"]
 OTHERS = ["task_folder"]
 
 

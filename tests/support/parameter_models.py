@@ -1,99 +1,34 @@
-"""Which model reads each section of the parameters, and how a task is built from them."""
+"""The model that reads each section of the parameters, and how a task is built from them."""
 
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import torch
 from pydantic import BaseModel
 from tiny_chemist import make_data
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams, GradientFlowParams, RewardAuditParams
-from grpo_pipeline.pipelines.params import SamplingParams as PredictSamplesParams
+from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.pipelines.params import sections as declared
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
+from grpo_pipeline.tasks import BUILT_IN, find_task
 from grpo_pipeline.tasks.attention.build import AttentionTask
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
-from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
-from grpo_pipeline.tasks.attention.inference.params import PredictParams
-from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
-from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
-from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
-from grpo_pipeline.tasks.dialogue.language_model.params import ReaderSection, ReplyParams
-from grpo_pipeline.tasks.dialogue.params import PromptParams
-from grpo_pipeline.tasks.dialogue.params import RewardParams as DialogueRewardParams
-from grpo_pipeline.tasks.dialogue.params import SupervisedParams as DialogueSupervisedParams
 from grpo_pipeline.tasks.molecules.build import build_task as build_molecules
 from grpo_pipeline.tasks.molecules.build import check_arms as check_molecule_arms
-from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
-from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, Diffusion, NoiseParams, TrajectoryParams, X0LossParams
-from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
+from grpo_pipeline.tasks.molecules.diffusion.params import Diffusion
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS: dict[str, type[BaseModel]] = {
-    "phantom": PhantomParams,
-    "data": DataParams,
-    "split": SplitParams,
-    "model": ModelParams,
-    "reward": RewardParams,
-    "supervised_loss": SupervisedParams,
-    "augmentation": AugmentationParams,
-    "training": TrainingParams,
-    "evaluation": EvaluationParams,
-    "predict": PredictParams,
-    "gradient_flow": GradientFlowParams,
-    "reward_audit": RewardAuditParams,
-    "compare": CompareParams,
-    "cross_validation": CrossValidationParams,
-    "supervised.algorithm": AlgorithmParams,
-    "grpo.algorithm": AlgorithmParams,
-}
 TALK_ARMS = ("warm_start", "supervised", "reinforce", "grpo")
-TALK_MODELS: dict[str, type[BaseModel]] = {
-    "personas": PersonaParams,
-    "data": DialogueDataParams,
-    "split": DialogueSplitParams,
-    "retrieval": RetrievalParams,
-    "reader": ReaderSection,
-    "prompt": PromptParams,
-    "replies": ReplyParams,
-    "rewards": DialogueRewardParams,
-    "supervised_loss": DialogueSupervisedParams,
-    "gradient_flow": GradientFlowParams,
-    "reward_audit": RewardAuditParams,
-    "compare": CompareParams,
-    "cross_validation": CrossValidationParams,
-    "predict": PredictSamplesParams,
-    "training": TrainingParams,
-    "warm_start.training": TrainingParams,
-    "evaluation": EvaluationParams,
-    **{f"{arm}.algorithm": AlgorithmParams for arm in TALK_ARMS},
-}
 GRAPH_ARMS = ("warm_start", "supervised", "grpo", "eager")
-GRAPH_MODELS: dict[str, type[BaseModel]] = {
-    "generator": GeneratorParams,
-    "data": MoleculeDataParams,
-    "split": MoleculeSplitParams,
-    "prompt": GraphPromptParams,
-    "noise": NoiseParams,
-    "denoiser": DenoiserParams,
-    "trajectory": TrajectoryParams,
-    "rewards": MoleculeRewardParams,
-    "supervised_loss": X0LossParams,
-    "sampling": SamplingParams,
-    "compare": CompareParams,
-    "cross_validation": CrossValidationParams,
-    "predict": PredictSamplesParams,
-    "gradient_flow": GradientFlowParams,
-    "reward_audit": RewardAuditParams,
-    "training": TrainingParams,
-    "warm_start.training": TrainingParams,
-    "eager.training": TrainingParams,
-    "eager.trajectory": TrajectoryParams,
-    "evaluation": EvaluationParams,
-    **{f"{arm}.algorithm": AlgorithmParams for arm in GRAPH_ARMS},
+# A section may be null where its type allows it; the model reads the others.
+TASKS: dict[str, dict[str, type[BaseModel]]] = {
+    task: {
+        name: next(part for part in get_args(type_) or (type_,) if part is not NoneType)
+        for name, type_ in declared(find_task(task)).items()
+    }
+    for task in BUILT_IN
 }
 
 
@@ -146,5 +81,4 @@ def check_learning_rates(task: Any, *stages: TrainingParams) -> None:
         assert groups.keys() <= stage.optimizer.learning_rates.keys()
 
 
-TASKS = {"attention": MODELS, "dialogue": TALK_MODELS, "molecules": GRAPH_MODELS}
 BUILDERS = {"attention": build_attention, "dialogue": build_dialogue, "molecules": build_molecule_task}

@@ -5,9 +5,10 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from grpo_pipeline.core.params import Expectation
-from grpo_pipeline.pipelines.experiments.trials.arms import NAME, GridParams
+from grpo_pipeline.core.params import AlgorithmParams, Expectation, TrainingParams
+from grpo_pipeline.pipelines.experiments.trials.arms import NAME, CompareParams, GridParams
 from grpo_pipeline.tasks.params import FoldParams
+from grpo_pipeline.tasks.spec import TaskSpec
 
 Candidates = dict[str, dict[str, dict[str, Any]]]
 Term = Literal["supervised", "policy", "kl", "kl_rollout", "entropy", "value"]
@@ -115,3 +116,23 @@ def check_candidates(candidates: Mapping[str, Any]) -> None:
         )
     if bad := [name for name in candidates if not NAME.fullmatch(name)]:
         raise ValueError(f"candidates must be named by small letters, digits and _, got {bad[0]!r}; rename it")
+
+
+def sections(spec: TaskSpec) -> dict[str, Any]:
+    """Return the name of each section of a task's parameters -> the type that reads it: what every task has, and its own.
+
+    tests/test_startup.py compares it with what the nodes of the pipelines ask for.
+    """
+    shared = {
+        "training": TrainingParams,
+        "evaluation": EvaluationParams,
+        "gradient_flow": GradientFlowParams,
+        "reward_audit": RewardAuditParams,
+        "compare": CompareParams,
+        "cross_validation": CrossValidationParams,
+        "predict": SamplingParams,
+    }
+    found = shared | dict(spec.sections)
+    algorithms = {f"{arm}.algorithm": AlgorithmParams for arm in (*spec.stages, *spec.arms)}
+    own = {f"{arm}.{name}": found[name] for arm, names in spec.own.items() for name in names if name in found}
+    return found | algorithms | {f"{stage}.training": TrainingParams for stage in spec.stages} | own

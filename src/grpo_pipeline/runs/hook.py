@@ -2,16 +2,14 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from kedro.config import MissingConfigException, OmegaConfigLoader
+from kedro.config import MissingConfigException
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
-from kedro.framework.project import pipelines
 from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
@@ -19,50 +17,6 @@ from grpo_pipeline.runs.areas import remedies, written_areas
 from grpo_pipeline.runs.lock import RunLock
 from grpo_pipeline.runs.process import begin_run, command_line
 from grpo_pipeline.runs.provenance import Provenance, pin_recorded
-
-# Which names parameters may have, and a sentence about one that nothing reads.
-
-DEPTH = 2  # deeper names are refused by the model of their section
-CHOICES = ("never", "auto")
-PREFIX = "params:"
-
-
-def check_names(given: Mapping[str, Any], base: Mapping[str, Any], read: Iterable[str], *, others: Iterable[str]) -> None:
-    """Refuse a parameter that no pipeline reads and conf/base does not have: it would change nothing.
-
-    Args:
-        given: all parameters of the run.
-        base: those of conf/base.
-        read: names of datasets that pipelines read, ``params:…`` among them.
-        others: names that are no parameters and may be given as one on the command line: those of globals.yml.
-
-    Raises:
-        ValueError: naming the first one and what may be meant; also if ``resume`` is none of its choices.
-    """
-    sections = {name.removeprefix(PREFIX) for name in read if name.startswith(PREFIX)}
-    known = {path for name in sections for path in beginnings(name)} | set(paths(base))
-    for path in paths(given):
-        if path not in known and not path.startswith("_"):
-            parent = path.rpartition(".")[0]
-            close = get_close_matches(path, [*(name for name in known if name.rpartition(".")[0] == parent), *others], n=1)
-            meant = f"did you mean {close[0]}?" if close else "remove it or correct its name"
-            raise ValueError(f"{path} must be a parameter of this project, got an unknown name; {meant}")
-    if (resume := given.get("resume", CHOICES[0])) not in CHOICES:
-        raise ValueError(f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint")
-
-
-def paths(parameters: Mapping[str, Any], *, depth: int = DEPTH) -> Iterator[str]:
-    """Yield the dotted names of parameters down to a depth, a name before what it holds."""
-    for name, value in parameters.items():
-        yield str(name)
-        if depth > 1 and isinstance(value, Mapping):
-            yield from (f"{name}.{path}" for path in paths(value, depth=depth - 1))
-
-
-def beginnings(name: str) -> Iterator[str]:
-    """Yield ``a``, ``a.b`` and so on of a dotted name."""
-    parts = name.split(".")
-    yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
 class RunHooks:
@@ -75,15 +29,13 @@ class RunHooks:
     def __init__(self) -> None:
         self.run = ""
         self._data, self._globals = Path("data"), dict[str, Any]()
-        self._loader: Any = None
         self._locks: list[RunLock] = []
         self._provenance: Provenance | None = None
         self._pid = 0
 
     @hook_impl
     def after_context_created(self, context: KedroContext) -> None:
-        """Learn where the data lie and where the configuration is."""
-        self._loader = context.config_loader
+        """Learn where the data lie."""
         try:
             self._globals = dict(context.config_loader["globals"])
         except (KeyError, MissingConfigException):
@@ -98,10 +50,7 @@ class RunHooks:
 
     @hook_impl(tryfirst=True)
     def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:
-        """Check the names of all parameters; take the locks of all folders that the run will write. Nothing is written yet."""
-        if self._loader is not None:
-            read = {name for one in pipelines.values() for name in one.inputs()}
-            check_names(self._loader["parameters"], _base_parameters(self._loader), read, others=self._globals)
+        """Take the locks of all folders that the run will write. Nothing is written yet."""
         self.run, self._pid = begin_run(), os.getpid()
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         try:
@@ -174,12 +123,3 @@ class RunEndHooks:
     def on_run_ended(self, error: BaseException | None) -> None:
         """Give the folders back, however the run ended."""
         self._runs.end()
-
-
-def _base_parameters(loader: Any) -> Mapping[str, Any]:
-    """Return the parameters of the environment that all others build on."""
-    base = loader.base_env
-    found = OmegaConfigLoader(
-        loader.conf_source, env=base, base_env=base, default_run_env=base, config_patterns=loader.config_patterns
-    )
-    return dict(found["parameters"])

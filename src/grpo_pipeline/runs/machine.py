@@ -24,14 +24,19 @@ def compute_in(threads: Any) -> None:
     Raises:
         ValueError: if ``threads`` is no whole number above 0.
     """
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}; 1 is the default")
+    check_threads(threads)
     # OpenMP may take fewer threads than it is told to where it thinks that the cores are busy: that would be other sums.
     os.environ |= dict.fromkeys(VARIABLES, str(threads)) | {"OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
     import torch  # after the variables are set; the command line opens without it
 
     torch.set_num_threads(threads)
     threadpool_limits(threads)
+
+
+def check_threads(threads: Any) -> None:
+    """Raise ValueError if the parameter ``threads`` is no whole number above 0."""
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}; 1 is the default")
 
 
 # Keep the memory that tensors on the CPU leave behind, for the tensors that come next.

@@ -61,6 +61,8 @@ class TaskSpec:
         noun: what an example is called.
         with_table: ``module:function`` of (examples, table) -> examples with this table; empty where the table is just replaced.
         reward_section: the section of the parameters that weighs the parts of the reward.
+        sections: name -> model of the sections of parameters that this task alone has; their modules import no torch. A wrong
+            value is refused before anything is imported, and in a section that is left out here when its pipeline is built.
         pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
             ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.data`` and
             ``<name>.task`` (``<name>.untrained_task`` where there are stages); ``create_report``, ``create_prediction`` and
@@ -78,6 +80,7 @@ class TaskSpec:
     noun: str = "example"
     with_table: str = ""
     reward_section: str = "reward"
+    sections: Mapping[str, Any] = field(default_factory=dict)
     pipelines: str = ""
 
     def build_suite(self, options: Mapping[str, float]) -> Any:

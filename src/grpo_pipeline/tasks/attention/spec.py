@@ -1,5 +1,9 @@
 """Spec of the attention task: arms, metrics and words."""
 
+from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
+from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
+from grpo_pipeline.tasks.attention.inference.params import PredictParams
+from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(
@@ -19,4 +23,14 @@ SPEC = TaskSpec(
         choices={"none": "no points", "uniform": "drawn uniformly", "oracle": "placed by one who knows the lesion"},
         clusters="patient",
     ),
+    sections={
+        "phantom": PhantomParams,
+        "data": DataParams,
+        "split": SplitParams,
+        "augmentation": AugmentationParams | None,
+        "model": ModelParams,
+        "reward": RewardParams,
+        "supervised_loss": SupervisedParams,
+        "predict": PredictParams,
+    },
 )

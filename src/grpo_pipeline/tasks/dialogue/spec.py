@@ -1,5 +1,9 @@
 """Spec of the dialogue task: arms, warm start, metrics and words."""
 
+from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
+from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.language_model.params import ReaderSection, ReplyParams
+from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(
@@ -24,4 +28,15 @@ SPEC = TaskSpec(
         clusters="persona",
     ),
     reward_section="rewards",
+    sections={
+        "personas": PersonaParams,
+        "data": DialogueDataParams,
+        "split": DialogueSplitParams,
+        "retrieval": RetrievalParams,
+        "reader": ReaderSection,
+        "prompt": PromptParams,
+        "replies": ReplyParams,
+        "rewards": RewardParams,
+        "supervised_loss": SupervisedParams,
+    },
 )

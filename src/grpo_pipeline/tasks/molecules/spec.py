@@ -1,5 +1,8 @@
 """Spec of the molecule task: arms, warm start, metrics and words."""
 
+from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
+from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(
@@ -24,4 +27,16 @@ SPEC = TaskSpec(
     ),
     shown_arm="grpo",
     reward_section="rewards",
+    sections={
+        "generator": GeneratorParams,
+        "data": MoleculeDataParams,
+        "split": MoleculeSplitParams,
+        "prompt": GraphPromptParams,
+        "noise": NoiseParams,
+        "denoiser": DenoiserParams,
+        "trajectory": TrajectoryParams,
+        "rewards": MoleculeRewardParams,
+        "supervised_loss": X0LossParams,
+        "sampling": SamplingParams,
+    },
 )

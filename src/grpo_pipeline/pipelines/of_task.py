@@ -1,0 +1,51 @@
+"""All pipelines of one task, put together from those that every task has and the data pipeline of its own."""
+
+from kedro.pipeline import Pipeline
+
+from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
+from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
+from grpo_pipeline.pipelines.experiments.cross_validation.pipeline import create_pipeline as create_cross_validation
+from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
+from grpo_pipeline.pipelines.inference.sampling import create_pipeline as create_sampling
+from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
+from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
+from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
+from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
+from grpo_pipeline.pipelines.training.stages import create_stages
+from grpo_pipeline.tasks.spec import TaskSpec
+
+
+def task_pipelines(spec: TaskSpec) -> dict[str, Pipeline]:
+    """Return the pipelines of one task by name: end to end under its own, every other one with its name in front.
+
+    The registry lists these names (``pipeline_registry.PIPELINES``) before anything is built.
+    """
+    task, arms, wiring = spec.name, spec.arms, spec.wiring()
+    data, prepare = within(task, wiring.create_pipeline()), within(task, wiring.create_preparation()) + create_stages(spec)
+    own = {arm: spec.own.get(arm, ()) for arm in arms}
+    audit = within(task, create_reward_audit(task))
+    train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
+    evaluate = within(task, create_evaluation(task, arms) + create_reporting(task, arms))
+    found = {
+        "data": data,
+        "train": train,
+        "evaluate": evaluate,
+        "step": create_step(),
+        "gradient_flow": sum((create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare),
+        "reward_audit": data + prepare + audit,
+        "compare": data + within(task, create_compare(task)),
+        "cross_validate": data + within(task, create_cross_validation(task)),
+    }
+    predict = getattr(wiring, "create_prediction", None)
+    found["predict"] = within(
+        task, predict() if predict else create_sampling(spec, wiring.create_pipeline() + wiring.create_preparation())
+    )
+    return {task: data + train + evaluate} | {f"{task}_{name}": pipeline for name, pipeline in found.items()}
+
+
+def within(task: str, pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline with its nodes in the task's namespace; the datasets have the task in their names already.
+
+    Nodes of several tasks then have names of their own in one run, and Kedro-Viz draws a task as one box.
+    """
+    return Pipeline(pipeline, namespace=task, prefix_datasets_with_namespace=False)

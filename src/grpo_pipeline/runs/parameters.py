@@ -1,0 +1,115 @@
+"""Check the parameters of a run before anything that takes long is imported.
+
+Kedro asks the functions of the nodes which model reads a section, and these import torch. The specs of the tasks say the same
+at once (``pipelines.params.sections``), so that a wrong value or a misspelt name ends a command before torch is imported.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from kedro.config import MissingConfigException, OmegaConfigLoader
+from kedro.validation.parameter_validator import ParameterValidator
+from kedro.validation.type_extractor import TypeExtractor
+
+from grpo_pipeline.pipeline_registry import SHORT
+from grpo_pipeline.pipelines.params import sections
+from grpo_pipeline.runs.machine import check_threads
+from grpo_pipeline.tasks import TASKS, find_task
+
+DEPTH = 2  # deeper names are refused by the model of their section
+CHOICES = ("never", "auto")
+OF_A_STEP = ("algorithm", "training")  # a training step by itself has no task in front of its parameters
+
+
+def check_parameters(loader: Any, pipelines: Sequence[str]) -> None:
+    """Refuse a value that the model of its section refuses, and a name that nothing reads.
+
+    Args:
+        loader: of the configuration.
+        pipelines: names of those that are to be run, none for the default; checked are the values of their tasks.
+
+    Raises:
+        ParameterValidationError: with all values that are wrong, as Kedro says them.
+        ValueError: for a name that nothing reads, or a wrong value of what concerns the whole run.
+    """
+    loader["parameters"] = given = loader["parameters"]  # read once: the context of the run asks for it again
+    models = {task: {f"{task}.{name}": model for name, model in sections(find_task(task)).items()} for task in TASKS}
+    chosen = {path: model for task in tasks_of(pipelines) for path, model in models[task].items()}
+    validator = ParameterValidator({})
+    validator.type_extractor = DeclaredTypes(chosen)
+    validator.validate_raw_params(given)
+    try:
+        others = loader["globals"]
+    except (KeyError, MissingConfigException):
+        others = {}
+    known = [*OF_A_STEP, *(path for found in models.values() for path in found)]
+    check_names(given, _base_parameters(loader), known, others=others)
+    check_threads(given.get("threads", 1))
+
+
+class DeclaredTypes(TypeExtractor):
+    """The types of parameters as the specs declare them, in the place of those in the signatures of nodes."""
+
+    def __init__(self, types: Mapping[str, Any]) -> None:
+        super().__init__({})
+        self._types = dict(types)
+
+    def extract_types_from_pipelines(self) -> dict[str, type]:
+        """Return path -> type."""
+        return self._types
+
+
+def tasks_of(pipelines: Sequence[str]) -> tuple[str, ...]:
+    """Return the tasks whose parameters pipelines read: all with the default one, as Kedro checks them."""
+    if not pipelines or "__default__" in pipelines:
+        return tuple(TASKS)
+    first = next(iter(TASKS))
+    named = {task for name in pipelines for task in TASKS if name == task or name.startswith(f"{task}_")}
+    return tuple(task for task in TASKS if task in named or (task == first and set(SHORT) & set(pipelines)))
+
+
+def check_names(given: Mapping[str, Any], base: Mapping[str, Any], read: Iterable[str], *, others: Iterable[str]) -> None:
+    """Refuse a parameter that no pipeline reads and conf/base does not have: it would change nothing.
+
+    Args:
+        given: all parameters of the run.
+        base: those of conf/base.
+        read: names of the sections that pipelines read.
+        others: names that are no parameters and may be given as one on the command line: those of globals.yml.
+
+    Raises:
+        ValueError: naming the first one and what may be meant; also if ``resume`` is none of its choices.
+    """
+    known = {path for name in read for path in beginnings(name)} | set(paths(base))
+    for path in paths(given):
+        if path not in known and not path.startswith("_"):
+            parent = path.rpartition(".")[0]
+            close = get_close_matches(path, [*(name for name in known if name.rpartition(".")[0] == parent), *others], n=1)
+            meant = f"did you mean {close[0]}?" if close else "remove it or correct its name"
+            raise ValueError(f"{path} must be a parameter of this project, got an unknown name; {meant}")
+    if (resume := given.get("resume", CHOICES[0])) not in CHOICES:
+        raise ValueError(f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint")
+
+
+def paths(parameters: Mapping[str, Any], *, depth: int = DEPTH) -> Iterator[str]:
+    """Yield the dotted names of parameters down to a depth, a name before what it holds."""
+    for name, value in parameters.items():
+        yield str(name)
+        if depth > 1 and isinstance(value, Mapping):
+            yield from (f"{name}.{path}" for path in paths(value, depth=depth - 1))
+
+
+def beginnings(name: str) -> Iterator[str]:
+    """Yield ``a``, ``a.b`` and so on of a dotted name."""
+    parts = name.split(".")
+    yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _base_parameters(loader: Any) -> Mapping[str, Any]:
+    """Return the parameters of the environment that all others build on."""
+    base = loader.base_env
+    found = OmegaConfigLoader(
+        loader.conf_source, env=base, base_env=base, default_run_env=base, config_patterns=loader.config_patterns
+    )
+    return dict(found["parameters"])
