@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -53,6 +52,8 @@ def sigterm_raises() -> Iterator[None]:
 class TrackedSession(KedroSession):
     """A session whose hooks learn how the run ended, and that ends on Ctrl-C with one line and code 130."""
 
+    _parameters: Mapping[str, Any] | None = None  # as configured, once they are read
+
     def run(
         self, pipeline_name: str | None = None, pipeline_names: list[str] | None = None, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
@@ -67,7 +68,10 @@ class TrackedSession(KedroSession):
 
         try:
             with sigterm_raises():
-                check_parameters(self._get_config_loader(), [pipeline_name] if pipeline_name else pipeline_names or [])
+                self._parameters = self._get_config_loader()["parameters"]
+                check_parameters(
+                    self._parameters, self._get_config_loader(), [pipeline_name] if pipeline_name else pipeline_names or []
+                )
                 return super().run(pipeline_name, pipeline_names, *args, **kwargs)
         except BaseException as error:
             self._tell_hooks(error)
@@ -77,13 +81,15 @@ class TrackedSession(KedroSession):
                 self._end_command(error)
             raise
 
-    @cached_property
-    def _loader(self) -> Any:
-        return super()._get_config_loader()
-
     def _get_config_loader(self) -> Any:
-        """Return the one loader of this session: parameters that were checked are not read again."""
-        return self._loader
+        """Return a loader that does not read again the parameters that were checked.
+
+        A new one each time: a loader registers its globals for all of them, and the last one must be that of the run.
+        """
+        loader: Any = super()._get_config_loader()
+        if self._parameters is not None:
+            loader["parameters"] = self._parameters
+        return loader
 
     def _end_command(self, error: BaseException) -> None:
         """End the command in few words where they suffice."""

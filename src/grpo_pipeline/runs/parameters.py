@@ -22,23 +22,23 @@ CHOICES = ("never", "auto")
 OF_A_STEP = ("algorithm", "training")  # a training step by itself has no task in front of its parameters
 
 
-def check_parameters(loader: Any, pipelines: Sequence[str]) -> None:
+def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[str]) -> None:
     """Refuse a value that the model of its section refuses, and a name that nothing reads.
 
     Args:
-        loader: of the configuration.
+        given: all parameters of the run.
+        loader: of the configuration, for the names in conf/base and in globals.yml; of no use afterwards.
         pipelines: names of those that are to be run, none for the default; checked are the values of their tasks.
 
     Raises:
         ParameterValidationError: with all values that are wrong, as Kedro says them.
         ValueError: for a name that nothing reads, or a wrong value of what concerns the whole run.
     """
-    loader["parameters"] = given = loader["parameters"]  # read once: the context of the run asks for it again
     models = {task: {f"{task}.{name}": model for name, model in sections(find_task(task)).items()} for task in TASKS}
     chosen = {path: model for task in tasks_of(pipelines) for path, model in models[task].items()}
     validator = ParameterValidator({})
     validator.type_extractor = DeclaredTypes(chosen)
-    validator.validate_raw_params(given)
+    validator.validate_raw_params(dict(given))
     try:
         others = loader["globals"]
     except (KeyError, MissingConfigException):
