@@ -10,6 +10,7 @@ import tiny_chemist as tiny
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
@@ -18,10 +19,13 @@ from grpo_pipeline.pipelines.step.collect import Experience
 from grpo_pipeline.pipelines.training.loop import Fold
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
+from grpo_pipeline.tasks.molecules import evaluation
+from grpo_pipeline.tasks.molecules.audit import training_copies
 from grpo_pipeline.tasks.molecules.build import check_arms, start_from, with_trajectory
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
+from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts
 from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
@@ -295,3 +299,43 @@ def test_scores_do_not_depend_on_where_the_chunks_end() -> None:
     torch.testing.assert_close(parts.logprobs, whole.logprobs, atol=1e-5, rtol=0)
     expected = score_steps(policy, drawn, params=task.trajectory, temperature=1.0).entropy.mean(dim=(1, 2))
     torch.testing.assert_close(whole.entropy, expected, atol=1e-6, rtol=0)
+
+
+def test_copies_of_the_audit_are_training_molecules_of_the_nearest_size() -> None:
+    examples = tiny.make_data().examples
+    sizes = np.array([2, 3, 4, 4])  # the training molecules have 2 or 3 atoms
+    copied = training_copies(sizes, examples, 4, generator=np.random.default_rng(0))
+    assert copied.sizes.tolist() == [2, 3, 3, 3]
+    assert {molecule.smiles for molecule in decode(copied, examples.vocabulary)} <= examples.known("train")
+
+
+def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, data, smiles = tiny.make_task(), tiny.make_data(), []
+    draw = evaluation.draw_graphs
+
+    def watched(*args: Any, **named: Any) -> evaluation.DrawnGraphs:
+        drawn = draw(*args, **named)
+        smiles.extend(molecule.smiles for group in drawn.molecules for molecule in group)
+        return drawn
+
+    monkeypatch.setattr(evaluation, "draw_graphs", watched)
+    found = task.validate(task.build_policy(0), data, task.rows(data, "val"), seed=0, sets=16)
+    valid = [text for text in smiles if text]
+    assert 0 < len(set(valid)) < len(valid) < len(smiles)
+    assert found["molecule/validity"] == len(valid) / len(smiles)
+    assert found["molecule/uniqueness"] == len(set(valid)) / len(valid)
+    assert found["molecule/novelty"] == len(set(valid) - data.examples.known("train")) / len(set(valid))
+
+
+def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_their_batch() -> None:
+    task = tiny.make_task()
+    task = replace(task, sampling=task.sampling.model_copy(update={"temperature": 3.0}))
+    policy, batch = start(task).policy, task.make_batch(tiny.make_data(), ROWS)
+    found = []
+    for number in (0, 1):
+        drawn = evaluation.draw_graphs(task, policy, batch, 4, seed=2, number=number, stream=Stream.EVALUATION)
+        generator = step_generator(2, number, stream=Stream.EVALUATION)
+        expected = task.sample(policy, batch.prompts, 4, temperature=3.0, proposal="policy", generator=generator)
+        assert torch.equal(drawn.graphs.atoms, trajectories.graphs_at(expected, 0).atoms)
+        found.append(drawn.graphs.atoms)
+    assert not torch.equal(*found)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from rdkit import Chem
 from rdkit.Chem import QED, Crippen
-from tiny_molecules import canonical, sketch, vocabulary
+from tiny_molecules import SMILES, canonical, sketch, vocabulary
 
 from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, build_molecule, decode, encode, read_sketches
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
@@ -88,6 +88,12 @@ def test_an_atom_is_unstable_exactly_where_rdkit_says_so():
         unstable = {problem.GetAtomIdx() for problem in problems if problem.GetType() == "AtomValenceException"}
         assert {place for place in range(5) if not found[row, place]} == unstable
     assert 300 < int(found.sum()) < 1500
+
+
+@pytest.mark.parametrize("form", ["kekulised", "aromatic"])
+def test_every_atom_of_a_molecule_is_stable(form):
+    graphs = encode([sketch(smiles, form) for smiles in SMILES], vocabulary(form))
+    assert torch.equal(stable_atoms(graphs, vocabulary(form)), graphs.node_mask)
 
 
 def test_valences_and_valencies():
