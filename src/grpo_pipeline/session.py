@@ -68,10 +68,10 @@ class TrackedSession(KedroSession):
 
         try:
             with sigterm_raises():
-                self._parameters = self._get_config_loader()["parameters"]
-                check_parameters(
-                    self._parameters, self._get_config_loader(), [pipeline_name] if pipeline_name else pipeline_names or []
-                )
+                if self._package_name == __package__:  # another project has tasks, or nodes, of its own
+                    self._parameters = self._get_config_loader()["parameters"]
+                    chosen = [pipeline_name] if pipeline_name else pipeline_names or []
+                    check_parameters(self._parameters, self._get_config_loader(), chosen)
                 return super().run(pipeline_name, pipeline_names, *args, **kwargs)
         except BaseException as error:
             self._tell_hooks(error)
