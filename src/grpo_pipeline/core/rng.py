@@ -34,6 +34,7 @@ class Stream(StrEnum):
     ORDER = "order"
     # Around training: (batch), choices of rows ().
     SAMPLE_TABLE = "sample_table"
+    PREDICTED_SAMPLES = "predicted_samples"
     SHOWCASE_ROWS = "showcase_rows"
     SHOWN_SAMPLES = "shown_samples"
     AUDIT_ROWS = "audit_rows"

@@ -35,7 +35,7 @@ def sample_split(params: SamplingParams, task: Task, data: Any, models: TrainedA
     frames = []
     for number, start in enumerate(range(0, len(rows), BATCH_PROMPTS)):
         batch = task.make_batch(data, rows[start : start + BATCH_PROMPTS])
-        generator = step_generator(params.seed, number, stream=Stream.SAMPLE_TABLE, device=task.device)
+        generator = step_generator(params.seed, number, stream=Stream.PREDICTED_SAMPLES, device=task.device)
         drawn = task.sample(
             policy,
             task.encode(policy, batch),
