@@ -6,7 +6,6 @@ same; what the reward can tell apart shows after the supervised warm-up of ``att
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes
 from grpo_pipeline.tasks.attention.evaluation import (
+    PointTask,
     as_rollouts,
     choose_points,
     evaluation_batches,
@@ -29,9 +29,6 @@ from grpo_pipeline.tasks.attention.model.baselines import ORACLE, lesion_share
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import RewardParams
 from grpo_pipeline.tasks.defaults import AuditPlan, Role
-
-if TYPE_CHECKING:
-    from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROLES: dict[str, Role] = {
     "policy": "start",
@@ -70,7 +67,7 @@ def audit_plan(rewards: RewardParams) -> AuditPlan:
 
 @torch.no_grad()
 def audit(
-    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
 ) -> pd.DataFrame:
     """Return one row per core, policy and set of points; ``AuditPlan`` has the columns.
 
@@ -94,9 +91,7 @@ def audit(
     return pd.concat(frames, ignore_index=True)
 
 
-def _score(
-    task: "AttentionTask", policy: AttentionModel, data: AttentionData, cores: AuditedCores, actions: Tensor
-) -> pd.DataFrame:
+def _score(task: PointTask, policy: AttentionModel, data: AttentionData, cores: AuditedCores, actions: Tensor) -> pd.DataFrame:
     """Score the sets actions [P, E, k] of one rule; row p*E + e."""
     sets = actions.shape[1]
     rollouts, grouped = as_rollouts(actions), task.replicate(cores.batch, sets)

@@ -5,7 +5,7 @@ Rules share the random numbers of a seed, so that two arms are compared on the s
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -32,9 +32,23 @@ from grpo_pipeline.tasks.attention.model.baselines import (
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import draw_sets, likeliest_sets
+from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.base import Task
 
-if TYPE_CHECKING:
-    from grpo_pipeline.tasks.attention.task import AttentionTask
+
+class PointTask(Task, Protocol):
+    """A task whose samples are points on a grid of cells: what scoring them asks for beside the protocol of every task."""
+
+    @property
+    def model(self) -> ModelParams:
+        """Parameters of the model; ``points`` and ``stop`` say how many points a set has."""
+        ...
+
+    @property
+    def grid(self) -> int:
+        """Side of the cell grid."""
+        ...
+
 
 # How far the points are from the lesion, in millimetres: a measure of attention that near misses improve.
 
@@ -85,7 +99,7 @@ FIXED_TARGET = (0.5, 0.5)
 
 @torch.no_grad()
 def evaluate(
-    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
 ) -> pd.DataFrame:
     """Return one row per core and rule (columns: docs/architecture.md, prediction rows).
 
@@ -115,7 +129,7 @@ def evaluate(
 
 @torch.no_grad()
 def validate(
-    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
 ) -> dict[str, float]:
     """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used."""
     totals: dict[str, list[np.ndarray]] = {"reward/mean": [], "reward/gain_over_uniform": [], "lesion_hit": [], "uniform_hit": []}
@@ -141,7 +155,7 @@ def validate(
 
 @torch.no_grad()
 def showcase(
-    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
 ) -> dict[str, np.ndarray]:
     """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points."""
     batch = task.make_batch(data, rows)
@@ -174,7 +188,7 @@ def knows_lesions(data: AttentionData, rows: np.ndarray) -> bool:
 
 
 def evaluation_batches(
-    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray
 ) -> Iterator[tuple[AttentionBatch, AttentionContext, Tensor]]:
     """Yield the cores in batches: batch, encoding and the cells inside the lesion, bool [P, V]."""
     for start in range(0, len(rows), BATCH_SIZE):
@@ -185,7 +199,7 @@ def evaluation_batches(
 
 
 def choose_points(
-    task: "AttentionTask", policy: AttentionModel, context: AttentionContext, lesion: Tensor, *, sets: int, generator: Generator
+    task: PointTask, policy: AttentionModel, context: AttentionContext, lesion: Tensor, *, sets: int, generator: Generator
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
 
@@ -214,7 +228,7 @@ def _shuffle(points: Tensor, previous: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _rows(
-    task: "AttentionTask",
+    task: PointTask,
     policy: AttentionModel,
     data: AttentionData,
     batch: AttentionBatch,

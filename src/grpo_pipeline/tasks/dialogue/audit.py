@@ -1,7 +1,6 @@
 """Replies of the reward audit: those of the initial policy, of baselines without a model, and the reference."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,14 +12,12 @@ from grpo_pipeline.statistics.metric import Direction
 from grpo_pipeline.tasks.defaults import AuditPlan, Role
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
+from grpo_pipeline.tasks.dialogue.evaluation import ReplyTask
 from grpo_pipeline.tasks.dialogue.language_model.base import Reader
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import score_replies
 from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
-
-if TYPE_CHECKING:
-    from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 BATCH_PROMPTS = 64
 ROLES: dict[str, Role] = {
@@ -50,7 +47,7 @@ def audit_plan(rewards: RewardParams) -> AuditPlan:
 
 
 @torch.no_grad()
-def audit(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+def audit(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
     """Return one row per example, policy and reply; ``AuditPlan`` has the columns, and ``reply`` is the text.
 
     Args:
@@ -74,7 +71,7 @@ def audit(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.nda
 
 
 def _sample(
-    task: "DialogueTask", policy: Reader, batch: DialogueBatch, *, sets: int, generator: torch.Generator
+    task: ReplyTask, policy: Reader, batch: DialogueBatch, *, sets: int, generator: torch.Generator
 ) -> Sequence[Sequence[str]]:
     context, temperature = task.encode(policy, batch), task.replies.temperature
     return task.texts(task.sample(policy, context, sets, temperature=temperature, proposal="policy", generator=generator))
@@ -88,7 +85,7 @@ def _trivial(examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Seque
     return {rule: [(reply,) for reply in replies] for rule, replies in written.items()}
 
 
-def _score(task: "DialogueTask", batch: DialogueBatch, examples: pd.DataFrame, replies: Sequence[Sequence[str]]) -> pd.DataFrame:
+def _score(task: ReplyTask, batch: DialogueBatch, examples: pd.DataFrame, replies: Sequence[Sequence[str]]) -> pd.DataFrame:
     """Score P groups of E replies; row p*E + e."""
     sets = len(replies[0])
     measured = submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers).result()

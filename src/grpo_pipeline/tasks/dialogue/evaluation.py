@@ -7,7 +7,7 @@ of the first reply of a rule, as if it were the only one; rewards are means over
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -17,19 +17,60 @@ from torch import Generator, Tensor
 from grpo_pipeline.core.policy_gradient.kl import k3
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.statistics.metric import unscored_columns
+from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import Perplexity, reference_perplexity
+from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import score_replies, self_bleu
 from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
+from grpo_pipeline.tasks.shared import Kept
 
-if TYPE_CHECKING:
-    from grpo_pipeline.tasks.dialogue.task import DialogueTask
+
+class ReplyTask(Task, Protocol):
+    """A task whose samples are replies: what scoring them asks for beside the protocol of every task."""
+
+    @property
+    def replies(self) -> ReplyParams:
+        """How replies are drawn."""
+        ...
+
+    @property
+    def rewards(self) -> RewardParams:
+        """Parts of the reward and their weights."""
+        ...
+
+    @property
+    def pool(self) -> RewardPool:
+        """Measures the rewards."""
+        ...
+
+    @property
+    def kept(self) -> Kept:
+        """The start's replies, once they were drawn."""
+        ...
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """(eos_id, pad_id)."""
+        ...
+
+    def build_policy(self, seed: int) -> Reader:
+        """Return a reader with the weights that training begins with."""
+        ...
+
+    def texts(self, rollouts: Rollouts) -> PerPrompt:
+        """Return the replies as texts: of each prompt a tuple of G."""
+        ...
+
 
 # Columns of prediction rows beside a reply and its scores: how the reply ended, what the model knows, how far it went.
 
@@ -37,7 +78,7 @@ Columns = dict[str, np.ndarray]
 MODEL_COLUMNS = ("tokens", "ended", "self_bleu", "reference_nll", "reference_tokens", "kl_start")
 
 
-def reply_columns(task: "DialogueTask", rollouts: Rollouts) -> Columns:
+def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
     """Return ``tokens`` and ``ended`` of each prompt's first reply."""
     actions, is_valid = rollouts.actions[:, 0], rollouts.is_valid[:, 0]
     ended = ((actions == task.ends[0]) & is_valid).any(dim=-1)
@@ -111,7 +152,7 @@ class Model:
 
 
 @torch.no_grad()
-def evaluate(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+def evaluate(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
     """Return one row per example and rule (columns: docs/architecture.md).
 
     Rules: ``policy`` and ``start`` (sampled as in training), ``greedy``, and those of ``trivial``.
@@ -140,7 +181,7 @@ def evaluate(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "example_id"], ignore_index=True)
 
 
-def _sample(task: "DialogueTask", model: Model, *, start: Model, sets: int, seed: int, number: int) -> Said:
+def _sample(task: ReplyTask, model: Model, *, start: Model, sets: int, seed: int, number: int) -> Said:
     """Return what a model draws, with its KL from the start; the same seed and number of a batch give the same noise."""
     generator, temperature = step_generator(seed, number, stream=Stream.EVALUATION, device=task.device), task.replies.temperature
     drawn = task.sample(model.reader, model.context, sets, temperature=temperature, proposal="policy", generator=generator)
@@ -149,7 +190,7 @@ def _sample(task: "DialogueTask", model: Model, *, start: Model, sets: int, seed
     return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, drawn)})
 
 
-def _kl(task: "DialogueTask", model: Model, start: Model, drawn: Rollouts) -> np.ndarray:
+def _kl(task: ReplyTask, model: Model, start: Model, drawn: Rollouts) -> np.ndarray:
     """Return the KL from the start of each prompt; both are scored alike, so that it is exactly 0 for equal weights."""
     if model is start:
         return np.zeros(len(drawn.actions))
@@ -157,19 +198,19 @@ def _kl(task: "DialogueTask", model: Model, start: Model, drawn: Rollouts) -> np
     return np.asarray(kl_per_reply(own.logprobs, others.logprobs, drawn.is_valid).cpu().numpy())
 
 
-def _greedy(task: "DialogueTask", model: Model) -> Said:
+def _greedy(task: ReplyTask, model: Model) -> Said:
     """Return the likeliest replies: no samples, and so without a KL and alone in their groups."""
     written = greedy_replies(model.reader, model.context, max_tokens=task.replies.max_tokens, ends=task.ends)
     nothing = without_model(len(model.context.start))
     return _submit(task, model.batch, task.texts(written), nothing | model.known | reply_columns(task, written))
 
 
-def _submit(task: "DialogueTask", batch: DialogueBatch, replies: Sequence[Sequence[str]], columns: Columns) -> Said:
+def _submit(task: ReplyTask, batch: DialogueBatch, replies: Sequence[Sequence[str]], columns: Columns) -> Said:
     """Begin to measure the rewards: the processes work while the next replies are written."""
     return Said(replies, submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers), columns)
 
 
-def _trivial(task: "DialogueTask", batch: DialogueBatch, examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Said]:
+def _trivial(task: ReplyTask, batch: DialogueBatch, examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Said]:
     """Return what the rules without a model say."""
     written = trivial_replies(
         training, list(examples["context"]), personas=list(examples["persona"]), answers=list(examples["answers"])
@@ -207,7 +248,7 @@ def prediction_rows(
 # Sampled replies as a table that a person reads.
 
 
-def tabulate(task: "DialogueTask", data: DialogueData, batch: DialogueBatch, rollouts: Rollouts) -> pd.DataFrame:
+def tabulate(task: ReplyTask, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts) -> pd.DataFrame:
     """Return one row per reply, n = p*G + g.
 
     Columns: ``example_id``, ``persona_id``, ``needs``, ``question``, ``answer`` (the first one), ``group`` (row number of the
@@ -234,7 +275,7 @@ SHOWN_SAMPLES = 4
 
 
 @torch.no_grad()
-def showcase(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
+def showcase(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
     """Return ``example_id``, ``question``, ``answer`` and ``greedy`` [n], and ``replies`` [n, 4], as arrays of text."""
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -257,9 +298,7 @@ def showcase(task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.
 
 
 @torch.no_grad()
-def validate(
-    task: "DialogueTask", policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int
-) -> dict[str, float]:
+def validate(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
     """Return means over the sampled replies of held-out prompts, and the perplexity of their first references.
 
     Keys: ``reward/mean``, ``reward/<part>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended`` and
@@ -277,13 +316,13 @@ def validate(
     return means | {"reference/perplexity": float(np.exp(nll / tokens))}
 
 
-def _batches(task: "DialogueTask", data: DialogueData, rows: np.ndarray) -> Iterator[DialogueBatch]:
+def _batches(task: ReplyTask, data: DialogueData, rows: np.ndarray) -> Iterator[DialogueBatch]:
     for start in range(0, len(rows), BATCH_PROMPTS):
         yield task.make_batch(data, rows[start : start + BATCH_PROMPTS])
 
 
 def _measure(
-    task: "DialogueTask", policy: Reader, batch: DialogueBatch, sets: int, generator: Generator
+    task: ReplyTask, policy: Reader, batch: DialogueBatch, sets: int, generator: Generator
 ) -> tuple[dict[str, Tensor], Perplexity]:
     context = task.encode(policy, batch)
     temperature = task.replies.temperature

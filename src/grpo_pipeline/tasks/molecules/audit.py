@@ -1,7 +1,6 @@
 """Graphs of the reward audit: those of the initial policy, of policies without a model, and held-out molecules."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,15 +14,12 @@ from grpo_pipeline.tasks.defaults import AuditPlan, Role
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
-from grpo_pipeline.tasks.molecules.evaluation import draw_graphs, prompt_batches, prompt_names, score_molecules
+from grpo_pipeline.tasks.molecules.evaluation import GraphTask, draw_graphs, prompt_batches, prompt_names, score_molecules
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs, graphs_of
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
-
-if TYPE_CHECKING:
-    from grpo_pipeline.tasks.molecules.task import MoleculeTask
 
 # Graphs that need no learning, for the reward audit: chains of carbon, random trees and copies of training molecules.
 
@@ -124,9 +120,7 @@ def audit_plan(rewards: MoleculeRewardParams) -> AuditPlan:
 
 
 @torch.no_grad()
-def audit(
-    task: "MoleculeTask", policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int
-) -> pd.DataFrame:
+def audit(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
     """Return one row per prompt, policy and graph; ``AuditPlan`` has the columns, and ``smiles`` is the molecule.
 
     Args:
@@ -147,7 +141,7 @@ def audit(
 
 
 def _trivial(
-    task: "MoleculeTask", data: MoleculeData, batch: MoleculeBatch, sets: int, generator: np.random.Generator
+    task: GraphTask, data: MoleculeData, batch: MoleculeBatch, sets: int, generator: np.random.Generator
 ) -> dict[str, MoleculeGraphs]:
     """Return the graphs of every policy without a model, ``sets`` for each prompt, and the held-out molecules."""
     sizes = batch.prompts.sizes.cpu().repeat_interleave(sets)
@@ -163,13 +157,13 @@ def _trivial(
     }
 
 
-def _score(task: "MoleculeTask", batch: MoleculeBatch, graphs: MoleculeGraphs) -> Rewards:
+def _score(task: GraphTask, batch: MoleculeBatch, graphs: MoleculeGraphs) -> Rewards:
     decoded = decode(graphs, task.vocabulary)
     sets = len(decoded) // len(batch.rows)
     return score_molecules(task, batch, [decoded[p * sets : (p + 1) * sets] for p in range(len(batch.rows))])
 
 
-def _rows(task: "MoleculeTask", batch: MoleculeBatch, graphs: MoleculeGraphs, rewards: Rewards) -> pd.DataFrame:
+def _rows(task: GraphTask, batch: MoleculeBatch, graphs: MoleculeGraphs, rewards: Rewards) -> pd.DataFrame:
     """Return the rows of P groups of E graphs; row p*E + e."""
     table = tabulate_molecules(graphs, decode(graphs, task.vocabulary), task.vocabulary, task.known)
     sets = len(table) // len(batch.rows)

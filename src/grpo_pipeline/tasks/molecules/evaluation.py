@@ -6,7 +6,7 @@ Policy and start draw with the same noise, so that what training changed is comp
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -14,19 +14,87 @@ import torch
 
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
+from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.types import Rewards, Rollouts
+from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.statistics.metric import unscored_columns
+from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.molecules.batch import MoleculeBatch, MoleculeData
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
-from grpo_pipeline.tasks.molecules.diffusion.trajectories import graphs_at
+from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories, graphs_at
 from grpo_pipeline.tasks.molecules.graphs.encoding import Decoded
-from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
+from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts, MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards
+from grpo_pipeline.tasks.shared import Kept
 
-if TYPE_CHECKING:
-    from grpo_pipeline.tasks.molecules.task import MoleculeTask
+
+class GraphTask(Task, Protocol):
+    """A task whose samples are graphs: what scoring them asks for beside the protocol of every task."""
+
+    @property
+    def prompt(self) -> GraphPromptParams:
+        """Properties that a prompt names."""
+        ...
+
+    @property
+    def rewards(self) -> MoleculeRewardParams:
+        """Parts of the reward and their weights."""
+        ...
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """How many graphs are drawn, and how."""
+        ...
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What the classes of atoms and bonds mean."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """Width to which every graph is padded."""
+        ...
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Canonical SMILES of the training split."""
+        ...
+
+    @property
+    def diffusion(self) -> GraphNoise:
+        """The noise, on the CPU."""
+        ...
+
+    @property
+    def pool(self) -> RewardPool:
+        """Measures the rewards."""
+        ...
+
+    @property
+    def kept(self) -> Kept:
+        """The start's graphs, once they were drawn."""
+        ...
+
+    def build_policy(self, seed: int) -> GraphPolicy:
+        """Return a policy with the weights that training begins with."""
+        ...
+
+    def draw(
+        self, policy: GraphPolicy, prompts: GraphPrompts, group_size: int, *, temperature: float, generator: torch.Generator
+    ) -> Trajectories:
+        """Return G whole trajectories for each prompt."""
+        ...
+
+    def molecules(self, rollouts: Rollouts) -> PerPrompt:
+        """Return the decoded molecules: of each prompt a tuple of G."""
+        ...
+
 
 # Draw graphs for held-out prompts, batch by batch: what validation, audit, evaluation and showcase share.
 
@@ -51,7 +119,7 @@ def choose_prompts(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
     return np.sort(numpy_generator(seed, Stream.EVALUATION_ROWS).permutation(rows)[:count])
 
 
-def prompt_batches(task: "MoleculeTask", data: MoleculeData, rows: np.ndarray, group_size: int) -> Iterator[MoleculeBatch]:
+def prompt_batches(task: GraphTask, data: MoleculeData, rows: np.ndarray, group_size: int) -> Iterator[MoleculeBatch]:
     """Yield the rows in batches of at most ``sampling.graphs_at_once`` graphs, of one prompt at least."""
     size = max(1, task.sampling.graphs_at_once // group_size)
     for start in range(0, len(rows), size):
@@ -59,17 +127,19 @@ def prompt_batches(task: "MoleculeTask", data: MoleculeData, rows: np.ndarray, g
 
 
 def draw_graphs(
-    task: "MoleculeTask", policy: GraphPolicy, batch: MoleculeBatch, group_size: int, *, seed: int, number: int, stream: Stream
+    task: GraphTask, policy: GraphPolicy, batch: MoleculeBatch, group_size: int, *, seed: int, number: int, stream: Stream
 ) -> DrawnGraphs:
     """Draw G graphs for each prompt of a batch and score them as in training; the same numbers give the same noise."""
     generator = step_generator(seed, number, stream=stream, device=task.device)
     context, temperature = task.encode(policy, batch), task.sampling.temperature
     rollouts = task.sample(policy, context, group_size, temperature=temperature, proposal="policy", generator=generator)
     outcomes = task.decode(policy, context, rollouts, batch)
-    return DrawnGraphs(graphs_at(rollouts, 0), outcomes.molecules, combine_rewards(*task.reward(batch, rollouts, outcomes)))
+    return DrawnGraphs(
+        graphs_at(cast(Trajectories, rollouts), 0), outcomes.molecules, combine_rewards(*task.reward(batch, rollouts, outcomes))
+    )
 
 
-def score_molecules(task: "MoleculeTask", batch: MoleculeBatch, molecules: Sequence[Sequence[Decoded]]) -> Rewards:
+def score_molecules(task: GraphTask, batch: MoleculeBatch, molecules: Sequence[Sequence[Decoded]]) -> Rewards:
     """Return the rewards of groups of given molecules, [P, E]."""
     pending = submit_rewards(task.rewards, task.pool, molecules=molecules, known=task.known, references=batch.targets)
     measured = pending.result()
@@ -84,7 +154,7 @@ def prompt_names(rows: np.ndarray) -> list[str]:
     return [f"p{row:05d}" for row in rows]
 
 
-def tabulate(task: "MoleculeTask", data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts) -> pd.DataFrame:
+def tabulate(task: GraphTask, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts) -> pd.DataFrame:
     """Return one row per graph, n = p*G + g.
 
     Columns: ``prompt_id``, ``size`` and ``molecule`` (whose size it is), the properties that the prompt names, ``group`` (row
@@ -110,9 +180,7 @@ def tabulate(task: "MoleculeTask", data: MoleculeData, batch: MoleculeBatch, rol
 
 
 @torch.no_grad()
-def evaluate(
-    task: "MoleculeTask", policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int
-) -> pd.DataFrame:
+def evaluate(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
     """Return one row per graph and rule (columns: docs/molecules_rewards.md).
 
     Rules: ``policy`` and ``start``, ``sets`` graphs for each of at most ``molecules.sampling.prompts`` prompts, a group as in
@@ -139,7 +207,7 @@ def evaluate(
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "sample_id"], ignore_index=True)
 
 
-def sample_rows(task: "MoleculeTask", batch: MoleculeBatch, drawn: DrawnGraphs) -> pd.DataFrame:
+def sample_rows(task: GraphTask, batch: MoleculeBatch, drawn: DrawnGraphs) -> pd.DataFrame:
     """Return the rows of drawn graphs, n = p*G + g."""
     group_size = len(drawn.molecules[0])
     names = np.repeat(prompt_names(batch.rows.cpu().numpy()), group_size)
@@ -169,9 +237,7 @@ SHOWN_SAMPLES, FRAMES = 4, 6
 
 
 @torch.no_grad()
-def showcase(
-    task: "MoleculeTask", policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
-) -> dict[str, np.ndarray]:
+def showcase(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
     """Return the molecules drawn for these prompts, and the graphs that the first of each went through.
 
     ``prompt_id`` and ``size`` [n]; ``smiles`` [n, 4], "" if not valid; ``times`` [F], from T to 0; the classes at these times:
@@ -196,7 +262,7 @@ def showcase(
 
 @torch.no_grad()
 def validate(
-    task: "MoleculeTask", policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int
+    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int
 ) -> dict[str, float]:
     """Return means over graphs drawn for held-out prompts, and how well x0 is predicted of held-out molecules.
 

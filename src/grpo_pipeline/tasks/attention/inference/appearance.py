@@ -4,8 +4,6 @@ They are read from the square image that the model sees, inside the rectangle th
 every image, so that a change of brightness alone does not reach it; a person would still want to know.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from PIL import Image
@@ -15,10 +13,8 @@ from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
+from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.familiarity import Familiarity, Statistic, fit_familiarity
-
-if TYPE_CHECKING:
-    from grpo_pipeline.tasks.attention.task import AttentionTask
 
 BATCH_SIZE, MOST = 64, 2000
 """Images at a time, and of each split at most: more do not move the distances, and would take longer."""
@@ -47,7 +43,7 @@ GROUPS = {
 }
 
 
-def describe_inputs(task: "AttentionTask", policy: AttentionModel, data: AttentionData) -> Familiarity:
+def describe_inputs(task: Task, policy: AttentionModel, data: AttentionData) -> Familiarity:
     """Return how far images are from the training images, with a limit fitted to the validation images; no label is read."""
     rows = {split: some_rows(task.rows(data, split)) for split in ("train", "val")}
     vectors = {split: describe_rows(task, policy, data, rows[split]) for split in rows}
@@ -64,7 +60,7 @@ def some_rows(rows: np.ndarray) -> np.ndarray:
 
 
 @torch.no_grad()
-def describe_rows(task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray) -> dict[str, np.ndarray]:
+def describe_rows(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Return the statistics of these images by group, float64 [n, p]."""
     seen, features = [], []
     for start in range(0, len(rows), BATCH_SIZE):

@@ -1,6 +1,6 @@
 """Calibrate the class logit, so that its probability can be read as a frequency."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,9 +11,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
-
-if TYPE_CHECKING:
-    from grpo_pipeline.tasks.attention.task import AttentionTask
+from grpo_pipeline.tasks.base import Task
 
 
 class Change(BaseModel):
@@ -82,9 +80,7 @@ CONSTANT = 1e-6
 """Standard deviation of the logits below which there is nothing to fit."""
 
 
-def calibrate(
-    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
-) -> dict[str, Any]:
+def calibrate(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
     """Fit the calibration on these rows and return it as JSON values, with what it was fitted on."""
     logits = verdict_logits(task, policy, data, rows, seed=seed)
     fitted = fit_calibration(logits, data.examples.table["label"].to_numpy()[rows] == 1)
@@ -92,9 +88,7 @@ def calibrate(
 
 
 @torch.no_grad()
-def verdict_logits(
-    task: "AttentionTask", policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
-) -> np.ndarray:
+def verdict_logits(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> np.ndarray:
     """Return the class logit of every core with one set of k points of the policy, float64 [n]."""
     logits = [np.empty(0)]
     for number, start in enumerate(range(0, len(rows), BATCH_SIZE)):
