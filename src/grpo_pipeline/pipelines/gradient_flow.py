@@ -27,7 +27,7 @@ from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.params import GradientFlowParams, Term
-from grpo_pipeline.pipelines.reporting.palette import GRID, INK, VERMILLION
+from grpo_pipeline.pipelines.reporting.figures import GRID, INK, VERMILLION
 from grpo_pipeline.pipelines.step.collect import LossTerms
 from grpo_pipeline.pipelines.step.pipeline import ALGORITHM, TRAINING
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step_pipeline

@@ -56,6 +56,7 @@ class TaskSpec:
         stages: trained before the arms, each ``<name>.<stage>``; the arms begin with the weights of the last one.
         own: arm -> the sections of parameters that it does not share with the others, beside its algorithm.
         words: how its report calls the samples.
+        curves: metric of training rows -> title of its panel, of the metrics that this task alone has.
         shown_arm: the arm whose samples the report shows; empty for the last one.
         key: column of the examples' table that names an example.
         noun: what an example is called.
@@ -75,6 +76,7 @@ class TaskSpec:
     stages: tuple[str, ...] = ()
     own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Wording = field(default_factory=Wording)
+    curves: Mapping[str, str] = field(default_factory=dict)
     shown_arm: str = ""
     key: str = "example_id"
     noun: str = "example"

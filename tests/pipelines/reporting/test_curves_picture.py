@@ -1,8 +1,7 @@
 import numpy as np
 from matplotlib.colors import to_hex
 
-from grpo_pipeline.pipelines.reporting.learning_curves import curves_picture, learning_curves
-from grpo_pipeline.pipelines.reporting.palette import colour_of
+from grpo_pipeline.pipelines.reporting.figures import colour_of, curves_picture, learning_curves
 
 
 def test_it_draws_the_lines_of_the_interactive_figure(metric_rows):

@@ -6,10 +6,9 @@ import pytest
 from tiny_audit import audit_document
 from tiny_replies import evaluation_params, make_predictions
 
-from grpo_pipeline.pipelines.data.attention.report import plot_learning_curves
 from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline
+from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline, plot_learning_curves
 
 PARAMS = evaluation_params()
 ARMS = ("supervised", "reinforce", "grpo")
@@ -34,7 +33,7 @@ def page(metric_rows):
     comparison = compare_arms(PARAMS, "0123abc", **arms)
     parts = {
         "comparison": comparison,
-        "learning_curves": plot_learning_curves(grpo=metric_rows(seed=1).assign(**{"reply/tokens": 7.0})),
+        "learning_curves": plot_learning_curves(PARAMS, grpo=metric_rows(seed=1).assign(**{"reply/tokens": 7.0})),
         "scores_by_need": plot_scores_by_need(PARAMS, **arms),
         "rollouts": ROLLOUTS,
         "reward_audit": audit_document(),

@@ -8,10 +8,10 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from tiny_audit import audit_document
 
-from grpo_pipeline.pipelines.data.attention.report import draw_image_sheet, plot_learning_curves, plot_roc, render_report
+from grpo_pipeline.pipelines.data.attention.report import draw_image_sheet, plot_roc, render_report
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.pipelines.reporting.page import configuration_text
-from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline
+from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline, plot_learning_curves
 from grpo_pipeline.pipelines.reporting.tables import baselines_table, difference_cell, flatten, frame_table, shorten
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.attention.metrics import METRICS
@@ -43,7 +43,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def make_page(params, arms, metric_rows):
     comparison = compare_arms(params, "0123abc", **arms)
-    curves = plot_learning_curves(supervised=metric_rows(seed=1), grpo=metric_rows(seed=2))
+    curves = plot_learning_curves(params, supervised=metric_rows(seed=1), grpo=metric_rows(seed=2))
     roc = plot_roc(params, **arms)
 
     def make(**changes):
@@ -109,8 +109,8 @@ def test_values_are_escaped(html):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
 
 
-def test_names_inside_figures_cannot_end_the_script(make_page, metric_rows):
-    evil = plot_learning_curves(**{"</script><b>x": metric_rows(seed=1)})
+def test_names_inside_figures_cannot_end_the_script(make_page, params, metric_rows):
+    evil = plot_learning_curves(params, **{"</script><b>x": metric_rows(seed=1)})
     html = make_page(learning_curves=evil)
     assert "</script><b>x" not in html
 

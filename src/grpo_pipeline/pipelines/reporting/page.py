@@ -3,15 +3,17 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from plotly import graph_objects as go
 from plotly.offline import get_plotlyjs
 from pydantic import BaseModel
 
+TEMPLATES = Path(__file__).with_name("templates")
 # plotly.js offers by default to upload a chart to a public server; these figures may show patients.
 PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 
@@ -21,14 +23,14 @@ class Page:
     """Contents of a report page.
 
     Attributes:
-        layout: the template that fills the blocks of report.html.
+        layout: the template that fills the blocks of report.html: its name, or the path of one that lies with its task.
         comparison: the comparison document.
         noun: what an example of the task is called.
         configuration: the task's parameters as YAML.
         parts: what the layout names: tables, figures, pictures (PNG bytes).
     """
 
-    layout: str
+    layout: str | Path
     comparison: Mapping[str, Any]
     noun: str
     configuration: str
@@ -53,10 +55,11 @@ def shown(name: str, part: Any) -> Any:
     return image_source(part) if isinstance(part, bytes) else part
 
 
-def template(name: str) -> Template:
-    """Return a page's template; every value that it shows is escaped."""
-    loader = PackageLoader("grpo_pipeline.pipelines.reporting")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True).get_template(name)
+def template(layout: str | Path) -> Template:
+    """Return a page's template, which may use those of every page; every value that it shows is escaped."""
+    path = TEMPLATES / layout
+    loader = ChoiceLoader([FileSystemLoader(TEMPLATES), FileSystemLoader(path.parent)])
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True).get_template(path.name)
 
 
 def image_source(png: bytes) -> str:

@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 
+import pandas as pd
 from kedro.pipeline import Node, Pipeline
+from plotly import graph_objects as go
 
-from grpo_pipeline.pipelines.data.attention.report import plot_learning_curves
+from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.pipelines.reporting.figures import learning_curves
 from grpo_pipeline.pipelines.reporting.task_page import report_of
 from grpo_pipeline.tasks import find_task
+
+
+def plot_learning_curves(params: EvaluationParams, **metric_rows: pd.DataFrame) -> go.Figure:
+    """Overlay the training metrics of the arms; one keyword argument per arm, its metric rows."""
+    return learning_curves(metric_rows, find_task(params.task).curves)
 
 
 def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
@@ -22,7 +30,7 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
     spec = find_task(task)
     curves = Node(
         plot_learning_curves,
-        inputs={arm: f"{task}.{arm}.metric_rows" for arm in arms},
+        inputs={"params": f"params:{task}.evaluation"} | {arm: f"{task}.{arm}.metric_rows" for arm in arms},
         outputs=f"{task}.learning_curves",
         name="plot_learning_curves",
     )

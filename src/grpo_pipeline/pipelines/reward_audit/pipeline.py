@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.pipelines.params import RewardAuditParams
-from grpo_pipeline.pipelines.reporting.palette import BLUE, GREEN, GRID, INK, VERMILLION
+from grpo_pipeline.pipelines.reporting.figures import BLUE, GREEN, GRID, INK, VERMILLION
 from grpo_pipeline.pipelines.reward_audit.document import RewardDocument
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.pipelines.reward_audit.warnings import find_warnings, policy_table

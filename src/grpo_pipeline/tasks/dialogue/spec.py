@@ -12,6 +12,7 @@ SPEC = TaskSpec(
     stages=("warm_start",),
     with_table="grpo_pipeline.tasks.dialogue.data.examples:with_table",
     metrics="grpo_pipeline.tasks.dialogue.metrics:build_suite",
+    curves={"reference/perplexity": "Perplexity of the references", "reply/tokens": "Tokens in a reply"},
     words=Wording(
         drawn="one sampled reply per example; rewards are means over all sampled replies",
         gain="its replies − the start's",

@@ -14,6 +14,12 @@ SPEC = TaskSpec(
     noun="molecule",
     with_table="grpo_pipeline.tasks.molecules.data.examples:with_table",
     metrics="grpo_pipeline.tasks.molecules.metrics:build_suite",
+    curves={
+        "reward/validity/mean": "Valid graphs",
+        "reward/logp/mean": "Reward, logP part",
+        "molecule/uniqueness": "Different ones among valid molecules",
+        "x0/loss": "Loss of held-out molecules",
+    },
     words=Wording(
         drawn="of every graph that was drawn",
         gain="its molecules − the start's",

@@ -1,6 +1,7 @@
 """Wiring of the attention task's own figures and of its page."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,12 @@ from kedro.pipeline import Node
 from matplotlib.figure import Figure
 from plotly import graph_objects as go
 
+from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
-from grpo_pipeline.pipelines.reporting.image_sheet import image_sheet
-from grpo_pipeline.pipelines.reporting.learning_curves import learning_curves, style
+from grpo_pipeline.pipelines.reporting.figures import GRID, colour_of, style, translucent
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, plain, render
-from grpo_pipeline.pipelines.reporting.palette import GRID, colour_of, translucent
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.alignment import align_arms
@@ -109,11 +109,7 @@ def bands(resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # Nodes of the reporting pipeline.
 
 QUARANTINE_ROWS = 50
-
-
-def plot_learning_curves(**metric_rows: pd.DataFrame) -> go.Figure:
-    """Overlay the training metrics of the arms; one keyword argument per arm, its metric rows."""
-    return learning_curves(metric_rows)
+PAGE = Path(__file__).with_name("page.html")
 
 
 def plot_roc(params: EvaluationParams, **predictions: pd.DataFrame) -> go.Figure:
@@ -154,7 +150,7 @@ def render_report(
         "outlines": outline_sentence(data_report, oracle_arms(comparison["arms"], parameters, task=params.task)),
     }
     configuration = configuration_text(parameters, params.task)
-    return render(Page("attention.html", comparison, suite.unit.noun, configuration, parts))
+    return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
 
 
 def oracle_arms(arms: Iterable[str], parameters: Mapping[str, Any], *, task: str) -> list[str]:

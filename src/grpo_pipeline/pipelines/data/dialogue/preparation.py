@@ -1,14 +1,17 @@
 """Preparation of the dialogue task: the task object and the tokens."""
 
+from dataclasses import replace
 from typing import Any
 
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit
 from grpo_pipeline.tasks.dialogue import build
 from grpo_pipeline.tasks.dialogue.batch import DialogueData
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.params import ReaderSection, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.tokens import stack_rows
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
@@ -46,3 +49,9 @@ def create_pipeline() -> Pipeline:
         ],
         tags="dialogue",
     )
+
+
+def adapt_kit(kit: TaskKit) -> TaskKit:
+    """Return the kit whose digests need no tokens."""
+    nothing = stack_rows([])
+    return replace(kit, without_features=lambda examples: DialogueData(examples, nothing, nothing))

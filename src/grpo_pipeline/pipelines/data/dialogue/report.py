@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,8 @@ from plotly.subplots import make_subplots
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
-from grpo_pipeline.pipelines.reporting.learning_curves import style
+from grpo_pipeline.pipelines.reporting.figures import colour_of, style
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
-from grpo_pipeline.pipelines.reporting.palette import colour_of
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, shorten
 from grpo_pipeline.statistics.alignment import align_arms
@@ -147,6 +147,7 @@ def measure(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, is_in: np.n
 # Nodes of the dialogue task's report.
 
 QUARANTINE_ROWS, SHOWN_EXAMPLES = 50, 6
+PAGE = Path(__file__).with_name("page.html")
 
 
 def plot_scores_by_need(params: EvaluationParams, **predictions: pd.DataFrame) -> go.Figure:
@@ -186,7 +187,7 @@ def render_replies(
         "quarantine": tables.frame_table("Refused entries", quarantine, limit=QUARANTINE_ROWS),
     }
     configuration = configuration_text(parameters, params.task)
-    return render(Page("dialogue.html", comparison, suite.unit.noun, configuration, parts))
+    return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
 
 
 PARTS = (

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.pipelines.reporting.palette import GRID, YELLOW, colour_of
+from grpo_pipeline.pipelines.reporting.figures import GRID, YELLOW, colour_of
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table
 from grpo_pipeline.statistics.alignment import align_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights, percentile_interval

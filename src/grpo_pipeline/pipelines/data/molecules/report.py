@@ -1,6 +1,7 @@
 """Wiring of the molecule task's own figures and of its page."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from grpo_pipeline.pipelines.data.molecules.figures import (
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
-from grpo_pipeline.pipelines.reporting.learning_curves import curves_picture
+from grpo_pipeline.pipelines.reporting.figures import curves_picture
 from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.pipelines.reporting.tables import Cell, Table, metric_cell, value_cell
@@ -115,6 +116,7 @@ def training_cell(training: pd.DataFrame, name: str, metric: Metric) -> Cell:
 # RDKit is an extra: what needs it is imported when a node runs, so that the registry opens without it.
 
 QUARANTINE_ROWS = 50
+PAGE = Path(__file__).with_name("page.html")
 
 
 def draw_molecules(params: EvaluationParams, **predictions: pd.DataFrame) -> dict[str, str]:
@@ -122,9 +124,9 @@ def draw_molecules(params: EvaluationParams, **predictions: pd.DataFrame) -> dic
     return draw_arms(predictions, params)
 
 
-def draw_curves(**metric_rows: pd.DataFrame) -> Figure:
+def draw_curves(params: EvaluationParams, **metric_rows: pd.DataFrame) -> Figure:
     """Draw the training metrics of the arms over each other; one keyword argument per arm, its metric rows."""
-    return curves_picture(metric_rows)
+    return curves_picture(metric_rows, find_task(params.task).curves)
 
 
 def draw_distributions(params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame) -> Figure:
@@ -176,7 +178,7 @@ def render_molecules(
         "quarantine": tables.frame_table("Refused molecules and repetitions", quarantine, limit=QUARANTINE_ROWS),
     }
     configuration = configuration_text(parameters, params.task)
-    return render(Page("molecules.html", comparison, suite.unit.noun, configuration, parts))
+    return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
 
 
 def _gather(params: EvaluationParams, predictions: Mapping[str, pd.DataFrame]) -> SampledMolecules:
@@ -200,7 +202,7 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
         Node(draw_molecules, inputs=params | predictions, outputs=drawings, name="draw_molecules"),
         Node(
             draw_curves,
-            inputs={arm: f"molecules.{arm}.metric_rows" for arm in arms},
+            inputs=params | {arm: f"molecules.{arm}.metric_rows" for arm in arms},
             outputs="molecules.curves",
             name="draw_curves",
         ),

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from grpo_pipeline.pipelines.reporting.figures import BLUE, GRID, INK, ORANGE
 from grpo_pipeline.pipelines.reporting.page import configuration_text, image_source, template
-from grpo_pipeline.pipelines.reporting.palette import BLUE, GRID, INK, ORANGE
 from grpo_pipeline.pipelines.reporting.tables import ARROWS, Cell, Table, difference_cell, interval_text, metric_cell, value_cell
 from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.tasks import find_task

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold
-from grpo_pipeline.pipelines.reporting.palette import BLUE, GRID, INK, ORANGE, VERMILLION
+from grpo_pipeline.pipelines.reporting.figures import BLUE, GRID, INK, ORANGE, VERMILLION
 from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.tasks import find_task
 

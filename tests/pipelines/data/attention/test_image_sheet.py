@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from matplotlib.contour import ContourSet
 from PIL import Image
 
-from grpo_pipeline.pipelines.reporting.image_sheet import MARKERS, OUTLINES, image_sheet
+from grpo_pipeline.pipelines.data.attention.image_sheet import MARKERS, OUTLINES, image_sheet
 
 
 @pytest.fixture(scope="module")

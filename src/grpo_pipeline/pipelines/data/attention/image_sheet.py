@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from grpo_pipeline.pipelines.reporting.palette import GREEN, ORANGE, SKY, VERMILLION, YELLOW
+from grpo_pipeline.pipelines.reporting.figures import GREEN, ORANGE, SKY, VERMILLION, YELLOW
 
 COLUMNS = 4
 OUTLINES = {

@@ -1,4 +1,4 @@
-"""Nodes of the prediction pipeline: check the manifest, score core by core, make tables and one sheet."""
+"""Prediction of the attention task: a trained arm and a manifest without labels -> scores, points and heatmaps, core by core."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from kedro.pipeline import Node, Pipeline
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor, ImageDraw
 
-from grpo_pipeline.pipelines.inference.heatmap_files import HeatmapFiles
-from grpo_pipeline.pipelines.reporting.image_sheet import HEATMAP, HEATMAP_OPACITY
-from grpo_pipeline.pipelines.reporting.palette import VERMILLION
+from grpo_pipeline.pipelines.data.attention.heatmaps import HeatmapFiles
+from grpo_pipeline.pipelines.data.attention.image_sheet import HEATMAP, HEATMAP_OPACITY
+from grpo_pipeline.pipelines.reporting.figures import VERMILLION
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, file_names
 from grpo_pipeline.tasks.attention.data.params import DataParams, Preprocessing
@@ -239,3 +240,49 @@ def tabulate(
     scores = score_table(predicted.rows)
     points = pd.concat(predicted.points, ignore_index=True)[list(POINT_COLUMNS)]
     return scores, patient_table(scores), points, draw_sheet(predicted.rows, predicted.thumbnails), report
+
+
+def create_prediction() -> Pipeline:
+    """Score the images of ``attention.predict.raw`` with the newest model of an arm; no labels are read."""
+    params = "params:attention.predict"
+    return Pipeline(
+        [
+            Node(
+                load_predictor,
+                inputs=[params, "attention.predict.models"],
+                outputs="attention.predict.predictor",
+                name="load_predictor",
+            ),
+            Node(
+                check_cores,
+                inputs=[
+                    params,
+                    "params:attention.data",
+                    "attention.predict.raw",
+                    "attention.predict.models",
+                    "attention.predict.predictor",
+                ],
+                outputs=["attention.predict.checked", "attention.predict.quarantine", "attention.predict.reading"],
+                name="check_cores",
+            ),
+            Node(
+                predict_cores,
+                inputs=[params, "attention.predict.raw", "attention.predict.checked", "attention.predict.predictor"],
+                outputs=["attention.predict.heatmaps", "attention.predict.predicted"],
+                name="predict_cores",
+            ),
+            Node(
+                tabulate,
+                inputs=["attention.predict.predicted", "attention.predict.reading"],
+                outputs=[
+                    "attention.predict.scores",
+                    "attention.predict.patients",
+                    "attention.predict.points",
+                    "attention.predict.sheet",
+                    "attention.predict.report",
+                ],
+                name="tabulate_scores",
+            ),
+        ],
+        tags=["attention", "predict"],
+    )

@@ -1,6 +1,6 @@
-"""Draw the training metrics of all arms in one figure of small panels."""
+"""The look of the report's figures, and the training metrics of all arms in one figure of small panels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,33 @@ from matplotlib.figure import Figure
 from plotly import graph_objects as go
 from plotly.subplots import make_subplots
 
-from grpo_pipeline.pipelines.reporting.palette import FONT, GRID, INK, colour_of, translucent
+# Colours that people with the common colour-vision deficiencies can tell apart.
+# Source: Okabe and Ito, Color Universal Design, 2008.
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+YELLOW = "#F0E442"
+ARM_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+INK, GRID = "#222222", "#E3E3E3"
 
+
+def colour_of(arms: Iterable[str]) -> dict[str, str]:
+    """Give each arm its colour by its place, the same in every figure."""
+    return {arm: ARM_COLOURS[i % len(ARM_COLOURS)] for i, arm in enumerate(arms)}
+
+
+def translucent(colour: str, opacity: float) -> str:
+    """Return ``#RRGGBB`` as a CSS rgba() colour."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {opacity:g})"
+
+
+# Learning curves.
+
+# Metrics of every task -> titles; a task has others of its own (``TaskSpec.curves``).
+REWARD = "reward/mean"
 PANELS = {
-    "reward/mean": "Reward",
-    "reward/validity/mean": "Valid graphs",
-    "reward/logp/mean": "Reward, logP part",
-    "molecule/uniqueness": "Different ones among valid molecules",
+    REWARD: "Reward",
     "supervised/loss": "Supervised loss",
-    "x0/loss": "Loss of held-out molecules",
-    "reference/perplexity": "Perplexity of the references",
-    "reply/tokens": "Tokens in a reply",
     "policy/entropy": "Policy entropy (nats)",
     "kl/reference": "KL to the reference (nats)",
     "policy/ratio_mean": "Mean probability ratio",
@@ -42,19 +58,21 @@ class Trace:
     values: pd.Series
 
 
-def learning_curves(rows: Mapping[str, pd.DataFrame]) -> go.Figure:
+def learning_curves(rows: Mapping[str, pd.DataFrame], own: Mapping[str, str] | None = None) -> go.Figure:
     """Overlay the arms in one panel per metric: raw values faint, smoothed training values solid, validation dashed.
 
     A metric that no arm measured has no panel.
 
     Args:
         rows: arm -> metric rows (docs/architecture.md), columns ``step``, ``split`` and one per metric.
+        own: metric -> title, of the metrics that the task alone has.
     """
-    names = [name for name in PANELS if any(is_measured(frame, name) for frame in rows.values())]
+    titles = {REWARD: PANELS[REWARD], **(own or {}), **PANELS}
+    names = [name for name in titles if any(is_measured(frame, name) for frame in rows.values())]
     if not names:
         return empty_figure("No training metrics were recorded.")
     lines = -(-len(names) // COLUMNS)
-    figure = make_subplots(lines, COLUMNS, subplot_titles=[PANELS[name] for name in names], vertical_spacing=0.28 / lines)
+    figure = make_subplots(lines, COLUMNS, subplot_titles=[titles[name] for name in names], vertical_spacing=0.28 / lines)
     colours = colour_of(rows)
     shown: set[tuple[str, str]] = set()
     for i, name in enumerate(names):
@@ -150,20 +168,22 @@ LOOKS: Mapping[str, Mapping[str, Any]] = {
 LABELS = {"raw": "_nolegend_", "smoothed": "train", "val": "validation"}
 
 
-def curves_picture(rows: Mapping[str, pd.DataFrame]) -> Figure:
+def curves_picture(rows: Mapping[str, pd.DataFrame], own: Mapping[str, str] | None = None) -> Figure:
     """Draw what ``learning_curves`` draws: a panel per metric that any arm measured, the arms over each other.
 
     Args:
         rows: arm -> metric rows (docs/architecture.md).
+        own: metric -> title, of the metrics that the task alone has.
     """
-    names = [name for name in PANELS if any(is_measured(frame, name) for frame in rows.values())]
+    titles = {REWARD: PANELS[REWARD], **(own or {}), **PANELS}
+    names = [name for name in titles if any(is_measured(frame, name) for frame in rows.values())]
     lines = max(-(-len(names) // COLUMNS), 1)
     figure = Figure(figsize=(12, 2.5 * lines + 0.5), layout="constrained")
     panels = figure.subplots(lines, COLUMNS, squeeze=False).ravel()
     colours = colour_of(rows)
     labels: dict[str, Artist] = {}
     for axes, name in zip(panels, names, strict=False):
-        axes.set_title(PANELS[name], fontsize=10, loc="left")
+        axes.set_title(titles[name], fontsize=10, loc="left")
         for arm, frame in rows.items():
             for trace in traces_of(frame, name, arm=arm):
                 draw_trace(axes, trace, colours[arm])

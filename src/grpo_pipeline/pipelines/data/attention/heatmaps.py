@@ -1,8 +1,9 @@
-"""Kedro dataset for heatmaps: up to three files per biopsy core, written one core at a time."""
+"""Heatmaps as files: the pictures of one biopsy core, and the Kedro dataset that writes one core at a time."""
 
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,33 @@ from kedro.io import AbstractDataset, DatasetError
 from PIL import Image
 
 from grpo_pipeline.core.storage.files import find_complete, replacing_folder
-from grpo_pipeline.pipelines.inference.heatmap_files import HeatmapFiles
 
 TOP = 65535
 MM_PER_INCH = 25.4
 RAW = "raw"
+
+
+@dataclass(frozen=True)
+class HeatmapFiles:
+    """The pictures of one core, to be added to a folder that is being written.
+
+    Attributes:
+        name: of its files, without ending.
+        overlay: uint8 [H, W, 3], the heatmap and the points of the first set over the image.
+        heatmap: probability, float32 [H, W], in the pixels of the image as it was read; None where it is withheld.
+        volume: a nibabel image in the geometry of the input, None where the input is no NIfTI file.
+        spacing_mm: row and column spacing, None where unknown.
+        is_first: True for the core that starts a new folder.
+        is_last: True for the core that completes it.
+    """
+
+    name: str
+    overlay: np.ndarray
+    heatmap: np.ndarray | None
+    volume: Any
+    spacing_mm: tuple[float, float] | None
+    is_first: bool
+    is_last: bool
 
 
 class HeatmapsDataset(AbstractDataset[HeatmapFiles, dict[str, Callable[[], np.ndarray]]]):

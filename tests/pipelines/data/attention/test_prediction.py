@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grpo_pipeline.pipelines.inference.nodes import draw_overlay, draw_sheet, shrink
+from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay, draw_sheet, shrink
 
 
 def test_without_heatmap_and_points_the_image_stays():

@@ -8,8 +8,7 @@ import pytest
 from kedro.io import DatasetError
 from PIL import Image
 
-from grpo_pipeline.datasets.heatmaps import HeatmapsDataset
-from grpo_pipeline.pipelines.inference.heatmap_files import HeatmapFiles
+from grpo_pipeline.pipelines.data.attention.heatmaps import HeatmapFiles, HeatmapsDataset
 
 
 def files(name: str, *, first: bool = False, last: bool = False, **changes) -> HeatmapFiles:

@@ -1,1 +1,0 @@
-"""Scores of images without labels."""
