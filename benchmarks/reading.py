@@ -61,7 +61,7 @@ def write_molecules(folder: Path, rows: int) -> None:
 
 def check_dialogues(folder: Path) -> Callable[[], int]:
     """Return the check, its modules loaded."""
-    from grpo_pipeline.datasets.raw_file import DialogueFolderDataset
+    from grpo_pipeline.pipelines.data.dialogue.datasets import DialogueFolderDataset
     from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
     from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
 
@@ -73,7 +73,7 @@ def check_molecules(folder: Path) -> Callable[[], int]:
     """Return the check, its modules loaded."""
     from grpo_pipeline.tasks.molecules.data.checks import check_molecules
     from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
-    from grpo_pipeline.tasks.tabular.text_lines import TextFile
+    from grpo_pipeline.tasks.text_lines import TextFile
 
     params = MoleculeDataParams(**section("molecules")["data"] | {"source": "smiles", "root": str(folder)})
     return lambda: len(check_molecules(TextFile(str(folder / "molecules.smi")), {}, params)[0])

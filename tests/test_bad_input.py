@@ -24,6 +24,7 @@ from kedro_processes import clean_environ
 from mlflow.tracking import MlflowClient
 from PIL import Image
 
+from grpo_pipeline.datasets.json_lines import read_table
 from grpo_pipeline.errors import sentence
 
 TAIL = "  [GRPO_TRACEBACK=1 shows the traceback]\n"
@@ -137,7 +138,7 @@ def test_quarantine_lists_every_bad_row_and_the_run_goes_on(spoiled: Path, reaso
     report = json.loads((spoiled / "data/02_intermediate/attention_mine/data_report.json").read_text())
     assert (report["usable"], report["quarantined"]) == (32, 10)
     described = json.loads((spoiled / "data/04_feature/attention_mine/imputation.json").read_text())
-    table = pd.read_csv(spoiled / "data/05_model_input/attention_mine/examples/table.csv")
+    table = read_table(spoiled / "data/05_model_input/attention_mine/examples/table.jsonl")
     assert table["psa"].isna().sum() == report["unknown"]["psa"] >= 1
     in_train = table.loc[table["split"] == "train", "psa"]
     assert (described["psa"]["known"], described["psa"]["unknown"]) == (in_train.notna().sum(), in_train.isna().sum())

@@ -1,5 +1,6 @@
 """The datasets of the dialogue task read what they wrote, and nothing of it is a pickle."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,15 +8,16 @@ import pandas as pd
 import pytest
 from kedro.io import DatasetError
 
-from grpo_pipeline.datasets.json_lines import DialogueExamplesDataset, JsonLinesDataset
-from grpo_pipeline.datasets.raw_file import DialogueFolderDataset
-from grpo_pipeline.datasets.story_index import StoryIndexDataset
+from grpo_pipeline.datasets.examples import ExamplesDataset
+from grpo_pipeline.datasets.json_lines import JsonLinesDataset
+from grpo_pipeline.pipelines.data.dialogue.datasets import DialogueFolderDataset, StoryIndexDataset
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
 from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.retrieval import StoryIndex, index_stories
 
 TABLE = pd.DataFrame({"id": ["0012", "NA"], "text": ["é\u2028x\ny", ""], "answers": [["a", "b"], ["c"]], "row": [1, 2]})
 STORIES = pd.DataFrame({"story_id": ["1", "2"], "title": ["Cat", ""], "text": ["cats nap", "dogs run"], "persona_id": ["p", ""]})
+open_examples = partial(ExamplesDataset, holds="grpo_pipeline.tasks.dialogue.data.examples:DialogueExamples")
 TFIDF = RetrievalParams(top_n=1, query="persona", encoder="tfidf", dense=None)
 
 
@@ -47,7 +49,7 @@ def test_a_dense_index_stays_dense(tmp_path: Path) -> None:
 
 
 def test_examples_stay_what_they_are_and_a_change_is_noticed(tmp_path: Path) -> None:
-    dataset = DialogueExamplesDataset(filepath=str(tmp_path / "examples"))
+    dataset = open_examples(filepath=str(tmp_path / "examples"))
     dataset.save(DialogueExamples(TABLE, STORIES, content_digest(TABLE, STORIES)))
     loaded = dataset.load()
     assert loaded.table.to_dict(orient="list") == TABLE.to_dict(orient="list")
@@ -73,7 +75,7 @@ def test_a_raw_folder(tmp_path: Path) -> None:
         missing.load()
 
 
-@pytest.mark.parametrize("kind", [JsonLinesDataset, StoryIndexDataset, DialogueExamplesDataset])
+@pytest.mark.parametrize("kind", [JsonLinesDataset, StoryIndexDataset, open_examples])
 def test_what_was_not_written_is_named(kind: type, tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="got nothing there; run the pipeline"):
+    with pytest.raises(DatasetError, match="got nothing there; run the "):
         kind(filepath=str(tmp_path / "none")).load()

@@ -8,6 +8,11 @@ from kedro.io import DatasetError
 from grpo_pipeline.datasets.examples import ExamplesDataset
 from grpo_pipeline.tasks.attention.data.examples import ExampleChunk, Examples, content_digest
 
+
+def open_examples(folder):
+    return ExamplesDataset(filepath=str(folder), holds="grpo_pipeline.tasks.attention.data.examples:Examples")
+
+
 ARRAYS = ("images", "region", "bag", "lesion")
 
 
@@ -29,7 +34,7 @@ def examples(n=3, size=8):
 
 
 def test_round_trip_is_exact(tmp_path):
-    data, saved = ExamplesDataset(filepath=str(tmp_path / "x" / "examples")), replace(examples(), clinical=("involvement",))
+    data, saved = open_examples(tmp_path / "x" / "examples"), replace(examples(), clinical=("involvement",))
     data.save(saved)
     loaded = data.load()
     pd.testing.assert_frame_equal(loaded.table, saved.table, check_exact=True)
@@ -40,7 +45,7 @@ def test_round_trip_is_exact(tmp_path):
 
 
 def test_arrays_are_mapped_read_only(tmp_path):
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     data.save(examples())
     loaded = data.load()
     assert isinstance(loaded.images, np.memmap)
@@ -49,7 +54,7 @@ def test_arrays_are_mapped_read_only(tmp_path):
 
 
 def test_saving_again_replaces_everything_and_leaves_what_was_loaded(tmp_path):
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     data.save(examples(3))
     before = data.load()
     data.save(examples(4))
@@ -59,7 +64,7 @@ def test_saving_again_replaces_everything_and_leaves_what_was_loaded(tmp_path):
 
 
 def test_failed_save_leaves_the_old_folder(tmp_path):
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     data.save(examples(3))
     broken = examples(4)
     object.__setattr__(broken, "lesion", np.array([{}]))
@@ -70,22 +75,22 @@ def test_failed_save_leaves_the_old_folder(tmp_path):
 
 
 def test_missing_folder_says_what_to_run(tmp_path):
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     assert not data.exists()
-    with pytest.raises(DatasetError, match="must hold the model input, got nothing there; run the pipeline attention_data first"):
+    with pytest.raises(DatasetError, match="got nothing there; run the data pipeline of the task first"):
         data.load()
 
 
 def test_parts_that_do_not_belong_together_are_refused(tmp_path):
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     data.save(examples(3))
     np.save(tmp_path / "examples" / "bag.npy", np.zeros((2, 8, 8), bool), allow_pickle=False)
-    with pytest.raises(DatasetError, match="must hold as many rows as images, got .*'bag': 2"):
+    with pytest.raises(DatasetError, match="must hold as many rows in every part, got .*'bag': 2"):
         data.load()
 
 
 def test_preview_is_the_head_of_the_table(tmp_path):
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     data.save(examples(3))
     preview = data.preview(nrows=1)
     assert preview["columns"] == ["core_id", "center", "label", "involvement", "has_lesion_mask", "row", "split"]
@@ -103,7 +108,7 @@ def chunks(whole, size):
 @pytest.mark.parametrize("size", [1, 3, 7, 20])
 def test_chunks_write_the_bytes_of_the_whole(tmp_path, size):
     whole = examples(7)
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     for chunk in chunks(whole, size):
         assert not data.exists()
         data.save(chunk)
@@ -116,7 +121,7 @@ def test_chunks_write_the_bytes_of_the_whole(tmp_path, size):
 
 
 def test_an_unfinished_build_leaves_the_old_folder(tmp_path):
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     data.save(examples(3))
     data.save(chunks(examples(6), 2)[0])
     assert len(data.load().table) == 3
@@ -130,7 +135,7 @@ def test_an_unfinished_build_leaves_the_old_folder(tmp_path):
 
 
 def test_chunks_out_of_order_are_refused_and_leave_nothing(tmp_path):
-    data = ExamplesDataset(filepath=str(tmp_path / "examples"))
+    data = open_examples(tmp_path / "examples")
     first, second, third = chunks(examples(6), 2)
     with pytest.raises(DatasetError, match="must start with row 0, got row 2; save them in order"):
         data.save(second)

@@ -4,10 +4,11 @@ import pandas as pd
 import pytest
 from kedro.io import DatasetError
 
-from grpo_pipeline.datasets.json_lines import MoleculeExamplesDataset
+from grpo_pipeline.datasets.examples import ExamplesDataset
 from grpo_pipeline.datasets.raw_file import RawFileDataset
 from grpo_pipeline.tasks.molecules.data.build_examples import build_examples
 
+MOLECULES = "grpo_pipeline.tasks.molecules.data.examples:MoleculeExamples"
 SMILES = ["CCO", "CC#N", "CCC"]
 VOCABULARY = {"atoms": ["C", "N", "O"], "charges": [0], "bonds": ["none", "single", "double", "triple"], "max_atoms": 3}
 
@@ -19,7 +20,7 @@ def examples():
 
 
 def test_examples_come_back_exactly(tmp_path):
-    dataset = MoleculeExamplesDataset(filepath=str(tmp_path / "examples"))
+    dataset = ExamplesDataset(filepath=str(tmp_path / "examples"), holds=MOLECULES)
     assert not dataset.exists()
     dataset.save(examples())
     found = dataset.load()
@@ -30,8 +31,8 @@ def test_examples_come_back_exactly(tmp_path):
 
 
 def test_examples_that_were_changed_are_refused(tmp_path):
-    dataset = MoleculeExamplesDataset(filepath=str(tmp_path / "examples"))
-    with pytest.raises(DatasetError, match="must hold the model input, got nothing there; run the pipeline molecules_data first"):
+    dataset = ExamplesDataset(filepath=str(tmp_path / "examples"), holds=MOLECULES)
+    with pytest.raises(DatasetError, match="got nothing there; run the data pipeline of the task first"):
         dataset.load()
     dataset.save(examples())
     meta = json.loads((tmp_path / "examples" / "meta.json").read_text())

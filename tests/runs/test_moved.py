@@ -1,10 +1,11 @@
 import importlib
+from pkgutil import resolve_name
 
 import pytest
 from kedro.io import DataCatalog, DatasetError
 
 from grpo_pipeline.rewards.functions import load_function
-from grpo_pipeline.runs.moved import MOVED, PACKAGE
+from grpo_pipeline.runs.moved import CLASSES, MOVED, PACKAGE
 
 
 @pytest.mark.parametrize("old", sorted(MOVED))
@@ -20,6 +21,15 @@ def test_a_reward_and_a_dataset_say_it_too():
     entry = {"type": "grpo_pipeline.datasets.figure_folder.FigureFolderDataset", "filepath": "x"}
     with pytest.raises(DatasetError, match=r"write grpo_pipeline\.datasets\.figure"):
         DataCatalog.from_config({"figures": entry})["figures"]
+
+
+@pytest.mark.parametrize("old", sorted(CLASSES))
+def test_a_class_that_left_its_module_says_where_it_is(old):
+    with pytest.raises(DatasetError, match=f"write {PACKAGE}{CLASSES[old]}"):
+        DataCatalog.from_config({"x": {"type": PACKAGE + old, "filepath": "x"}})["x"]
+    assert resolve_name(PACKAGE + CLASSES[old])
+    with pytest.raises(AttributeError, match="has no attribute 'Unknown'"):
+        resolve_name(f"{PACKAGE}{old.rpartition('.')[0]}.Unknown")
 
 
 def test_a_name_that_never_was_is_not_found():

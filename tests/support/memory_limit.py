@@ -13,7 +13,7 @@ from tiny_attention import CONF, algorithm_params, make_data, make_state, make_t
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.datasets.examples import ExamplesDataset
-from grpo_pipeline.datasets.image_folder import ImageFolderDataset
+from grpo_pipeline.pipelines.data.attention.image_folder import ImageFolderDataset
 from grpo_pipeline.pipelines.data.attention.nodes import build_examples, check_manifest
 from grpo_pipeline.pipelines.training.nodes import train
 from grpo_pipeline.tasks.attention import task as task_module
@@ -54,7 +54,7 @@ def main(root: str, output: str, limit: str) -> None:
     checked, _, _ = check_manifest(params, raw, {"source": "manifest", "cores": 0})
     ids = sorted(checked["core_id"])
     splits = {"train": ids[:-4], "val": ids[-4:-2], "test": ids[-2:]}
-    dataset = ExamplesDataset(filepath=output)
+    dataset = ExamplesDataset(filepath=output, holds="grpo_pipeline.tasks.attention.data.examples:Examples")
     for chunk, _ in build_examples(params, raw, checked, splits):
         dataset.save(chunk)
     examples = dataset.load()

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_pipeline.tasks.dialogue.data.generate import NeedShares, PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import ConversationParams, DialogueDataParams, RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
-from grpo_pipeline.tasks.tabular.text_lines import TextFile
+from grpo_pipeline.tasks.text_lines import TextFile
 
 ROOT = Path("/data/talk")
 STORIES = [

@@ -1,57 +1,60 @@
 """Old names of modules that people hold (in a catalogue, a reward's path, a loop of their own): the error says the new one."""
 
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 PACKAGE = "grpo_pipeline."
-# Below the package: where a module was -> where its names are.
-MOVED = {
-    "core.accumulator": "core.backprop.terms",
-    "core.advantages": "core.policy_gradient.advantages",
-    "core.algorithms": "core.policy_gradient.algorithms",
-    "core.atomic": "core.storage.files",
-    "core.bandit": "core.diagnostics.bandit",
-    "core.checkpoint": "core.storage.checkpoint",
-    "core.chunked": "core.sampling.linear_logprobs",
-    "core.decision_terms": "core.backprop.terms",
-    "core.denominators": "core.policy_gradient.denominators",
-    "core.dynamic": "core.sampling.dynamic",
-    "core.entropy": "core.policy_gradient.entropy",
-    "core.execution": "core.training.execution",
-    "core.gradient_flow": "core.diagnostics.statistics",
-    "core.groups": "core.types",
-    "core.kl": "core.policy_gradient.kl",
-    "core.losses": "core.policy_gradient.losses",
-    "core.micro_batches": "core.training.micro_batches",
-    "core.optim": "core.training.optim",
-    "core.precision": "core.training.execution",
-    "core.recomputed": "core.training.micro_batches",
-    "core.reductions": "core.policy_gradient.losses",
-    "core.reference": "core.training.optim",
-    "core.replay": "core.training.replay",
-    "core.responses": "core.backprop",
-    "core.returns": "core.policy_gradient.returns",
-    "core.stopping": "core.sampling.stopping",
-    "core.surrogates": "core.policy_gradient.losses",
-    "core.tensorfiles": "core.storage.files",
-    "core.truncation": "core.sampling.truncation",
-    "core.units": "core.policy_gradient.losses",
-    "core.weights": "core.storage.weights",
-    "datasets.dialogue_examples": "datasets.json_lines",
-    "datasets.dialogue_folder": "datasets.raw_file",
-    "datasets.figure_folder": "datasets.figure",
-    "datasets.molecule_examples": "datasets.json_lines",
-    "datasets.trained_arms": "datasets.checkpoint",
-    "tasks.audit_plan": "tasks.defaults",
-    "tasks.dialogue.bleu": "tasks.dialogue.scores",
-    "tasks.dialogue.f1": "tasks.dialogue.scores",
-    "tasks.dialogue.rouge": "tasks.dialogue.scores",
-    "tasks.metric": "statistics.metric",
-    "tasks.molecules.reward_functions": "tasks.molecules.graphs.properties",
-    "tasks.protocol": "tasks.base",
-    "tasks.reward_measure": "rewards.functions",
+# Below the package: where names are now -> the modules that held them.
+PLACES = {
+    "core.backprop": "core.responses",
+    "core.backprop.terms": "core.accumulator core.decision_terms",
+    "core.diagnostics.bandit": "core.bandit",
+    "core.diagnostics.statistics": "core.gradient_flow",
+    "core.policy_gradient.advantages": "core.advantages",
+    "core.policy_gradient.algorithms": "core.algorithms",
+    "core.policy_gradient.denominators": "core.denominators",
+    "core.policy_gradient.entropy": "core.entropy",
+    "core.policy_gradient.kl": "core.kl",
+    "core.policy_gradient.losses": "core.losses core.reductions core.surrogates core.units",
+    "core.policy_gradient.returns": "core.returns",
+    "core.sampling.dynamic": "core.dynamic",
+    "core.sampling.linear_logprobs": "core.chunked",
+    "core.sampling.stopping": "core.stopping",
+    "core.sampling.truncation": "core.truncation",
+    "core.storage.checkpoint": "core.checkpoint",
+    "core.storage.files": "core.atomic core.tensorfiles",
+    "core.storage.weights": "core.weights",
+    "core.training.execution": "core.execution core.precision",
+    "core.training.micro_batches": "core.micro_batches core.recomputed",
+    "core.training.optim": "core.optim core.reference",
+    "core.training.replay": "core.replay",
+    "core.types": "core.groups",
+    "datasets.checkpoint": "datasets.trained_arms",
+    "datasets.examples": "datasets.dialogue_examples datasets.molecule_examples",
+    "datasets.figure": "datasets.figure_folder",
+    "pipelines.data.attention.features": "datasets.features",
+    "pipelines.data.attention.heatmaps": "datasets.heatmaps",
+    "pipelines.data.attention.image_folder": "datasets.image_folder",
+    "pipelines.data.dialogue.datasets": "datasets.dialogue_folder datasets.story_index",
+    "pipelines.prediction": "pipelines.inference",
+    "rewards.functions": "tasks.reward_measure",
+    "statistics.metric": "tasks.metric",
+    "tasks.base": "tasks.protocol",
+    "tasks.defaults": "tasks.audit_plan",
+    "tasks.dialogue.scores": "tasks.dialogue.bleu tasks.dialogue.f1 tasks.dialogue.rouge",
+    "tasks.molecules.graphs.properties": "tasks.molecules.reward_functions",
+    "tasks.params": "tasks.attention.data.folds",
+}
+MOVED = {old: new for new, olds in PLACES.items() for old in olds.split()}
+# Classes that left a module which is still there: those that a catalogue names.
+CLASSES = {
+    "datasets.json_lines.DialogueExamplesDataset": "datasets.examples.ExamplesDataset",
+    "datasets.json_lines.MoleculeExamplesDataset": "datasets.examples.ExamplesDataset",
+    "datasets.raw_file.DialogueFolderDataset": "pipelines.data.dialogue.datasets.DialogueFolderDataset",
+    "pipelines.reward_audit.warnings.RewardAuditParams": "pipelines.params.RewardAuditParams",
 }
 
 
@@ -70,3 +73,22 @@ class MovedNames(MetaPathFinder):
                 f"the module {fullname} must be named by its new place, got its old one; write {PACKAGE}{new}"
             )
         return None
+
+
+def moved_names(module: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module that classes have left."""
+
+    def refuse(name: str) -> Any:
+        """Refuse a name that is not there.
+
+        Raises:
+            ModuleNotFoundError: for a class that has moved; its sentence says the new name, and Kedro shows it.
+            AttributeError: for any other name.
+        """
+        if new := CLASSES.get(f"{module.removeprefix(PACKAGE)}.{name}"):
+            raise ModuleNotFoundError(
+                f"the class {module}.{name} must be named by its new place, got its old one; write {PACKAGE}{new}"
+            )
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return refuse

@@ -1,13 +1,43 @@
-"""Cache of results that are the same for every arm of a run: the first arm computes them, the others take them."""
+"""Parts that tasks share: how examples are stored, a cache of what is the same for every arm, libraries of extras."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from grpo_pipeline.core.params import ExecutionParams
 
+if TYPE_CHECKING:  # a process that measures rewards imports this module and needs neither
+    import numpy as np
+    import pandas as pd
+
 Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Examples of a task as they are kept in a folder.
+
+    A class of examples has ``stored() -> Stored`` and a class method ``restored(Stored)``, which raises ValueError where the
+    parts are not what was saved; one whose chunks are saved before the digest is known has ``digest_of(Stored)`` as well.
+
+    Attributes:
+        tables: by name; ``table`` has a row per example.
+        arrays: by name; each has a row per example, of a chunk fewer.
+        meta: what JSON can hold, among it the ``digest`` of all of it.
+        start: row of the table that owns the first row of the arrays.
+        is_last: whether they end with the last one.
+    """
+
+    tables: "Mapping[str, pd.DataFrame]"
+    arrays: "Mapping[str, np.ndarray]"
+    meta: Mapping[str, Any]
+    start: int = 0
+    is_last: bool = True
+
+
+# Results that are the same for every arm of a run: the first arm computes them, the others take them.
 
 
 class Kept:

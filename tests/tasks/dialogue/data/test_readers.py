@@ -4,7 +4,7 @@ import pytest
 from tiny_dialogue import conversation_params, csv_file, json_file, row
 
 from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows, split_turns
-from grpo_pipeline.tasks.tabular.text_lines import TextFile
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def test_a_row_with_nothing_but_question_and_answers():

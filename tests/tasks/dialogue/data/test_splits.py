@@ -5,7 +5,7 @@ import pytest
 
 from grpo_pipeline.tasks.dialogue.data.params import DialogueSplitParams
 from grpo_pipeline.tasks.dialogue.data.splits import split_personas
-from grpo_pipeline.tasks.tabular.splits import SplitFractions
+from grpo_pipeline.tasks.params import SplitFractions
 
 PARAMS = DialogueSplitParams(seed=0, fractions=SplitFractions(train=0.6, val=0.15, test=0.25))
 

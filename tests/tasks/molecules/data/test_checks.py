@@ -3,7 +3,7 @@ import pytest
 
 from grpo_pipeline.tasks.molecules.data.checks import check_molecules, find_vocabulary
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
-from grpo_pipeline.tasks.tabular.text_lines import TextFile
+from grpo_pipeline.tasks.text_lines import TextFile
 
 SECTION = {
     "source": "smiles", "root": "data", "columns": None, "bonds": "kekulised", "atoms": None, "charges": None,

@@ -3,7 +3,7 @@ from rdkit import Chem
 
 from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import read_entries, standardise
-from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile
+from grpo_pipeline.tasks.text_lines import RowError, TextFile
 
 
 def read(content, source, columns=None):

@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.molecules.graphs.encoding import (
     sketch_molecule,
 )
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
-from grpo_pipeline.tasks.tabular.text_lines import RowError
+from grpo_pipeline.tasks.text_lines import RowError
 
 
 def test_classes_of_acetate():

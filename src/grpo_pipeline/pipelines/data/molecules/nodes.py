@@ -10,7 +10,7 @@ import pandas as pd
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
 from grpo_pipeline.tasks.shared import require
-from grpo_pipeline.tasks.tabular.text_lines import TextFile
+from grpo_pipeline.tasks.text_lines import TextFile
 
 
 def generate_molecules(generator: GeneratorParams, data: MoleculeDataParams) -> tuple[dict[str, bytes], dict[str, Any]]:

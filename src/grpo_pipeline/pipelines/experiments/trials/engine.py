@@ -27,7 +27,7 @@ from grpo_pipeline.tasks import TASKS, find_task
 
 # Code that only reads finished cells (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
 DECIDING = (
-    *("core", "rewards", "statistics", "tasks/tabular", "pipelines/step", "pipelines/training"),
+    *("core", "rewards", "statistics", "pipelines/step", "pipelines/training"),
     *("pipelines/experiments/trials/kit.py", "pipelines/experiments/trials/kits.py"),
 )
 

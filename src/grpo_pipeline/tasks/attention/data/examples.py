@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from grpo_pipeline.tasks.attention.data.manifest import parse_checked
 from grpo_pipeline.tasks.attention.data.params import DataParams, Preprocessing
 from grpo_pipeline.tasks.attention.data.planes import UnreadableFileError
 from grpo_pipeline.tasks.attention.data.splits import Splits
+from grpo_pipeline.tasks.shared import Stored
 
 ARRAYS = ("images", "region", "bag", "lesion")
 
@@ -45,6 +46,22 @@ class Examples:
     lesion: np.ndarray
     digest: str
     clinical: tuple[str, ...] = ()
+
+    def stored(self) -> Stored:
+        """Return what a dataset keeps."""
+        meta = {"digest": self.digest, "clinical": list(self.clinical)}
+        return Stored({"table": self.table}, {name: getattr(self, name) for name in ARRAYS}, meta)
+
+    @classmethod
+    def restored(cls, stored: Stored) -> Self:
+        """Return the examples that were kept."""
+        meta = stored.meta
+        return cls(table=stored.tables["table"], digest=meta["digest"], clinical=tuple(meta["clinical"]), **stored.arrays)
+
+    @staticmethod
+    def digest_of(stored: Stored) -> str:
+        """Return the digest of examples whose chunks were kept."""
+        return content_digest(stored.tables["table"], [stored.arrays[name] for name in ARRAYS])
 
     @property
     def image_size(self) -> int:
@@ -82,6 +99,11 @@ class ExampleChunk:
     def is_last(self) -> bool:
         """Whether this chunk holds the last row of the table."""
         return self.start + len(self.images) == len(self.table)
+
+    def stored(self) -> Stored:
+        """Return what a dataset keeps; it takes the digest when the last chunk is there."""
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        return Stored({"table": self.table}, arrays, {"clinical": list(self.clinical)}, start=self.start, is_last=self.is_last)
 
 
 # Build the model input from checked rows: resized arrays, the split, a digest.

@@ -27,7 +27,7 @@ from grpo_pipeline.tasks.attention.data.planes import (
     split_key,
     take_plane,
 )
-from grpo_pipeline.tasks.tabular.text_lines import broken_record
+from grpo_pipeline.tasks.text_lines import broken_record
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
 SEVERAL_FRAMES = ("TIFF", "GIF", "PNG")

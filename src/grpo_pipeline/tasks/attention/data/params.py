@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from grpo_pipeline.tasks.tabular.splits import SplitFractions
+from grpo_pipeline.tasks.params import SplitFractions
 
 CANONICAL_COLUMNS = (
     "core_id", "patient_id", "center", "label", "involvement", "grade_group", "image", "region_mask", "bag_mask", "lesion_mask",

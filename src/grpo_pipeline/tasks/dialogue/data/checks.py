@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from grpo_pipeline.tasks import text_lines
 from grpo_pipeline.tasks.dialogue.data.drafts import (
     EXAMPLE_COLUMNS,
     NEEDS,
@@ -25,8 +26,7 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
 from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
 from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows, read_stories
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
-from grpo_pipeline.tasks.tabular import text_lines
-from grpo_pipeline.tasks.tabular.text_lines import RowError
+from grpo_pipeline.tasks.text_lines import RowError
 
 CheckedData = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, dict[str, object]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grpo_pipeline.tasks.tabular.text_lines import RowError
+from grpo_pipeline.tasks.text_lines import RowError
 
 NEEDS = ("persona", "story", "none", "unknown")
 SPLITS = ("train", "val", "test")

@@ -4,12 +4,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import pandas as pd
 
 from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS, SPLITS
 from grpo_pipeline.tasks.dialogue.data.params import RetrievalParams
 from grpo_pipeline.tasks.dialogue.data.retrieval import StoryIndex, retrieve_stories
+from grpo_pipeline.tasks.shared import Stored
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,18 @@ class DialogueExamples:
     table: pd.DataFrame
     stories: pd.DataFrame
     digest: str
+
+    def stored(self) -> Stored:
+        """Return what a dataset keeps."""
+        return Stored({"table": self.table, "stories": self.stories}, {}, {"digest": self.digest})
+
+    @classmethod
+    def restored(cls, stored: Stored) -> Self:
+        """Return the examples that were kept; raises ValueError where the tables are others."""
+        table, stories = stored.tables["table"], stored.tables["stories"]
+        if content_digest(table, stories) != stored.meta["digest"]:
+            raise ValueError("another digest")
+        return cls(table, stories, stored.meta["digest"])
 
 
 def build_examples(

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from grpo_pipeline.tasks.tabular.splits import SplitFractions
+from grpo_pipeline.tasks.params import SplitFractions
 
 Column = Annotated[str, Field(min_length=1)]
 

@@ -17,7 +17,7 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
 )
 from grpo_pipeline.tasks.dialogue.data.params import ConversationParams
 from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, parse_line, read_text, without_hidden
-from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile, csv_records, numbered_lines
+from grpo_pipeline.tasks.text_lines import RowError, TextFile, csv_records, numbered_lines
 
 KEYS = ("question", "answers", "example_id", "persona_id", "needs", "story_id", "split")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile
+from grpo_pipeline.tasks.text_lines import RowError, TextFile
 
 
 @dataclass(frozen=True)

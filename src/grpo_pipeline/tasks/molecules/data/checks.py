@@ -17,7 +17,7 @@ from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import Entry, Record, read_entry, read_records, standardise
 from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, build_molecule, check_covered, sanitise, sketch_molecule
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of, sort_charges
-from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile, check_root
+from grpo_pipeline.tasks.text_lines import RowError, TextFile, check_root
 
 COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row")
 QUARANTINE_COLUMNS = ("row", "name", "text", "kind", "reason", "file")

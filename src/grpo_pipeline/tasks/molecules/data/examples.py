@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
-from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, read_vocabulary
+from grpo_pipeline.tasks.shared import Stored
 
 ARRAYS = ("atoms", "charges", "bonds", "sizes")
 
@@ -33,6 +34,20 @@ class MoleculeExamples:
     arrays: Mapping[str, Tensor]
     vocabulary: Vocabulary
     digest: str
+
+    def stored(self) -> Stored:
+        """Return what a dataset keeps."""
+        meta = {"digest": self.digest, "vocabulary": self.vocabulary.to_json()}
+        return Stored({"table": self.table}, {name: array.numpy() for name, array in self.arrays.items()}, meta)
+
+    @classmethod
+    def restored(cls, stored: Stored) -> "MoleculeExamples":
+        """Return the examples that were kept, in memory; raises ValueError where they are others."""
+        arrays = {name: torch.from_numpy(np.array(array)) for name, array in stored.arrays.items()}
+        examples = put_together(stored.tables["table"], arrays, read_vocabulary(stored.meta["vocabulary"]))
+        if examples.digest != stored.meta["digest"]:
+            raise ValueError("another digest")
+        return examples
 
     def graphs(self, rows: NDArray[np.int64] | Sequence[int]) -> MoleculeGraphs:
         """Return the graphs of these rows of the table, all padded alike."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm
-from grpo_pipeline.tasks.tabular.splits import SplitFractions
+from grpo_pipeline.tasks.params import SplitFractions
 
 Text = Annotated[str, Field(min_length=1)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]

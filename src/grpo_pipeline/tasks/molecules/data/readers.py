@@ -8,7 +8,7 @@ from itertools import chain
 from rdkit import Chem
 
 from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
-from grpo_pipeline.tasks.tabular.text_lines import RowError, TextFile, csv_records, numbered_lines
+from grpo_pipeline.tasks.text_lines import RowError, TextFile, csv_records, numbered_lines
 
 SDF_END = "$$$$"
 

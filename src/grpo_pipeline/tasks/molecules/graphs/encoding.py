@@ -8,7 +8,7 @@ from rdkit import Chem, rdBase
 
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary
-from grpo_pipeline.tasks.tabular.text_lines import RowError
+from grpo_pipeline.tasks.text_lines import RowError
 
 # One molecule as classes in plain tuples, half-way between RDKit and tensors.
 

@@ -7,7 +7,7 @@ from kedro.io import DatasetError
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from grpo_pipeline.datasets.features import FeaturesDataset
+from grpo_pipeline.pipelines.data.attention.features import FeaturesDataset
 from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
 
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
@@ -52,7 +52,7 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("grpo_pipeline.datasets.features.os.fsync", fail)
+    monkeypatch.setattr("grpo_pipeline.pipelines.data.attention.features.os.fsync", fail)
     with pytest.raises(DatasetError, match="disk full"):
         dataset.save(FeatureSet("new", VALUES + 1))
     assert dataset.load().key == "abc"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from kedro.io import DatasetError
 
-from grpo_pipeline.datasets.image_folder import ImageFolderDataset
+from grpo_pipeline.pipelines.data.attention.image_folder import ImageFolderDataset
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk
 
 IMAGE = np.arange(12, dtype=np.uint8).reshape(3, 4)

@@ -1,1 +1,0 @@
-"""Text lines and splits, shared by all tasks."""
