@@ -63,7 +63,7 @@ from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.collect import Baseline
-from grpo_pipeline.pipelines.training.loop import Fold, merge_metrics, quiet_nodes
+from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.runs.progress import _Bar
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
@@ -232,7 +232,7 @@ def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[st
     context = collect.encode_batch(task, state, setting.batch)
     replicated = collect.replicate_batch(training, task, setting.batch)
     sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    drawn = collect.resample_ties(algorithm, training, task, state, context, replicated, sampled, temperature)
+    drawn = collect.dynamic_sampling(algorithm, training, task, state, context, replicated, sampled, temperature)
     rollouts, importance = collect.replay_groups(algorithm, task, state, context, drawn, collect.nothing_replayed(), temperature)
     outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
     measured_rewards = collect.compute_rewards(task, replicated, rollouts, outcomes)
@@ -258,12 +258,12 @@ def make_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
     again = setting.training.model_copy(update={"encoder_refresh": "every_epoch"})
     report = setting.training.model_copy(update={"gradient_report_every_steps": 1})
     folds = {
-        "supervised": (Fold(setting.task, setting.supervised, setting.training), setting.start(setting.supervised)),
-        "grpo once": (Fold(setting.task, setting.grpo, setting.training), setting.start(setting.grpo)),
-        "grpo every_epoch": (Fold(setting.task, setting.grpo, again), setting.start(setting.grpo)),
-        "grpo with report": (Fold(setting.task, setting.grpo, report), setting.start(setting.grpo)),
+        "supervised": (StepRunner(setting.task, setting.supervised, setting.training), setting.start(setting.supervised)),
+        "grpo once": (StepRunner(setting.task, setting.grpo, setting.training), setting.start(setting.grpo)),
+        "grpo every_epoch": (StepRunner(setting.task, setting.grpo, again), setting.start(setting.grpo)),
+        "grpo with report": (StepRunner(setting.task, setting.grpo, report), setting.start(setting.grpo)),
     }
-    steps = {name: (lambda fold=fold, state=state: fold(state, setting.batch)) for name, (fold, state) in folds.items()}
+    steps = {name: (lambda runner=runner, state=state: runner(state, setting.batch)) for name, (runner, state) in folds.items()}
     steps |= _frozen_steps(setting)
     naive, bottom = setting.start(setting.grpo), setting.start(setting.grpo)
     rollouts, _ = naive_rollouts(setting, bottom)
@@ -282,11 +282,11 @@ def _frozen_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
     frozen = setting.frozen
     if frozen is None:
         return {}
-    fold = Fold(frozen.task, frozen.grpo, frozen.training)
+    runner = StepRunner(frozen.task, frozen.grpo, frozen.training)
     bare = frozen.task.make_batch(replace(frozen.data, features=None), frozen.data.examples.rows("train"))
     batches = {"frozen, encoded": bare, "frozen, cached": frozen.batch}
     states = {name: frozen.start(frozen.grpo) for name in batches}
-    return {name: (lambda name=name, batch=batch: fold(states[name], batch)) for name, batch in batches.items()}
+    return {name: (lambda name=name, batch=batch: runner(states[name], batch)) for name, batch in batches.items()}
 
 
 def count_encoder_passes(setting: Setting, steps: Mapping[str, Callable[[], Any]]) -> dict[str, int]:
@@ -352,7 +352,7 @@ def open_runs(folder: Path) -> Iterator[Runs]:
 
 def make_blocks(setting: Setting, runs: Runs, folder: Path, *, length: int) -> dict[str, Callable[[], None]]:
     """Return blocks of steps as long as one interval of logging: plain calls, the fold, and the fold with all around it."""
-    fold, states = Fold(setting.task, setting.grpo, setting.training), [setting.start(setting.grpo) for _ in range(3)]
+    runner, states = StepRunner(setting.task, setting.grpo, setting.training), [setting.start(setting.grpo) for _ in range(3)]
     catalog = DataCatalog({"metric_rows": MetricStreamDataset(str(folder / "metric_rows.jsonl"))})
     bar, numbers = _Bar(None, "train", file=io.StringIO()), iter(range(10**9))
 
@@ -362,12 +362,12 @@ def make_blocks(setting: Setting, runs: Runs, folder: Path, *, length: int) -> d
 
     def folded() -> None:
         for _ in range(length):
-            fold(states[1], setting.batch)
+            runner(states[1], setting.batch)
 
     def tracked() -> None:
         rows = []
         for _ in range(length):
-            metrics = fold(states[2], setting.batch)[1]
+            metrics = runner(states[2], setting.batch)[1]
             rows.append({"step": next(numbers), "epoch": 0, "split": "train", **metrics})
             bar.update(reward=metrics["reward/mean"])
         catalog.save("metric_rows", rows)

@@ -152,7 +152,7 @@ def load(env: str, *, arm: str, predictor: Predictor | None = None) -> tuple[Pre
 
 def share(predictor: Predictor, images: Iterator[tuple[ImageFolder, dict[str, Any]]]) -> Share:
     """Return how many images there are, the share that is outside, and how often each group of statistics is beyond."""
-    judgements = [predictor.predict(raw, row, seed=0, sets=1).judgement for raw, row in images]
+    judgements = [predictor.predict(raw, row, seed=0, n_samples=1).judgement for raw, row in images]
     found = [judgement for judgement in judgements if judgement is not None]
     reasons = [
         reason.split(" times")[0].rsplit(" ", 1)[0] for one in found for reason in one.why.split("; ") if " times" in reason

@@ -138,7 +138,7 @@ def test_every_stored_dataset_is_replaced_as_a_whole_or_says_how_it_is_kept(cata
     assert [name for name, dataset in stored.items() if place_of(dataset) is None] == []
     kept = {type(dataset).__name__ for dataset in stored.values() if is_in_place(dataset) and not is_versioned(dataset)}
     assert kept == {
-        *("CellsDataset", "CheckpointDataset", "FeaturesDataset", "MetricStreamDataset", "TrainedArmsDataset"),
+        *("TrialsDataset", "CheckpointDataset", "FeaturesDataset", "MetricStreamDataset", "TrainedArmsDataset"),
         *("DialogueFolderDataset", "ImageFolderDataset", "RawFileDataset"),
     }
     waiting = {name: dataset for name, dataset in stored.items() if not is_in_place(dataset)}

@@ -133,7 +133,7 @@ def test_the_comparison_follows_the_schema(project: Path) -> None:
     assert document["differences"]["grpo"]["brier"]["value"] == pytest.approx(
         document["arms"]["grpo"]["metrics"]["brier"]["value"] - document["arms"]["supervised"]["metrics"]["brier"]["value"]
     )
-    assert document["verdict"]
+    assert document["summary"]
 
 
 @pytest.mark.parametrize("arm", ARMS)

@@ -1,4 +1,4 @@
-"""`kedro run --pipelines compare`: killed after the first cell, started again, and compared with a run that was not stopped."""
+"""`kedro run --pipelines compare`: killed after the first trial, started again, and compared with a run that was not stopped."""
 
 import json
 import shutil
@@ -38,15 +38,15 @@ def start(project: Path) -> "subprocess.Popen[str]":
     )
 
 
-def cells(project: Path) -> Path:
-    return project / "data/07_model_output/attention_smoke/compare/cells"
+def trials(project: Path) -> Path:
+    return project / "data/07_model_output/attention_smoke/compare/trials"
 
 
 def result(project: Path) -> dict:
     """The document without what a clock decides."""
     document = json.loads(newest(project / REPORTS / "result.json").read_text())
-    for cell in document["cells"].values():
-        assert cell.pop("seconds") > 0
+    for trial in document["trials"].values():
+        assert trial.pop("seconds") > 0
     return document
 
 
@@ -57,14 +57,14 @@ def runs(project: Path) -> list[Run]:
 
 
 def is_logged(project: Path, key: str) -> bool:
-    """Whether a cell is stored and its child run has ended: the signal must not fall between the two."""
-    stored = (cells(project) / key / "cell.json").exists()
+    """Whether a trial is stored and its child run has ended: the signal must not fall between the two."""
+    stored = (trials(project) / key / "trial.json").exists()
     return stored and any(run.info.run_name == key and run.info.status == "FINISHED" for run in runs(project))
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Path, list[str], "subprocess.CompletedProcess[str]"]:
-    """A project whose comparison was stopped after the first cell, the cells it then had, and the run that finished it."""
+    """A project whose comparison was stopped after the first trial, the trials it then had, and the run that finished it."""
     project = make_project(tmp_path_factory.mktemp("compare") / "project")
     create_database(f"sqlite:///{project / 'mlflow.db'}")  # else is_logged asks one that is not there
     process, deadline = start(project), time.monotonic() + 240
@@ -73,7 +73,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Pat
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=600)
     assert process.returncode == 143
-    kept = [key for key in KEYS if (cells(project) / key / "cell.json").exists()]
+    kept = [key for key in KEYS if (trials(project) / key / "trial.json").exists()]
     again = compare(project)
     assert again.returncode == 0, again.stderr
     return project, kept, again
@@ -83,10 +83,10 @@ def test_a_stopped_grid_keeps_its_cells_and_goes_on(stopped) -> None:
     project, kept, again = stopped
     assert 1 <= len(kept) < len(KEYS)
     said = again.stderr.splitlines()
-    assert f"{len(kept)} of 4 cells are finished and kept: {', '.join(kept)}" in said
-    trained = [f"cell {number} of 4: {key}" for number, key in enumerate(KEYS, start=1) if key not in kept]
-    assert [line.split(",")[0] for line in said if line.startswith("cell ")] == trained
-    assert sorted(path.name for path in cells(project).iterdir()) == sorted(KEYS)
+    assert f"{len(kept)} of 4 trials are finished and kept: {', '.join(kept)}" in said
+    trained = [f"trial {number} of 4: {key}" for number, key in enumerate(KEYS, start=1) if key not in kept]
+    assert [line.split(",")[0] for line in said if line.startswith("trial ")] == trained
+    assert sorted(path.name for path in trials(project).iterdir()) == sorted(KEYS)
 
 
 def test_the_table_and_the_page_are_printed_and_written(stopped) -> None:
@@ -115,7 +115,7 @@ def test_each_cell_has_one_child_run(stopped) -> None:
     assert grpo.info.status == "FINISHED"
     assert {name: grpo.data.tags[name] for name in ("task", "arm", "seed")} == {"task": "attention", "arm": "grpo", "seed": "1"}
     assert grpo.data.params["attention.arm.algorithm.name"] == "grpo"
-    written = json.loads((cells(project) / "grpo.seed1" / "cell.json").read_text())
+    written = json.loads((trials(project) / "grpo.seed1" / "trial.json").read_text())
     assert grpo.data.metrics["test/brier"] == written["metrics"]["brier"]
     assert {"reward/mean", "val/reward/mean", "policy/entropy"} <= grpo.data.metrics.keys()
     assert parents[1].data.metrics["difference/grpo/brier"] == result(project)["differences"]["grpo"]["brier"]["value"]
@@ -123,12 +123,12 @@ def test_each_cell_has_one_child_run(stopped) -> None:
 
 def test_the_result_is_that_of_an_uninterrupted_run(stopped) -> None:
     project = stopped[0]
-    before, predicted = result(project), {key: (cells(project) / key / "predictions.csv").read_bytes() for key in KEYS}
-    shutil.rmtree(cells(project))
+    before, predicted = result(project), {key: (trials(project) / key / "predictions.csv").read_bytes() for key in KEYS}
+    shutil.rmtree(trials(project))
     unbroken = compare(project)
     assert unbroken.returncode == 0, unbroken.stderr
     assert "finished and kept" not in unbroken.stderr
-    assert {key: (cells(project) / key / "predictions.csv").read_bytes() for key in KEYS} == predicted
+    assert {key: (trials(project) / key / "predictions.csv").read_bytes() for key in KEYS} == predicted
     again = result(project)
     assert again.pop("run") != before.pop("run")
     assert again == before

@@ -19,9 +19,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
     return make_project(tmp_path_factory.mktemp("compare_talk") / "project")
 
 
-def cells(project: Path) -> dict[str, dict]:
-    folders = (project / "data/07_model_output" / FOLDER / "cells").iterdir()
-    return {folder.name: json.loads((folder / "cell.json").read_text()) for folder in folders}
+def trials(project: Path) -> dict[str, dict]:
+    folders = (project / "data/07_model_output" / FOLDER / "trials").iterdir()
+    return {folder.name: json.loads((folder / "trial.json").read_text()) for folder in folders}
 
 
 def result(project: Path) -> dict:
@@ -31,7 +31,7 @@ def result(project: Path) -> dict:
 def test_the_arms_are_compared_and_a_finished_grid_is_not_trained_again(compared: Path, kedro_run) -> None:
     first = kedro_run(compared, "--pipelines", "dialogue_compare", "--params", SHORT, timeout=600)
     assert first.returncode == 0, first.stderr
-    assert {key: cell["status"] for key, cell in cells(compared).items()} == dict.fromkeys(sorted(KEYS), "finished")
+    assert {key: trial["status"] for key, trial in trials(compared).items()} == dict.fromkeys(sorted(KEYS), "finished")
     document = result(compared)
     assert (document["task"], document["seeds"], list(document["arms"])) == ("dialogue", [0, 1], ["supervised", "grpo"])
     assert document["n"]["cluster"] == "persona_id"
@@ -39,15 +39,15 @@ def test_the_arms_are_compared_and_a_finished_grid_is_not_trained_again(compared
     summary = (compared / "data/08_reporting" / FOLDER / "summary.md").read_text()
     assert summary.strip() in first.stdout
     assert f"Page    data/08_reporting/{FOLDER}/compare.html" in first.stdout
-    before = cells(compared)
+    before = trials(compared)
     again = kedro_run(compared, "--pipelines", "dialogue_compare", "--params", SHORT, timeout=600)
     assert again.returncode == 0, again.stderr
-    assert cells(compared) == before  # the seconds, too: nothing was trained
+    assert trials(compared) == before  # the seconds, too: nothing was trained
     assert result(compared)["arms"] == document["arms"]
 
 
 def test_arms_of_a_seed_share_their_start_and_have_a_run_each(compared: Path) -> None:
-    table = compared / "data/07_model_output" / FOLDER / "cells"
+    table = compared / "data/07_model_output" / FOLDER / "trials"
     rows = {key: pd.read_csv(table / key / "predictions.csv", keep_default_na=False) for key in KEYS}
     starts = {key: found[found["rule"] == "start"]["reference_nll"].to_list() for key, found in rows.items()}
     assert starts["supervised.seed1"] == starts["grpo.seed1"] != starts["grpo.seed0"]
@@ -56,4 +56,4 @@ def test_arms_of_a_seed_share_their_start_and_have_a_run_each(compared: Path) ->
     runs = {run.info.run_name: run.data for run in client.search_runs([experiment.experiment_id])}
     assert set(KEYS) <= runs.keys()
     assert runs["grpo.seed1"].params["dialogue.warm_start.training.epochs"] == "3"
-    assert runs["grpo.seed1"].metrics["test/f1"] == cells(compared)["grpo.seed1"]["metrics"]["f1"]
+    assert runs["grpo.seed1"].metrics["test/f1"] == trials(compared)["grpo.seed1"]["metrics"]["f1"]

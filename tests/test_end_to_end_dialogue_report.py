@@ -20,7 +20,7 @@ def test_the_arms_are_compared_drawn_and_told_to_mlflow(project: Path, kedro_run
     assert list(comparison["arms"]) == list(ARMS)
     page = (project / REPORTS / "report.html").read_text(encoding="utf-8")
     assert "the right reply is “a ring”" in page
-    assert comparison["verdict"][0] in page
+    assert comparison["summary"][0] in page
     assert "the reward is &lt;b&gt;dead&lt;/b&gt;" in page
-    assert comparison["verdict"][0] in " ".join(done.stdout.split())
+    assert comparison["summary"][0] in " ".join(done.stdout.split())
     assert tracked_files(project) >= {"comparison.json", "report.html", "scores_by_need.json", "learning_curves.json"}

@@ -23,7 +23,7 @@ def test_the_arms_are_compared_drawn_and_told_to_mlflow(project: Path, kedro_run
     assert newest(project / REPORTS / "drawings/grpo_best_after.svg").read_text(encoding="utf-8") in page
     assert "the reward is &lt;b&gt;dead&lt;/b&gt;" in page
     said = " ".join(done.stdout.split())
-    assert comparison["verdict"][0] in said
+    assert comparison["summary"][0] in said
     assert "Other rules beside the policy of grpo" in said
     assert f"Page {REPORTS}/report.html" in said
     pictures = {"curves.png", "distributions.png", "validity_by_size.png"}

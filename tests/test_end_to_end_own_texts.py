@@ -13,8 +13,8 @@ from kedro_processes import clean_environ
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TALK = (
     "dialogue.data.conversations.every=60,dialogue.warm_start.training.max_steps=2,dialogue.training.max_steps=1,"
-    "dialogue.training.batch_size=4,dialogue.training.group_size=2,dialogue.replies.max_tokens=16,dialogue.reader.new.width=16,"
-    "dialogue.reward_audit.rows=4,dialogue.reward_audit.sets=2,dialogue.evaluation.resamples=50"
+    "dialogue.training.batch_size=4,dialogue.training.group_size=2,dialogue.replies.max_tokens=16,dialogue.language_model.new.width=16,"
+    "dialogue.reward_audit.rows=4,dialogue.reward_audit.n_samples=2,dialogue.evaluation.resamples=50"
 )
 # An arm with a loop of its own is shortened by its own name.
 GRAPHS = (
@@ -22,7 +22,7 @@ GRAPHS = (
     "molecules.trajectory.steps_per_update=2,molecules.eager.trajectory.steps_per_update=2,"
     "molecules.training.max_steps=1,molecules.eager.training.max_steps=1,molecules.training.batch_size=4,"
     "molecules.eager.training.batch_size=4,molecules.training.group_size=3,molecules.eager.training.group_size=3,"
-    "molecules.sampling.prompts=4,molecules.sampling.graphs_at_once=12,molecules.reward_audit.rows=2,molecules.reward_audit.sets=3,"
+    "molecules.sampling.prompts=4,molecules.sampling.graphs_at_once=12,molecules.reward_audit.rows=2,molecules.reward_audit.n_samples=3,"
     "molecules.evaluation.resamples=50"
 )
 
@@ -49,7 +49,7 @@ def test_conversations_of_synthetic_persona_chat(project: Path, shared_data: Cal
     said = run(project, "persona_chat", "dialogue", TALK)
     document = comparison(project, "dialogue_persona_chat")
     assert set(document["arms"]) == {"supervised", "reinforce", "grpo"}
-    # Two steps teach nothing: whoever repeats what was said before is paid more, and the reader is told.
+    # Two steps teach nothing: whoever repeats what was said before is paid more, and the language model is told.
     assert "the trivial rule copy_last_turn earns" in said.replace("\n", " ")
     retrieval = json.loads((project / "data/08_reporting/dialogue_persona_chat/retrieval_report.json").read_text())
     assert retrieval["by_split"]["test"]["reason"] == "no reply is known to need a story"

@@ -32,7 +32,7 @@ FRESH = """
 import json, sys
 import pandas as pd, mlflow.pyfunc
 model = mlflow.pyfunc.load_model(sys.argv[1])
-answers = model.predict(pd.read_json(sys.argv[2], orient="records"), params={"sets": 3})
+answers = model.predict(pd.read_json(sys.argv[2], orient="records"), params={"n_samples": 3})
 import grpo_pipeline
 json.dump({"answers": answers.to_dict("records"), "code": grpo_pipeline.__file__}, open(sys.argv[3], "w"))
 """
@@ -71,7 +71,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
     path = make_project(tmp_path_factory.mktemp("predict") / "project")
     write_images(path / "mine")
     save_weights(path / "data/06_models" / FOLDER / "grpo/model/2026-01-01T00.00.00.000Z/model", make_weights(knows_inputs=True))
-    done = predict(path, "attention.predict.root=mine", "attention.predict.sets=3")
+    done = predict(path, "attention.predict.root=mine", "attention.predict.n_samples=3")
     assert done.returncode == 0, done.stderr
     return path
 
@@ -151,7 +151,7 @@ def test_with_abstain_what_is_outside_has_no_probability(tmp_path_factory: pytes
     path = make_project(tmp_path_factory.mktemp("abstain") / "project")
     write_images(path / "mine")
     save_weights(path / "data/06_models" / FOLDER / "grpo/model", make_weights(knows_inputs=True))
-    done = predict(path, "attention.predict.root=mine", "attention.predict.sets=2", "attention.predict.abstain=true")
+    done = predict(path, "attention.predict.root=mine", "attention.predict.n_samples=2", "attention.predict.abstain=true")
     assert done.returncode == 0, done.stderr
     assert "3 of 3 images are unlike those of the training and get no score: outside_why in scores.csv" in done.stdout
     folder = path / "data/07_model_output" / FOLDER / "predict"
@@ -220,7 +220,7 @@ def test_a_server_answers_with_the_same_numbers(project: Path, exported: Path, s
     try:
         wait_until_alive(server, f"http://127.0.0.1:{port}/ping", log=project / "server.log")
         url = f"http://127.0.0.1:{port}/invocations"
-        status, body = post(url, {"dataframe_records": inline(project), "params": {"sets": 3}})
+        status, body = post(url, {"dataframe_records": inline(project), "params": {"n_samples": 3}})
         assert status == 200, body
         answers = pd.DataFrame(body["predictions"])
         np.testing.assert_allclose(answers["prob"], scores["prob"].iloc[:2], atol=1e-6)

@@ -70,7 +70,7 @@ def test_the_example_runs_through_every_feature(project: Path) -> None:
     assert len(samples) == 80 * 3
     assert set(samples["actions"]) <= set("0123456789")
     # Ids such as 0001 are text, wherever they are read back.
-    cells = pd.read_csv(output / "compare/cells/grpo.seed0/predictions.csv", dtype=str)
+    cells = pd.read_csv(output / "compare/trials/grpo.seed0/predictions.csv", dtype=str)
     assert set(cells["digit_id"].str.len()) == {4}
 
 

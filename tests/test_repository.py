@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "grpo_pipeline"
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 PICKLING_CALLS = {"torch.save", "pd.read_pickle"}
 PICKLING_UNLESS_TOLD = {"np.save", "np.savez", "np.savez_compressed"}
-# Where a comment or a docstring may send its reader.
+# Where a comment or a docstring may send its language model.
 HOSTS_TO_READ = re.compile(r"(www\.|docs\.)?(arxiv|doi|github|kedro|mlflow|pytorch|apache|w3)\.(org|com)")
 LOCAL_HOSTS = {"localhost", "127.0.0.1"}
 PERSONAL = re.compile(

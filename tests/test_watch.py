@@ -40,7 +40,9 @@ def test_counts_across_chunks_and_apart_for_each_arm():
 
 def test_a_bonus_that_cancels_in_the_group_is_named():
     (sentence,) = DeadCoefficients().read("attention.grpo", rows(1.0, 1.0, name="dead/reward_bonus"))
-    assert sentence.startswith("attention.grpo: the reward part 'bonus' is the same for all samples of every group at step 1")
+    assert sentence.startswith(
+        "attention.grpo: the reward component 'bonus' is the same for all samples of every group at step 1"
+    )
 
 
 def test_the_hook_reads_metric_rows_only(monkeypatch):

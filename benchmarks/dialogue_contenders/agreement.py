@@ -11,7 +11,7 @@ from dialogue_contenders.with_pipeline import PipelineStep
 from dialogue_contenders.with_trl import TrlRun
 from dialogue_contenders.workload import Workload
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.collect import Baseline, Drawn, Experience
+from grpo_pipeline.pipelines.step.collect import Baseline, Experience, Resampled
 
 # How far reference and old policy are from the trained weights: at the start both ratios are 1, and the KL has no gradient.
 SHIFT = 0.003
@@ -54,7 +54,7 @@ def draw(ours: PipelineStep) -> Experience:
     advantages = collect.compute_advantages(algorithm, task, replicated, rewards, Baseline(None), importance)
     return collect.collect_experience(
         replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, Baseline(None),
-        Drawn(rollouts, {}), importance,
+        Resampled(rollouts, {}), importance,
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def of_pipeline(ours: PipelineStep, experience: Experience) -> Named:
     context = collect.encode_batch(task, state, ours.batch)
     moved = collect.collect_experience(
         experience.batch, context, experience.rollouts, experience.temperature, experience.outcomes, experience.rewards,
-        experience.advantages, experience.reference, experience.baseline, Drawn(experience.rollouts, {}), experience.importance,
+        experience.advantages, experience.reference, experience.baseline, Resampled(experience.rollouts, {}), experience.importance,
     )  # fmt: skip
     terms, diagnostics = update.policy_terms(ours.algorithm, ours.training, task, state, moved, 0)
     supervised = update.supervised_term(task, state, moved, 0)

@@ -14,11 +14,11 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch
 from grpo_pipeline.tasks.dialogue.build import build_task
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, encode_texts
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
@@ -60,11 +60,11 @@ class PipelineStep:
         self.task = make_task(workload, folder, self.training, kind)
         self.batch = make_batch(workload, self.task)
         self.state: TrainState = build_state(self.algorithm, self.training, workload.seed, self.task, workload.prompts)
-        self._fold = Fold(self.task, self.algorithm, self.training)
+        self._runner = StepRunner(self.task, self.algorithm, self.training)
 
     def step(self) -> int:
         """Take one step; returns the number of tokens written."""
-        done = self._fold.run(self.state, self.batch, nothing_replayed())
+        done = self._runner.run(self.state, self.batch, nothing_replayed())
         self.state = done.state
         return int(done.experience.rollouts.is_valid.sum())
 
@@ -106,7 +106,7 @@ def make_task(workload: Workload, folder: str, training: TrainingParams, kind: t
     letters = {"function": "dialogue_contenders.workload:letters", "weight": WEIGHTS["letters"]}
     pool = {"workers": 0, "timeout_seconds": 60.0, "start_seconds": 60.0, "chunk_size": 10**6, "cache_size": 0}
     built = build_task(
-        FolderReaderParams(source="folder", path=folder, tokenizer="bytes", lora=None),
+        FolderModelParams(source="folder", path=folder, tokenizer="bytes", lora=None),
         PromptParams(max_tokens=workload.prompt_tokens, too_long="refuse"),
         ReplyParams(max_tokens=workload.new_tokens, **limits),
         RewardParams.model_validate(

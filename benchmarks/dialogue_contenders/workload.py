@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams, generate_rows, generate_stories
-from grpo_pipeline.tasks.dialogue.language_model.base import Reader, reader_texts, story_text
-from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
-from grpo_pipeline.tasks.dialogue.language_model.params import NewReaderParams
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, prompt_texts, story_text
+from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
+from grpo_pipeline.tasks.dialogue.language_model.params import NewModelParams
 from grpo_pipeline.tasks.dialogue.language_model.tokens import OFFSET, ByteTokenizer
 from grpo_pipeline.tasks.dialogue.scores import bleu, f1, rouge_l
 
@@ -30,7 +30,7 @@ PERSONAS = {
 END_LOGIT, CONSTANT = -200.0, 10.0
 LEARNING_RATE, BETAS, EPS, WEIGHT_DECAY = 1e-4, (0.9, 0.999), 1e-8, 0.01
 CLIP, ADVANTAGE_EPS = 0.2, 1e-4
-# Of the parts of the reward.
+# Of the components of the reward.
 WEIGHTS = {"f1": 1.0, "rouge_l": 1.0, "bleu": 1.0, "letters": 1.0}
 
 
@@ -91,22 +91,22 @@ class Workload:
             told = [story_text(*(str(stories[(number + k) % len(stories)][part]) for part in ("title", "text"))) for k in (0, 1)]
             # Repeated until it is long enough: what a prompt says makes no difference to what it costs.
             text = " ".join([*told * (1 + self.prompt_tokens // 100)])
-            whole = reader_texts(str(row["question"]), [text], kind="causal")[0]
+            whole = prompt_texts(str(row["question"]), [text], kind="causal")[0]
             found.append((whole[-self.prompt_tokens :], [str(answer) for answer in row["answers"]]))
         return found
 
 
 def write_start(workload: Workload, folder: Path) -> Path:
     """Write the start weights as a folder that transformers reads; returns it."""
-    reader, _ = build_reader(reader_params(workload), seed=workload.seed)
-    forbid_end(reader)
-    reader.model.save_pretrained(folder)
+    language_model, _ = build_language_model(reader_params(workload), seed=workload.seed)
+    forbid_end(language_model)
+    language_model.model.save_pretrained(folder)
     return folder
 
 
-def reader_params(workload: Workload) -> NewReaderParams:
+def reader_params(workload: Workload) -> NewModelParams:
     """Return a GPT-2 of these sizes that reads bytes."""
-    return NewReaderParams(
+    return NewModelParams(
         source="new",
         architecture="gpt2",
         width=workload.width,
@@ -118,15 +118,15 @@ def reader_params(workload: Workload) -> NewReaderParams:
 
 
 @torch.no_grad()
-def forbid_end(reader: Reader) -> None:
+def forbid_end(language_model: LanguageModel) -> None:
     """Make the weights of a GPT-2 such that the end, and what else is no byte, is never drawn, whatever was read.
 
     The last layer norm gets a constant in one unit, and these tokens a large negative weight on it: the same change for all
     contenders, and no mask that one of them would have to apply.
     """
-    reader.model.transformer.ln_f.bias[0] = CONSTANT
-    reader.model.transformer.wte.weight[:, 0] = 0.0
-    reader.model.transformer.wte.weight[:OFFSET, 0] = END_LOGIT / CONSTANT
+    language_model.model.transformer.ln_f.bias[0] = CONSTANT
+    language_model.model.transformer.wte.weight[:, 0] = 0.0
+    language_model.model.transformer.wte.weight[:OFFSET, 0] = END_LOGIT / CONSTANT
 
 
 def reward(replies: Sequence[str], answers: Sequence[Sequence[str]]) -> list[float]:

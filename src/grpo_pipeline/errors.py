@@ -31,7 +31,7 @@ OWN = (
     "grpo_pipeline.core.self_check:SelfCheckError",
     "grpo_pipeline.core.storage.checkpoint:CheckpointError",
     "grpo_pipeline.core.training.optim:NonFiniteGradientError",
-    "grpo_pipeline.pipelines.experiments.trials.cells:CompareError",
+    "grpo_pipeline.pipelines.experiments.trials.records:CompareError",
     "grpo_pipeline.pipelines.gradient_flow:GradientFlowError",
     "grpo_pipeline.rewards.functions:RewardPoolError",
     "grpo_pipeline.rewards.pool:RewardFailedError",

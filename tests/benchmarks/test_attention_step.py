@@ -9,7 +9,7 @@ from benchmark_scripts import load_benchmark
 from tiny_attention import judge
 
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 
 bench = load_benchmark("attention_step")
 
@@ -53,7 +53,7 @@ def test_plain_calls_and_the_fold_end_with_the_same_weights(setting) -> None:
     plain, folded = setting.start(setting.grpo), setting.start(setting.grpo)
     before = copy.deepcopy(plain.policy.state_dict())
     bench.plain_step(setting, plain)
-    Fold(setting.task, setting.grpo, setting.training)(folded, setting.batch)
+    StepRunner(setting.task, setting.grpo, setting.training)(folded, setting.batch)
     after = folded.policy.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in plain.policy.state_dict().items())
     assert sum(not torch.equal(value, after[name]) for name, value in before.items()) > 10

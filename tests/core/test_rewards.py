@@ -10,18 +10,18 @@ F64 = torch.float64
 
 
 def test_weighs_parts_in_float64():
-    parts = {"heat": torch.tensor([[-0.2, -0.4]]), "class": torch.tensor([[-1.0, -3.0]])}
-    rewards = combine_rewards(parts, {"heat": 0.7, "class": 0.3})
+    components = {"heat": torch.tensor([[-0.2, -0.4]]), "class": torch.tensor([[-1.0, -3.0]])}
+    rewards = combine_rewards(components, {"heat": 0.7, "class": 0.3})
     # 0.7 * -0.2 + 0.3 * -1 = -0.44;  0.7 * -0.4 + 0.3 * -3 = -1.18
     assert rewards.total.dtype == torch.float64
     torch.testing.assert_close(rewards.total, torch.tensor([[-0.44, -1.18]], dtype=torch.float64), atol=1e-7, rtol=0)
-    assert rewards.parts["heat"] is parts["heat"]
+    assert rewards.components["heat"] is components["heat"]
     assert dict(rewards.weights) == {"heat": 0.7, "class": 0.3}
 
 
 def test_nan_marks_a_sample_unscored_only_through_a_weighted_part():
-    parts = {"a": torch.tensor([[1.0, math.nan]]), "b": torch.tensor([[math.nan, 2.0]])}
-    total = combine_rewards(parts, {"a": 1.0, "b": 0.0}).total
+    components = {"a": torch.tensor([[1.0, math.nan]]), "b": torch.tensor([[math.nan, 2.0]])}
+    total = combine_rewards(components, {"a": 1.0, "b": 0.0}).total
     assert total[0, 0] == 1.0
     assert total[0, 1].isnan()
 
@@ -67,7 +67,7 @@ def charge(total=ONES, kl=KL, is_valid=VALID, weight=1.0):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: combine_rewards(PART, {"b": 1.0}), r"must name the parts \['a'\], got \['b'\]"),
+        (lambda: combine_rewards(PART, {"b": 1.0}), r"must name the components \['a'\], got \['b'\]"),
         (lambda: combine_rewards({"a": torch.ones(1, 2, requires_grad=True)}, {"a": 1.0}), r"no gradient, got one in \['a'\]"),
         (lambda: combine_rewards(PART, {"a": 0.0}), "some reward weight must be positive"),
         (lambda: combine_rewards({}, {}), "some reward weight must be positive, got {}"),

@@ -19,7 +19,7 @@ def test_it_shows_what_a_run_left_and_writes_nothing(
         check(found, comparison)
         assert titles() == ["reward/mean", "supervised/loss", "policy/entropy", "logP"]
     printed = capsys.readouterr().out
-    assert comparison["verdict"][0] in printed
+    assert comparison["summary"][0] in printed
     assert "best, after the training of grpo" in printed
     assert files(project) == before
 

@@ -21,7 +21,7 @@ from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.params import GradientFlowParams
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training import warm_up
-from grpo_pipeline.pipelines.training.loop import Fold, rows_of_step
+from grpo_pipeline.pipelines.training.loop import StepRunner, rows_of_step
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -126,7 +126,7 @@ def warm_state(task: AttentionTask, algorithm: AlgorithmParams) -> TrainState:
     state = attention.make_state(task, data, algorithm, training)
     for step in range(3):
         rows = rows_of_step(task.rows(data, "train"), step, batch_size=4, seed=0)
-        state, _ = Fold(task, algorithm, training)(state, task.make_batch(data, rows))
+        state, _ = StepRunner(task, algorithm, training)(state, task.make_batch(data, rows))
     return state
 
 
@@ -170,7 +170,7 @@ def test_other_algorithms_pass_too(tmp_path, algorithm):
         (LeakingPolicyLoss, [("policy", "class_decoder")], "policy -> class_decoder [0-9.e-]+ where none is expected;"),
         (PolicyCutFromTheEncoder, [(t, "encoder") for t in ("policy", "entropy", "kl")], "policy -> encoder 0 where gradient"),
         (SupervisedLossOnThePolicyHead, [("supervised", "policy_head")], "supervised -> policy_head [0-9.e-]+ where none is"),
-        (AttachedReward, [("reward", "class")], "got a graph in reward part class;"),
+        (AttachedReward, [("reward", "class")], "got a graph in reward component class;"),
     ],
 )
 def test_a_broken_task_is_caught_after_table_and_figure_are_saved(tmp_path, kind, odd, sentence):
@@ -252,7 +252,9 @@ def test_judge_golden():
     with pytest.raises(GradientFlowError) as caught:
         gradient_flow.require_flow(table, b"")
     assert str(caught.value).startswith("each loss term must teach what gradient_flow.expected says, got ")
-    assert "got policy -> decoder 0.5 where none is expected; a graph in reward part rouge; add or remove" in str(caught.value)
+    assert "got policy -> decoder 0.5 where none is expected; a graph in reward component rouge; add or remove" in str(
+        caught.value
+    )
     assert gradient_flow.require_flow(table[table["agrees"]], b"") is None
 
 
@@ -283,6 +285,6 @@ def test_the_audit_reads_what_an_arm_reads_and_writes_two_things():
     }  # fmt: skip
     own = {name for name in pipeline.all_outputs() if not name.startswith("dialogue.ppo.gradient_flow.")}
     assert own == {"dialogue.ppo.gradient_flow", "dialogue.ppo.gradient_flow_figure"}
-    (verdict,) = [node for node in pipeline.nodes if node.name == "dialogue.ppo.require_flow"]
-    assert set(verdict.inputs) == own  # so that it comes after both are saved
+    (summary,) = [node for node in pipeline.nodes if node.name == "dialogue.ppo.require_flow"]
+    assert set(summary.inputs) == own  # so that it comes after both are saved
     assert not [node.name for node in pipeline.nodes if "apply_update" in node.name]

@@ -193,7 +193,7 @@ def test_audits_before_training_read_training_rows_and_the_split_that_they_are_a
     case = TASKS[name]
     task, data = case.build(())
     training, control = case.training(**LENGTH), case.algorithm("supervised")
-    params = RewardAuditParams.model_construct(split=split, warmup_steps=1, rows=2, sets=2)
+    params = RewardAuditParams.model_construct(split=split, warmup_steps=1, rows=2, n_samples=2)
     train = task.rows(data, TRAIN).tolist()
     with noting(task) as notes:
         pipeline.score_policies(params, control, training, SEED, task, data)

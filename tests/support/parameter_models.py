@@ -57,7 +57,7 @@ def build_attention(read: dict[str, Any]) -> Any:
 def build_dialogue(read: dict[str, Any]) -> Any:
     """Return the task, its arms checked."""
     parts = (read[name] for name in ("prompt", "replies", "rewards", "supervised_loss"))
-    task = build_task(read["reader"].params, *parts, execution=read["training"])
+    task = build_task(read["language_model"].params, *parts, execution=read["training"])
     check_arms(task, [read[f"{arm}.algorithm"] for arm in TALK_ARMS])
     check_learning_rates(task, read["training"], read["warm_start.training"])
     return task

@@ -100,8 +100,8 @@ def answer_original(sam: Any, images: Tensor, points: Tensor) -> tuple[Tensor, T
     """
     features = sam.image_encoder(images)
     masks = []
-    for image, sets in zip(features, points * images.shape[-1] - 0.5, strict=True):
-        sparse, dense = sam.prompt_encoder(points=(sets, torch.ones(sets.shape[:2])), boxes=None, masks=None)
+    for image, n_samples in zip(features, points * images.shape[-1] - 0.5, strict=True):
+        sparse, dense = sam.prompt_encoder(points=(n_samples, torch.ones(n_samples.shape[:2])), boxes=None, masks=None)
         logits, _ = sam.mask_decoder(image[None], sam.prompt_encoder.get_dense_pe(), sparse, dense, multimask_output=False)
         masks.append(logits[:, 0])
     return features, torch.stack(masks)

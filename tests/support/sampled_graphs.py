@@ -11,7 +11,7 @@ from rdkit import Chem
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.tasks.molecules.data.generate import enumerate_molecules
 from grpo_pipeline.tasks.molecules.data.params import GeneratorParams
-from grpo_pipeline.tasks.molecules.graphs.encoding import decode, encode, sketch_molecule
+from grpo_pipeline.tasks.molecules.graphs.encoding import decode, encode, parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS, Vocabulary
@@ -51,7 +51,7 @@ def molecules() -> tuple[str, ...]:
 
 def encoded(smiles: list[str]) -> MoleculeGraphs:
     """Return molecules as graphs of one width."""
-    return encode([sketch_molecule(Chem.MolFromSmiles(text), "kekulised") for text in smiles], VOCABULARY, nodes=6)
+    return encode([parse_molecule(Chem.MolFromSmiles(text), "kekulised") for text in smiles], VOCABULARY, nodes=6)
 
 
 def disturbed(graphs: MoleculeGraphs, share: float, *, seed: int) -> MoleculeGraphs:

@@ -12,7 +12,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect
-from grpo_pipeline.pipelines.step.collect import Drawn, Experience
+from grpo_pipeline.pipelines.step.collect import Experience, Resampled
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
@@ -59,14 +59,14 @@ def make_examples(seed: int = 0) -> Examples:
 
 
 def make_clinical_examples(seed: int = 0) -> Examples:
-    """The same cores with three clinical columns: ``age`` all known, ``psa`` unknown in rows 2 and 9, ``kit`` always 1."""
+    """The same cores with three clinical columns: ``age`` all known, ``psa`` unknown in rows 2 and 9, ``setup`` always 1."""
     examples = make_examples(seed)
     rng = np.random.default_rng(seed + 100)
     n = len(examples.table)
     psa = rng.lognormal(2.0, 0.5, n)
     psa[[2, 9]] = np.nan
-    table = examples.table.assign(age=rng.normal(65.0, 8.0, n), psa=psa, kit=1.0)
-    return replace(examples, table=table, clinical=("age", "psa", "kit"), digest=f"tiny-clinical-{seed}")
+    table = examples.table.assign(age=rng.normal(65.0, 8.0, n), psa=psa, setup=1.0)
+    return replace(examples, table=table, clinical=("age", "psa", "setup"), digest=f"tiny-clinical-{seed}")
 
 
 def make_task(examples: Examples | None = None, *, reward: dict[str, float] | None = None, **model: Any) -> AttentionTask:
@@ -111,7 +111,7 @@ def judge(
     advantages = collect.compute_advantages(algorithm, task, replicated, rewards, baseline, importance)
     return collect.collect_experience(
         replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, baseline,
-        Drawn(rollouts, {}), importance,
+        Resampled(rollouts, {}), importance,
     )  # fmt: skip
 
 

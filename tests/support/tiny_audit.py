@@ -1,4 +1,4 @@
-"""Rows of an audit, made up: three policies, four examples of two clusters, two reward parts, one metric."""
+"""Rows of an audit, made up: three policies, four examples of two clusters, two reward components, one metric."""
 
 from typing import Any
 
@@ -38,8 +38,10 @@ STYLE[1] = STYLE[1, ::-1]
 
 def sound(**model: Any) -> pd.DataFrame:
     """Return rows without anything to warn about: the parrot is paid 0, the answer 1."""
-    parts = {"style": STYLE} | model
-    return pd.concat([rows_of("model", MODEL, **parts), rows_of("parrot", np.zeros((4, 1))), rows_of("answer", np.ones((4, 1)))])
+    components = {"style": STYLE} | model
+    return pd.concat(
+        [rows_of("model", MODEL, **components), rows_of("parrot", np.zeros((4, 1))), rows_of("answer", np.ones((4, 1)))]
+    )
 
 
 def audit_document(rows: pd.DataFrame | None = None) -> dict[str, Any]:
@@ -48,12 +50,12 @@ def audit_document(rows: pd.DataFrame | None = None) -> dict[str, Any]:
     return {"task": "talk", "split": "val", "seed": 0, "warmup_steps": 20, **found, "warnings": ["the reward is <b>dead</b>"]}
 
 
-def with_model(f1: Any, **parts: Any) -> pd.DataFrame:
+def with_model(f1: Any, **components: Any) -> pd.DataFrame:
     """Return the rows of ``sound`` with another model."""
     rows = sound()
-    return pd.concat([rows_of("model", f1, **parts), rows[rows["policy"] != "model"]])
+    return pd.concat([rows_of("model", f1, **components), rows[rows["policy"] != "model"]])
 
 
-def model_samples(f1: Any, **parts: Any) -> PolicySamples:
+def model_samples(f1: Any, **components: Any) -> PolicySamples:
     """Return the samples of such a model."""
-    return read_samples(with_model(f1, **parts), PLAN).policies["model"]
+    return read_samples(with_model(f1, **components), PLAN).policies["model"]

@@ -81,7 +81,7 @@ class Validated:
     rows: OutOfFold
     result: dict[str, Any]
     inner: Memory = field(default_factory=Memory)
-    cells: Memory = field(default_factory=Memory)
+    trials: Memory = field(default_factory=Memory)
 
 
 def train_all(found: Any, store: Memory) -> None:
@@ -96,10 +96,10 @@ def cross_validate(params: CrossValidationParams) -> Validated:
     splits = {name: examples.table.loc[examples.table["split"] == name, "core_id"].tolist() for name in SPLITS}
     settings = nodes.arrange_arms(params, EVALUATION, task_parameters())
     folds = plan_cores(examples.table, splits, params).document()
-    inner, cells = Memory(), Memory()
-    train_all(nodes.train_inner_cells(params, EVALUATION, settings, folds, examples, inner), inner)
+    inner, trials = Memory(), Memory()
+    train_all(nodes.train_inner_trials(params, EVALUATION, settings, folds, examples, inner), inner)
     choices = nodes.choose_settings(params, EVALUATION, settings, folds, inner)
-    train_all(nodes.train_folds(params, EVALUATION, settings, folds, choices, examples, cells), cells)
-    rows = nodes.pool_predictions(params, EVALUATION, settings, folds, choices, cells)
+    train_all(nodes.train_folds(params, EVALUATION, settings, folds, choices, examples, trials), trials)
+    rows = nodes.pool_predictions(params, EVALUATION, settings, folds, choices, trials)
     result = nodes.score_predictions(params, EVALUATION, folds, choices, rows, "unknown")
-    return Validated(params, examples, folds, choices, rows, result, inner, cells)
+    return Validated(params, examples, folds, choices, rows, result, inner, trials)

@@ -9,9 +9,9 @@ import yaml
 from tiny_attention import CONF, make_examples, section
 
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
-from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord, Plan, plan_grid
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench
-from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.experiments.trials.records import Plan, TrialHeader, TrialRecord, plan_grid
+from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 
 SECTIONS = ("supervised", "grpo", "training", "model", "reward", "supervised_loss")
 SHORT = {"training": {"epochs": 1, "validation_samples": 2}, "algorithm": {"update_epochs": 1}}
@@ -19,18 +19,18 @@ SHORT = {"training": {"epochs": 1, "validation_samples": 2}, "algorithm": {"upda
 
 @dataclass
 class Memory:
-    """Stored cells in memory: what the dataset would hold."""
+    """Stored trials in memory: what the dataset would hold."""
 
-    records: dict[str, CellRecord] = field(default_factory=dict)
+    records: dict[str, TrialRecord] = field(default_factory=dict)
 
     @property
-    def headers(self) -> Mapping[str, CellHeader]:
+    def headers(self) -> Mapping[str, TrialHeader]:
         return {key: record.header for key, record in self.records.items()}
 
     def predictions(self, key: str) -> pd.DataFrame:
         return self.records[key].predictions
 
-    def keep(self, record: CellRecord) -> None:
+    def keep(self, record: TrialRecord) -> None:
         self.records[record.header.key] = record
 
 
@@ -45,7 +45,7 @@ def resolve_tiny(**arms: dict) -> dict[str, ResolvedArm]:
     params = CompareParams(
         seeds=(0, 1), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions"
     )
-    return resolve_arms(params, tiny_parameters(), task="attention", models=find_kit("attention").models)
+    return resolve_arms(params, tiny_parameters(), task="attention", models=find_setup("attention").models)
 
 
 def tiny_plan(seeds: tuple[int, ...] = (0, 1), **arms: dict) -> Plan:
@@ -54,5 +54,5 @@ def tiny_plan(seeds: tuple[int, ...] = (0, 1), **arms: dict) -> Plan:
 
 def tiny_bench(**changes) -> Bench:
     return Bench(
-        find_kit("attention"), make_examples(), lambda rows, rule: {"rows": float((rows["rule"] == rule).sum())}, **changes
+        find_setup("attention"), make_examples(), lambda rows, rule: {"rows": float((rows["rule"] == rule).sum())}, **changes
     )

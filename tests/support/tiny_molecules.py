@@ -2,7 +2,7 @@
 
 from rdkit import Chem
 
-from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, sketch_molecule
+from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary, bonds_of
 
 SMILES = (
@@ -17,9 +17,9 @@ def canonical(smiles: str) -> str:
     return Chem.MolToSmiles(Chem.MolFromSmiles(smiles))
 
 
-def sketch(smiles: str, form: BondForm = "kekulised") -> Sketch:
+def parsed(smiles: str, form: BondForm = "kekulised") -> ParsedMolecule:
     """Return the graph of a molecule, nodes in the order of the text."""
-    return sketch_molecule(Chem.MolFromSmiles(smiles), form)
+    return parse_molecule(Chem.MolFromSmiles(smiles), form)
 
 
 def vocabulary(form: BondForm = "kekulised", max_atoms: int = 12) -> Vocabulary:

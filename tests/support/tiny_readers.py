@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
-from grpo_pipeline.tasks.dialogue.language_model.causal import CausalReader
-from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqReader
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.causal import CausalModel
+from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 
 ARCHITECTURES = ("t5", "gpt2", "llama")
@@ -18,30 +18,30 @@ EOS, PAD = 1, 0
 ENDS = (EOS, PAD)
 
 
-def tiny_reader(architecture: str, *, choices: int = 12, seed: int = 0, scale: float = 2.0) -> Reader:
-    """Return a float64 reader of two layers; its head is scaled up, so that its distributions are far from uniform."""
+def tiny_reader(architecture: str, *, choices: int = 12, seed: int = 0, scale: float = 2.0) -> LanguageModel:
+    """Return a float64 language model of two layers; its head is scaled up, so that its distributions are far from uniform."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = MODELS[architecture](choices)
         torch.nn.init.normal_(model.get_output_embeddings().weight, std=scale / 4)
-    reader = Seq2SeqReader(model) if architecture == "t5" else CausalReader(model)
-    return reader.double().eval()
+    language_model = Seq2SeqModel(model) if architecture == "t5" else CausalModel(model)
+    return language_model.double().eval()
 
 
 @contextmanager
-def attention(reader: Reader, name: str) -> Iterator[None]:
+def attention(language_model: LanguageModel, name: str) -> Iterator[None]:
     """Let the model compute its attention as transformers would by itself."""
-    before = reader.model.config._attn_implementation
-    reader.model.set_attn_implementation(name)
+    before = language_model.model.config._attn_implementation
+    language_model.model.set_attn_implementation(name)
     yield
-    reader.model.set_attn_implementation(before)
+    language_model.model.set_attn_implementation(before)
 
 
-def tiny_prompts(reader: Reader, prompts: int = 3) -> tuple[Tensor, Tensor]:
-    """Return ids and is_token [P, n, 5] with padding on the reader's side, and one absent text where there are two."""
-    texts = 2 if reader.kind == "seq2seq" else 1
+def tiny_prompts(language_model: LanguageModel, prompts: int = 3) -> tuple[Tensor, Tensor]:
+    """Return ids and is_token [P, n, 5] with padding on the language model's side, and one absent text where there are two."""
+    texts = 2 if language_model.kind == "seq2seq" else 1
     generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(2, reader.choices, (prompts, texts, 5), generator=generator)
+    ids = torch.randint(2, language_model.choices, (prompts, texts, 5), generator=generator)
     is_token = torch.ones_like(ids, dtype=torch.bool)
     if prompts > 1 and texts == 2:
         is_token[1, 0, 3:] = False
@@ -51,9 +51,9 @@ def tiny_prompts(reader: Reader, prompts: int = 3) -> tuple[Tensor, Tensor]:
     return torch.where(is_token, ids, PAD), is_token
 
 
-def tiny_encoded(reader: Reader, prompts: int = 3) -> Encoded:
+def tiny_encoded(language_model: LanguageModel, prompts: int = 3) -> Encoded:
     """Return the reading of ``tiny_prompts``."""
-    return reader.encode(*tiny_prompts(reader, prompts))
+    return language_model.encode(*tiny_prompts(language_model, prompts))
 
 
 def reply_params(**changes: Any) -> ReplyParams:

@@ -1,4 +1,4 @@
-"""A tiny dialogue task for tests: the committed smoke parameters, a reader of 8 numbers, and rewards measured in this process."""
+"""A tiny dialogue task for tests: the committed smoke parameters, a language model of 8 numbers, and rewards measured in this process."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from grpo_pipeline.tasks.dialogue.batch import DialogueData
 from grpo_pipeline.tasks.dialogue.build import build_task, tokenise
 from grpo_pipeline.tasks.dialogue.data.drafts import EXAMPLE_COLUMNS
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content_digest
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, NewReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, NewModelParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
@@ -27,11 +27,11 @@ def reward_params(**changes: Any) -> RewardParams:
     return RewardParams.model_validate(section("rewards", **merge({"pool": {"workers": 0}}, changes)))
 
 
-def reader_params(**changes: Any) -> NewReaderParams | FolderReaderParams:
+def reader_params(**changes: Any) -> NewModelParams | FolderModelParams:
     if changes.get("source") == "folder":
-        return FolderReaderParams.model_validate({"tokenizer": "bytes", "lora": None, **changes})
-    section_of = section("reader")
-    return NewReaderParams.model_validate(
+        return FolderModelParams.model_validate({"tokenizer": "bytes", "lora": None, **changes})
+    section_of = section("language_model")
+    return NewModelParams.model_validate(
         {"source": "new", "lora": section_of["lora"], **section_of["new"], "width": 8, **changes}
     )
 
@@ -65,7 +65,7 @@ def make_examples() -> DialogueExamples:
 
 def make_task(
     *,
-    reader: dict[str, Any] | None = None,
+    language_model: dict[str, Any] | None = None,
     prompt: dict[str, Any] | None = None,
     replies: dict[str, Any] | None = None,
     rewards: dict[str, Any] | None = None,
@@ -73,7 +73,7 @@ def make_task(
 ) -> DialogueTask:
     """Return a task; each argument changes a section."""
     return build_task(
-        reader_params(**(reader or {})),
+        reader_params(**(language_model or {})),
         PromptParams.model_validate(section("prompt", **(prompt or {}))),
         reply_params(**(replies or {})),
         reward_params(**(rewards or {})),

@@ -10,11 +10,11 @@ import tiny_talk
 
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.tasks.defaults import AuditPlan
-from grpo_pipeline.tasks.shared import Kept
+from grpo_pipeline.tasks.shared import Cache
 
 
 def test_a_value_is_computed_once_for_each_data_set_and_key():
-    kept, calls = Kept(), []
+    kept, calls = Cache(), []
 
     def compute():
         calls.append(len(calls))
@@ -40,16 +40,16 @@ def test_the_start_is_asked_once_and_rows_stay_what_they_are(kit, monkeypatch):
 
     monkeypatch.setattr(type(task), "sample", watched)
     arms = [task.build_policy(seed) for seed in (5, 6)]
-    tables = [task.evaluate(arm, data, rows, seed=3, sets=2) for arm in arms]
+    tables = [task.evaluate(arm, data, rows, seed=3, n_samples=2) for arm in arms]
     assert len({id(policy) for policy in drawn}) == 3
     fresh = kit.make_task()
     for arm, table in zip(arms[::-1], tables[::-1], strict=True):
-        pd.testing.assert_frame_equal(fresh.evaluate(arm, data, rows, seed=3, sets=2), table)
+        pd.testing.assert_frame_equal(fresh.evaluate(arm, data, rows, seed=3, n_samples=2), table)
     # Another seed, number of samples or choice of prompts is another question.
     before = len(drawn)
-    for changed in ({"seed": 4}, {"sets": 3}):
-        task.evaluate(arms[0], data, rows, **({"seed": 3, "sets": 2} | changed))
-    task.evaluate(arms[0], data, rows[:2], seed=3, sets=2)
+    for changed in ({"seed": 4}, {"n_samples": 3}):
+        task.evaluate(arms[0], data, rows, **({"seed": 3, "n_samples": 2} | changed))
+    task.evaluate(arms[0], data, rows[:2], seed=3, n_samples=2)
     assert len(drawn) == before + 6
 
 
@@ -59,9 +59,9 @@ def test_a_task_with_another_start_keeps_nothing_of_the_first(kit):
     task = kit.make_task()
     data = kit.make_data(task) if kit is tiny_talk else kit.make_data()
     arm, rows = task.build_policy(5), np.array([0, 1, 2])
-    first = task.evaluate(arm, data, rows, seed=3, sets=2)
+    first = task.evaluate(arm, data, rows, seed=3, n_samples=2)
     other = replace(task, start=weights_of(arm, {}))
-    second = other.evaluate(arm, data, rows, seed=3, sets=2)
+    second = other.evaluate(arm, data, rows, seed=3, n_samples=2)
     policy, start = (second[second["rule"] == rule].drop(columns="rule").reset_index(drop=True) for rule in ("policy", "start"))
     pd.testing.assert_frame_equal(policy, start)
     assert not second[second["rule"] == "start"].equals(first[first["rule"] == "start"])

@@ -22,7 +22,7 @@ from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.collect import Experience
 from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.base import Proposal
 
@@ -230,8 +230,10 @@ def test_encodes_once_per_batch_whatever_the_group(case: Case, refresh: str, enc
             case.task().encode(state.policy, case.batch())
             continue
         case.encoder(state.policy).register_forward_hook(lambda _, inputs, output, calls=calls: calls.append(len(output[0])))
-        fold = Fold(case.task(), case.algorithm(update_epochs=4), case.training(encoder_refresh=refresh, group_size=group))
-        fold(state, case.batch())
+        runner = StepRunner(
+            case.task(), case.algorithm(update_epochs=4), case.training(encoder_refresh=refresh, group_size=group)
+        )
+        runner(state, case.batch())
         assert len(calls) == encodings, group
 
 
@@ -251,10 +253,10 @@ def test_training_mode_changes_no_score(case: Case):
 
 def test_the_ratio_is_1_at_the_first_update(case: Case):
     state = case.state()
-    fold = Fold(case.task(), case.algorithm(), case.training())
+    runner = StepRunner(case.task(), case.algorithm(), case.training())
     ratios = []
     for _ in range(3):
-        state, metrics = fold(state, case.batch())
+        state, metrics = runner(state, case.batch())
         ratios.append(metrics["policy/ratio_first"])
         assert metrics["policy/ratio_max"] > 1.0  # the later update epochs have moved on
     assert ratios == pytest.approx([1.0, 1.0, 1.0], abs=case.rounding, rel=0)
@@ -274,9 +276,9 @@ def test_stored_actions_are_replayed(case: Case):
 
 def test_rewards_and_rollouts_are_detached(case: Case):
     experience = collected(case, case.state())
-    tensors = [*experience.rewards.parts.values(), experience.rewards.total, experience.advantages.values]
+    tensors = [*experience.rewards.components.values(), experience.rewards.total, experience.advantages.values]
     assert not any(t.requires_grad for t in [*tensors, experience.rollouts.logprobs])
-    assert all(part.shape == (4, GROUP) for part in experience.rewards.parts.values())
+    assert all(part.shape == (4, GROUP) for part in experience.rewards.components.values())
     assert float(experience.rewards.total.std(1).max()) > 0  # samples of one prompt earn different rewards; a group may tie
 
 
@@ -399,17 +401,17 @@ def test_an_audit_scores_every_policy_of_its_plan_on_the_rows_it_is_given(case: 
     task, data, policy = case.task(), case.data(), case.state().policy
     plan, rows = task.audit_plan, task.rows(data, "train")[:3]
     before = torch.get_rng_state()
-    found = task.audit(policy, data, rows, seed=0, sets=GROUP)
+    found = task.audit(policy, data, rows, seed=0, n_samples=GROUP)
     assert torch.equal(torch.get_rng_state(), before)
     samples = read_samples(found, plan)
     assert {"start", "trivial", "ceiling"} == set(plan.policies.values())
     assert {one.reward.shape for one in samples.policies.values()} <= {(3, GROUP), (3, 1)}
     assert samples.policies[plan.start].reward.shape == (3, GROUP)
     for name, one in samples.policies.items():
-        total = sum(plan.weights[part] * values for part, values in one.parts.items() if plan.weights[part])
+        total = sum(plan.weights[part] * values for part, values in one.components.items() if plan.weights[part])
         np.testing.assert_allclose(one.reward, total, atol=1e-6, err_msg=name)
         assert {metric for metric, values in one.metrics.items() if np.isfinite(values).any()}, name
-    again, other = (read_samples(task.audit(policy, data, rows, seed=seed, sets=GROUP), plan) for seed in (0, 1))
+    again, other = (read_samples(task.audit(policy, data, rows, seed=seed, n_samples=GROUP), plan) for seed in (0, 1))
     np.testing.assert_array_equal(again.policies[plan.start].reward, samples.policies[plan.start].reward)
     assert not np.array_equal(other.policies[plan.start].reward, samples.policies[plan.start].reward)
 
@@ -417,7 +419,7 @@ def test_an_audit_scores_every_policy_of_its_plan_on_the_rows_it_is_given(case: 
 def test_an_evaluation_is_a_function_of_its_seed(case: Case):
     task, data, policy = case.task(), case.data(), case.state().policy
     rows, before = task.rows(data, "test"), torch.get_rng_state()
-    first, again, other = (task.evaluate(policy, data, rows, seed=seed, sets=2) for seed in (0, 0, 1))
+    first, again, other = (task.evaluate(policy, data, rows, seed=seed, n_samples=2) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
     pd.testing.assert_frame_equal(again, first)
     assert not other["reward"].equals(first["reward"])
@@ -426,11 +428,11 @@ def test_an_evaluation_is_a_function_of_its_seed(case: Case):
 def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(case: Case):
     """Broken off after its first step; the one that goes on was built from another seed."""
     task, data, algorithm, training = case.task(), case.data(), case.algorithm(), case.training()
-    fold, rows = Fold(task, algorithm, training), task.rows(data, "train")[:4]
+    runner, rows = StepRunner(task, algorithm, training), task.rows(data, "train")[:4]
 
     def step(state: TrainState) -> TrainState:
         with quiet_nodes():
-            return fold(state, make_training_batch(task, data, rows, seed=0, step=state.step))[0]
+            return runner(state, make_training_batch(task, data, rows, seed=0, step=state.step))[0]
 
     saved = snapshot(step(case.state()), progress={}, parameters={"a": 1})
     unbroken = step(step(case.state()))

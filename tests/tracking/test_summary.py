@@ -40,7 +40,7 @@ COMPARISON = {
     "differences": {"grpo": metric(-0.25)},
     "baseline_arm": "grpo",
     "baselines": {"uniform": {"metrics": metric(0.5)}, "oracle": {"metrics": metric(0.875)}},
-    "verdict": ["No difference was shown."],
+    "summary": ["No difference was shown."],
 }
 
 

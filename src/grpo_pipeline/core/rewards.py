@@ -13,22 +13,22 @@ from grpo_pipeline.core.types import Rewards
 FailureRule = Literal["exclude", "penalty"]
 
 
-def combine_rewards(parts: Mapping[str, Tensor], weights: Mapping[str, float]) -> Rewards:
-    """Return the parts, their weights and ``total = sum_i w_i * part_i`` in float64.
+def combine_rewards(components: Mapping[str, Tensor], weights: Mapping[str, float]) -> Rewards:
+    """Return the components, their weights and ``total = sum_i w_i * component_i`` in float64.
 
-    A part with weight 0 is kept for the record and adds nothing, not even its NaN; a NaN in a weighted part means that the
+    A component with weight 0 is kept for the record and adds nothing, not even its NaN; a NaN in a weighted component means that the
     sample was not scored and makes its total NaN.
 
     Args:
-        parts: name -> [P, G].
+        components: name -> [P, G].
         weights: name -> weight, the same names.
 
     Raises:
-        ValueError: as ``check_parts``.
+        ValueError: as ``check_components``.
     """
-    check_parts(parts, weights)
-    weighted = [weight * parts[name].to(torch.float64) for name, weight in weights.items() if weight]
-    return Rewards(parts=dict(parts), total=sum(weighted[1:], start=weighted[0]), weights=dict(weights))
+    check_components(components, weights)
+    weighted = [weight * components[name].to(torch.float64) for name, weight in weights.items() if weight]
+    return Rewards(components=dict(components), total=sum(weighted[1:], start=weighted[0]), weights=dict(weights))
 
 
 def apply_failure_rule(total: Tensor, is_failed: Tensor, *, rule: FailureRule, penalty: float = 0.0) -> Tensor:
@@ -75,7 +75,7 @@ def subtract_kl(rewards: Rewards, kl_per_decision: Tensor, is_valid: Tensor, *, 
 
     Source: Ziegler et al., arXiv 1909.08593, section 2, with the per-sample estimate summed over the decisions. The
     estimate is detached: here the policy feels the penalty through the advantage only. A sample that was not scored (NaN)
-    stays so. Advantages that are made of the parts and not of the total read the penalty c by itself.
+    stays so. Advantages that are made of the components and not of the total read the penalty c by itself.
 
     Args:
         rewards: total [P, G].
@@ -84,7 +84,7 @@ def subtract_kl(rewards: Rewards, kl_per_decision: Tensor, is_valid: Tensor, *, 
         weight: finite, at least 0, in units of the reward per nat.
 
     Returns:
-        The same parts and weights; ``total`` and ``kl_penalty`` are float64 [P, G], detached.
+        The same components and weights; ``total`` and ``kl_penalty`` are float64 [P, G], detached.
 
     Raises:
         ValueError: for a wrong shape, a negative or infinite weight, an infinite reward, or a valid estimate that is not
@@ -108,31 +108,33 @@ def subtract_kl(rewards: Rewards, kl_per_decision: Tensor, is_valid: Tensor, *, 
     return replace(rewards, total=total.detach().double() - penalty, kl_penalty=penalty)
 
 
-def check_parts(parts: Mapping[str, Tensor], weights: Mapping[str, float]) -> None:
-    """Raise unless the parts share one shape [P, G], are detached, and have weights >= 0, some of them positive.
+def check_components(components: Mapping[str, Tensor], weights: Mapping[str, float]) -> None:
+    """Raise unless the components share one shape [P, G], are detached, and have weights >= 0, some of them positive.
 
-    Infinite entries are refused in weighted parts; NaN means "not scored".
+    Infinite entries are refused in weighted components; NaN means "not scored".
 
     Raises:
-        ValueError: if names differ, a part carries a gradient or has another shape, a weight is negative or not finite, no
-            weight is positive, or a weighted part holds an infinite entry.
+        ValueError: if names differ, a component carries a gradient or has another shape, a weight is negative or not finite, no
+            weight is positive, or a weighted component holds an infinite entry.
     """
-    if set(parts) != set(weights):
-        raise ValueError(f"reward weights must name the parts {sorted(parts)}, got {sorted(weights)}; name each part once")
-    attached = [name for name, part in parts.items() if part.requires_grad]
+    if set(components) != set(weights):
+        raise ValueError(
+            f"reward weights must name the components {sorted(components)}, got {sorted(weights)}; name each component once"
+        )
+    attached = [name for name, component in components.items() if component.requires_grad]
     if attached:
         raise ValueError(f"rewards must carry no gradient, got one in {attached}; detach them in Task.reward")
     for name, weight in weights.items():
         _check_weight(f"the reward weight of {name!r}", weight)
     if not any(weights.values()):
-        raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one part a weight")
-    shapes = {name: list(part.shape) for name, part in parts.items()}
+        raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one component a weight")
+    shapes = {name: list(component.shape) for name, component in components.items()}
     first = next(iter(shapes.values()))
     if len(first) != 2 or any(shape != first for shape in shapes.values()):
-        raise ValueError(f"reward parts must share one shape [P, G], got {shapes}; give one reward per sample")
+        raise ValueError(f"reward components must share one shape [P, G], got {shapes}; give one reward per sample")
     for name, weight in weights.items():
         if weight:
-            _refuse_infinite(f"reward part {name!r}", parts[name])
+            _refuse_infinite(f"reward component {name!r}", components[name])
 
 
 def _check_total(total: Tensor) -> None:

@@ -214,7 +214,7 @@ def format_table(result: Mapping[str, Any]) -> str:
     """Return what ``SelfCheckResult.to_dict`` holds as a text table, one line for each check."""
     lines = [ROW.format("variant", "check", "value", "wanted", "result", "")]
     for name, variant in result["variants"].items():
-        notes = [verdict(variant), f"{variant['steps']} batches"]
+        notes = [summary(variant), f"{variant['steps']} batches"]
         for row, (check, figure) in enumerate(variant["checks"].items()):
             value = "-" if figure["value"] is None else f"{figure['value']:.4f}"
             outcome, note = "passed" if figure["passed"] else "failed", notes[row] if row < len(notes) else ""
@@ -224,7 +224,7 @@ def format_table(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def verdict(variant: Mapping[str, Any]) -> str:
+def summary(variant: Mapping[str, Any]) -> str:
     """Return what the checks of one variant say about it."""
     if variant["is_defect"]:
         return "defect, caught" if variant["is_as_wanted"] else "DEFECT THAT PASSED"
@@ -237,7 +237,7 @@ def require_passed(result: Mapping[str, Any]) -> None:
     Raises:
         SelfCheckError: naming the variants that did not do as they must.
     """
-    odd = [f"{name}: {verdict(variant)}" for name, variant in result["variants"].items() if not variant["is_as_wanted"]]
+    odd = [f"{name}: {summary(variant)}" for name, variant in result["variants"].items() if not variant["is_as_wanted"]]
     if not result["passed"]:
         raise SelfCheckError(
             f"the installed code must pass its self-check, got {'; '.join(odd)}; reinstall the pinned versions, or undo the "

@@ -59,16 +59,16 @@ class ReferenceScores:
 
 @dataclass(frozen=True)
 class Rewards:
-    """Named parts of the reward and their weighted sum.
+    """Named components of the reward and their weighted sum.
 
     Attributes:
-        parts: name -> [P, G], detached; NaN where a sample was not scored.
-        total: float64 [P, G]; NaN where no part was scored.
-        weights: name -> what each part counts in the total.
+        components: name -> [P, G], detached; NaN where a sample was not scored.
+        total: float64 [P, G]; NaN where no component was scored.
+        weights: name -> what each component counts in the total.
         kl_penalty: float64 [P, G], what the KL to the reference took off the total; None where it is not paid in the reward.
     """
 
-    parts: Mapping[str, Tensor]
+    components: Mapping[str, Tensor]
     total: Tensor
     weights: Mapping[str, float] = field(default_factory=dict)
     kl_penalty: Tensor | None = None

@@ -47,7 +47,7 @@ WRONG: dict[str, Any] = {"facecolor": "none", "edgecolor": VERMILLION, "linewidt
 
 
 def norm_heatmap(table: pd.DataFrame) -> Figure:
-    """Draw one cell per term and component, coloured by log10 of the norm; reward parts have a panel of their own below.
+    """Draw one cell per term and component, coloured by log10 of the norm; reward components have a panel of their own below.
 
     An exact 0 is grey and hatched; a cell that is not as expected is framed and says what was expected.
 
@@ -128,7 +128,7 @@ class GradientFlowError(RuntimeError):
 
 
 class DetachedRewards:
-    """A task like another one, but for rewards without graph, so that an audit reaches its verdict about them."""
+    """A task like another one, but for rewards without graph, so that an audit reaches its summary about them."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -137,7 +137,7 @@ class DetachedRewards:
         return getattr(self._task, name)
 
     def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the task's reward parts, detached, and their weights."""
+        """Return the task's reward components, detached, and their weights."""
         parts, weights = self._task.reward(batch, rollouts, outcomes)
         return {name: part.detach() for name, part in parts.items()}, weights
 
@@ -173,7 +173,7 @@ def measure_terms(algorithm: AlgorithmParams, task: Task, state: TrainState, los
 
 
 def measure_rewards(task: Task, batch: Any, rollouts: Rollouts, outcomes: Any) -> pd.DataFrame:
-    """Return one row per reward part: norm 0.0 where it carries no gradient, NaN where it is attached to a graph."""
+    """Return one row per reward component: norm 0.0 where it carries no gradient, NaN where it is attached to a graph."""
     parts, _ = task.reward(batch, rollouts, outcomes)
     return _as_table({REWARD: reward_norms(parts)})
 
@@ -182,7 +182,7 @@ def judge_flow(params: GradientFlowParams, training: TrainingParams, terms: pd.D
     """Put both tables together and say what was expected and whether it agrees.
 
     Returns:
-        Columns ``term, component, grad_norm, expected, agrees``; one row per term and component, then one per reward part.
+        Columns ``term, component, grad_norm, expected, agrees``; one row per term and component, then one per reward component.
 
     Raises:
         ValueError: if a component is named that has no learning rate; one that is frozen has, and is left out.
@@ -233,7 +233,7 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
 
 
 def _template() -> Pipeline:
-    """Wire task and data -> table, figure and verdict; what the loop body holds has the prefix ``gradient_flow.``."""
+    """Wire task and data -> table, figure and summary; what the loop body holds has the prefix ``gradient_flow.``."""
     body = Pipeline(
         create_step_pipeline().to_outputs("losses"),
         namespace="gradient_flow",
@@ -288,5 +288,5 @@ def _check_components(expected: Mapping[Term, Mapping[str, Expectation]], known:
 
 def _finding(row: Any) -> str:
     if row.term == REWARD:
-        return f"a graph in reward part {row.component}"
+        return f"a graph in reward component {row.component}"
     return f"{row.term} -> {row.component} {row.grad_norm:.3g} where {row.expected} is expected"

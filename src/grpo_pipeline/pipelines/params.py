@@ -38,7 +38,7 @@ class GradientFlowParams(BaseModel):
     Attributes:
         warmup_steps: batches to train on before the audited one.
         expected: term -> component -> ``gradient`` (a norm greater than 0), ``none`` (exactly 0) or ``any``; what is not named
-            is ``any``. A reward part is never named: it must carry no graph.
+            is ``any``. A reward component is never named: it must carry no graph.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -68,7 +68,7 @@ class RewardAuditParams(BaseModel):
 
     split: Literal["train", "val"] = Field(description="the split whose examples are scored")
     rows: int = Field(ge=2, description="examples to score, drawn by the seed; all of the split where it has fewer")
-    sets: int = Field(ge=2, description="samples per example of the policies that sample: the group size of training")
+    n_samples: int = Field(ge=2, description="samples per example of the policies that sample: the group size of training")
     warmup_steps: int = Field(ge=0, description="steps of the control's training before the start policy is scored")
     resamples: int = Field(ge=20, description="bootstrap resamples of whole clusters behind each interval")
     warn: WarningLimits = Field(description="from where on a finding is a warning")

@@ -23,7 +23,7 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 from grpo_pipeline.pipelines.step.collect import nothing_replayed
-from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state, train
 from grpo_pipeline.tasks.base import Task
 
@@ -138,7 +138,7 @@ class SetBanditTask:
         """Return 0: nobody shows the good cells."""
         return context.logits.sum() * 0.0
 
-    def validate(self, policy: Bandit, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+    def validate(self, policy: Bandit, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
         """Return nothing: what is known exactly is measured beside the loop."""
         return {}
 
@@ -211,9 +211,9 @@ def _one_step(task: SetBanditTask, *, seed: int, micro_batch_size: int | None) -
     policy = Bandit(start.clone())
     state = TrainState(policy, torch.optim.SGD(policy.parameters(), lr=SMALL_STEP), None, 0, 0, seed)
     rows = task.rows(COPIES, "train")
-    fold = Fold(cast(Task, task), algorithm_params(1), training_params(len(rows), micro_batch_size))
+    runner = StepRunner(cast(Task, task), algorithm_params(1), training_params(len(rows), micro_batch_size))
     with quiet_nodes():
-        done = fold.run(state, task.make_batch(None, rows), nothing_replayed())
+        done = runner.run(state, task.make_batch(None, rows), nothing_replayed())
     rollouts = done.experience.rollouts
     exact = set_bandit.exact_logprobs(start[torch.as_tensor(rows)], rollouts.actions)
     agreement = 1.0 - float((rollouts.logprobs.sum(-1) - exact).abs().max())

@@ -26,7 +26,7 @@ class OwnRewardParams(BaseModel):
 
     @model_validator(mode="after")
     def _check_function(self) -> Self:
-        if self.weight:  # a part without a weight is not computed, and not even imported
+        if self.weight:  # a component without a weight is not computed, and not even imported
             check_measure(Measure(self.function, self.options))
         return self
 
@@ -75,7 +75,7 @@ def check_weights(weights: Mapping[str, float]) -> None:
     if wrong:
         raise ValueError(f"reward weights must be finite and >= 0, got {wrong}; change the sign of the reward instead")
     if not any(weights.values()):
-        raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one part a weight")
+        raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one component a weight")
 
 
 class PoolParams(BaseModel):

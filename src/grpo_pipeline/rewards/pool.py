@@ -22,7 +22,7 @@ from torch import Tensor
 from grpo_pipeline.core.rewards import FailureRule, apply_failure_rule
 from grpo_pipeline.rewards.functions import Measure, Outcome, shorten
 from grpo_pipeline.rewards.params import FailureParams, PoolParams
-from grpo_pipeline.rewards.workers import Chunk, Crew
+from grpo_pipeline.rewards.workers import Chunk, WorkerPool
 
 # Measured rewards, kept under exactly what they were measured from.
 
@@ -57,7 +57,7 @@ Key = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Measured:
+class CollectedRewards:
     """Values [N], NaN for a sample that has none, per sample the sentence why, or None, and the function by its path."""
 
     values: NDArray[np.float64]
@@ -88,9 +88,11 @@ class RewardPool:
         self._cache = RewardCache(params.cache_size)
         self._lock = threading.RLock()
         self._hits = self._measured = self._failed = 0
-        self._crew = Crew(workers=params.workers, timeout_seconds=params.timeout_seconds, start_seconds=params.start_seconds)
-        # The threads know the crew and not the pool, so that a pool nobody holds is collected and closed.
-        self._finalizer = weakref.finalize(self, self._crew.close)
+        self._worker_pool = WorkerPool(
+            workers=params.workers, timeout_seconds=params.timeout_seconds, start_seconds=params.start_seconds
+        )
+        # The threads know the worker pool and not the pool, so that a pool nobody holds is collected and closed.
+        self._finalizer = weakref.finalize(self, self._worker_pool.close)
 
     def __enter__(self) -> Self:
         return self
@@ -102,12 +104,12 @@ class RewardPool:
     def counts(self) -> PoolCounts:
         """Return the counts so far."""
         with self._lock:
-            return PoolCounts(self._hits, self._measured, self._failed, self._crew.replaced)
+            return PoolCounts(self._hits, self._measured, self._failed, self._worker_pool.replaced)
 
     @property
     def pids(self) -> list[int]:
         """Ids of the processes that measure."""
-        return self._crew.pids
+        return self._worker_pool.pids
 
     def close(self) -> None:
         """End all processes and wait for that; samples that are not measured yet raise RewardPoolError in ``result``."""
@@ -115,7 +117,7 @@ class RewardPool:
 
     def submit(
         self, measure: Measure, subjects: Sequence[str], references: Sequence[Sequence[str]] | None = None
-    ) -> Future[Measured]:
+    ) -> Future[CollectedRewards]:
         """Begin to measure N samples and return at once; ``result()`` of the future waits for the values, in this order.
 
         A sample that was measured before, with the same references and by the same reward, is looked up, and one that
@@ -134,7 +136,7 @@ class RewardPool:
         texts = [()] * len(subjects) if references is None else [tuple(row) for row in references]
         if len(texts) != len(subjects):
             raise ValueError(f"references must have one row per sample, got {len(texts)} for {len(subjects)}; repeat them")
-        self._crew.refuse_if_closed()
+        self._worker_pool.refuse_if_closed()
         keys = [(measure.digest, subject, row) for subject, row in zip(subjects, texts, strict=True)]
         request = _Request(self, keys, measure.function)
         with self._lock:
@@ -160,7 +162,7 @@ class _Request:
     """The samples of one ``submit``: their outcomes so far, and the future that waits for the last of them."""
 
     def __init__(self, pool: RewardPool, keys: list[Key], function: str) -> None:
-        self.future: Future[Measured] = Future()
+        self.future: Future[CollectedRewards] = Future()
         self.future.set_running_or_notify_cancel()  # what was begun cannot be cancelled
         self.outcomes: dict[Key, Outcome] = {}
         self._pool, self._keys, self._function = pool, keys, function
@@ -171,7 +173,7 @@ class _Request:
         """Have every chunk measured; without any, the future is done."""
         self._open = len(chunks)
         for keys in chunks:
-            self._pool._crew.add(
+            self._pool._worker_pool.add(
                 Chunk(
                     measure=measure,
                     samples=[(subject, texts) for _, subject, texts in keys],
@@ -200,10 +202,10 @@ class _Request:
         found = [self.outcomes[key] for key in self._keys]
         values = np.asarray([math.nan if isinstance(outcome, str) else outcome for outcome in found], dtype=np.float64)
         causes = tuple(outcome if isinstance(outcome, str) else None for outcome in found)
-        self.future.set_result(Measured(values, causes, self._function))
+        self.future.set_result(CollectedRewards(values, causes, self._function))
 
 
-# Rewards of groups of samples that are being measured: named parts [P, G], with a rule for what could not be measured.
+# Rewards of groups of samples that are being measured: named components [P, G], with a rule for what could not be measured.
 #
 # A reward that fails is never a 0: it is left out, pays a stated penalty or stops the run, and is counted with its cause.
 
@@ -220,21 +222,21 @@ class GroupRewards:
     """The rewards of P x G samples.
 
     Attributes:
-        parts: name -> float64 [P, G], detached; NaN (not scored) where the part failed under the rule ``exclude``, and where
+        components: name -> float64 [P, G], detached; NaN (not scored) where the component failed under the rule ``exclude``, and where
             the sample was not measured.
         weights: name -> weight, the same names.
-        is_failed: name -> bool [P, G], True where the part could not be measured.
+        is_failed: name -> bool [P, G], True where the component could not be measured.
         causes: name -> why, of the first sample that it could not be measured of: function, sample, what happened.
     """
 
-    parts: Mapping[str, Tensor]
+    components: Mapping[str, Tensor]
     weights: Mapping[str, float]
     is_failed: Mapping[str, Tensor]
     causes: Mapping[str, str]
 
     @property
     def failures(self) -> dict[str, int]:
-        """How many samples each part could not be measured of."""
+        """How many samples each component could not be measured of."""
         return {name: int(mask.sum()) for name, mask in self.is_failed.items()}
 
 
@@ -267,7 +269,12 @@ class PendingRewards:
     """Rewards that are being measured; the next batch can be sampled until ``result`` is asked for."""
 
     def __init__(
-        self, weights: Mapping[str, float], failure: FailureParams, *, futures: Mapping[str, Future[Measured]], subjects: Subjects
+        self,
+        weights: Mapping[str, float],
+        failure: FailureParams,
+        *,
+        futures: Mapping[str, Future[CollectedRewards]],
+        subjects: Subjects,
     ) -> None:
         """Keep what is needed to put the values together."""
         self._weights, self._failure = dict(weights), failure
@@ -278,19 +285,21 @@ class PendingRewards:
         return all(future.done() for future in self._futures.values())
 
     def result(self) -> GroupRewards:
-        """Wait for all parts and apply the rule for failures to each.
+        """Wait for all components and apply the rule for failures to each.
 
         Raises:
-            RewardFailedError: if a part could not be measured and the rule is ``stop``.
+            RewardFailedError: if a component could not be measured and the rule is ``stop``.
             RewardPoolError: if a process cannot be started or the pool was closed.
         """
         measured = {name: future.result() for name, future in self._futures.items()}
         if self._failure.rule == "stop":
             self._stop_at_failure(measured)
         is_failed = {name: self._spread(np.isnan(found.values), False) for name, found in measured.items()}
-        parts = {name: self._spread(found.values, np.nan) for name, found in measured.items()}
+        components = {name: self._spread(found.values, np.nan) for name, found in measured.items()}
         return GroupRewards(
-            parts={name: _apply_rule(part, is_failed[name], failure=self._failure) for name, part in parts.items()},
+            components={
+                name: _apply_rule(component, is_failed[name], failure=self._failure) for name, component in components.items()
+            },
             weights=self._weights,
             is_failed=is_failed,
             causes=dict(self._first_causes(measured)),
@@ -303,8 +312,8 @@ class PendingRewards:
         spread[self._subjects.measured] = values
         return torch.from_numpy(spread).reshape(rows, columns)
 
-    def _first_causes(self, measured: Mapping[str, Measured]) -> Iterator[tuple[str, str]]:
-        """Yield (part, why) of each part that failed, in the words of its first sample."""
+    def _first_causes(self, measured: Mapping[str, CollectedRewards]) -> Iterator[tuple[str, str]]:
+        """Yield (component, why) of each component that failed, in the words of its first sample."""
         texts = [text for group in self._subjects.groups for text in group]
         for name, found in measured.items():
             pairs = zip(self._subjects.measured.tolist(), found.causes, strict=True)
@@ -312,7 +321,7 @@ class PendingRewards:
             if first is not None:
                 yield name, f"{found.function} on the {self._subjects.noun} {shorten(texts[first[0]])}: {first[1]}"
 
-    def _stop_at_failure(self, measured: Mapping[str, Measured]) -> None:
+    def _stop_at_failure(self, measured: Mapping[str, CollectedRewards]) -> None:
         for name, cause in self._first_causes(measured):
             raise RewardFailedError(
                 f"reward {name!r} must score every {self._subjects.noun} under rule 'stop', got no value from {cause}; correct "
@@ -350,6 +359,6 @@ def check_groups(groups: Sequence[Sequence[object]], *, name: str) -> None:
         raise ValueError(f"{name} must be groups of one size, got sizes {sizes}; sample the same number for every prompt")
 
 
-def _apply_rule(part: Tensor, is_failed: Tensor, *, failure: FailureParams) -> Tensor:
+def _apply_rule(component: Tensor, is_failed: Tensor, *, failure: FailureParams) -> Tensor:
     rule: FailureRule = "penalty" if failure.rule == "penalty" else "exclude"  # under "stop" nothing has failed
-    return apply_failure_rule(part, is_failed, rule=rule, penalty=failure.penalty or 0.0)
+    return apply_failure_rule(component, is_failed, rule=rule, penalty=failure.penalty or 0.0)

@@ -82,14 +82,14 @@ class Chunk:
     fail: Callable[[Exception], None]
 
 
-class Crew:
+class WorkerPool:
     """The processes and their threads. Threads and processes start with the first chunk and end with ``close``."""
 
     def __init__(self, *, workers: int, timeout_seconds: float, start_seconds: float) -> None:
         """Start nothing yet."""
         self.timeout_seconds, self.start_seconds = timeout_seconds, start_seconds
         self.replaced = 0
-        # Re-entrant: a garbage collection inside a locked part may close this very crew.
+        # Re-entrant: a garbage collection inside a locked part may close this very worker pool.
         self._lock = threading.RLock()
         self._chunks: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
         self._workers: set[WorkerProcess] = set()

@@ -16,7 +16,7 @@ from kedro.pipeline import Pipeline
 #
 # - ``in_place = True``: it is written where it lies while the run goes on, and is kept when the run fails, such as a checkpoint.
 # - ``is_keyed = True``: it holds under which key its content was made, and who reads it compares, such as features of a frozen
-#   encoder or the cells of a grid; or it is the user's, such as a data root. Nothing is written down of it.
+#   encoder or the trials of a grid; or it is the user's, such as a data root. Nothing is written down of it.
 
 
 def place_of(dataset: Any) -> Path | None:

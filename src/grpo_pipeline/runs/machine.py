@@ -108,7 +108,7 @@ def describe(arm: str, name: str, step: int) -> str:
     if name.startswith("reward_"):
         part = name.removeprefix("reward_")
         return (
-            f"{arm}: the reward part '{part}' is the same for all samples of every group at step {step} and cancels in the "
+            f"{arm}: the reward component '{part}' is the same for all samples of every group at step {step} and cancels in the "
             "advantages; make it differ between samples of one prompt, or set its weight to 0"
         )
     return (

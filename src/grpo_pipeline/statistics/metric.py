@@ -97,8 +97,8 @@ class MetricSuite:
         finite: columns that may not hold NaN.
         prepare: adds columns that compare the rules of one arm (all rows in, all rows out but those of a rule that is only
             compared with).
-        verdict: the comparison document -> sentences in plain words, beside those that every task gets.
-        discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as parts of a reward
+        summary: the comparison document -> sentences in plain words, beside those that every task gets.
+        discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as components of a reward
             that a user wrote; each is named like its column.
         headline: names of the metrics that a short table shows; none: all of them.
     """
@@ -109,7 +109,7 @@ class MetricSuite:
     required: tuple[str, ...] = ()
     finite: tuple[str, ...] = ()
     prepare: Callable[[pd.DataFrame], pd.DataFrame] = as_it_is
-    verdict: Callable[[Mapping[str, Any]], list[str]] = no_sentences
+    summary: Callable[[Mapping[str, Any]], list[str]] = no_sentences
     discover: Callable[[Iterable[str]], Mapping[str, Metric]] = no_more
     headline: tuple[str, ...] = ()
 

@@ -118,7 +118,7 @@ class Task(Protocol):
         ...
 
     def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the named reward parts, each [P, G] and detached, and their weights; NaN where a sample was not scored.
+        """Return the named reward components, each [P, G] and detached, and their weights; NaN where a sample was not scored.
 
         The names and weights are the same at every call. Samples of an arm that draws none (L = 0) are given, too.
         """
@@ -171,11 +171,11 @@ class Task(Protocol):
         """Return one row per sample (row n = p*G + g) that tells a person what was sampled."""
         ...
 
-    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Return one row per example and rule; metrics and intervals are computed from rows."""
         ...
 
-    def validate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+    def validate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
         """Return a few cheap numbers on held-out rows to watch while training."""
         ...
 
@@ -185,16 +185,16 @@ class Task(Protocol):
 
     @property
     def audit_plan(self) -> AuditPlan:
-        """Which policies a reward audit compares, with their roles, the weights of the reward's parts, and the metrics.
+        """Which policies a reward audit compares, with their roles, the weights of the reward's components, and the metrics.
 
         It is asked before any reward exists: the weights are those of the parameters, of every part that ``reward`` may return.
         """
         ...
 
-    def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Score the policies of the plan, the start being ``policy``: one row per example, policy and sample (no grad).
 
-        Policies that sample have ``sets`` samples of each example, the others one. Columns: ``AuditPlan``.
+        Policies that sample have ``n_samples`` samples of each example, the others one. Columns: ``AuditPlan``.
         """
         ...
 
@@ -244,14 +244,14 @@ class BaseTask(ABC):
 
     @abstractmethod
     def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the reward's parts and their weights."""
+        """Return the reward's components and their weights."""
 
     @abstractmethod
     def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None) -> Tensor:
         """Return the supervised loss."""
 
     @abstractmethod
-    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Return one row per example and rule."""
 
     @property
@@ -266,7 +266,7 @@ class BaseTask(ABC):
 
     @property
     def reward_weights(self) -> Mapping[str, float]:
-        """Weights of the reward's parts, as the default audit must know them before any reward exists; none by default."""
+        """Weights of the reward's components, as the default audit must know them before any reward exists; none by default."""
         return {}
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
@@ -319,9 +319,9 @@ class BaseTask(ABC):
         """Return row number, actions and log-probability of every sample."""
         return defaults.tabulate_samples(batch, rollouts)
 
-    def validate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+    def validate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
         """Return the mean reward of sampled groups, and that of each part."""
-        return defaults.mean_reward(self, policy, data, rows, seed=seed, sets=sets)
+        return defaults.mean_reward(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def showcase(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return nothing to look at."""
@@ -332,9 +332,9 @@ class BaseTask(ABC):
         """Compare the start with samples that know nothing of their example."""
         return defaults.plan_audit(self.reward_weights)
 
-    def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Score the start's samples, one sample for all examples, and samples of the example beside."""
-        return defaults.audit_start(self, policy, data, rows, seed=seed, sets=sets)
+        return defaults.audit_start(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def calibrate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
         """Return why there is nothing to fit."""

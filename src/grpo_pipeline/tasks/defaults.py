@@ -29,7 +29,7 @@ class AuditPlan:
     """How to read the rows of ``Task.audit``.
 
     A row is one sample of one policy for one example: the columns ``policy``, ``sample`` (0, 1, ... within policy and example),
-    ``reward`` (NaN where it was not scored), ``reward_<part>``, those below, and one column per metric (NaN where undefined).
+    ``reward`` (NaN where it was not scored), ``reward_<component>``, those below, and one column per metric (NaN where undefined).
 
     Attributes:
         example: column of the examples' names; the samples of one policy for one example are a group.
@@ -64,19 +64,22 @@ REWARD_SECTIONS = ("reward", "rewards")
 
 
 @torch.no_grad()
-def mean_reward(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
-    """Return ``reward/mean`` and ``reward/<part>/mean`` of ``sets`` samples of each row, with the same noise at every call."""
+def mean_reward(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
+    """Return ``reward/mean`` and ``reward/<component>/mean`` of ``n_samples`` samples of each row, with the same noise at every call."""
     found: dict[str, list[Tensor]] = {}
     for number, batch in enumerate(batches(task, data, rows)):
         generator = step_generator(seed, number, stream=Stream.VALIDATION, device=task.device)
-        _, rewards = sampled_rewards(task, policy, batch, sets=sets, generator=generator)
-        for name, values in {"reward/mean": rewards.total, **{f"reward/{k}/mean": v for k, v in rewards.parts.items()}}.items():
+        _, rewards = sampled_rewards(task, policy, batch, n_samples=n_samples, generator=generator)
+        for name, values in {
+            "reward/mean": rewards.total,
+            **{f"reward/{k}/mean": v for k, v in rewards.components.items()},
+        }.items():
             found.setdefault(name, []).append(values.double().flatten().cpu())
     return {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
 
 
 @torch.no_grad()
-def audit_start(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+def audit_start(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
     """Score the start's own samples, and two that need no learning, as ``AuditPlan`` wants them.
 
     ``constant`` gives every example of a batch one sample of the batch's first example; ``other_example`` gives each example
@@ -85,13 +88,13 @@ def audit_start(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: in
     frames, first = [], 0
     for number, batch in enumerate(batches(task, data, rows)):
         generator = step_generator(seed, number, stream=Stream.AUDIT, device=task.device)
-        drawn, rewards = sampled_rewards(task, policy, batch, sets=sets, generator=generator)
-        prompts = len(drawn.actions)
-        beside = torch.arange(prompts, device=drawn.actions.device).roll(1)
+        sampled, rewards = sampled_rewards(task, policy, batch, n_samples=n_samples, generator=generator)
+        prompts = len(sampled.actions)
+        beside = torch.arange(prompts, device=sampled.actions.device).roll(1)
         others = {"constant": torch.zeros_like(beside), "other_example": beside}
         measured = {"start": rewards}
         for name, taken in others.items():
-            measured[name] = measure(task, policy, batch, map_tensors(drawn, partial(_first_sample_of, taken)))
+            measured[name] = measure(task, policy, batch, map_tensors(sampled, partial(_first_sample_of, taken)))
         for name, found in measured.items():
             frames.append(audit_rows(found, rows[first : first + prompts]).assign(policy=name))
         first += prompts
@@ -105,7 +108,7 @@ def _first_sample_of(prompts: Tensor, samples: Tensor) -> Tensor:
 def audit_rows(rewards: Rewards, rows: np.ndarray) -> pd.DataFrame:
     """Return one row per sample with the reward and its parts; an example is named by its row number."""
     samples = rewards.total.shape[1]
-    columns = {"reward": rewards.total} | {f"reward_{name}": part for name, part in rewards.parts.items()}
+    columns = {"reward": rewards.total} | {f"reward_{name}": component for name, component in rewards.components.items()}
     return pd.DataFrame(
         {"row": rows.repeat(samples), "sample": np.tile(np.arange(samples), len(rows))}
         | {name: value.flatten().cpu().numpy() for name, value in columns.items()}
@@ -140,11 +143,11 @@ def batches(task: Any, data: Any, rows: np.ndarray) -> Iterator[Any]:
         yield task.make_batch(data, rows[start : start + BATCH_PROMPTS])
 
 
-def sampled_rewards(task: Any, policy: Any, batch: Any, *, sets: int, generator: Generator) -> tuple[Rollouts, Rewards]:
-    """Draw ``sets`` samples of the policy for each prompt and measure them as training does."""
+def sampled_rewards(task: Any, policy: Any, batch: Any, *, n_samples: int, generator: Generator) -> tuple[Rollouts, Rewards]:
+    """Draw ``n_samples`` samples of the policy for each prompt and measure them as training does."""
     context = task.encode(policy, batch)
-    drawn = task.sample(policy, context, sets, temperature=1.0, proposal="policy", generator=generator)
-    return drawn, measure(task, policy, batch, drawn)
+    sampled = task.sample(policy, context, n_samples, temperature=1.0, proposal="policy", generator=generator)
+    return sampled, measure(task, policy, batch, sampled)
 
 
 def measure(task: Any, policy: Any, batch: Any, rollouts: Rollouts) -> Rewards:

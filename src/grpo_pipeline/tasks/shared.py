@@ -40,7 +40,7 @@ class Stored:
 # Results that are the same for every arm of a run: the first arm computes them, the others take them.
 
 
-class Kept:
+class Cache:
     """Values by what they were computed from.
 
     A task holds one for what the start does with held-out prompts: each arm is measured beside it, with the same noise.

@@ -61,13 +61,13 @@ class TaskSpec:
         key: column of the examples' table that names an example.
         noun: what an example is called.
         with_table: ``module:function`` of (examples, table) -> examples with this table; empty where the table is just replaced.
-        reward_section: the section of the parameters that weighs the parts of the reward.
+        reward_section: the section of the parameters that weighs the components of the reward.
         sections: name -> model of the sections of parameters that this task alone has; their modules import no torch. A wrong
             value is refused before anything is imported, and in a section that is left out here when its pipeline is built.
         pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
             ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.data`` and
             ``<name>.task`` (``<name>.untrained_task`` where there are stages); ``create_report``, ``create_prediction`` and
-            ``adapt_kit`` where the task has its own.
+            ``adapt_setup`` where the task has its own.
     """
 
     name: str

@@ -40,7 +40,7 @@ class AttentionPyfunc(PythonModel):
                 model_input,
                 root=root,
                 seed=int(given.get("seed", 0)),
-                sets=int(given.get("sets", 8)),
+                n_samples=int(given.get("sets", 8)),
                 with_heatmap=bool(given.get("heatmap", False)),
                 abstain=bool(given.get("abstain", False)),
             )

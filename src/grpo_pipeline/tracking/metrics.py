@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord
+from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
 
 # Nested, typed parameters -> the flat names and short texts that a tracker takes.
 
@@ -142,7 +142,7 @@ def _entries(entries: Mapping[str, Any], *, prefix: str) -> Iterator[tuple[str, 
                 yield sanitise(f"{prefix}/{metric}{suffix}"), number
 
 
-# Cells of a grid -> what MLflow takes: one child run per cell, written when the cell has ended.
+# Trials of a grid -> what MLflow takes: one child run per trial, written when the trial has ended.
 
 STATUS = {"finished": "FINISHED", "failed": "FAILED"}
 
@@ -170,15 +170,17 @@ class EndedRun:
     scores: Mapping[str, float]
 
 
-def ended_run(record: CellRecord, *, sep: str) -> EndedRun:
-    """Return the child run of a cell: parameters under the names that an ordinary arm's run has."""
+def ended_run(record: TrialRecord, *, sep: str) -> EndedRun:
+    """Return the child run of a trial: parameters under the names that an ordinary arm's run has."""
     header = record.header
     own = {("arm.algorithm" if name == "algorithm" else name): section for name, section in header.parameters.items()}
     params = flatten({"seed": header.seed, header.task: own}, sep=sep)
-    tags = {"task": header.task, "arm": header.arm, "seed": str(header.seed), "cell.digest": header.digest}
+    tags = {"task": header.task, "arm": header.arm, "seed": str(header.seed), "trial.digest": header.digest}
     tags |= {} if header.fold is None else {"fold": header.fold}
     tags |= {} if header.reason is None else {"error.message": header.reason}
-    scores = {sanitise(f"test/{name}"): float(value) for name, value in header.metrics.items()} | {"cell/seconds": header.seconds}
+    scores = {sanitise(f"test/{name}"): float(value) for name, value in header.metrics.items()} | {
+        "trial/seconds": header.seconds
+    }
     return EndedRun(header.key, STATUS[header.status], header.seconds, tags, params, tuple(record.metric_rows), scores)
 
 

@@ -19,7 +19,7 @@ FITTING_COLUMNS = 4  # of values with intervals, beside the names of the metrics
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
-    """Yield the arms with their differences to the control, the baselines, and the verdict in words.
+    """Yield the arms with their differences to the control, the baselines, and the summary in words.
 
     Args:
         comparison: the document ``<task>.comparison``.
@@ -41,7 +41,7 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
         headline = comparison.get("headline") or []
         chosen = [name for name in _metrics(baselines) if name in headline] or _metrics(baselines)
         yield from _table(baselines, chosen, signed=len(baselines), with_interval=False)
-    for sentence in comparison.get("verdict", []):
+    for sentence in comparison.get("summary", []):
         yield Text(sentence)
     if not_covered := comparison.get("interval", {}).get("not_covered"):
         yield Text(not_covered)
@@ -186,6 +186,6 @@ def groups_lines(policy: Mapping[str, Any], name: str) -> list[str]:
     groups = policy["groups"]
     std = cell_text(groups["std"], sign=False, with_interval=False)
     shares = ", ".join(
-        f"{part} {cell_text(found['explained'], sign=False, with_interval=False)}" for part, found in groups["parts"].items()
+        f"{part} {cell_text(found['explained'], sign=False, with_interval=False)}" for part, found in groups["components"].items()
     )
     return [f"groups of {name}: standard deviation {std}, {groups['tied']:.0%} tied; share of the variance: {shares}"]

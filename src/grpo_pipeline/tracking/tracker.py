@@ -18,7 +18,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
-from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord
+from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
 from grpo_pipeline.runs.process import source_tags
 from grpo_pipeline.tracking.metrics import (
     arm_parameters,
@@ -257,7 +257,7 @@ class Tracker:
             self._with_run(arm, partial(self._runs.log_rows, rows=data))
         elif name.endswith(".comparison") and isinstance(data, Mapping):
             self._log_comparison(data)
-        elif isinstance(data, CellRecord):
+        elif isinstance(data, TrialRecord):
             self._runs.log_ended(ended_run(data, sep=self._config.tracking.params.dict_params.sep))
         elif name.endswith(".compare.result"):
             self._runs.log_scores(PARENT, grid_scores(data))

@@ -122,18 +122,18 @@ def test_a_batch_that_ties_has_no_scale_and_a_value_baseline_is_not_divided_by_e
     torch.testing.assert_close(scaled, (differing - values[:, None]) / (differing.std(unbiased=std == "sample") + 1e-4))
 
 
-def naive_per_reward(parts, weights, *, std, eps, whitened):
-    """The same, one sample and one part at a time; which samples teach; and which groups tie."""
-    names = [name for name in parts if weights[name] > 0]
-    prompts, size = len(parts[names[0]]), len(parts[names[0]][0])
+def naive_per_reward(components, weights, *, std, eps, whitened):
+    """The same, one sample and one component at a time; which samples teach; and which groups tie."""
+    names = [name for name in components if weights[name] > 0]
+    prompts, size = len(components[names[0]]), len(components[names[0]][0])
     sums, has_tie = {}, [False] * prompts
     for p, name in product(range(prompts), names):
-        scored = [x for x in parts[name][p] if x is not None]
+        scored = [x for x in components[name][p] if x is not None]
         if len(set(scored)) < 2:
             has_tie[p] |= bool(scored)
             continue
         mean, deviation = statistics(scored, std)
-        for g, x in enumerate(parts[name][p]):
+        for g, x in enumerate(components[name][p]):
             if x is not None:
                 sums[p, g] = sums.get((p, g), 0.0) + weights[name] * (x - mean) / (deviation + eps)
     if whitened and sums:
@@ -148,14 +148,14 @@ def naive_per_reward(parts, weights, *, std, eps, whitened):
 def test_per_reward_agrees_with_a_naive_loop(seed, std, eps, whitened):
     """Parts of few levels, so that some tie; some entries, and for "b" a whole group, are not scored; "c" has no weight."""
     generator = torch.Generator().manual_seed(seed)
-    parts = {name: torch.randint(0, 3, (5, 4), generator=generator).to(F64) for name in "abc"}
-    for part in parts.values():
-        part[torch.rand(5, 4, generator=generator) < 0.25] = NAN
-    parts["b"][0] = NAN
-    parts["c"][1, 1] = math.inf
+    components = {name: torch.randint(0, 3, (5, 4), generator=generator).to(F64) for name in "abc"}
+    for component in components.values():
+        component[torch.rand(5, 4, generator=generator) < 0.25] = NAN
+    components["b"][0] = NAN
+    components["c"][1, 1] = math.inf
     weights = {"a": 1.0, "b": 0.25, "c": 0.0}
-    got = per_reward_advantages(parts, weights, std=std, eps=eps, whiten=whitened)
-    lists = {name: as_floats(part) for name, part in parts.items()}
+    got = per_reward_advantages(components, weights, std=std, eps=eps, whiten=whitened)
+    lists = {name: as_floats(component) for name, component in components.items()}
     want, teaches, is_tied = naive_per_reward(lists, weights, std=std, eps=eps, whitened=whitened)
     torch.testing.assert_close(got.values, want, atol=1e-12, rtol=0)
     assert torch.count_nonzero(got.values[~teaches]) == 0
@@ -175,7 +175,7 @@ def test_constant_float32_parts_are_exactly_zero_and_whitening_does_not_move_the
     # The tied groups leave the statistics of the whitening: it sees the other three alone.
     alone = per_reward_advantages({"a": varied, "b": varied}, weights, eps=1e-9, whiten=whitened)
     torch.testing.assert_close(got.values[3:], alone.values, atol=1e-12, rtol=0)
-    # One part that ties adds exactly nothing.
+    # One component that ties adds exactly nothing.
     other = per_reward_advantages({"a": tied, "b": varied}, weights, eps=1e-9, whiten=whitened)
     only = per_reward_advantages({"b": varied}, {"b": 0.3}, eps=1e-9, whiten=whitened)
     assert not bool(other.is_tied.any())
@@ -183,8 +183,8 @@ def test_constant_float32_parts_are_exactly_zero_and_whitening_does_not_move_the
 
 
 def test_parts_that_cancel_give_zero_and_not_amplified_rounding():
-    part = torch.rand(3, 7, dtype=F64, generator=torch.Generator().manual_seed(7))
-    got = per_reward_advantages({"a": part, "b": -part}, {"a": 1e-3, "b": 1e-3}, eps=0.0)
+    component = torch.rand(3, 7, dtype=F64, generator=torch.Generator().manual_seed(7))
+    got = per_reward_advantages({"a": component, "b": -component}, {"a": 1e-3, "b": 1e-3}, eps=0.0)
     assert torch.count_nonzero(got.values) == 0
 
 
@@ -283,15 +283,15 @@ def whitened(values=ONES, is_valid=SCORED, scope="batch", eps=1e-4, **options):
     )
     + rows(
         per_reward_advantages,
-        ({"parts": PAIR, "weights": {"b": 1.0}}, r"must name the parts \['a'\], got \['b'\]"),
-        ({"parts": PAIR, "weights": {"a": -1.0}}, "reward weight of 'a' must be finite and >= 0, got -1.0"),
-        ({"parts": PAIR, "weights": {"a": NAN}}, "reward weight of 'a' must be finite and >= 0, got nan"),
-        ({"parts": PAIR, "weights": {"a": 0.0}}, "some reward weight must be positive"),
-        ({"parts": {"a": torch.ones(2, 1)}, "weights": {"a": 1.0}}, "at least 2 for per_reward advantages, got 1"),
-        ({"parts": PAIR | {"b": torch.ones(2, 3)}, "weights": {"a": 1.0, "b": 1.0}}, r"share one shape \[P, G\]"),
-        ({"parts": {"a": torch.tensor([[0.0, math.inf]])}, "weights": {"a": 1.0}}, "'a' must be finite or NaN .* prompt 0"),
-        ({"parts": PAIR, "weights": {"a": 1.0}, "std": "unbiased"}, "got 'unbiased'"),
-        ({"parts": PAIR, "weights": {"a": 1.0}, "eps": NAN}, "eps must be finite and >= 0, got nan"),
+        ({"components": PAIR, "weights": {"b": 1.0}}, r"must name the components \['a'\], got \['b'\]"),
+        ({"components": PAIR, "weights": {"a": -1.0}}, "reward weight of 'a' must be finite and >= 0, got -1.0"),
+        ({"components": PAIR, "weights": {"a": NAN}}, "reward weight of 'a' must be finite and >= 0, got nan"),
+        ({"components": PAIR, "weights": {"a": 0.0}}, "some reward weight must be positive"),
+        ({"components": {"a": torch.ones(2, 1)}, "weights": {"a": 1.0}}, "at least 2 for per_reward advantages, got 1"),
+        ({"components": PAIR | {"b": torch.ones(2, 3)}, "weights": {"a": 1.0, "b": 1.0}}, r"share one shape \[P, G\]"),
+        ({"components": {"a": torch.tensor([[0.0, math.inf]])}, "weights": {"a": 1.0}}, "'a' must be finite or NaN .* prompt 0"),
+        ({"components": PAIR, "weights": {"a": 1.0}, "std": "unbiased"}, "got 'unbiased'"),
+        ({"components": PAIR, "weights": {"a": 1.0}, "eps": NAN}, "eps must be finite and >= 0, got nan"),
     )
     + rows(
         partial(keep_top, ADVANTAGES),

@@ -6,7 +6,7 @@ from torch import nn
 
 from grpo_pipeline.core.storage.weights import save_weights, weights_of
 from grpo_pipeline.core.training.optim import (
-    ReferenceRule,
+    ReferenceUpdate,
     check_not_optimised,
     frozen_copy,
     load_reference,
@@ -48,7 +48,7 @@ def test_copy_takes_every_tensor_at_every_nth_step():
     for step in range(1, 7):
         with torch.no_grad():
             policy.trained.add_(1.0)
-        seen.append((update_reference(reference, policy, ReferenceRule("copy", every_steps=3), step), values(reference)))
+        seen.append((update_reference(reference, policy, ReferenceUpdate("copy", every_steps=3), step), values(reference)))
         if step == 3:
             third = values(policy)
     assert [updated for updated, _ in seen] == [False, False, True, False, False, True]
@@ -57,8 +57,8 @@ def test_copy_takes_every_tensor_at_every_nth_step():
 
 def test_nothing_happens_before_the_first_batch_or_to_a_frozen_reference():
     policy, reference = Net(1), frozen_copy(Net(2))
-    assert not update_reference(reference, policy, ReferenceRule("copy"), 0)
-    assert [update_reference(reference, policy, ReferenceRule("frozen"), step) for step in range(4)] == [False] * 4
+    assert not update_reference(reference, policy, ReferenceUpdate("copy"), 0)
+    assert [update_reference(reference, policy, ReferenceUpdate("frozen"), step) for step in range(4)] == [False] * 4
     assert values(reference) == values(Net(2))
 
 
@@ -70,7 +70,7 @@ def test_ema_is_the_geometric_sum_of_the_policies():
     trained, average = decay**steps * start.trained.detach(), decay**steps * start.average
     for i in range(1, steps + 1):
         policy.load_state_dict(Net(i).state_dict())
-        assert update_reference(reference, policy, ReferenceRule("ema", decay=decay), i)
+        assert update_reference(reference, policy, ReferenceUpdate("ema", decay=decay), i)
         trained = trained + (1 - decay) * decay ** (steps - i) * policy.trained.detach()
         average = average + (1 - decay) * decay ** (steps - i) * policy.average
     torch.testing.assert_close(reference.trained, nn.Parameter(trained, requires_grad=False), rtol=0, atol=1e-14)
@@ -83,7 +83,7 @@ def test_ema_leaves_equal_weights_and_infinite_constants_bit_identical():
     reference = frozen_copy(policy)
     fixed = reference.fixed.clone()
     for step in range(1, 200):
-        update_reference(reference, policy, ReferenceRule("ema", decay=0.937), step)
+        update_reference(reference, policy, ReferenceUpdate("ema", decay=0.937), step)
     assert torch.equal(reference.fixed, fixed)
     assert reference.mask.tolist() == [0.0, -torch.inf]
 
@@ -95,7 +95,7 @@ def test_ema_counts_a_tied_weight_once():
     start = reference[0].weight.clone()
     with torch.no_grad():
         policy[0].weight += 1.0
-    update_reference(reference, policy, ReferenceRule("ema", decay=0.75), 1)
+    update_reference(reference, policy, ReferenceUpdate("ema", decay=0.75), 1)
     torch.testing.assert_close(reference[0].weight - start, torch.full((2, 2), 0.25, dtype=torch.float64), rtol=0, atol=1e-15)
     assert reference[1].weight is reference[0].weight
 
@@ -104,7 +104,7 @@ def test_ema_counts_a_tied_weight_once():
 def test_dtypes_may_differ(method):
     policy, reference = Net(1, torch.float32), frozen_copy(Net(2, torch.float64))
     old = reference.trained.clone()
-    update_reference(reference, policy, ReferenceRule(method, decay=0.5), 1)
+    update_reference(reference, policy, ReferenceUpdate(method, decay=0.5), 1)
     new = policy.trained.detach().double()
     assert reference.trained.dtype == torch.float64
     assert torch.allclose(reference.trained, new if method == "copy" else (old + new) / 2, rtol=0, atol=1e-15)
@@ -116,7 +116,7 @@ def test_an_updated_reference_stays_frozen_and_apart(method):
     policy[0].bias.requires_grad_(False)
     reference = frozen_copy(policy)
     policy(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
-    update_reference(reference, policy, ReferenceRule(method), 1)
+    update_reference(reference, policy, ReferenceUpdate(method), 1)
     assert policy.training
     assert [p.requires_grad for p in policy.parameters()] == [True, False, True, True]
     assert not any(module.training for module in reference.modules())
@@ -143,7 +143,7 @@ def test_a_policy_that_does_not_fit_is_refused_by_name(other, message):
     reference = frozen_copy(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)))
     before = copy.deepcopy(reference.state_dict())
     with pytest.raises(ValueError, match=f"the policy must fit its reference, {message}"):
-        update_reference(reference, other, ReferenceRule("copy"), 1)
+        update_reference(reference, other, ReferenceUpdate("copy"), 1)
     assert all(torch.equal(before[name], tensor) for name, tensor in reference.state_dict().items())
 
 
@@ -151,7 +151,7 @@ def test_a_policy_that_does_not_fit_is_refused_by_name(other, message):
 def test_a_reference_that_shares_memory_is_refused(share):
     policy = Net()
     with pytest.raises(ValueError, match="must own its memory, got 'trained', 'fixed', 'average' and 2 more shared"):
-        update_reference(share(policy), policy, ReferenceRule("ema"), 1)
+        update_reference(share(policy), policy, ReferenceUpdate("ema"), 1)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_reference_that_shares_memory_is_refused(share):
 )
 def test_a_rule_that_makes_no_sense_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        ReferenceRule(**changes)
+        ReferenceUpdate(**changes)
 
 
 def test_load_reference_gives_the_stored_weights_in_a_frozen_copy(tmp_path):

@@ -56,7 +56,7 @@ def test_document_follows_the_schema(document):
     json.dumps(document, allow_nan=False)
     assert list(document) == [
         *("task", "control", "split", "n", "seed", "commit", "headline", "interval"),
-        *("arms", "differences", "policy_gain", "baseline_arm", "baselines", "verdict", "run"),
+        *("arms", "differences", "policy_gain", "baseline_arm", "baselines", "summary", "run"),
     ]
     assert document["n"] == {"examples": 240, "clusters": 40, "cluster": "patient_id"}
     assert (document["commit"], document["control"], document["seed"]) == ("abc123", "supervised", 0)
@@ -129,7 +129,7 @@ def test_numeric_core_ids_are_read_as_names(document, arms):
 
 def test_verdict_says_what_the_intervals_say(document):
     ratio = document["arms"]["grpo"]["metrics"]["lesion_hit_ratio"]["value"]
-    text = "\n".join(document["verdict"])
+    text = "\n".join(document["summary"])
     assert f"grpo: points fall into lesions {ratio:.1f} times as often as uniform points" in text
     assert "the policy has learned from reward" in text
     assert "supervised: " not in text
@@ -148,8 +148,8 @@ def test_a_policy_without_skill_is_seldom_called_better(predictions):
 
 
 def test_equal_arms_show_no_difference(arms):
-    verdict = compare_arms(PARAMS, "abc123", supervised=arms["grpo"], grpo=arms["grpo"])["verdict"]
-    assert "grpo: AUROC difference to supervised +0.000 (95% interval +0.000 to +0.000): no difference shown." in verdict
+    summary = compare_arms(PARAMS, "abc123", supervised=arms["grpo"], grpo=arms["grpo"])["summary"]
+    assert "grpo: AUROC difference to supervised +0.000 (95% interval +0.000 to +0.000): no difference shown." in summary
 
 
 def test_single_class_split_is_undefined_with_a_reason(arms):
@@ -165,7 +165,7 @@ def test_single_class_split_is_undefined_with_a_reason(arms):
     assert document["differences"]["grpo"]["auroc"]["value"] is None
     assert document["arms"]["grpo"]["metrics"]["lesion_hit"]["n"] == 0
     assert document["arms"]["grpo"]["metrics"]["brier"]["ci95"][0] > 0
-    assert any("no statement (undefined" in sentence for sentence in document["verdict"])
+    assert any("no statement (undefined" in sentence for sentence in document["summary"])
 
 
 @pytest.mark.parametrize(

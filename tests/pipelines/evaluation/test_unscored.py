@@ -48,7 +48,7 @@ def test_counts_and_shares_are_those_of_the_arm(document):
 
 def test_what_was_lost_is_said_and_nothing_else(document):
     said = list(unscored_sentences(document["unscored"]))
-    assert said == [document["verdict"][-1]]
+    assert said == [document["summary"][-1]]
     assert said[0].startswith(
         "grpo: the reward kind gave no value for 48 samples (25.0%) in test and 6 samples (18.8%) in training"
     )

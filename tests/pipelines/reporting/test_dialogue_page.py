@@ -51,7 +51,7 @@ def page(metric_rows):
 
 def test_the_page_holds_verdict_tables_samples_data_and_configuration(page):
     comparison, _, html = page
-    for sentence in comparison["verdict"]:
+    for sentence in comparison["summary"]:
         assert sentence.replace("'", "&#39;") in html
     value = comparison["differences"]["grpo"]["reward"]["value"]
     for text in (

@@ -35,7 +35,7 @@ def page():
 
 def test_the_page_holds_verdict_tables_drawings_data_and_configuration(page):
     comparison, parts, html = page
-    for sentence in comparison["verdict"]:
+    for sentence in comparison["summary"]:
         assert sentence.replace("'", "&#39;") in html
     value = comparison["differences"]["grpo"]["validity"]["value"]
     for text in (

@@ -93,7 +93,7 @@ def test_both_figures_hold_both_arms(html):
 def test_page_shows_verdict_numbers_commit_and_configuration(html, params, arms):
     text = " ".join(Page(html).words)
     comparison = compare_arms(params, "0123abc", **arms)
-    for sentence in comparison["verdict"]:
+    for sentence in comparison["summary"]:
         assert sentence in text
     for arm in arms:
         entry = comparison["arms"][arm]["metrics"]["auroc"]

@@ -6,7 +6,7 @@ import pytest
 from tiny_audit import MODEL, PLAN, audit_document, rows_of, sound, with_model
 
 from grpo_pipeline.pipelines.reporting.page import template
-from grpo_pipeline.pipelines.reporting.reward_section import agreement_table, parts_table, policies_table, reward_section
+from grpo_pipeline.pipelines.reporting.reward_section import agreement_table, components_table, policies_table, reward_section
 
 
 def cells(row):
@@ -15,7 +15,7 @@ def cells(row):
 
 def test_policies_golden():
     table = policies_table(audit_document())
-    assert table.heads == ["policy", "role", "reward", "reward − model", "part f1", "part style", "quality ↑"]
+    assert table.heads == ["policy", "role", "reward", "reward − model", "component f1", "component style", "quality ↑"]
     assert [cells(row) for row in table.rows] == [
         ["model", "start", "0.280", "", "0.233", "0.093", "0.233"],
         ["parrot", "trivial", "0.000", "-0.280", "0.000", "0.000", "0.000"],
@@ -34,7 +34,7 @@ def test_a_trivial_policy_above_the_start_is_marked_as_bad():
 
 def test_parts_golden():
     document = audit_document(with_model(MODEL, style=1.0))
-    table = parts_table(document)
+    table = components_table(document)
     assert [cells(row) for row in table.rows] == [["f1", "1", "1.000", "0%"], ["style", "0.5", "0.000", "100%"]]
     assert table.caption.startswith("Inside the groups of model: standard deviation of the reward 0.150 [")
     assert table.caption.endswith("], 0% of the groups tie")

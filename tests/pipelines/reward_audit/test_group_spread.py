@@ -16,9 +16,9 @@ def test_spread_is_that_of_a_loop():
         reward = MODEL[p] + 0.5 * STYLE[p]
         assert spread.std[p] == pytest.approx(np.std(reward, ddof=1), abs=1e-15)
         assert spread.total[p] == pytest.approx(2 * np.var(reward, ddof=1), abs=1e-15)
-        for part, values in (("f1", MODEL[p]), ("style", 0.5 * STYLE[p])):
+        for component, values in (("f1", MODEL[p]), ("style", 0.5 * STYLE[p])):
             expected = sum((v - values.mean()) * (r - reward.mean()) for v, r in zip(values, reward, strict=True))
-            assert spread.sums[part][p] == pytest.approx(expected, abs=1e-15)
+            assert spread.sums[component][p] == pytest.approx(expected, abs=1e-15)
     assert spread.is_constant["style"].tolist() == [False, False, True, False]
     assert spread.is_constant["f1"].tolist() == [False] * 4
     assert not spread.is_tied.any()

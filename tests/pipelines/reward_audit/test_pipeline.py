@@ -21,7 +21,7 @@ from grpo_pipeline.pipelines.reward_audit.warnings import policy_table
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 LIMITS = {"trivial_share": 0.0, "tied_groups": 0.5, "constant_groups": 0.95, "explained_share": 0.01, "disagreement": 0.1}
-SECTION = {"split": "train", "rows": 6, "sets": 3, "warmup_steps": 2, "resamples": 20, "warn": LIMITS}
+SECTION = {"split": "train", "rows": 6, "n_samples": 3, "warmup_steps": 2, "resamples": 20, "warn": LIMITS}
 
 
 def params(**changes) -> RewardAuditParams:
@@ -68,9 +68,9 @@ def test_the_pipeline_saves_samples_document_table_and_figure(tmp_path):
 class Watching(AttentionTask):
     """Remembers what was audited."""
 
-    def audit(self, policy, data, rows, *, seed, sets):
+    def audit(self, policy, data, rows, *, seed, n_samples):
         self.__dict__["seen"] = (attention.weights(policy), rows)
-        return super().audit(policy, data, rows, seed=seed, sets=sets)
+        return super().audit(policy, data, rows, seed=seed, n_samples=n_samples)
 
 
 def watched(**changes):
@@ -118,15 +118,15 @@ def test_document_golden():
     model, parrot = document["policies"]["model"], document["policies"]["parrot"]
     # mean f1 2.8 / 12, style 0.4 * that, reward f1 + style / 2
     assert model["reward"]["value"] == pytest.approx(0.28)
-    assert model["parts"]["f1"]["value"] == pytest.approx(2.8 / 12)
-    assert model["metrics"]["quality"] == model["parts"]["f1"]
+    assert model["components"]["f1"]["value"] == pytest.approx(2.8 / 12)
+    assert model["metrics"]["quality"] == model["components"]["f1"]
     assert parrot["more_than_start"]["value"] == pytest.approx(-0.28)
     # clusters a and b have means 0.3 and 0.26: resamples are aa, ab, ba, bb
     assert parrot["more_than_start"]["ci95"] == pytest.approx([-0.3, -0.26])
     assert (model["more_than_start"], parrot["groups"]) == (None, None)
     rewards = MODEL + 0.5 * STYLE
     assert model["groups"]["std"]["value"] == pytest.approx(rewards.std(axis=1, ddof=1).mean())
-    share = {name: part["explained"]["value"] for name, part in model["groups"]["parts"].items()}
+    share = {name: component["explained"]["value"] for name, component in model["groups"]["components"].items()}
     centred = rewards - rewards.mean(1, keepdims=True)
     assert share["f1"] == pytest.approx((MODEL * centred).sum() / (centred**2).sum())
     assert sum(share.values()) == pytest.approx(1.0)
@@ -155,7 +155,7 @@ def test_table_golden():
 
 @pytest.mark.parametrize(
     "change",
-    [{"rows": 1}, {"sets": 1}, {"warmup_steps": -1}, {"resamples": 10}, {"row": 3}, {"warn": LIMITS | {"tied_groups": 0.0}}],
+    [{"rows": 1}, {"n_samples": 1}, {"warmup_steps": -1}, {"resamples": 10}, {"row": 3}, {"warn": LIMITS | {"tied_groups": 0.0}}],
 )
 def test_wrong_parameters_are_refused(change):
     with pytest.raises(ValidationError):

@@ -24,7 +24,9 @@ def test_policies_parts_and_metrics_are_named_and_placed():
     assert labels(rewards) == ["model (start), +0.28", "parrot (trivial), +0.00", "answer (ceiling), +1.00"]
     drawn = [line.get_xdata()[0] for line in rewards.lines if line.get_marker() == "o"]
     assert drawn == pytest.approx([0.0, -0.28, 0.72])
-    explained = {name: part["explained"]["value"] for name, part in shown["policies"]["model"]["groups"]["parts"].items()}
+    explained = {
+        name: component["explained"]["value"] for name, component in shown["policies"]["model"]["groups"]["components"].items()
+    }
     assert [bar.get_width() for bar in shares.patches] == pytest.approx(list(explained.values()))
     assert labels(shares) == ["f1 (weight 1)", "style (weight 0.5)"]
     assert labels(agreement) == ["reward", "f1", "style"]

@@ -69,17 +69,19 @@ def test_many_ties():
 
 def test_a_part_that_cancels():
     found = judge(with_model(MODEL, style=0.3))[1]
-    assert found == ["part style is constant within groups: it teaches nothing there, whatever its weight"]
+    assert found == ["component style is constant within groups: it teaches nothing there, whatever its weight"]
     style = np.where(np.arange(4)[:, None] == 3, STYLE, 0.1)
     found = judge(with_model(MODEL, style=style), constant_groups=0.75)[1]
-    assert found == ["part style is constant within groups in 75% of the groups: it teaches nothing there, whatever its weight"]
+    assert found == [
+        "component style is constant within groups in 75% of the groups: it teaches nothing there, whatever its weight"
+    ]
 
 
 def test_a_part_that_hardly_matters_and_one_that_pulls():
     found = judge(with_model(MODEL, style=MODEL * 0.01))[1]
-    assert only(found) == "part style explains 0.5% of the variance within groups: its weight hardly matters"
+    assert only(found) == "component style explains 0.5% of the variance within groups: its weight hardly matters"
     found = judge(with_model(MODEL, style=-0.4 * MODEL))[1]
-    assert only(found).startswith("part style pulls against the others within groups (share of the variance -0.250")
+    assert only(found).startswith("component style pulls against the others within groups (share of the variance -0.250")
 
 
 def test_reward_and_metric_disagree_inside_groups_only():

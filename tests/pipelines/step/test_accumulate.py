@@ -14,7 +14,7 @@ from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect
 from grpo_pipeline.pipelines.training.loader import plan_batch, remember
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -89,7 +89,7 @@ def stepped(arm: dict[str, Any], micro_batch_size: int | None, **training: Any) 
     state.optimizer.register_step_pre_hook(
         lambda *_: gradients.append({n: p.grad.clone() for n, p in state.policy.named_parameters() if p.grad is not None})
     )
-    done = Fold(TASK, algorithm, params).run(state, batch_of(), collect.nothing_replayed())
+    done = StepRunner(TASK, algorithm, params).run(state, batch_of(), collect.nothing_replayed())
     return weights(done.state.policy), done.metrics, gradients, done.experience
 
 
@@ -118,12 +118,12 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 def test_gradients_and_weights_are_those_of_the_whole_batch(name: str, size: int) -> None:
     whole, metrics, gradients, experience = whole_batch(name)
     changes = ALGORITHMS[name]
-    parts, found, pieces, again = stepped(changes, size, gradient_report_every_steps=2)
+    micro_batches, found, pieces, again = stepped(changes, size, gradient_report_every_steps=2)
     assert torch.equal(again.rollouts.actions, experience.rollouts.actions)  # the same draws
     assert len(pieces) == len(gradients) == (1 if "arm" in changes else 2)
     for piece, gradient in zip(pieces, gradients, strict=True):
         assert_close(piece, gradient)
-    assert_close(parts, whole)
+    assert_close(micro_batches, whole)
     assert found.keys() == metrics.keys()
     assert {"grad_norm/supervised"} < found.keys()
     timeless = [name for name in metrics if name not in ("step_seconds", "samples_per_second", "peak_memory_mb")]
@@ -137,7 +137,7 @@ def test_gradients_and_weights_are_those_of_the_whole_batch(name: str, size: int
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("refresh", ["once", "every_epoch"])
 def test_the_ratio_is_exactly_one_at_first(refresh: str, precision: str) -> None:
-    """Each prompt and sample: the parts of the update have the shapes of those that gave the log-probabilities."""
+    """Each prompt and sample: the micro_batches of the update have the shapes of those that gave the log-probabilities."""
     _, metrics, gradients, _ = stepped({}, 3, encoder_refresh=refresh, precision=precision)
     assert metrics["policy/ratio_first"] == 1.0
     later = [gradient["sam.net.vision_encoder.patch_embed.projection.weight"] for gradient in gradients[1:]
@@ -147,10 +147,10 @@ def test_the_ratio_is_exactly_one_at_first(refresh: str, precision: str) -> None
 
 def test_every_epoch_encodes_again_as_the_whole_batch_does() -> None:
     whole, _, gradients, _ = stepped({}, None, encoder_refresh="every_epoch")
-    parts, _, pieces, _ = stepped({}, 2, encoder_refresh="every_epoch")
+    micro_batches, _, pieces, _ = stepped({}, 2, encoder_refresh="every_epoch")
     for piece, gradient in zip(pieces, gradients, strict=True):
         assert_close(piece, gradient)
-    assert_close(parts, whole)
+    assert_close(micro_batches, whole)
 
 
 def test_replayed_groups_go_through_micro_batches() -> None:
@@ -158,14 +158,14 @@ def test_replayed_groups_go_through_micro_batches() -> None:
     found = []
     for size in (None, 2):
         state, algorithm, params = start(arm, micro_batch_size=size)
-        fold = Fold(TASK, algorithm, params)
+        runner = StepRunner(TASK, algorithm, params)
         plan, replayed = plan_batch(algorithm, state, ROWS[:4])
-        first = fold.run(state, batch_of(plan), replayed)
+        first = runner.run(state, batch_of(plan), replayed)
         remember(state, first.experience, plan, replayed)
         shake(first.state.policy, seed=3, scale=0.05)
         plan, replayed = plan_batch(algorithm, first.state, np.array([4, 5, 6, 7]))
         assert len(replayed.positions) == 2
-        second = fold.run(first.state, batch_of(plan), replayed)
+        second = runner.run(first.state, batch_of(plan), replayed)
         assert second.metrics["policy/ratio_first"] == pytest.approx(1.0, abs=1e-6)
         found.append((second.experience.importance, weights(second.state.policy)))
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
@@ -191,7 +191,7 @@ class Counting(AttentionTask):
 def calls_of(size: int | None) -> list[tuple[str, int, bool]]:
     task = Counting(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device, calls=[])
     state, algorithm, params = start({"kl_weight": 0.0}, micro_batch_size=size)
-    Fold(task, algorithm, params)(state, batch_of())
+    StepRunner(task, algorithm, params)(state, batch_of())
     return task.calls
 
 

@@ -25,7 +25,7 @@ from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA = make_task(), make_data()
@@ -59,7 +59,7 @@ def test_one_step_raises_the_best_rewarded_samples():
     experience = collected(state, algorithm)
     best = experience.rewards.total.argmax(1)
     before = joint_logprobs(state, experience)
-    Fold(TASK, algorithm, training)(state, make_batch(TASK))
+    StepRunner(TASK, algorithm, training)(state, make_batch(TASK))
     change = joint_logprobs(state, experience) - before
     assert float(change[torch.arange(4), best].mean()) > 1e-4
     assert float((experience.advantages.values * change).sum(1).min()) > 0  # each prompt: better samples gained more
@@ -175,9 +175,9 @@ def test_kl_is_against_the_frozen_reference():
 def test_the_reference_stays_where_it_was():
     state = moved_state()
     before = weights(state.reference)
-    fold = Fold(TASK, algorithm_params(), training_params())
+    runner = StepRunner(TASK, algorithm_params(), training_params())
     for _ in range(2):
-        state, _ = fold(state, make_batch(TASK))
+        state, _ = runner(state, make_batch(TASK))
     assert differing(before, weights(state.reference)) == []
 
 
@@ -223,6 +223,6 @@ def test_a_term_that_is_not_finite_stops_the_run(term: str, got: str):
     before, moments = weights(state.policy), len(state.optimizer.state)
     message = f"loss term '{term}' of task 'attention' must be finite, got {got} at step 7; the weights are unchanged"
     with pytest.raises(NonFiniteLossError, match=message):
-        Fold(task, algorithm_params(), training_params())(state, make_batch(TASK))
+        StepRunner(task, algorithm_params(), training_params())(state, make_batch(TASK))
     assert differing(before, weights(state.policy)) == []
     assert len(state.optimizer.state) == moments == 0

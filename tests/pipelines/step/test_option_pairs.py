@@ -24,7 +24,7 @@ from grpo_pipeline.core.policy_gradient.algorithms import CLIPPED
 from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.pipelines.training import loop as fold_module
 from grpo_pipeline.pipelines.training.loader import plan_batch, remember
-from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes, rows_of_step
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
 from grpo_pipeline.pipelines.training.nodes import build_state
 
 TASK, STEPS = TinyChoices(), 3
@@ -224,11 +224,11 @@ def parameters(*patches: dict[str, Any]) -> AlgorithmParams | str:
 @cache
 def _trained(text: str) -> bytes:
     algorithm = AlgorithmParams.model_validate_json(text)
-    state, fold = build_state(algorithm, TRAINING, 0, TASK, None), Fold(TASK, algorithm, TRAINING)
+    state, runner = build_state(algorithm, TRAINING, 0, TASK, None), StepRunner(TASK, algorithm, TRAINING)
     for step in range(STEPS):
         rows, replayed = plan_batch(algorithm, state, rows_of_step(TASK.rows(None, "train"), step, batch_size=8, seed=0))
         with quiet_nodes():
-            done = fold.run(state, TASK.make_batch(None, rows), replayed)
+            done = runner.run(state, TASK.make_batch(None, rows), replayed)
         remember(state, done.experience, rows, replayed)
         state = done.state
     return b"".join(p.detach().numpy().tobytes() for p in state.policy.parameters())

@@ -27,9 +27,9 @@ from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.collect import Baseline, Drawn
+from grpo_pipeline.pipelines.step.collect import Baseline, Resampled
 from grpo_pipeline.pipelines.training.loader import plan_batch, remember
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA = make_task(), make_data()
@@ -84,9 +84,9 @@ def test_every_algorithm_raises_what_it_rewards(changes: dict[str, Any]) -> None
         scores = TASK.score(state.policy, context, first.rollouts, temperature=1.0)
         return float((advantages * scores.logprobs.detach().sum(-1)).sum())
 
-    before, fold, ratios = weighted(), Fold(TASK, algorithm, training), []
+    before, runner, ratios = weighted(), StepRunner(TASK, algorithm, training), []
     for _ in range(6):
-        state, metrics = fold(state, make_batch(TASK))
+        state, metrics = runner(state, make_batch(TASK))
         ratios.append(metrics["policy/ratio_first"])
     assert ratios == [1.0] * 6
     assert weighted() > before + 1e-3
@@ -144,7 +144,7 @@ def test_a_group_whose_parts_differ_while_their_sum_ties_is_not_drawn_again_unde
     retries = {}
     for method in ("group", "per_reward"):
         algorithm = algorithm_params(dynamic_sampling={"max_retries": 2}, advantage={"method": method})
-        _, metrics = Fold(task, algorithm, training_params())(make_state(task, DATA, algorithm), make_batch(task))
+        _, metrics = StepRunner(task, algorithm, training_params())(make_state(task, DATA, algorithm), make_batch(task))
         retries[method] = (metrics["reward/retries"], metrics["reward/ties_fraction"])
     assert retries == {"group": (2.0, 1.0), "per_reward": (0.0, 0.0)}
 
@@ -228,10 +228,10 @@ def test_the_entropy_weight_moves_towards_its_target() -> None:
     found = []
     for target in (5.0, 0.01):
         algorithm = algorithm_params(entropy_target={"target": target, "learning_rate": 0.01, "minimum": 0.0, "maximum": 1.0})
-        state, fold = moved(algorithm), Fold(TASK, algorithm, training_params())
+        state, runner = moved(algorithm), StepRunner(TASK, algorithm, training_params())
         used = []
         for _ in range(3):
-            state, metrics = fold(state, make_batch(TASK))
+            state, metrics = runner(state, make_batch(TASK))
             used.append(metrics["weight/entropy"])
         found.append(used)
     up, down = found
@@ -244,11 +244,11 @@ def test_the_entropy_weight_moves_towards_its_target() -> None:
                                                ({"update": "ema", "decay": 0.5}, [1, 2, 3, 4])])  # fmt: skip
 def test_the_reference_follows_its_rule(rule: dict[str, Any], moves_at: list[int]) -> None:
     algorithm = algorithm_params(reference=rule)
-    state, fold = make_state(TASK, DATA, algorithm), Fold(TASK, algorithm, training_params())
+    state, runner = make_state(TASK, DATA, algorithm), StepRunner(TASK, algorithm, training_params())
     moved_at = []
     for step in range(1, 5):
         before = weights(state.reference)
-        state, _ = fold(state, make_batch(TASK))
+        state, _ = runner(state, make_batch(TASK))
         if differing(before, weights(state.reference)):
             moved_at.append(step)
     assert moved_at == moves_at
@@ -270,14 +270,14 @@ def test_tied_groups_are_drawn_again_and_the_others_are_kept() -> None:
     state, batch = make_state(task, DATA, algorithm), make_batch(task)
     context, replicated = task.encode(state.policy, batch), task.replicate(batch, 4)
     sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    drawn = collect.resample_ties(algorithm, training, task, state, context, replicated, sampled, temperature)
+    drawn = collect.dynamic_sampling(algorithm, training, task, state, context, replicated, sampled, temperature)
     before, after = ((r.actions[..., 0] == 5).sum(1) for r in (sampled, drawn.rollouts))
     was_tied = (before == 0) | (before == 4)
     assert int(was_tied.sum()) >= 2
     assert not bool(((after == 0) | (after == 4)).any())
     assert torch.equal(drawn.rollouts.actions[~was_tied], sampled.actions[~was_tied])
     assert drawn.report["reward/ties_before_retries"] == pytest.approx(float(was_tied.double().mean()))
-    again = collect.resample_ties(algorithm, training, task, state, context, replicated, sampled, temperature)
+    again = collect.dynamic_sampling(algorithm, training, task, state, context, replicated, sampled, temperature)
     assert torch.equal(again.rollouts.actions, drawn.rollouts.actions)  # a function of (seed, step, attempt)
     logprobs = task.score(state.policy, context, drawn.rollouts, temperature=temperature).logprobs.detach()
     torch.testing.assert_close(logprobs, drawn.rollouts.logprobs, atol=1e-6, rtol=0)
@@ -292,7 +292,7 @@ def test_retries_are_bounded_and_their_number_is_logged() -> None:
     task = Flat(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
     algorithm = algorithm_params(dynamic_sampling={"max_retries": 3})
     training = training_params(gradient_report_every_steps=1)
-    _, metrics = Fold(task, algorithm, training)(make_state(task, DATA, algorithm), make_batch(task))
+    _, metrics = StepRunner(task, algorithm, training)(make_state(task, DATA, algorithm), make_batch(task))
     assert metrics["reward/retries"] == 3.0
     assert metrics["reward/ties_fraction"] == 1.0
     assert metrics["dead/reward_none"] == 1.0
@@ -312,7 +312,7 @@ def test_samples_without_a_value_are_counted_and_silence_no_part() -> None:
 
     task = Gaps(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
     algorithm, training = algorithm_params(), training_params(gradient_report_every_steps=1)
-    _, metrics = Fold(task, algorithm, training)(make_state(task, DATA, algorithm), make_batch(task))
+    _, metrics = StepRunner(task, algorithm, training)(make_state(task, DATA, algorithm), make_batch(task))
     assert metrics["dead/reward_differs"] == 0.0
     assert metrics["dead/reward_same"] == 1.0
     assert metrics["reward/differs/unscored_fraction"] == pytest.approx(1 / training.group_size)
@@ -324,11 +324,11 @@ REPLAY = {"replay": {"capacity": 16, "max_age_steps": 5, "share": 0.5, "importan
 
 def test_replayed_groups_keep_their_actions_and_are_weighed_by_the_policys_move() -> None:
     algorithm, training = algorithm_params(**REPLAY), training_params(batch_size=4)
-    state, fold = moved(algorithm), Fold(TASK, algorithm, training)
+    state, runner = moved(algorithm), StepRunner(TASK, algorithm, training)
     rows = np.array([0, 1, 2, 3])
     plan, replayed = plan_batch(algorithm, state, rows)
     assert (plan.tolist(), replayed.positions) == ([0, 1, 2, 3], ())
-    done = fold.run(state, TASK.make_batch(DATA, plan), replayed)
+    done = runner.run(state, TASK.make_batch(DATA, plan), replayed)
     remember(state, done.experience, plan, replayed)
     assert state.replay is not None
     assert sorted(group.row for group in state.replay.groups) == [0, 1, 2, 3]
@@ -338,7 +338,7 @@ def test_replayed_groups_keep_their_actions_and_are_weighed_by_the_policys_move(
     assert plan[:2].tolist() == [4, 5]
     assert set(plan[2:].tolist()) <= {0, 1, 2, 3}
     assert replayed.positions == (2, 3)
-    second = fold.run(done.state, TASK.make_batch(DATA, plan), replayed)
+    second = runner.run(done.state, TASK.make_batch(DATA, plan), replayed)
     experience = second.experience
     for position, group in zip(replayed.positions, replayed.groups, strict=True):
         assert torch.equal(experience.rollouts.actions[position], group.actions)
@@ -362,7 +362,7 @@ def test_importance_scales_the_advantages() -> None:
 
 def test_samples_that_were_not_scored_leave_the_reward_metrics() -> None:
     rewards = torch.tensor([[1.0, float("nan"), 3.0, 5.0], [2.0, 2.0, 2.0, 2.0]])
-    metrics = update._part_metrics({"class": rewards})
+    metrics = update._component_metrics({"class": rewards})
     # [1, 3, 5]: mean 3, standard deviation 2; the tied group: 2 and 0
     assert float(metrics["reward/class/mean"]) == pytest.approx((1 + 3 + 5 + 4 * 2) / 7)
     assert float(metrics["reward/class/std"]) == pytest.approx((2 + 0) / 2)
@@ -377,8 +377,8 @@ def judge_rewards() -> Any:
 def test_nothing_is_drawn_again_by_default() -> None:
     state = moved(algorithm_params())
     rollouts = experience_of(algorithm_params(), state).rollouts
-    drawn = collect.resample_ties(algorithm_params(), training_params(), TASK, state, None, None, rollouts, 1.0)
-    assert drawn == Drawn(rollouts, {})
+    drawn = collect.dynamic_sampling(algorithm_params(), training_params(), TASK, state, None, None, rollouts, 1.0)
+    assert drawn == Resampled(rollouts, {})
 
 
 FALLING = {"kind": "linear", "start": 1.0, "end": 0.0}
@@ -397,9 +397,9 @@ def test_a_schedule_may_end_at_zero(arm: str, changes: dict[str, Any], micro_bat
     """At the last step nothing is weighed: the run ends there, with a gradient of 0, and does not stop with an error."""
     task, algorithm = TinyChoices(), algorithm_params(arm, **changes)
     training = own_rates(training_params(epochs=3, batch_size=8, group_size=4, micro_batch_size=micro_batch_size), 0.1)
-    state, fold, norms = make_state(task, None, algorithm, training), Fold(task, algorithm, training), []
+    state, runner, norms = make_state(task, None, algorithm, training), StepRunner(task, algorithm, training), []
     for _ in range(3):
-        state, metrics = fold(state, task.make_batch(None, np.arange(8)))
+        state, metrics = runner(state, task.make_batch(None, np.arange(8)))
         norms.append(metrics["grad_norm/total"])
     assert norms[0] > 0
     assert norms[1] > 0

@@ -11,7 +11,7 @@ from grpo_pipeline.core.rng import step_generator
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.optim import apply_update
 from grpo_pipeline.pipelines.step.pipeline import create_collect_pipeline, create_pipeline, create_update_pipeline
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -22,9 +22,9 @@ ROWS = [np.array([0, 3, 5, 6]), np.array([1, 2, 4, 7]), np.array([7, 1, 0, 2])]
 
 def folded(task: AttentionTask, data: AttentionData, algorithm: AlgorithmParams, training: TrainingParams) -> AttentionModel:
     state = make_state(task, data, algorithm, training)
-    fold = Fold(task, algorithm, training)
+    runner = StepRunner(task, algorithm, training)
     for step in range(STEPS):
-        state, _ = fold(state, task.make_batch(data, ROWS[step]))
+        state, _ = runner(state, task.make_batch(data, ROWS[step]))
     assert state.step == STEPS
     return state.policy
 

@@ -12,7 +12,7 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training import nodes
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 DATA = make_data()
@@ -80,7 +80,7 @@ def test_a_step_in_bf16_is_near_one_in_float32(changes: dict[str, Any]) -> None:
     task, found = TASKS["global"], {}
     for precision in ("float32", "bf16"):
         state, training = moved(precision, task=task, **changes), training_params(precision=precision)
-        state, found[precision] = Fold(task, algorithm_params(**changes), training)(state, make_batch(task))
+        state, found[precision] = StepRunner(task, algorithm_params(**changes), training)(state, make_batch(task))
         assert {p.dtype for p in state.policy.parameters()} == {torch.float32}
         assert {x.dtype for entries in state.optimizer.state.values() for x in entries.values()} == {torch.float32}
     exact, half = found["float32"], found["bf16"]

@@ -69,8 +69,8 @@ def test_what_stands_after_a_stop_has_no_influence(decoder: str):
     assert not torch.equal(clean.rollouts.actions, noisy.rollouts.actions)
     assert torch.equal(clean.outcomes.class_logits, noisy.outcomes.class_logits)
     assert torch.equal(clean.outcomes.mask_logits, noisy.outcomes.mask_logits)
-    assert set(clean.rewards.parts) == {"class", "heatmap", "diversity", "activation", "boundary", "points"}
-    assert all(torch.equal(part, noisy.rewards.parts[name]) for name, part in clean.rewards.parts.items())
+    assert set(clean.rewards.components) == {"class", "heatmap", "diversity", "activation", "boundary", "points"}
+    assert all(torch.equal(part, noisy.rewards.components[name]) for name, part in clean.rewards.components.items())
     assert torch.equal(clean.advantages.values, noisy.advantages.values)
     statistics = [update.policy_terms(algorithm_params(), training_params(), task, state, e, 0)[1] for e in (clean, noisy)]
     assert statistics[0] == pytest.approx(statistics[1], nan_ok=True, abs=0)
@@ -210,7 +210,7 @@ def test_a_prediction_lists_the_points_that_were_placed():
         [1, 0, 1.0, 2.0, 0.25, 1.0],
         [1, 1, 8.0, 5.0, 2.0, 2.5],
     ]
-    assert score_row(prediction, heatmap="c")["n_points"] == 1  # of the set that the verdict comes from
+    assert score_row(prediction, heatmap="c")["n_points"] == 1  # of the set that the summary comes from
     drawn, alone = (draw_overlay(flat, prediction.heatmap, points[0, :n]) for n in (3, 1))
     assert np.array_equal(drawn, alone)
     assert drawn.any()

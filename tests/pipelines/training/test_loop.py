@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_attention import algorithm_params, make_batch, make_data, make_state, make_task, training_params
 
-from grpo_pipeline.pipelines.training.loop import Fold, merge_metrics, quiet_nodes, rows_of_step, steps_per_epoch, to_floats
+from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes, rows_of_step, steps_per_epoch, to_floats
 
 ROWS = np.array([3, 5, 8, 13, 21, 34, 55])
 
@@ -64,7 +64,7 @@ def test_to_floats_keeps_nan_for_not_measured():
 @pytest.mark.parametrize(("arm", "proposal", "samples"), [("grpo", "policy", 16), ("supervised", "none", 4)])
 def test_costs_of_a_step(arm: str, proposal: str, samples: int):
     """4 cores, 4 samples of each where there are samples."""
-    _, metrics = Fold(make_task(), algorithm_params(arm, proposal=proposal), training_params())(
+    _, metrics = StepRunner(make_task(), algorithm_params(arm, proposal=proposal), training_params())(
         make_state(make_task(), make_data()), make_batch(make_task())
     )
     assert metrics["samples_per_second"] * metrics["step_seconds"] == pytest.approx(samples)
@@ -77,7 +77,7 @@ def test_nodes_are_muted_and_the_level_comes_back(caplog: pytest.LogCaptureFixtu
     logger.setLevel(logging.INFO)
     try:
         with caplog.at_level(logging.INFO), quiet_nodes():
-            Fold(make_task(), algorithm_params(), training_params())(
+            StepRunner(make_task(), algorithm_params(), training_params())(
                 make_state(make_task(), make_data()), make_batch(make_task())
             )
         assert [record for record in caplog.records if record.name.startswith("kedro")] == []

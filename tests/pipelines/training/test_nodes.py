@@ -332,7 +332,7 @@ def test_export_then_predict_scores_the_test_split():
     assert len(rollouts) == 5 * training.group_size
     policy = TASK.build_policy(5)
     policy.load_state_dict(dict(model.tensors))
-    expected = TASK.evaluate(policy, DATA, TASK.rows(DATA, "test"), seed=0, sets=training.group_size)
+    expected = TASK.evaluate(policy, DATA, TASK.rows(DATA, "test"), seed=0, n_samples=training.group_size)
     np.testing.assert_array_equal(predictions["prob"], expected["prob"])
 
 

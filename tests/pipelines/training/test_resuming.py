@@ -218,7 +218,7 @@ def test_the_start_of_the_arms_depends_on_no_reward():
     faster = training.model_copy(update={"optimizer": training.optimizer.model_copy(update={"learning_rates": rates})})
     changed = [
         digest(training=faster),
-        digest(reader={"width": 16}),
+        digest(language_model={"width": 16}),
         digest(replies={"max_tokens": 5}),
         digest(prompt={"max_tokens": 50}),
         digest(mean="per_sequence"),

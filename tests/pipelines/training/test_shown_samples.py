@@ -7,7 +7,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.training.nodes import predict, shown_samples
 from grpo_pipeline.tasks.dialogue.scores import f1
 
-# An untrained reader earns no overlap: a reward that differs between any two replies.
+# An untrained language model earns no overlap: a reward that differs between any two replies.
 TASK = make_task(rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}})
 DATA = make_data(TASK)
 ROWS = np.array([10, 11, 12])
@@ -25,7 +25,7 @@ def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
     answers = [DATA.examples.table["answers"].iloc[row] for row in table["group"]]
     assert table["reward_f1"].tolist() == pytest.approx(f1(list(table["reply"]), answers).tolist())
     assert table["reward"].to_numpy() == pytest.approx(
-        sum(table[f"reward_{n}"] * w for n, w in TASK.rewards.part_weights.items())
+        sum(table[f"reward_{n}"] * w for n, w in TASK.rewards.component_weights.items())
     )
     for _, group in table.groupby("group"):
         rewards = group["reward"].to_numpy()

@@ -18,7 +18,7 @@ def scored(*, rows=ROWS, data=None, **task):
     policy = task.build_policy(0)
     shake(policy, seed=1)
     data = make_data() if data is None else data
-    return task.audit(policy, data, rows, seed=3, sets=SETS), task.evaluate(policy, data, rows, seed=3, sets=SETS), task
+    return task.audit(policy, data, rows, seed=3, n_samples=SETS), task.evaluate(policy, data, rows, seed=3, n_samples=SETS), task
 
 
 def test_means_over_the_samples_are_the_prediction_rows(monkeypatch: pytest.MonkeyPatch):

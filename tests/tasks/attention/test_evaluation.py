@@ -31,10 +31,10 @@ def make_policy(task: AttentionTask, seed: int = 1) -> AttentionModel:
 
 
 def evaluate(
-    *, arm: int = 1, seed: int = 0, sets: int = SETS, rows: np.ndarray = ROWS, task: AttentionTask | None = None
+    *, arm: int = 1, seed: int = 0, n_samples: int = SETS, rows: np.ndarray = ROWS, task: AttentionTask | None = None
 ) -> pd.DataFrame:
     task = task or make_task()
-    return task.evaluate(make_policy(task, arm), make_data(), rows, seed=seed, sets=sets)
+    return task.evaluate(make_policy(task, arm), make_data(), rows, seed=seed, n_samples=n_samples)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_every_rule_stays_in_the_region(seen: list[tuple[Tensor, Outcomes]]):
     examples = make_data().examples
     examples.region[10:, :, :16] = False  # only the two right columns of cells are left
     task = make_task(examples)
-    task.evaluate(make_policy(task), type(make_data())(examples, None), ROWS, seed=0, sets=50)
+    task.evaluate(make_policy(task), type(make_data())(examples, None), ROWS, seed=0, n_samples=50)
     for rule, actions in chosen(seen).items():
         assert bool((actions % task.grid >= 2).all()), rule
         assert actions.sort(-1).values.diff(dim=-1).ne(0).all(), rule
@@ -105,14 +105,14 @@ def test_without_any_outline_there_is_no_oracle():
     blind = replace(data, examples=replace(data.examples, lesion=np.zeros_like(data.examples.lesion)))
     task = make_task()
     policy = make_policy(task)
-    known, unknown = (task.evaluate(policy, d, ROWS, seed=0, sets=2) for d in (data, blind))
+    known, unknown = (task.evaluate(policy, d, ROWS, seed=0, n_samples=2) for d in (data, blind))
     assert set(known["rule"]) - set(unknown["rule"]) == {"oracle"}
     # The other rules draw what they draw beside an oracle.
     same = ["rule", "core_id", "prob", "reward"]
     pd.testing.assert_frame_equal(
         known.loc[known["rule"] != "oracle", same].reset_index(drop=True), unknown[same].reset_index(drop=True)
     )
-    audited = task.audit(policy, blind, ROWS, seed=0, sets=2)
+    audited = task.audit(policy, blind, ROWS, seed=0, n_samples=2)
     assert set(audited["policy"]) == {"policy", "uniform", "centre", "fixed"}
     assert set(read_samples(audited, task.audit_plan).policies) == set(audited["policy"])
 
@@ -174,20 +174,20 @@ def test_the_reward_counts_the_parts_of_the_points(seen: list[tuple[Tensor, Outc
         expected = table.loc[rule, "reward_class"] + extra.mean(1).numpy()
         np.testing.assert_allclose(table.loc[rule, "reward"], expected, atol=1e-5)
         assert (float(extra.abs().max()) == 0.0) == (rule == "none"), rule
-    plain = make_task(patch_size=4).validate(make_policy(task), make_data(), ROWS, seed=0, sets=3)
-    shaped = task.validate(make_policy(task), make_data(), ROWS, seed=0, sets=3)
+    plain = make_task(patch_size=4).validate(make_policy(task), make_data(), ROWS, seed=0, n_samples=3)
+    shaped = task.validate(make_policy(task), make_data(), ROWS, seed=0, n_samples=3)
     assert shaped["reward/mean"] != pytest.approx(plain["reward/mean"], abs=1e-3)
 
 
 def test_validate_measures_the_gain_over_uniform_points():
     task, data = make_task(patch_size=4), make_data()
     untrained = task.build_policy(0)
-    numbers = task.validate(untrained, data, ROWS, seed=0, sets=3)
+    numbers = task.validate(untrained, data, ROWS, seed=0, n_samples=3)
     assert set(numbers) == {"reward/mean", "reward/gain_over_uniform", "lesion_hit", "uniform_hit"}
     # An untrained policy is uniform and draws from the same generator: the very same points.
     assert numbers["reward/gain_over_uniform"] == 0.0
     assert numbers["lesion_hit"] == numbers["uniform_hit"]
-    benign = task.validate(untrained, data, ROWS[::2], seed=0, sets=3)
+    benign = task.validate(untrained, data, ROWS[::2], seed=0, n_samples=3)
     assert set(benign) == {"reward/mean", "reward/gain_over_uniform"}  # without a lesion there is nothing to hit
 
 
@@ -260,7 +260,7 @@ def test_unknown_where_there_is_no_spacing_no_outline_or_no_point():
 def test_prediction_rows_and_the_metric():
     task, data = make_task(), make_data(with_spacing(0.1, 0.2))
     rows = task.rows(data, "test")
-    table = task.evaluate(task.build_policy(0), data, rows, seed=0, sets=3)
+    table = task.evaluate(task.build_policy(0), data, rows, seed=0, n_samples=3)
     known = table["lesion_distance_mm"].notna()
     assert known.equals(table["lesion_hit"].notna())
     assert (table.loc[known & (table["lesion_hit"] == 1), "lesion_distance_mm"] == 0).all()
@@ -273,7 +273,7 @@ def test_prediction_rows_and_the_metric():
 
 def test_the_metric_is_undefined_without_spacing_and_for_older_tables():
     task, data = make_task(), make_data()
-    table = task.evaluate(task.build_policy(0), data, task.rows(data, "test"), seed=0, sets=1)
+    table = task.evaluate(task.build_policy(0), data, task.rows(data, "test"), seed=0, n_samples=1)
     assert table["lesion_distance_mm"].isna().all()
     for rows in (table, table.drop(columns="lesion_distance_mm")):
         assert np.isnan(METRICS["lesion_distance_mm"](rows, np.ones((2, len(rows))))).all()

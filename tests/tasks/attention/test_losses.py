@@ -22,7 +22,7 @@ from grpo_pipeline.tasks.attention.losses import (
     multiple_instance_loss,
     needle_cross_entropy,
     proportion_bce,
-    reward_parts,
+    reward_components,
     supervised_loss,
     symmetric_cross_entropy,
     take_samples,
@@ -51,13 +51,15 @@ def params(**changes: Any) -> SupervisedParams:
 
 
 def test_reward_parts_golden():
-    parts = reward_parts(batch([1.0, 0.0], [0.5, 0.0], 2), outcomes([[LOGIT_3, 0.0], [LOGIT_3, 0.0]], [[0.5, 0.25], [0.2, 0.0]]))
+    parts = reward_components(
+        batch([1.0, 0.0], [0.5, 0.0], 2), outcomes([[LOGIT_3, 0.0], [LOGIT_3, 0.0]], [[0.5, 0.25], [0.2, 0.0]])
+    )
     # cancer: log 3/4, log 1/2; benign: log 1/4, log 1/2
     torch.testing.assert_close(parts["class"], torch.tensor([[3 / 4, 1 / 2], [1 / 4, 1 / 2]]).log())
     # (.5 log .5 + .5 log .5)/2, (.5 log .25 + .5 log .75)/2; log(1 - .2)/2, log(1 - 1e-4)/2 (clamped)
     expected = [[math.log(0.5) / 2, math.log(0.25 * 0.75) / 4], [math.log(0.8) / 2, math.log(1 - 1e-4) / 2]]
     torch.testing.assert_close(parts["heatmap"], torch.tensor(expected))
-    parts = reward_parts(batch([1.0], [0.5], 2), outcomes([[0.0, 1.0]], [[0.5, 0.5]], grad=True))
+    parts = reward_components(batch([1.0], [0.5], 2), outcomes([[0.0, 1.0]], [[0.5, 0.5]], grad=True))
     assert [part.requires_grad for part in parts.values()] == [False, False]
 
 
@@ -175,7 +177,7 @@ def test_without_any_bag_the_class_alone_is_left():
 
 def test_the_heatmap_reward_of_an_empty_bag_is_0():
     targets = bag_batch(2)
-    parts = reward_parts(targets, bag_outcomes(targets))
+    parts = reward_components(targets, bag_outcomes(targets))
     assert parts["heatmap"][2].tolist() == [0.0, 0.0, 0.0]
     assert bool((parts["heatmap"][[0, 1, 3]] < 0).all())
     assert bool((parts["class"] < 0).all())

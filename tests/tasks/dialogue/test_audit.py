@@ -19,7 +19,7 @@ def scored(*, rows=ROWS, data=None, seed=3, **sections):
     task = make_task(**sections)
     policy = task.build_policy(0)
     shake(policy, seed=1)
-    return task.audit(policy, data or make_data(), rows, seed=seed, sets=SETS), task, policy
+    return task.audit(policy, data or make_data(), rows, seed=seed, n_samples=SETS), task, policy
 
 
 def one(rows, policy):
@@ -28,7 +28,7 @@ def one(rows, policy):
 
 def test_scores_of_the_rules_are_those_of_the_prediction_rows():
     rows, task, policy = scored(rewards=SCRIPTED)
-    predictions = task.evaluate(policy, make_data(), ROWS, seed=0, sets=2).rename(columns={"rule": "policy"})
+    predictions = task.evaluate(policy, make_data(), ROWS, seed=0, n_samples=2).rename(columns={"rule": "policy"})
     names = [*METRICS, "reward", "reward_f1", "reward_rouge_l", "reward_bleu", "reward_scripted", "reply"]
     for rule in set(ROLES) - {"start"}:
         found, expected = (one(frame, rule).sort_index()[names] for frame in (rows, predictions))

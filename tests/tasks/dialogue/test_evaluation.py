@@ -18,7 +18,7 @@ from grpo_pipeline.tasks.dialogue.scores import f1
 from grpo_pipeline.tasks.dialogue.warning_signs import TRIVIAL_RULES
 
 SEED, SETS = 3, 4
-# An untrained reader earns no overlap: a reward that differs between any two replies.
+# An untrained language model earns no overlap: a reward that differs between any two replies.
 TASK = make_task(rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}})
 DATA = make_data(TASK)
 ROWS = np.array([10, 11, 12])
@@ -41,7 +41,7 @@ def policy():
 
 @pytest.fixture(scope="module")
 def table(policy):
-    return TASK.evaluate(policy, DATA, ROWS, seed=SEED, sets=SETS)
+    return TASK.evaluate(policy, DATA, ROWS, seed=SEED, n_samples=SETS)
 
 
 def of(table, rule):
@@ -57,7 +57,7 @@ def test_it_is_one_row_per_example_and_rule_that_the_metrics_can_read(table):
 
 
 def test_the_start_is_the_policy_that_has_not_moved(table):
-    still = TASK.evaluate(TASK.build_policy(SEED), DATA, ROWS, seed=SEED, sets=SETS)
+    still = TASK.evaluate(TASK.build_policy(SEED), DATA, ROWS, seed=SEED, n_samples=SETS)
     pd.testing.assert_frame_equal(of(still, "policy").drop(columns="rule"), of(still, "start").drop(columns="rule"))
     assert of(still, "policy")["kl_start"].tolist() == [0.0, 0.0, 0.0]
     pd.testing.assert_frame_equal(of(still, "start"), of(table, "start"))
@@ -78,7 +78,7 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
         return seen[-1]
 
     monkeypatch.setattr(type(TASK), "sample", spy)
-    TASK.evaluate(policy, DATA, ROWS, seed=SEED, sets=SETS)
+    TASK.evaluate(policy, DATA, ROWS, seed=SEED, n_samples=SETS)
     replies = TASK.texts(seen[0])
     answers = list(DATA.examples.table["answers"].iloc[ROWS])
     rows = of(table, "policy")
@@ -86,7 +86,7 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
     assert rows["reply"].tolist() == [printable(group[0]) for group in replies]
     means = [np.mean(scripted(list(group), [texts] * SETS)) for group, texts in zip(replies, answers, strict=True)]
     assert rows["reward_scripted"].tolist() == pytest.approx(means)
-    weights = TASK.rewards.part_weights
+    weights = TASK.rewards.component_weights
     assert rows["reward"].tolist() == pytest.approx(sum(w * rows[f"reward_{name}"] for name, w in weights.items()).tolist())
     assert rows["tokens"].tolist() == seen[0].is_valid[:, 0].sum(-1).tolist()
     start, batch = TASK.build_policy(SEED), TASK.make_batch(DATA, ROWS)
@@ -100,7 +100,7 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
 def test_every_batch_has_noise_of_its_own(policy, monkeypatch):
     """The same prompt in two batches: with the noise of the first one it would be answered twice alike."""
     monkeypatch.setattr(evaluation, "BATCH_PROMPTS", 1)
-    rows = of(TASK.evaluate(policy, DATA, ROWS[[0, 0]], seed=SEED, sets=SETS), "policy")
+    rows = of(TASK.evaluate(policy, DATA, ROWS[[0, 0]], seed=SEED, n_samples=SETS), "policy")
     assert rows["reply"].nunique() == 2
 
 
@@ -115,8 +115,8 @@ def test_greedy_rows_are_the_likeliest_replies(policy, table):
 
 def test_likelihoods_are_of_the_reader_of_the_rule(policy, table):
     batch = TASK.make_batch(DATA, ROWS)
-    for rule, reader in (("policy", policy), ("greedy", policy), ("start", TASK.build_policy(SEED))):
-        found = reference_perplexity(reader, TASK.encode(reader, batch), batch.reference)
+    for rule, language_model in (("policy", policy), ("greedy", policy), ("start", TASK.build_policy(SEED))):
+        found = reference_perplexity(language_model, TASK.encode(language_model, batch), batch.reference)
         assert of(table, rule)["reference_nll"].tolist() == pytest.approx(found.nll.tolist())
         assert of(table, rule)["reference_tokens"].tolist() == found.tokens.tolist()
 
@@ -134,7 +134,7 @@ def test_it_says_whether_the_needed_story_was_found():
     table = DATA.examples.table.copy()
     table.loc[[10, 11], "story_id"] = ["s1", "s9"]
     data = type(DATA)(type(DATA.examples)(table, DATA.examples.stories, "x"), DATA.prompts, DATA.references)
-    found = of(TASK.evaluate(TASK.build_policy(0), data, ROWS, seed=0, sets=2), "policy")["story_found"]
+    found = of(TASK.evaluate(TASK.build_policy(0), data, ROWS, seed=0, n_samples=2), "policy")["story_found"]
     assert found.tolist()[:2] == [1.0, 0.0]
     assert math.isnan(found.iloc[2])
 
@@ -152,18 +152,18 @@ def test_the_estimate_is_the_kl_where_every_choice_is_drawn_as_often_as_it_is_li
 
 @pytest.mark.parametrize(
     "changes",
-    [{"replies": {"top_k": 20, "top_p": 0.9}}, {"reader": {"architecture": "gpt2", "max_positions": 200}}],
+    [{"replies": {"top_k": 20, "top_p": 0.9}}, {"language_model": {"architecture": "gpt2", "max_positions": 200}}],
     ids=["truncated", "causal"],
 )
 def test_the_kl_is_of_the_distribution_that_is_sampled(changes):
     task = make_task(**changes)
     data = make_data(task)
     policy = task.build_policy(SEED)
-    still = of(task.evaluate(policy, data, ROWS, seed=SEED, sets=SETS), "policy")
+    still = of(task.evaluate(policy, data, ROWS, seed=SEED, n_samples=SETS), "policy")
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter *= 1.5
-    changed = of(task.evaluate(policy, data, ROWS, seed=SEED, sets=SETS), "policy")
+    changed = of(task.evaluate(policy, data, ROWS, seed=SEED, n_samples=SETS), "policy")
     assert still["kl_start"].tolist() == [0.0, 0.0, 0.0]
     assert np.isfinite(changed["kl_start"]).all()
     assert (changed["kl_start"] > 0).all()
@@ -171,7 +171,7 @@ def test_the_kl_is_of_the_distribution_that_is_sampled(changes):
 
 def test_a_reply_without_a_reward_is_left_out_of_the_mean():
     parts = {"f1": torch.tensor([[0.2, math.nan, 0.4], [math.nan] * 3]), "bleu": torch.tensor([[0.0, 0.0, 0.2], [0.5, 0.5, 0.5]])}
-    measured = SimpleNamespace(parts=parts, weights={"f1": 1.0, "bleu": 2.0})
+    measured = SimpleNamespace(components=parts, weights={"f1": 1.0, "bleu": 2.0})
     said = Said([("a", "b", "c"), ("d", "e", "f")], SimpleNamespace(result=lambda: measured), {})
     rows = prediction_rows(DATA.examples.table.iloc[[10, 11]], TASK.make_batch(DATA, np.array([10, 11])), "policy", said)
     assert rows["reward"].iloc[0] == pytest.approx((0.2 + (0.4 + 0.4)) / 2)

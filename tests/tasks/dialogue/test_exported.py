@@ -18,8 +18,8 @@ from grpo_pipeline.core.storage.weights import load_weights, save_weights
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.dialogue.exported import plain_model, read_exported, write_reply
 from grpo_pipeline.tasks.dialogue.language_model.base import story_text
-from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams
+from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 
 ROWS = np.arange(6)
@@ -28,8 +28,8 @@ POSITIONS = {"t5": None, "gpt2": 400, "llama": 400}
 
 def model_folder(path: Path, architecture: str) -> dict[str, Any]:
     """Write a model and a tokenizer of its 259 words; returns the section that reads them."""
-    reader = {"architecture": architecture, "max_positions": POSITIONS[architecture]}
-    model = tiny.make_task(reader=reader).build_policy(3).model
+    language_model = {"architecture": architecture, "max_positions": POSITIONS[architecture]}
+    model = tiny.make_task(language_model=language_model).build_policy(3).model
     tiny_attention.shake(model, seed=2)
     model.save_pretrained(path)
     known = ["<pad>", "<eos>", "<unk>", "cat", "dog", "like", "i", "story", "what", "hello"]
@@ -69,7 +69,7 @@ def written_replies(folder: Path) -> list[str]:
     ("architecture", "lora"), [("t5", None), ("gpt2", None), ("llama", None), ("t5", {"rank": 2, "alpha": 4.0})]
 )
 def test_the_same_replies_without_the_folder_that_it_came_from(tmp_path: Path, architecture: str, lora: Any) -> None:
-    task = tiny.make_task(reader=model_folder(tmp_path / "hub", architecture) | {"lora": lora})
+    task = tiny.make_task(language_model=model_folder(tmp_path / "hub", architecture) | {"lora": lora})
     policy = export(task, tmp_path / "model")
     expected = expected_replies(task, policy)
     shutil.rmtree(tmp_path / "hub")
@@ -85,14 +85,17 @@ def test_bytes_need_no_tokenizer(tmp_path: Path) -> None:
 
 
 def test_what_is_no_complete_model_of_this_task_is_refused(tmp_path: Path) -> None:
-    export(tiny.make_task(reader=model_folder(tmp_path / "hub", "t5")), tmp_path / "model")
+    export(tiny.make_task(language_model=model_folder(tmp_path / "hub", "t5")), tmp_path / "model")
     weights = load_weights(tmp_path / "model")
     save_weights(tmp_path / "before", weights)
     with pytest.raises(FileNotFoundError, match=r"before must hold one of tokenizer.json"):
         read_exported(tmp_path / "before")
     for changes, message in [
         ({"task": "attention"}, "must hold a model of the dialogue task, got 'attention'"),
-        ({"reader_config": weights.config["reader_config"] | {"model_type": "bert"}}, "of type t5, gpt2, llama, got 'bert'"),
+        (
+            {"language_model_config": weights.config["language_model_config"] | {"model_type": "bert"}},
+            "of type t5, gpt2, llama, got 'bert'",
+        ),
     ]:
         save_weights(tmp_path / "other", replace(weights, config=weights.config | changes))
         with pytest.raises(ValueError, match=message):
@@ -111,8 +114,8 @@ LORA = {"rank": 2, "alpha": 3.0}
 
 def exported(folder: Path, architecture: str, lora: dict[str, float] | None) -> tuple[Any, Any]:
     """Export a policy with weights far from its start; returns the task and the policy."""
-    reader = {"architecture": architecture, "max_positions": POSITIONS[architecture], "lora": lora}
-    task = tiny.make_task(reader=reader)
+    language_model = {"architecture": architecture, "max_positions": POSITIONS[architecture], "lora": lora}
+    task = tiny.make_task(language_model=language_model)
     rates = dict.fromkeys(task.parameter_groups(task.build_policy(0)), 0.1)
     training = tiny.training_params(optimizer={"learning_rates": rates})
     state = build_state(tiny.algorithm_params(), training, 0, task, tiny.make_data(task))
@@ -172,8 +175,8 @@ def test_its_tokenizer_has_the_same_ids(tmp_path: Path, architecture: str) -> No
 def test_training_may_begin_with_it(tmp_path: Path, tokenizer: str) -> None:
     _, policy = exported(tmp_path / "model", "t5", LORA)
     path = str(tmp_path / "model" / "huggingface")
-    params = FolderReaderParams(source="folder", path=path, tokenizer=tokenizer, lora=None)
-    begun = build_reader(params, seed=0)[0].model.state_dict()
+    params = FolderModelParams(source="folder", path=path, tokenizer=tokenizer, lora=None)
+    begun = build_language_model(params, seed=0)[0].model.state_dict()
     for name, expected in plain_model(policy).state_dict().items():
         torch.testing.assert_close(begun[name], expected, rtol=0, atol=0)
 

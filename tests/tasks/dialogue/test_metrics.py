@@ -10,7 +10,7 @@ from tiny_replies import PARTS, evaluation_params, make_examples, make_predictio
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.tasks.dialogue import scores
-from grpo_pipeline.tasks.dialogue.metrics import METRICS, RULES, build_suite, verdict, weighted_corpus_bleu, weighted_distinct
+from grpo_pipeline.tasks.dialogue.metrics import METRICS, RULES, build_suite, summary, weighted_corpus_bleu, weighted_distinct
 from grpo_pipeline.tasks.dialogue.scores import bleu_counts, corpus_bleu, f1
 from grpo_pipeline.tasks.dialogue.warning_signs import (
     READ_BY_PEOPLE,
@@ -263,11 +263,11 @@ def verdict_document(*, grpo=None, start=None, trivial=0.3, reward=0.2, **moved)
 
 
 def said(**changes):
-    return "\n".join(verdict(verdict_document(**changes), bounds=BOUNDS))
+    return "\n".join(summary(verdict_document(**changes), bounds=BOUNDS))
 
 
 def warned(**changes):
-    return [line for line in verdict(verdict_document(**changes), bounds=BOUNDS) if "WARNING" in line]
+    return [line for line in summary(verdict_document(**changes), bounds=BOUNDS) if "WARNING" in line]
 
 
 def test_the_reward_is_compared_with_the_control_and_the_start():
@@ -288,7 +288,7 @@ def test_it_says_which_scores_moved_with_the_reward():
 def test_without_an_interval_nothing_is_claimed():
     found = verdict_document()
     found["differences"]["grpo"]["reward"] = {"value": 0.2, "ci95": None, "reason": "no interval: one cluster"}
-    assert "grpo: reward against supervised: no statement (no interval: one cluster)." in verdict(found, bounds=BOUNDS)
+    assert "grpo: reward against supervised: no statement (no interval: one cluster)." in summary(found, bounds=BOUNDS)
 
 
 def test_a_sound_arm_has_no_warning_and_says_what_was_looked_at():
@@ -335,12 +335,12 @@ def test_a_trivial_rule_that_earns_as_much_is_named_for_each_arm_that_it_beats()
 def test_the_measure_of_a_warning():
     found = verdict_document(grpo={"distinct_2": 0.2}, reward=0.0)
     found["policy_gain"]["grpo"]["reward"] = entry(0.0)
-    (line,) = [line for line in verdict(found, bounds=BOUNDS) if "WARNING" in line]
+    (line,) = [line for line in summary(found, bounds=BOUNDS) if "WARNING" in line]
     assert line.endswith("the replies have become alike.")
     (line,) = warned(start=False, grpo={"distinct_2": 0.1})
     assert "distinct-2 is 80% below that of supervised" in line
     found = verdict_document(grpo={"distinct_2": 0.45})
-    assert any("WARNING" in line for line in verdict(found, bounds=WarningBounds(distinct_fall=0.05)))
+    assert any("WARNING" in line for line in summary(found, bounds=WarningBounds(distinct_fall=0.05)))
 
 
 def test_most_frequent_words_are_normalised_and_ties_go_by_alphabet():

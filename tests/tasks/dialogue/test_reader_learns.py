@@ -1,4 +1,4 @@
-"""The parts together: a reader learns a reference by teacher forcing, and what is rewarded from its own replies."""
+"""The parts together: a language model learns a reference by teacher forcing, and what is rewarded from its own replies."""
 
 import pytest
 import torch
@@ -13,14 +13,16 @@ STEPS = 40
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_reader_learns_a_reply_to_each_prompt(architecture: str) -> None:
-    reader = tiny_reader(architecture)
+    language_model = tiny_reader(architecture)
     reference = pad_rows([[4, 5, 6, 1], [7, 1], [8, 8, 1]], pad_id=0)
-    optimizer = torch.optim.Adam(reader.parameters(), lr=0.03)
+    optimizer = torch.optim.Adam(language_model.parameters(), lr=0.03)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = reference_loss(reference_logprobs(reader, tiny_encoded(reader), reference), reference.is_token, mean="per_token")
+        loss = reference_loss(
+            reference_logprobs(language_model, tiny_encoded(language_model), reference), reference.is_token, mean="per_token"
+        )
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        found = greedy_replies(reader, tiny_encoded(reader), max_tokens=4, ends=ENDS)
+        found = greedy_replies(language_model, tiny_encoded(language_model), max_tokens=4, ends=ENDS)
     assert torch.equal(found.actions[:, 0], reference.ids)

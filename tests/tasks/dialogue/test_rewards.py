@@ -38,20 +38,20 @@ def test_parts_are_the_metrics_of_each_reply():
     columns = score_replies(FLAT, REPEATED, smoothing="floor")
     for name, function in {"f1": f1, "rouge_l": rouge_l}.items():
         want = torch.tensor(function(FLAT, REPEATED), dtype=F64).reshape(2, 3)
-        assert torch.equal(rewards.parts[name], want)
+        assert torch.equal(rewards.components[name], want)
         assert torch.equal(want, torch.tensor(columns[name], dtype=F64).reshape(2, 3))
-    assert torch.equal(rewards.parts["bleu"], torch.tensor(bleu(FLAT, REPEATED, smoothing="floor")).reshape(2, 3))
+    assert torch.equal(rewards.components["bleu"], torch.tensor(bleu(FLAT, REPEATED, smoothing="floor")).reshape(2, 3))
     assert dict(rewards.weights) == {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.125}
     assert rewards.failures == {"f1": 0, "rouge_l": 0, "bleu": 0}
-    assert not any(part.requires_grad for part in rewards.parts.values())
+    assert not any(part.requires_grad for part in rewards.components.values())
 
 
 def test_a_failed_reply_leaves_its_group_and_is_counted():
     rewards = measure(make())
-    assert rewards.parts["scripted"].isnan().tolist() == [[False, False, True], [False, False, False]]
+    assert rewards.components["scripted"].isnan().tolist() == [[False, False, True], [False, False, False]]
     assert rewards.failures == {"f1": 0, "rouge_l": 0, "bleu": 0, "scripted": 1}
     assert rewards.causes == {"scripted": "tiny_rewards:scripted on the reply 'raise me': it raised KeyError: 'raise me'"}
-    total = combine_rewards(rewards.parts, rewards.weights).total
+    total = combine_rewards(rewards.components, rewards.weights).total
     advantages = compute_advantages(total, method="group").values
     assert advantages[0, 2] == 0.0
     assert total[0, 2].isnan()
@@ -61,9 +61,9 @@ def test_a_failed_reply_leaves_its_group_and_is_counted():
 
 def test_a_failed_reply_pays_the_penalty_of_its_part():
     rewards = measure(make(rule="penalty", penalty=-2.0))
-    assert rewards.parts["scripted"][0].tolist() == [16 + 2 / 7, 4 + 2 / 7, -2.0]
+    assert rewards.components["scripted"][0].tolist() == [16 + 2 / 7, 4 + 2 / 7, -2.0]
     assert rewards.failures["scripted"] == 1
-    total = combine_rewards(rewards.parts, rewards.weights).total
+    total = combine_rewards(rewards.components, rewards.weights).total
     assert total[0, 2].item() == pytest.approx(-2.0 * 0.25, abs=1e-15)
 
 
@@ -71,13 +71,13 @@ def test_a_failed_reply_stops_the_run_with_a_sentence():
     message = "'scripted' must score every reply .* from tiny_rewards:scripted on the reply 'raise me': it raised KeyError"
     with pytest.raises(RewardFailedError, match=message):
         measure(make(rule="stop"))
-    assert measure(make(rule="stop"), [["a"]], [["b"]]).parts["scripted"].tolist() == [[1 + 1 / 7]]
+    assert measure(make(rule="stop"), [["a"]], [["b"]]).components["scripted"].tolist() == [[1 + 1 / 7]]
 
 
 def test_values_do_not_depend_on_where_they_are_measured():
     here, there = measure(make()), measure(make(workers=2))
-    for name, part in here.parts.items():
-        torch.testing.assert_close(part, there.parts[name], atol=0, rtol=0, equal_nan=True)
+    for name, part in here.components.items():
+        torch.testing.assert_close(part, there.components[name], atol=0, rtol=0, equal_nan=True)
     assert here.causes == there.causes
 
 
@@ -86,7 +86,7 @@ def test_repeated_replies_are_measured_once():
     with RewardPool(PoolParams.model_validate(params.pool.model_dump())) as pool:
         pending = submit_rewards(params, pool, replies=[["a", "a"], ["a", "b"]], answers=[["x"], ["x"]])
         assert pending.done()
-        assert pending.result().parts["f1"].shape == (2, 2)
+        assert pending.result().components["f1"].shape == (2, 2)
         assert pool.counts.measured == 3 * 2  # three parts of two different pairs
         assert pool.counts.hits == 3 * 2
 
@@ -121,13 +121,13 @@ def test_the_documented_section_is_read():
     text = DOCUMENT.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
     section = yaml.safe_load(text)["dialogue"]["rewards"]
     params = RewardParams.model_validate(section)
-    assert set(params.part_weights) == set(BUILT_IN)
+    assert set(params.component_weights) == set(BUILT_IN)
     assert params.model_dump(exclude_defaults=True).keys() == section.keys()
 
 
 def test_parts_are_built_in_and_own():
     params = RewardParams.model_validate(SECTION)
-    assert params.part_weights == {"f1": 1.0, "bleu": 0.5, "long": 0.25}
+    assert params.component_weights == {"f1": 1.0, "bleu": 0.5, "long": 0.25}
     assert params.measures["bleu"].options == {"smoothing": "floor"}
     assert params.measures["long"].options == {"seconds": 0.0}
     for measure in params.measures.values():
@@ -137,7 +137,7 @@ def test_parts_are_built_in_and_own():
 def test_a_part_without_a_weight_is_not_even_imported():
     unknown = {"function": "no_such_module:f", "weight": 0.0}
     params = RewardParams.model_validate(SECTION | {"weights": {"f1": 1.0, "bleu": 0.0}, "own": {"off": unknown}})
-    assert dict(params.part_weights) == {"f1": 1.0}
+    assert dict(params.component_weights) == {"f1": 1.0}
     assert list(params.measures) == ["f1"]
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.types import replicate
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue.build import build_task, check_arms, start_from
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
@@ -67,7 +67,7 @@ def test_an_arm_that_writes_nothing_is_not_scored_and_its_metrics_are_absent() -
     assert rollouts.actions.shape == (4, 3, 0)
     parts, _ = task.reward(batch, rollouts, task.decode(state.policy, None, rollouts, batch))
     assert all(bool(part.isnan().all()) and part.shape == (4, 3) for part in parts.values())
-    _, metrics = Fold(task, algorithm, replace_report(training))(state, batch)
+    _, metrics = StepRunner(task, algorithm, replace_report(training))(state, batch)
     assert np.isnan(metrics.pop("reward/mean"))
     assert [name for name, value in metrics.items() if not np.isfinite(value)] == []
     assert [name for name in metrics if name.startswith(("reward/", "dead/reward", "advantage/"))] == []
@@ -103,7 +103,7 @@ def test_micro_batches_give_the_step_of_the_whole_batch(mean: str, replies: dict
         training = tiny.training_params(micro_batch_size=size)
         state = build_state(algorithm, training, 0, task, data)
         batch = task.make_batch(data, np.arange(4), generator=torch.Generator().manual_seed(0))
-        state, metrics = Fold(task, algorithm, training)(state, batch)
+        state, metrics = StepRunner(task, algorithm, training)(state, batch)
         found.append((tiny_attention.weights(state.policy), metrics["reward/mean"], metrics["supervised/loss"]))
     for weights, reward, loss in found[1:]:
         assert reward == found[0][1]
@@ -155,7 +155,7 @@ def test_arms_begin_with_the_weights_of_the_start() -> None:
         ({"rewards": {"pool": {"chunk_size": 1, "cache_size": 0}}}, False),
         ({"replies": {"max_tokens": 7}}, True),
         ({"replies": {"tokens_per_batch": 10}}, False),
-        ({"reader": {"width": 16}}, True),
+        ({"language_model": {"width": 16}}, True),
         ({"prompt": {"max_tokens": 50}}, True),
         ({"mean": "per_sequence"}, True),
     ],
@@ -167,13 +167,13 @@ def test_a_checkpoint_agrees_on_what_decides_the_numbers(change: dict[str, Any],
 
 @pytest.mark.parametrize(("architecture", "top_k"), [("gpt2", 30), ("llama", None)])
 def test_a_causal_architecture_learns_in_a_step(architecture: str, top_k: int | None) -> None:
-    reader = {"architecture": architecture, "max_positions": 400, "width": 8}
+    language_model = {"architecture": architecture, "max_positions": 400, "width": 8}
     whole = {"max_tokens": 200}  # prompts that are not cut differ in length, so that some are padded
-    task = tiny.make_task(reader=reader, prompt=whole, replies={"top_k": top_k}, rewards=SCRIPTED)
+    task = tiny.make_task(language_model=language_model, prompt=whole, replies={"top_k": top_k}, rewards=SCRIPTED)
     data, algorithm, training = tiny.make_data(task), tiny.algorithm_params(), tiny.training_params()
     state = build_state(algorithm, training, 0, task, data)
     before = tiny_attention.weights(state.policy)
-    state, metrics = Fold(task, algorithm, training)(state, task.make_batch(data, ROWS))
+    state, metrics = StepRunner(task, algorithm, training)(state, task.make_batch(data, ROWS))
     assert metrics["policy/ratio_first"] == pytest.approx(1.0, abs=1e-4)
     assert metrics["kl/reference"] >= 0
     assert sorted(tiny_attention.differing(tiny_attention.weights(state.policy), before)) == sorted(before)
@@ -201,7 +201,7 @@ def test_what_a_reader_cannot_do_is_refused_before_anything_is_built(arm: str, c
 )
 def test_options_of_image_encoders_are_refused(name: str, value: str) -> None:
     task = tiny.make_task()
-    parts = (task.reader, task.prompt, task.replies, task.rewards, task.supervised)
+    parts = (task.language_model, task.prompt, task.replies, task.rewards, task.supervised)
     with pytest.raises(
         ValueError, match=f"dialogue.training.{name} must be .*, got {value}; the models of this task know no other"
     ):
@@ -212,14 +212,16 @@ def test_a_prompt_that_leaves_no_room_for_a_reply_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"dialogue.prompt.max_tokens must be at most 59, so that a reply of 6 tokens fits into 64"
     ):
-        tiny.make_task(reader={"architecture": "gpt2", "max_positions": 64})
+        tiny.make_task(language_model={"architecture": "gpt2", "max_positions": 64})
 
 
 def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> None:
     task = tiny.make_task()
     for name in ("here", "there"):
         task.build_policy(3).model.save_pretrained(tmp_path / name)
-    from_folder = {name: tiny.make_task(reader={"source": "folder", "path": str(tmp_path / name)}) for name in ("here", "there")}
+    from_folder = {
+        name: tiny.make_task(language_model={"source": "folder", "path": str(tmp_path / name)}) for name in ("here", "there")
+    }
     data = tiny.make_data()
     policy = from_folder["here"].build_policy(0)
     expected = tiny_attention.weights(task.build_policy(3))
@@ -229,7 +231,7 @@ def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> N
     assert from_folder["here"].fingerprint(data) != from_folder["there"].fingerprint(data)
     (tmp_path / "here" / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"here must hold config.json and model.safetensors"):
-        tiny.make_task(reader={"source": "folder", "path": str(tmp_path / "here")})
+        tiny.make_task(language_model={"source": "folder", "path": str(tmp_path / "here")})
 
 
 def test_the_rows_of_a_table_say_what_was_sampled() -> None:
@@ -248,11 +250,11 @@ def test_the_rows_of_a_table_say_what_was_sampled() -> None:
 def test_validation_is_the_mean_over_held_out_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     task, data = tiny.make_task(rewards=SCRIPTED), tiny.make_data()
     policy = task.build_policy(0)
-    whole = task.validate(policy, data, task.rows(data, "val"), seed=0, sets=3)
-    assert whole == task.validate(policy, data, task.rows(data, "val"), seed=0, sets=3)
-    assert whole != task.validate(policy, data, task.rows(data, "val"), seed=1, sets=3)
+    whole = task.validate(policy, data, task.rows(data, "val"), seed=0, n_samples=3)
+    assert whole == task.validate(policy, data, task.rows(data, "val"), seed=0, n_samples=3)
+    assert whole != task.validate(policy, data, task.rows(data, "val"), seed=1, n_samples=3)
     assert whole.keys() >= {"reward/mean", "reward/f1/mean", "reward/scripted/mean", "reply/ended", "reference/perplexity"}
-    assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.part_weights))
+    assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.component_weights))
     assert 100 < whole["reference/perplexity"] < 700  # 259 ids, untrained
 
 
@@ -267,5 +269,5 @@ def test_collecting_measures_rewards_while_the_reference_reads(monkeypatch: pyte
         monkeypatch.setattr(DialogueTask, name, spy)
     task, data, algorithm, training = tiny.make_task(), tiny.make_data(), tiny.algorithm_params(), tiny.training_params()
     state = build_state(algorithm, training, 0, task, data)
-    Fold(task, algorithm, training)(state, task.make_batch(data, ROWS))
+    StepRunner(task, algorithm, training)(state, task.make_batch(data, ROWS))
     assert order == ["decode", "score_reference", "reward"]

@@ -1,4 +1,4 @@
-"""GRPO raises the reward of a reader that imitation has taught a little; with the sign of the advantages turned it collapses."""
+"""GRPO raises the reward of a language model that imitation has taught a little; with the sign of the advantages turned it collapses."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights, weights_of
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, pipeline
 from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.dialogue.build import start_from
 
@@ -27,26 +27,26 @@ def run(task: Any, arm: str, *, steps: int, rate: float) -> TrainState:
     training = tiny.training_params(group_size=8, optimizer=rates | schedule, gradient_report_every_steps=1000)
     algorithm = tiny.algorithm_params(arm, **({} if arm == "warm_start" else {"supervised_weight": 0.0, "kl_weight": 0.0}))
     state = replace(build_state(algorithm, training, SEED, task, data), total_steps=steps)
-    fold, rows = Fold(task, algorithm, training), task.rows(data, "train")
+    runner, rows = StepRunner(task, algorithm, training), task.rows(data, "train")
     with quiet_nodes():
         for step in range(steps):
-            state, _ = fold(state, make_training_batch(task, data, rows, seed=SEED, step=step))
+            state, _ = runner(state, make_training_batch(task, data, rows, seed=SEED, step=step))
     return state
 
 
 def reward_of(task: Any, policy: Any) -> float:
     data = tiny.make_data(task)
-    return task.validate(policy, data, task.rows(data, "train"), seed=SEED, sets=16)["reward/mean"]
+    return task.validate(policy, data, task.rows(data, "train"), seed=SEED, n_samples=16)["reward/mean"]
 
 
 @pytest.fixture(scope="module")
 def start() -> ModelWeights:
-    task = tiny.make_task(reader=READER, replies=REPLIES)
+    task = tiny.make_task(language_model=READER, replies=REPLIES)
     return weights_of(run(task, "warm_start", steps=60, rate=0.01).policy, {})
 
 
 def test_grpo_raises_the_reward_and_the_sign_error_destroys_it(start: ModelWeights, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = start_from(tiny.make_task(reader=READER, replies=REPLIES), start)
+    task = start_from(tiny.make_task(language_model=READER, replies=REPLIES), start)
     before = reward_of(task, task.build_policy(SEED))
     assert 0.2 < before < 2.0  # of 3: there is something to lose and something to win
     after = reward_of(task, run(task, "grpo", steps=25, rate=0.003).policy)

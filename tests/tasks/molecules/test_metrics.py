@@ -144,7 +144,7 @@ def test_the_comparison_is_made_and_put_into_words():
     assert grpo["uniqueness"]["ci95"][0] < grpo["uniqueness"]["value"] < grpo["uniqueness"]["ci95"][1]
     assert found["differences"]["grpo"]["reward"]["ci95"][0] > 4
     assert "training" not in found["baselines"]
-    sentences = " ".join(found["verdict"])
+    sentences = " ".join(found["summary"])
     assert "grpo: reward +5.0" in sentences
     assert "grpo: validity +0.667" in sentences
     assert "higher than the model before this training" in sentences

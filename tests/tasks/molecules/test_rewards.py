@@ -8,22 +8,22 @@ import yaml
 from pydantic import ValidationError
 from rdkit import Chem
 from rdkit.Chem import QED
-from tiny_molecules import sketch
+from tiny_molecules import parsed
 
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.molecules import rewards
-from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, decode_sketch
+from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, decode_parsed
 from grpo_pipeline.tasks.molecules.params import AT_ONCE, MEASURED, MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards, unique_in_group
 
-BROKEN = decode_sketch(Sketch(("C", "O", "O"), (0,) * 3, ((0, 1, "triple"),)))
-APART = decode_sketch(Sketch(("C", "O"), (0,) * 2, ()))
+BROKEN = decode_parsed(ParsedMolecule(("C", "O", "O"), (0,) * 3, ((0, 1, "triple"),)))
+APART = decode_parsed(ParsedMolecule(("C", "O"), (0,) * 2, ()))
 GROUPS = [["CCO", None, "OCC", "CC#N"], ["c1ccccc1", "CCO", "apart", "CC"]]
 ROWS = [
-    [decode_sketch(sketch(text)) if text not in (None, "apart") else BROKEN if text is None else APART for text in group]
+    [decode_parsed(parsed(text)) if text not in (None, "apart") else BROKEN if text is None else APART for text in group]
     for group in GROUPS
 ]
 
@@ -45,23 +45,23 @@ def measure(params, molecules=ROWS, known=("CCO",), references=None):
 
 def test_parts_of_valid_and_invalid_molecules():
     rewards = measure(make())
-    assert rewards.parts["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
-    assert rewards.parts["novelty"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]
+    assert rewards.components["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
+    assert rewards.components["novelty"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]
     # CCO is there twice in the first group, and once in each of the two.
-    assert rewards.parts["uniqueness"].tolist() == [[0, 0, 0, 1], [1, 1, 0, 1]]
-    assert rewards.parts["forbidden"].tolist() == [[1, 0, 1, 0], [1, 1, 0, 1]]
+    assert rewards.components["uniqueness"].tolist() == [[0, 0, 0, 1], [1, 1, 0, 1]]
+    assert rewards.components["forbidden"].tolist() == [[1, 0, 1, 0], [1, 1, 0, 1]]
     ethanol = QED.qed(Chem.MolFromSmiles("CCO"))
-    assert rewards.parts["qed"][0].tolist() == [ethanol, 0.0, ethanol, QED.qed(Chem.MolFromSmiles("CC#N"))]
-    assert list(rewards.parts) == list(rewards.weights) == ["validity", "qed", "novelty", "uniqueness", "forbidden"]
-    assert not any(part.requires_grad for part in rewards.parts.values())
+    assert rewards.components["qed"][0].tolist() == [ethanol, 0.0, ethanol, QED.qed(Chem.MolFromSmiles("CC#N"))]
+    assert list(rewards.components) == list(rewards.weights) == ["validity", "qed", "novelty", "uniqueness", "forbidden"]
+    assert not any(part.requires_grad for part in rewards.components.values())
     assert set(rewards.failures.values()) == {0}
 
 
 def test_the_stated_penalty_and_the_stated_exclusion():
-    assert measure(make(weights={"qed": 1.0}, invalid={"rule": "penalty", "penalty": -0.5})).parts["qed"][0, 1] == -0.5
+    assert measure(make(weights={"qed": 1.0}, invalid={"rule": "penalty", "penalty": -0.5})).components["qed"][0, 1] == -0.5
     rewards = measure(make(weights={"qed": 1.0}, invalid={"rule": "exclude", "penalty": None}))
-    assert rewards.parts["qed"].isnan().tolist() == [[False, True, False, False], [False, False, True, False]]
-    total = combine_rewards(rewards.parts, rewards.weights).total
+    assert rewards.components["qed"].isnan().tolist() == [[False, True, False, False], [False, False, True, False]]
+    total = combine_rewards(rewards.components, rewards.weights).total
     assert compute_advantages(total, method="group").values[0, 1] == 0.0
 
 
@@ -70,12 +70,12 @@ def test_the_mean_of_the_group_says_nothing_about_an_invalid_molecule():
     invalid = {"rule": "group_mean", "penalty": None}
     weights = {"validity": 1.0, "qed": 1.0, "novelty": 1.0}
     rewards = measure(make(weights=weights, invalid=invalid))
-    assert rewards.parts["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
-    assert rewards.parts["novelty"][0].tolist() == [0, pytest.approx(1 / 3), 0, 1]
-    qed = rewards.parts["qed"][0]
+    assert rewards.components["validity"].tolist() == [[1, 0, 1, 1], [1, 1, 0, 1]]
+    assert rewards.components["novelty"][0].tolist() == [0, pytest.approx(1 / 3), 0, 1]
+    qed = rewards.components["qed"][0]
     assert qed[1] == pytest.approx(float(qed[[0, 2, 3]].mean()))
-    centred = compute_advantages(combine_rewards(rewards.parts, rewards.weights).total, method="mean_only").values[0]
-    others = qed[[0, 2, 3]] + rewards.parts["novelty"][0, [0, 2, 3]]
+    centred = compute_advantages(combine_rewards(rewards.components, rewards.weights).total, method="mean_only").values[0]
+    others = qed[[0, 2, 3]] + rewards.components["novelty"][0, [0, 2, 3]]
     torch.testing.assert_close(centred[1], torch.tensor(-0.75).double())
     torch.testing.assert_close(centred[[0, 2, 3]], 0.25 + others - others.mean())
 
@@ -83,11 +83,11 @@ def test_the_mean_of_the_group_says_nothing_about_an_invalid_molecule():
 def test_the_mean_of_the_group_leaves_out_what_was_not_scored():
     own = {"odd": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 1.0}}
     section = make(own=own, weights={"validity": 1.0}, invalid={"rule": "group_mean", "penalty": None})
-    found = measure(section).parts["odd"]
+    found = measure(section).components["odd"]
     assert found[0, :3].tolist() == [3, 3, 3]
     assert found[0].isnan().tolist() == [False, False, False, True]
     # No molecule of the group is valid; and one is, but could not be scored.
-    nothing = measure(section, [[BROKEN] * 2, [ROWS[0][3], BROKEN]]).parts["odd"]
+    nothing = measure(section, [[BROKEN] * 2, [ROWS[0][3], BROKEN]]).components["odd"]
     assert nothing[0].tolist() == [0, 0]
     assert nothing[1].isnan().all()
 
@@ -95,7 +95,7 @@ def test_the_mean_of_the_group_leaves_out_what_was_not_scored():
 def test_a_users_reward_that_fails_is_not_an_invalid_molecule():
     own = {"odd": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 1.0}}
     rewards = measure(make(own=own, rule="penalty", penalty=-3.0))
-    assert rewards.parts["odd"].tolist() == [[3, 0, 3, -3], [6, 3, 0, 2]]
+    assert rewards.components["odd"].tolist() == [[3, 0, 3, -3], [6, 3, 0, 2]]
     assert rewards.failures["odd"] == 1
     assert "it raised KeyError: 'CC#N'" in rewards.causes["odd"]
 
@@ -103,13 +103,13 @@ def test_a_users_reward_that_fails_is_not_an_invalid_molecule():
 def test_references_belong_to_the_group():
     own = {"beside": {"function": "tiny_chemistry:counts_references", "weight": 1.0}}
     rewards = measure(make(own=own), references=[["a", "b"], ["c"]])
-    assert rewards.parts["beside"].tolist() == [[2, 0, 2, 2], [1, 1, 0, 1]]
+    assert rewards.components["beside"].tolist() == [[2, 0, 2, 2], [1, 1, 0, 1]]
 
 
 def test_values_do_not_depend_on_where_they_are_measured():
     here, there = measure(make()), measure(make(workers=1))
-    for name, part in here.parts.items():
-        torch.testing.assert_close(part, there.parts[name], atol=0, rtol=0)
+    for name, part in here.components.items():
+        torch.testing.assert_close(part, there.components[name], atol=0, rtol=0)
 
 
 def test_uniqueness_is_what_the_group_loses_with_the_sample():
@@ -122,10 +122,10 @@ def test_uniqueness_is_what_the_group_loses_with_the_sample():
 def test_uniqueness_in_the_batch_looks_at_all_groups_that_are_scored_together():
     """CCO is in both groups: unique in the second, and not in the batch."""
     weights = {"validity": 1.0, "uniqueness": 0.5, "batch_uniqueness": 1.0}
-    together = measure(make(weights=weights)).parts
+    together = measure(make(weights=weights)).components
     assert together["uniqueness"][1].tolist() == [1, 1, 0, 1]
     assert together["batch_uniqueness"].tolist() == [[0, 0, 0, 1], [1, 0, 0, 1]]
-    alone = [measure(make(weights=weights), [group]).parts for group in ROWS]
+    alone = [measure(make(weights=weights), [group]).components for group in ROWS]
     assert [part["batch_uniqueness"][0].tolist() for part in alone] == [part["uniqueness"][0].tolist() for part in alone]
 
 
@@ -159,13 +159,13 @@ SECTION = {
 def test_the_documented_section_is_read():
     section = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0])["molecules"]["rewards"]
     params = MoleculeRewardParams.model_validate(section)
-    assert set(params.part_weights) == {*AT_ONCE, *MEASURED}
+    assert set(params.component_weights) == {*AT_ONCE, *MEASURED}
     assert params.model_fields_set == set(MoleculeRewardParams.model_fields)
 
 
 def test_parts_are_built_in_and_own():
     params = MoleculeRewardParams.model_validate(SECTION)
-    assert params.part_weights == {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125, "long": 0.25}
+    assert params.component_weights == {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125, "long": 0.25}
     assert {name: dict(measure.options) for name, measure in params.measures.items()} == {
         "qed": {},
         "logp": {"low": 1.0, "high": 2.0, "width": 0.5},
@@ -180,12 +180,12 @@ def test_a_part_without_a_weight_is_not_computed(monkeypatch):
     """Neither measured nor counted, whether its weight is 0 or absent; a window that nobody reads is no contradiction."""
     weights = {"validity": 1.0, "novelty": 0.0, "qed": 0.0}
     params = MoleculeRewardParams.model_validate(SECTION | {"weights": weights, "own": None})
-    assert params.part_weights == {"validity": 1.0}
+    assert params.component_weights == {"validity": 1.0}
     assert not params.measures
     for function in ("novelty", "unique_in_group", "unique_in_batch"):
         monkeypatch.setattr(rewards, function, lambda *args: pytest.fail("it was computed"))
     with RewardPool(params.pool) as pool:
-        found = rewards.submit_rewards(params, pool, molecules=[[decode_sketch(sketch("CCO"))] * 2], known={"CCO"}).result()
+        found = rewards.submit_rewards(params, pool, molecules=[[decode_parsed(parsed("CCO"))] * 2], known={"CCO"}).result()
         assert pool.counts.measured == 0
     assert {name: part.tolist() for name, part in found.parts.items()} == {"validity": [[1.0, 1.0]]}
 

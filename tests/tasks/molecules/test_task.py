@@ -16,7 +16,7 @@ from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.collect import Experience
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules import evaluation
@@ -95,7 +95,7 @@ def test_micro_batches_give_the_step_of_the_whole_batch(arm: str, trajectory: di
         # Plain steps: Adam would divide the rounding of small gradients by itself.
         state = replace(state, optimizer=torch.optim.SGD(state.policy.parameters(), lr=0.1))
         batch = task.make_batch(tiny.make_data(), np.array([0, 4, 5, 6]), generator=torch.Generator().manual_seed(0))
-        state, metrics = Fold(task, algorithm, training)(state, batch)
+        state, metrics = StepRunner(task, algorithm, training)(state, batch)
         found.append((tiny_attention.weights(state.policy), metrics))
     for weights, metrics in found[1:]:
         for name in ("reward/mean", "supervised/loss", "kl/reference", "policy/entropy"):
@@ -219,7 +219,7 @@ def test_arms_that_ask_for_what_is_not_there_are_refused(changes: dict[str, Any]
 def test_a_sampled_kl_is_allowed_where_it_is_one_of_whole_steps() -> None:
     task = tiny.make_task(trajectory={"entry_reduction": "sum"})
     state = start(task, kl_estimator="k3", **KL)
-    _, metrics = Fold(task, tiny.algorithm_params(kl_estimator="k3", **KL), tiny.training_params())(
+    _, metrics = StepRunner(task, tiny.algorithm_params(kl_estimator="k3", **KL), tiny.training_params())(
         state, task.make_batch(tiny.make_data(), ROWS)
     )
     assert metrics["kl/reference"] > 0
@@ -313,13 +313,13 @@ def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch:
     task, data, smiles = tiny.make_task(), tiny.make_data(), []
     draw = evaluation.draw_graphs
 
-    def watched(*args: Any, **named: Any) -> evaluation.DrawnGraphs:
+    def watched(*args: Any, **named: Any) -> evaluation.SampledGraphs:
         drawn = draw(*args, **named)
         smiles.extend(molecule.smiles for group in drawn.molecules for molecule in group)
         return drawn
 
     monkeypatch.setattr(evaluation, "draw_graphs", watched)
-    found = task.validate(task.build_policy(0), data, task.rows(data, "val"), seed=0, sets=16)
+    found = task.validate(task.build_policy(0), data, task.rows(data, "val"), seed=0, n_samples=16)
     valid = [text for text in smiles if text]
     assert 0 < len(set(valid)) < len(valid) < len(smiles)
     assert found["molecule/validity"] == len(valid) / len(smiles)

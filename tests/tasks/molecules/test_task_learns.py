@@ -10,7 +10,7 @@ from grpo_pipeline.core.storage.weights import ModelWeights, weights_of
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, pipeline
 from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.molecules.build import start_from, with_trajectory
 
@@ -33,16 +33,16 @@ def run(task: Any, arm: str, *, steps: int, rate: float) -> TrainState:
     changes = {} if arm == "warm_start" else {"supervised_weight": 0.0, "kl_weight": 0.0, "update_epochs": 1}
     algorithm = tiny.algorithm_params(arm, **changes)
     state = replace(build_state(algorithm, training, SEED, task, data), total_steps=steps)
-    fold, rows = Fold(task, algorithm, training), task.rows(data, "train")
+    runner, rows = StepRunner(task, algorithm, training), task.rows(data, "train")
     with quiet_nodes():
         for step in range(steps):
-            state, _ = fold(state, make_training_batch(task, data, rows, seed=SEED, step=step))
+            state, _ = runner(state, make_training_batch(task, data, rows, seed=SEED, step=step))
     return state
 
 
 def reward_of(task: Any, policy: Any) -> float:
     data = tiny.make_data()
-    return task.validate(policy, data, task.rows(data, "train"), seed=SEED, sets=32)["reward/mean"]
+    return task.validate(policy, data, task.rows(data, "train"), seed=SEED, n_samples=32)["reward/mean"]
 
 
 @pytest.fixture(scope="module")

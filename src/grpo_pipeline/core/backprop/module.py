@@ -22,7 +22,7 @@ from grpo_pipeline.core.policy_gradient.kl import kl_loss
 from grpo_pipeline.core.policy_gradient.losses import hybrid_loss
 from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
-from grpo_pipeline.core.training.optim import ReferenceRule, check_not_optimised, frozen_copy, update_reference
+from grpo_pipeline.core.training.optim import ReferenceUpdate, check_not_optimised, frozen_copy, update_reference
 from grpo_pipeline.core.types import to_groups, to_rows
 
 RefUpdateMethod = Literal["copy", "ema"]
@@ -390,7 +390,7 @@ class BackpropModule:
         """
         chosen = self.config.ref_update_method if method is None else method
         _require(chosen in ("copy", "ema"), "reference update method", "copy or ema", repr(chosen))
-        rule = ReferenceRule(chosen, decay=self.config.ema_alpha if alpha is None else alpha)
+        rule = ReferenceUpdate(chosen, decay=self.config.ema_alpha if alpha is None else alpha)
         update_reference(self.ref_model, self.model, rule, step=1)
 
     def _total(self, terms: dict[str, Tensor], kl_weight: float | None, reported: tuple[str, ...]) -> dict[str, Tensor]:

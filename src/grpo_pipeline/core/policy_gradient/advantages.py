@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from grpo_pipeline.core.rewards import check_parts
+from grpo_pipeline.core.rewards import check_components
 from grpo_pipeline.core.types import Advantages
 
 Method = Literal["group", "leave_one_out", "mean_only", "batch"]
@@ -73,7 +73,7 @@ def compute_advantages(
 
 
 def per_reward_advantages(
-    parts: Mapping[str, Tensor],
+    components: Mapping[str, Tensor],
     weights: Mapping[str, float],
     *,
     std: Std = "sample",
@@ -81,45 +81,47 @@ def per_reward_advantages(
     tie_tolerance: float = 1e-8,
     whiten: bool = True,
 ) -> Advantages:
-    """Score each named part within its own group, add the scores up, then whiten the sum over the batch.
+    """Score each named component within its own group, add the scores up, then whiten the sum over the batch.
 
         z_k = (r_k - mean_g) / (std_g + eps),   S = sum_k w_k * z_k,   A = (S - mean_batch) / (std_batch + eps)
 
     Source: GDPO, arXiv 2601.05242; TRL calls it ``multi_objective_aggregation="normalize_then_sum"``. The scores of
-    a weighted sum of rewards lose a part of small spread beside one of large spread; here each part weighs as its weight says.
+    a weighted sum of rewards lose a component of small spread beside one of large spread; here each component weighs as its weight says.
 
-    A part that ties in a group contributes exactly 0 there, and a NaN is a sample that this part did not score. A row teaches
-    where at least one weighted part scored it and does not tie in its group. mean_batch and std_batch are taken over the rows
+    A component that ties in a group contributes exactly 0 there, and a NaN is a sample that this component did not score. A row teaches
+    where at least one weighted component scored it and does not tie in its group. mean_batch and std_batch are taken over the rows
     that teach, of all prompts given here; all other rows are exactly 0 and whitening does not move them. (TRL counts scored
     rows of tied groups as zeros, so that there the scale of A depends on how many groups tie.) Within a group each z_k sums
     to 0, hence S and A do too, and mean_batch is round-off.
 
     Args:
-        parts: name -> [P, G], detached, NaN where the part did not score the sample.
-        weights: name -> weight >= 0, the same names; a part of weight 0 is left out altogether.
+        components: name -> [P, G], detached, NaN where the component did not score the sample.
+        weights: name -> weight >= 0, the same names; a component of weight 0 is left out altogether.
         std: "sample" divides by n - 1 (as TRL does), "population" by n.
-        eps: added to both standard deviations: in units of the part, then in units of S.
-        tie_tolerance: absolute and relative spread below which a part counts as tied in a group.
+        eps: added to both standard deviations: in units of the component, then in units of S.
+        tie_tolerance: absolute and relative spread below which a component counts as tied in a group.
         whiten: False returns S.
 
     Returns:
-        Values as above; ``is_tied`` is True where every weighted part that scored the prompt at all ties.
+        Values as above; ``is_tied`` is True where every weighted component that scored the prompt at all ties.
 
     Raises:
-        ValueError: as ``rewards.check_parts``, for a group of one, an unknown std, or a negative eps or tolerance.
+        ValueError: as ``rewards.check_components``, for a group of one, an unknown std, or a negative eps or tolerance.
     """
-    check_parts(parts, weights)
+    check_components(components, weights)
     _check_statistics(std, eps, tie_tolerance)
-    scored = {name: parts[name] for name, weight in weights.items() if weight}
+    scored = {name: components[name] for name, weight in weights.items() if weight}
     size = next(iter(scored.values())).shape[1]
     if size < 2:
         raise ValueError(f"group size must be at least 2 for per_reward advantages, got {size}; draw more samples")
-    by_part = {name: compute_advantages(part, std=std, eps=eps, tie_tolerance=tie_tolerance) for name, part in scored.items()}
-    summed = torch.stack([weights[name] * part.values for name, part in by_part.items()]).sum(dim=0)
-    is_scored = torch.stack([~part.isnan() for part in scored.values()])
-    is_tied_part = torch.stack([part.is_tied for part in by_part.values()])
-    teaches = (is_scored & ~is_tied_part[:, :, None]).any(dim=0)
-    is_tied = is_tied_part.any(dim=0) & ~teaches.any(dim=1)
+    by_component = {
+        name: compute_advantages(component, std=std, eps=eps, tie_tolerance=tie_tolerance) for name, component in scored.items()
+    }
+    summed = torch.stack([weights[name] * component.values for name, component in by_component.items()]).sum(dim=0)
+    is_scored = torch.stack([~component.isnan() for component in scored.values()])
+    is_tied_component = torch.stack([component.is_tied for component in by_component.values()])
+    teaches = (is_scored & ~is_tied_component[:, :, None]).any(dim=0)
+    is_tied = is_tied_component.any(dim=0) & ~teaches.any(dim=1)
     if whiten:
         # Both divided by the sum of the weights: the same quotient, and the size by which a tie is judged is that of one z.
         total = sum(weights.values())
@@ -163,7 +165,7 @@ def subtract_penalty(advantages: Advantages, penalty: Tensor, is_scored: Tensor)
 
         A'[p, g] = A[p, g] - (c[p, g] - mean_g c),   mean_g over scored samples,   exactly 0 where not scored
 
-    For advantages that no penalty on the total could reach, because they are made of the parts (``per_reward_advantages``). The
+    For advantages that no penalty on the total could reach, because they are made of the components (``per_reward_advantages``). The
     penalty is not divided by a deviation, so that it stays proportional to what it measures, and is felt in tied groups, too.
 
     Args:

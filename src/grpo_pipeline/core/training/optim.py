@@ -208,7 +208,7 @@ SHOWN = 3  # misfits that an error names
 
 
 @dataclass(frozen=True)
-class ReferenceRule:
+class ReferenceUpdate:
     """When and how the reference follows the policy.
 
     Attributes:
@@ -269,7 +269,7 @@ def load_reference(folder: Path, module: Module) -> Module:
 
 
 @torch.no_grad()
-def update_reference(reference: nn.Module, policy: nn.Module, rule: ReferenceRule, step: int) -> bool:
+def update_reference(reference: nn.Module, policy: nn.Module, rule: ReferenceUpdate, step: int) -> bool:
     """Move the reference towards the policy where the rule says so, in place.
 
         copy:  ref = policy

@@ -20,7 +20,7 @@ class TrainState:
     Attributes:
         policy: the trained module.
         optimizer: the optimiser over the policy's parameters.
-        reference: frozen copy of the policy, as it was at the start of RL or as a ``ReferenceRule`` moves it on, or None.
+        reference: frozen copy of the policy, as it was at the start of RL or as a ``ReferenceUpdate`` moves it on, or None.
         step: batches used so far; the next batch has this number.
         epoch: passes over the data completed so far.
         generator_seed: seed from which every step's generator is derived.

@@ -121,7 +121,7 @@ def compare(
         **describe_unscored(arms, training or {}, rule=params.headline_rule, split=params.split),
     }
     told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
-    return document | {"verdict": [*told, *suite.verdict(document), *unscored_sentences(document.get("unscored", {}))]}
+    return document | {"summary": [*told, *suite.summary(document), *unscored_sentences(document.get("unscored", {}))]}
 
 
 def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> None:

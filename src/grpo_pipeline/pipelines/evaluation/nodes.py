@@ -39,7 +39,7 @@ def compare_arms(params: EvaluationParams, commit: str, **tables: pd.DataFrame) 
         tables: of each arm ``<arm>``, its prediction rows, and ``<arm>__training``, its metric rows.
 
     Returns:
-        The comparison document of docs/metrics.md: values with intervals, paired differences, verdict.
+        The comparison document of docs/metrics.md: values with intervals, paired differences, summary.
 
     Raises:
         ValueError: if the predictions do not belong together or the control is missing.

@@ -19,14 +19,14 @@ class RewardSection:
         opening: which examples were scored, and at which point of training.
         warnings: sentences; none where nothing was found.
         policies: policies x rewards and metrics.
-        parts: reward parts x what they are worth inside a group.
-        agreement: reward and parts x metrics.
+        components: reward components x what they are worth inside a group.
+        agreement: reward and components x metrics.
     """
 
     opening: str
     warnings: list[str]
     policies: Table
-    parts: Table
+    components: Table
     agreement: Table
 
 
@@ -38,15 +38,15 @@ def reward_section(document: Document) -> RewardSection:
     if document["not_computed"]:
         opening += f" Not computed, since they have no weight: {', '.join(document['not_computed'])}."
     return RewardSection(
-        opening, list(document["warnings"]), policies_table(document), parts_table(document), agreement_table(document)
+        opening, list(document["warnings"]), policies_table(document), components_table(document), agreement_table(document)
     )
 
 
 def policies_table(document: Document) -> Table:
-    """Return policies x (reward, more than the start, parts, metrics)."""
+    """Return policies x (reward, more than the start, components, metrics)."""
     policies, start = document["policies"], document["start"]
-    parts, metrics = list(policies[start]["parts"]), document["metrics"]
-    heads = ["policy", "role", "reward", f"reward − {start}", *(f"part {part}" for part in parts)]
+    components, metrics = list(policies[start]["components"]), document["metrics"]
+    heads = ["policy", "role", "reward", f"reward − {start}", *(f"component {component}" for component in components)]
     heads += [f"{metric} {ARROWS[better]}".strip() for metric, better in metrics.items()]
     rows = [
         [
@@ -54,7 +54,7 @@ def policies_table(document: Document) -> Table:
             Cell(policy["role"]),
             value_cell(policy["reward"]),
             gap_cell(policy["more_than_start"], policy["role"]),
-            *(value_cell(policy["parts"][part]) for part in parts),
+            *(value_cell(policy["components"][component]) for component in components),
             *(value_cell(policy["metrics"][metric]) for metric in metrics),
         ]
         for name, policy in policies.items()
@@ -73,22 +73,22 @@ def gap_cell(gap: Entry | None, role: str) -> Cell:
     return Cell(f"{gap['value']:+.3f}", note=interval_text(gap, sign="+"), tone=tone)
 
 
-def parts_table(document: Document) -> Table:
-    """Return the parts of the reward x (weight, share of the variance, share of groups in which it is constant)."""
+def components_table(document: Document) -> Table:
+    """Return the components of the reward x (weight, share of the variance, share of groups in which it is constant)."""
     start = document["start"]
     groups = document["policies"][start]["groups"]
     rows = [
-        [Cell(name), Cell(f"{part['weight']:g}"), value_cell(part["explained"]), Cell(f"{part['constant']:.0%}")]
-        for name, part in groups["parts"].items()
+        [Cell(name), Cell(f"{component['weight']:g}"), value_cell(component["explained"]), Cell(f"{component['constant']:.0%}")]
+        for name, component in groups["components"].items()
     ]
     std = value_cell(groups["std"])
     spread = f"standard deviation of the reward {std.text} {std.note}, {groups['tied']:.0%} of the groups tie"
-    heads = ["part", "weight", "share of the variance", "groups in which it is constant"]
+    heads = ["component", "weight", "share of the variance", "groups in which it is constant"]
     return Table(f"Inside the groups of {start}: {spread}", heads, rows)
 
 
 def agreement_table(document: Document) -> Table:
-    """Return the reward and its parts, inside groups and between examples, x metrics: Spearman's rho and Pearson's r."""
+    """Return the reward and its components, inside groups and between examples, x metrics: Spearman's rho and Pearson's r."""
     found, metrics = document["agreement"][document["start"]], document["metrics"]
     rows = [
         [Cell(f"{scored}, {words}"), *(correlation_cell(by_metric[metric][kind]) for metric in metrics)]

@@ -28,8 +28,8 @@ class GroupSpread:
     Attributes:
         std: sample standard deviation of the reward, [n].
         is_tied: True where the advantages are exactly 0, [n].
-        is_constant: part -> True where the part is the same for all samples of the group up to rounding, [n].
-        sums: part -> sum_g w_k (r_k - mean r_k) (R - mean R), [n]; over all parts they add up to ``total``.
+        is_constant: component -> True where the component is the same for all samples of the group up to rounding, [n].
+        sums: component -> sum_g w_k (r_k - mean r_k) (R - mean R), [n]; over all components they add up to ``total``.
         total: sum_g (R - mean R)^2, [n].
     """
 
@@ -43,27 +43,28 @@ class GroupSpread:
 def measure_spread(samples: PolicySamples, weights: Mapping[str, float]) -> GroupSpread:
     """Return the spread within each group.
 
-        share of part k = sum_p sums_k[p] / sum_p total[p] = cov(w_k r_k, R) / var(R) within groups
+        share of component k = sum_p sums_k[p] / sum_p total[p] = cov(w_k r_k, R) / var(R) within groups
 
-    The shares add up to 1. A part that does not differ has the share 0, however large it is; a negative share says that the part
+    The shares add up to 1. A component that does not differ has the share 0, however large it is; a negative share says that the component
     pulls against the others. A tie is what ``core.policy_gradient.advantages`` calls one.
 
     Args:
         samples: of a policy with at least two samples per example.
-        weights: part -> weight.
+        weights: component -> weight.
     """
     is_scored = np.isfinite(samples.reward)
     centred = _centre(samples.reward, is_scored)
-    parts = {name: _centre(values, is_scored) for name, values in samples.parts.items() if weights[name]}
+    components = {name: _centre(values, is_scored) for name, values in samples.components.items() if weights[name]}
     total = (centred**2).sum(axis=1)
     count = is_scored.sum(axis=1)
     variance = np.divide(total, count - 1, out=np.full(len(total), np.nan), where=count > 1)
     return GroupSpread(
         std=np.sqrt(variance),
         is_tied=find_ties(samples.reward),
-        is_constant={name: find_constant(values) for name, values in samples.parts.items()},
+        is_constant={name: find_constant(values) for name, values in samples.components.items()},
         sums={
-            name: weights[name] * (parts[name] * centred).sum(axis=1) if name in parts else 0 * total for name in samples.parts
+            name: weights[name] * (components[name] * centred).sum(axis=1) if name in components else 0 * total
+            for name in samples.components
         },
         total=total,
     )
@@ -75,7 +76,7 @@ def find_ties(values: Floats) -> Bools:
 
 
 def find_constant(values: Floats) -> Bools:
-    """Say in which groups [n, E] nothing but rounding differs; parts are measured in float32, and its rounding is meant."""
+    """Say in which groups [n, E] nothing but rounding differs; components are measured in float32, and its rounding is meant."""
     return np.asarray(compute_advantages(torch.tensor(values, dtype=torch.float32)).is_tied.numpy())
 
 
@@ -97,7 +98,7 @@ def agree_within(reward: Floats, metric: Floats, weights: Floats) -> dict[str, E
 
         sum_p sum_g (x - mean_p x)(y - mean_p y) / sqrt(sum (x - mean_p x)^2 * sum (y - mean_p y)^2)
 
-    Only groups in which both differ take part: the others say nothing. Differences between examples cannot produce it.
+    Only groups in which both differ take component: the others say nothing. Differences between examples cannot produce it.
 
     Args:
         reward: x, [n, E], NaN where not scored.
@@ -187,13 +188,13 @@ class RewardDocument:
         self._clusters = int(samples.clusters.nunique())
 
     def build(self) -> dict[str, Any]:
-        """Return ``n``, ``policies``, ``agreement`` and the parts that have no weight and no values as JSON values."""
+        """Return ``n``, ``policies``, ``agreement`` and the components that have no weight and no values as JSON values."""
         start = self._samples.policies[self._plan.start]
         sampled = {name: samples for name, samples in self._samples.policies.items() if samples.is_sampled}
         return {
             "n": {"examples": len(self._samples.clusters), "clusters": self._clusters, "cluster": self._plan.cluster},
             "start": self._plan.start,
-            "not_computed": [name for name, weight in self._plan.weights.items() if not weight and name not in start.parts],
+            "not_computed": [name for name, weight in self._plan.weights.items() if not weight and name not in start.components],
             "metrics": dict(self._plan.metrics),
             "policies": {name: self._policy(name, samples) for name, samples in self._samples.policies.items()},
             "agreement": {name: self._agreement(samples) for name, samples in sampled.items()},
@@ -209,7 +210,7 @@ class RewardDocument:
             "not_scored": int(np.isnan(samples.reward).sum()),
             "reward": self._entry(self._mean(samples.reward)),
             "more_than_start": None if is_start else self._gap(samples.reward, start.reward),
-            "parts": {part: self._entry(self._mean(values)) for part, values in samples.parts.items()},
+            "components": {component: self._entry(self._mean(values)) for component, values in samples.components.items()},
             "metrics": {metric: self._entry(self._mean(values)) for metric, values in samples.metrics.items()},
             "metrics_more_than_start": {}
             if is_start
@@ -222,18 +223,18 @@ class RewardDocument:
         return {
             "std": self._entry(self._over_examples(spread.std, reason=reason)),
             "tied": float(spread.is_tied.mean()),
-            "parts": {
-                part: {
-                    "weight": self._plan.weights[part],
+            "components": {
+                component: {
+                    "weight": self._plan.weights[component],
                     "constant": float(is_constant.mean()),
-                    "explained": self._entry(self._ratio(spread.sums[part], spread.total)),
+                    "explained": self._entry(self._ratio(spread.sums[component], spread.total)),
                 }
-                for part, is_constant in spread.is_constant.items()
+                for component, is_constant in spread.is_constant.items()
             },
         }
 
     def _agreement(self, samples: PolicySamples) -> dict[str, Any]:
-        """Correlate the reward and each part with each metric."""
+        """Correlate the reward and each component with each metric."""
         kinds: dict[str, Callable[[Floats, Floats, Floats], Mapping[str, Estimate]]]
         kinds = {"within": agree_within, "between": agree_between}
         return {

@@ -27,7 +27,7 @@ from grpo_pipeline.pipelines.reward_audit.warnings import find_warnings, policy_
 from grpo_pipeline.pipelines.training.warm_up import train_steps
 from grpo_pipeline.tasks.base import Task
 
-# The reward audit as a picture: what each policy is paid, which part differs inside groups, what agrees with the metrics.
+# The reward audit as a picture: what each policy is paid, which component differs inside groups, what agrees with the metrics.
 
 Document = Mapping[str, Any]
 ROLE_COLOURS = {"start": BLUE, "trivial": VERMILLION, "ceiling": GREEN}
@@ -67,19 +67,19 @@ def draw_rewards(axes: Axes, document: Document) -> None:
 
 
 def draw_shares(axes: Axes, document: Document) -> None:
-    """Draw the share of the variance within the start's groups that each part explains; its weight is behind its name."""
-    parts = document["policies"][document["start"]]["groups"]["parts"]
-    shares = [part["explained"]["value"] or 0.0 for part in parts.values()]
-    axes.barh(range(len(parts)), shares, color=BLUE)
+    """Draw the share of the variance within the start's groups that each component explains; its weight is behind its name."""
+    components = document["policies"][document["start"]]["groups"]["components"]
+    shares = [component["explained"]["value"] or 0.0 for component in components.values()]
+    axes.barh(range(len(components)), shares, color=BLUE)
     axes.axvline(0, color=INK, linewidth=1)
-    _rows(axes, [f"{name} (weight {part['weight']:g})" for name, part in parts.items()])
+    _rows(axes, [f"{name} (weight {component['weight']:g})" for name, component in components.items()])
     axes.set_xlim(min(0.0, *shares) - 0.02, max(1.0, *shares) + 0.02)
     axes.grid(axis="x", color=GRID)
     axes.set_title(f"share of the variance within the groups of {document['start']}", fontsize=10, loc="left")
 
 
 def draw_agreement(axes: Axes, document: Document) -> None:
-    """Draw the rank correlation within the start's groups of the reward and each part with each metric; – is undefined.
+    """Draw the rank correlation within the start's groups of the reward and each component with each metric; – is undefined.
 
     Violet: they agree about what is good; brown: they do not; grey: the metric has no good side.
     """
@@ -125,7 +125,7 @@ def score_policies(
     rows = choose_rows(task.rows(data, params.split), params.rows, seed=seed)
     if not len(rows):
         raise ValueError(f"{task.name}.reward_audit.split must name a split with examples, got {params.split!r}; use train")
-    return task.audit(state.policy, data, rows, seed=seed, sets=params.sets)
+    return task.audit(state.policy, data, rows, seed=seed, n_samples=params.n_samples)
 
 
 def choose_rows(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
@@ -134,7 +134,7 @@ def choose_rows(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
 
 
 def judge_reward(params: RewardAuditParams, seed: int, task: Task, samples: pd.DataFrame) -> dict[str, Any]:
-    """Return the audit's document (docs/reward_audit.md): figures per policy and part, agreement with the metrics, warnings."""
+    """Return the audit's document (docs/reward_audit.md): figures per policy and component, agreement with the metrics, warnings."""
     plan = task.audit_plan
     found = RewardDocument(read_samples(samples, plan), plan, resamples=params.resamples, seed=seed).build()
     facts = {"task": task.name, "split": params.split, "seed": seed, "warmup_steps": params.warmup_steps}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from grpo_pipeline.tasks.defaults import AuditPlan
 
 Floats = NDArray[np.float64]
-PART_PREFIX = "reward_"
+COMPONENT_PREFIX = "reward_"
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class PolicySamples:
 
     Attributes:
         reward: NaN where a sample was not scored.
-        parts: part -> its values, before its weight.
+        components: component -> its values, before its weight.
         metrics: metric -> its values, NaN where undefined.
     """
 
     reward: Floats
-    parts: Mapping[str, Floats]
+    components: Mapping[str, Floats]
     metrics: Mapping[str, Floats]
 
     @property
@@ -35,7 +35,7 @@ class PolicySamples:
     @property
     def scored(self) -> dict[str, Floats]:
         """Return the columns that are compared with metrics: the reward and its components."""
-        return {"reward": self.reward, **self.parts}
+        return {"reward": self.reward, **self.components}
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,17 @@ def read_samples(rows: pd.DataFrame, plan: AuditPlan) -> ScoredSamples:
     """Return the samples by policy, in the order of the plan.
 
     Raises:
-        ValueError: if a column or a policy is missing, a part has no weight, a reward is infinite, or the policies do not have
+        ValueError: if a column or a policy is missing, a component has no weight, a reward is infinite, or the policies do not have
             the same examples with one number of samples each.
     """
-    parts = [name.removeprefix(PART_PREFIX) for name in rows.columns if name.startswith(PART_PREFIX)]
-    _check_columns(rows, plan, parts)
+    components = [name.removeprefix(COMPONENT_PREFIX) for name in rows.columns if name.startswith(COMPONENT_PREFIX)]
+    _check_columns(rows, plan, components)
     # A task whose data do not know the truth has no samples of the ceiling.
     scored = set(rows["policy"])
     known = [name for name, role in plan.policies.items() if role != "ceiling" or name in scored]
-    policies = {name: _one_policy(rows[rows["policy"] == name], name, plan, parts) for name in plan.policies if name in known}
+    policies = {
+        name: _one_policy(rows[rows["policy"] == name], name, plan, components) for name in plan.policies if name in known
+    }
     units = rows.drop_duplicates(plan.example).sort_values(plan.example)
     for name, samples in policies.items():
         if len(samples.reward) != len(units):
@@ -69,18 +71,20 @@ def read_samples(rows: pd.DataFrame, plan: AuditPlan) -> ScoredSamples:
     return ScoredSamples(units[plan.cluster].reset_index(drop=True), policies)
 
 
-def _check_columns(rows: pd.DataFrame, plan: AuditPlan, parts: list[str]) -> None:
+def _check_columns(rows: pd.DataFrame, plan: AuditPlan, components: list[str]) -> None:
     needed = ["policy", "sample", plan.example, plan.cluster, "reward", *plan.metrics]
     if missing := [name for name in needed if name not in rows.columns]:
         raise ValueError(f"the rows of an audit must have the columns {needed}, got none named {missing}; return them")
-    if unweighted := sorted(set(parts) - set(plan.weights)):
-        raise ValueError(f"every reward part must have a weight, got none for {unweighted}; name it in the audit plan")
-    infinite = [name for name in ("reward", *(PART_PREFIX + part for part in parts)) if np.isinf(rows[name]).any()]
+    if unweighted := sorted(set(components) - set(plan.weights)):
+        raise ValueError(f"every reward component must have a weight, got none for {unweighted}; name it in the audit plan")
+    infinite = [
+        name for name in ("reward", *(COMPONENT_PREFIX + component for component in components)) if np.isinf(rows[name]).any()
+    ]
     if infinite:
         raise ValueError(f"rewards must be finite, or NaN where not scored, got an infinite one in {infinite}; use a penalty")
 
 
-def _one_policy(rows: pd.DataFrame, name: str, plan: AuditPlan, parts: list[str]) -> PolicySamples:
+def _one_policy(rows: pd.DataFrame, name: str, plan: AuditPlan, components: list[str]) -> PolicySamples:
     sizes = sorted(set(rows.groupby(plan.example).size()))
     if len(sizes) != 1:
         raise ValueError(f"every example must have the same number of samples of policy {name}, got {sizes}; score each of them")
@@ -91,6 +95,6 @@ def _one_policy(rows: pd.DataFrame, name: str, plan: AuditPlan, parts: list[str]
 
     return PolicySamples(
         reward=grid("reward"),
-        parts={part: grid(PART_PREFIX + part) for part in parts},
+        components={component: grid(COMPONENT_PREFIX + component) for component in components},
         metrics={metric: grid(metric) for metric in plan.metrics},
     )

@@ -66,20 +66,20 @@ def _ties(document: Document, limits: WarningLimits) -> Iterator[str]:
 
 
 def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
-    """Name the weighted parts that are constant within groups, explain nothing, or pull against the rest."""
+    """Name the weighted components that are constant within groups, explain nothing, or pull against the rest."""
     if _start_groups(document)["tied"] == 1.0:
         return
-    for name, part in _start_groups(document)["parts"].items():
-        explained = part["explained"]["value"]
-        if not part["weight"]:
+    for name, component in _start_groups(document)["components"].items():
+        explained = component["explained"]["value"]
+        if not component["weight"]:
             continue
-        if part["constant"] >= limits.constant_groups:
-            where = "" if part["constant"] == 1.0 else f" in {part['constant']:.0%} of the groups"
-            yield f"part {name} is constant within groups{where}: it teaches nothing there, whatever its weight"
-        elif explained is not None and explained < -limits.explained_share and _is_below(part["explained"]):
-            yield f"part {name} pulls against the others within groups (share of the variance {_signed(part['explained'])})"
+        if component["constant"] >= limits.constant_groups:
+            where = "" if component["constant"] == 1.0 else f" in {component['constant']:.0%} of the groups"
+            yield f"component {name} is constant within groups{where}: it teaches nothing there, whatever its weight"
+        elif explained is not None and explained < -limits.explained_share and _is_below(component["explained"]):
+            yield f"component {name} pulls against the others within groups (share of the variance {_signed(component['explained'])})"
         elif explained is not None and abs(explained) < limits.explained_share:
-            yield f"part {name} explains {explained:.1%} of the variance within groups: its weight hardly matters"
+            yield f"component {name} explains {explained:.1%} of the variance within groups: its weight hardly matters"
 
 
 def _disagreements(document: Document, limits: WarningLimits) -> Iterator[str]:
@@ -150,7 +150,7 @@ def policy_table(document: Mapping[str, Any]) -> pd.DataFrame:
     """Return one row per policy.
 
     Columns: ``policy``, ``role``, ``samples`` (per example), ``not_scored``; ``reward`` and ``more_than_start``, each with
-    ``_low`` and ``_high`` of its 95% interval; ``way_to_ceiling``; ``reward_<part>``; the metrics; ``group_std`` and
+    ``_low`` and ``_high`` of its 95% interval; ``way_to_ceiling``; ``reward_<component>``; the metrics; ``group_std`` and
     ``tied_groups``. NaN where undefined.
     """
     return pd.DataFrame([_row(document, name, policy) for name, policy in document["policies"].items()])
@@ -161,7 +161,7 @@ def _row(document: Mapping[str, Any], name: str, policy: Mapping[str, Any]) -> d
     row = {"policy": name, "role": policy["role"], "samples": policy["samples"], "not_scored": policy["not_scored"]}
     row |= _interval("reward", policy["reward"]) | _interval("more_than_start", gap)
     row["way_to_ceiling"] = None if gap is None else way_to_ceiling(document, name)
-    row |= {f"reward_{part}": entry["value"] for part, entry in policy["parts"].items()}
+    row |= {f"reward_{component}": entry["value"] for component, entry in policy["components"].items()}
     row |= {metric: entry["value"] for metric, entry in policy["metrics"].items()}
     spread = (
         {"group_std": None, "tied_groups": None}

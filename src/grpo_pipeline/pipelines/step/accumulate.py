@@ -28,7 +28,7 @@ from grpo_pipeline.tasks.base import Proposal, Task, scores_kl
 
 
 @dataclass(frozen=True)
-class PartReport:
+class MicroBatchReport:
     """Results of one micro-batch: its share of each term, detached; the scores; at report steps the gradients of its terms."""
 
     terms: Mapping[str, Tensor]
@@ -46,27 +46,33 @@ def cut_experience(
     """
     size = training.micro_batch_size or len(experience.rollouts.actions)
     places = bounds(len(experience.rollouts.actions), size)
-    parts = [take_prompts(replace(experience, outcomes=None, resampling={}), *place) for place in places]
-    counts = torch.stack([task.supervised_counts(part.batch) for part in parts])
+    micro_batches = [take_prompts(replace(experience, outcomes=None, resampling={}), *place) for place in places]
+    counts = torch.stack([task.supervised_counts(micro_batch.batch) for micro_batch in micro_batches])
     shares = counts / counts.sum(0).clamp(min=1)
     if algorithm.policy_loss is None:
-        return tuple(replace(part, share=StepShare(i, shares[i], None, None)) for i, part in enumerate(parts))
-    found = all_reduce_counts(add(*(_count(algorithm, algorithm.policy_loss, task, p) for p in parts)), gradient_reduction="sum")
-    rollout_kl = torch.stack([_count_kl(algorithm.policy_loss, part) for part in parts]).sum().clamp(min=1)
-    return tuple(replace(part, share=StepShare(i, shares[i], found, rollout_kl)) for i, part in enumerate(parts))
+        return tuple(
+            replace(micro_batch, share=StepShare(i, shares[i], None, None)) for i, micro_batch in enumerate(micro_batches)
+        )
+    found = all_reduce_counts(
+        add(*(_count(algorithm, algorithm.policy_loss, task, p) for p in micro_batches)), gradient_reduction="sum"
+    )
+    rollout_kl = torch.stack([_count_kl(algorithm.policy_loss, micro_batch) for micro_batch in micro_batches]).sum().clamp(min=1)
+    return tuple(
+        replace(micro_batch, share=StepShare(i, shares[i], found, rollout_kl)) for i, micro_batch in enumerate(micro_batches)
+    )
 
 
-def attach_part(task: Task, state: TrainState, part: Experience, update_epoch: int) -> Experience:
+def attach_micro_batch(task: Task, state: TrainState, micro_batch: Experience, update_epoch: int) -> Experience:
     """Encode and decode the micro-batch with a graph, in the first update epoch; later ones need no decoding."""
     if update_epoch > 0:
-        return part
+        return micro_batch
     with network_precision(state):
-        context = task.encode(state.policy, part.batch)
-        outcomes = task.decode(state.policy, context, part.rollouts, part.batch)
-    return replace(part, context=context, outcomes=outcomes)
+        context = task.encode(state.policy, micro_batch.batch)
+        outcomes = task.decode(state.policy, context, micro_batch.rollouts, micro_batch.batch)
+    return replace(micro_batch, context=context, outcomes=outcomes)
 
 
-def part_terms(
+def micro_batch_terms(
     algorithm: AlgorithmParams, training: TrainingParams, task: Task, state: TrainState, experience: Experience, update_epoch: int
 ) -> tuple[dict[str, Tensor], tuple[Scores, ...]]:
     """Return the policy, KL, entropy and value terms of a micro-batch, and its scores without graph (none for the control)."""
@@ -76,7 +82,7 @@ def part_terms(
     return update.loss_terms(algorithm, algorithm.policy_loss, scores, experience), (_detached(scores),)
 
 
-def mix_part(
+def mix_micro_batch(
     algorithm: AlgorithmParams, task: Task, state: TrainState, policy: dict[str, Tensor], supervised: dict[str, Tensor]
 ) -> LossTerms:
     """Weigh the terms of a micro-batch as ``update.mix_losses`` does."""
@@ -91,7 +97,7 @@ def accumulate_gradient(
     scores: tuple[Scores, ...],
     experience: Experience,
     update_epoch: int,
-) -> PartReport:
+) -> MicroBatchReport:
     """Back-propagate a micro-batch into ``.grad``; the first one of a step begins anew. No weight changes."""
     if experience.share is None or experience.share.number == 0:
         clear_gradients(state)
@@ -100,7 +106,7 @@ def accumulate_gradient(
         gradients = term_gradients(losses.terms, losses.weights, task.parameter_groups(state.policy))
     accumulate(state, losses.total)
     terms = {name: term.detach() for name, term in losses.terms.items()}
-    return PartReport(terms, losses.weights, scores[0] if scores else None, gradients)
+    return MicroBatchReport(terms, losses.weights, scores[0] if scores else None, gradients)
 
 
 def apply_accumulated(
@@ -109,7 +115,7 @@ def apply_accumulated(
     task: Task,
     state: TrainState,
     experience: Experience,
-    reports: tuple[PartReport, ...],
+    reports: tuple[MicroBatchReport, ...],
     update_epoch: int,
 ) -> tuple[TrainState, dict[str, Tensor | float]]:
     """Take one optimiser step on the gradients of all micro-batches and report what ``update.apply_update`` reports."""
@@ -122,24 +128,24 @@ def apply_accumulated(
     return update.finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
 
 
-def _count(algorithm: AlgorithmParams, params: PolicyLossParams, task: Task, part: Experience) -> StepDenominators:
+def _count(algorithm: AlgorithmParams, params: PolicyLossParams, task: Task, micro_batch: Experience) -> StepDenominators:
     found = count(
-        part.rollouts.is_valid,
+        micro_batch.rollouts.is_valid,
         ratio_level=params.ratio_level,
         reduction=params.reduction,
-        returns=part.rewards.total.nanmean(1),
+        returns=micro_batch.rewards.total.nanmean(1),
         max_decisions=params.options.max_decisions,
     )
     of_prompts = algorithm.kl_estimator == "exact" and not scores_kl(task)
-    return found if of_prompts else replace(found, kl=_count_kl(params, part))
+    return found if of_prompts else replace(found, kl=_count_kl(params, micro_batch))
 
 
-def _count_kl(params: PolicyLossParams, part: Experience) -> Tensor:
-    is_valid, longest = part.rollouts.is_valid, params.max_decisions
+def _count_kl(params: PolicyLossParams, micro_batch: Experience) -> Tensor:
+    is_valid, longest = micro_batch.rollouts.is_valid, params.max_decisions
     return count_kl(is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest)
 
 
-def _whole_losses(algorithm: AlgorithmParams, experience: Experience, reports: tuple[PartReport, ...]) -> LossTerms:
+def _whole_losses(algorithm: AlgorithmParams, experience: Experience, reports: tuple[MicroBatchReport, ...]) -> LossTerms:
     terms = {name: torch.stack([report.terms[name] for report in reports]).sum() for name in reports[0].terms}
     diagnostics: dict[str, Any] = {}
     scored = [report.scores for report in reports if report.scores is not None]
@@ -159,7 +165,7 @@ def _detached(scores: Scores) -> Scores:
 # Everything else runs by micro-batches of the same prompts as in the update, and leaves no graph behind.
 
 
-class InParts:
+class InMicroBatches:
     """A task like another one, but that encodes, decodes and scores ``size`` prompts at once, without a graph."""
 
     def __init__(self, task: Task, size: int) -> None:
@@ -174,45 +180,54 @@ class InParts:
         Computed with a graph that is dropped at once: without one an encoder may choose other kernels, and the ratio of the first
         update would differ from 1 in its last bits.
         """
-        encoded = (self._task.encode(policy, take_prompts(batch, *part)) for part in self._parts(batch))
+        encoded = (self._task.encode(policy, take_prompts(batch, *micro_batch)) for micro_batch in self._micro_batches(batch))
         return join_prompts([self._task.detach(context) for context in encoded])
 
     def sample(
         self, policy: Any, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
     ) -> Rollouts:
         """Draw for the whole batch; the policy's own samples get their log-probabilities by micro-batches, as the update will."""
-        drawn = self._task.sample(policy, context, group_size, temperature=temperature, proposal=proposal, generator=generator)
+        sampled = self._task.sample(policy, context, group_size, temperature=temperature, proposal=proposal, generator=generator)
         if proposal != "policy":
-            return drawn
-        return replace(drawn, logprobs=self.score(policy, context, drawn, temperature=temperature).logprobs)
+            return sampled
+        return replace(sampled, logprobs=self.score(policy, context, sampled, temperature=temperature).logprobs)
 
     @torch.no_grad()
     def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
         """Return what the samples lead to."""
-        parts = ((take_prompts(x, *part) for x in (context, rollouts, batch)) for part in self._parts(rollouts))
-        return join_prompts([self._task.decode(policy, *part) for part in parts])
+        micro_batches = (
+            (take_prompts(x, *micro_batch) for x in (context, rollouts, batch)) for micro_batch in self._micro_batches(rollouts)
+        )
+        return join_prompts([self._task.decode(policy, *micro_batch) for micro_batch in micro_batches])
 
     @torch.no_grad()
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Return what the policy says about the actions."""
-        parts = ((take_prompts(x, *part) for x in (context, rollouts)) for part in self._parts(rollouts))
-        return cast(Scores, join_prompts([self._task.score(policy, *part, temperature=temperature) for part in parts]))
+        micro_batches = (
+            (take_prompts(x, *micro_batch) for x in (context, rollouts)) for micro_batch in self._micro_batches(rollouts)
+        )
+        return cast(
+            Scores,
+            join_prompts([self._task.score(policy, *micro_batch, temperature=temperature) for micro_batch in micro_batches]),
+        )
 
     @torch.no_grad()
     def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
         """Return what the reference says about the actions."""
-        parts = ((take_prompts(x, *part) for x in (batch, rollouts)) for part in self._parts(rollouts))
-        scored = [self._task.score_reference(reference, *part, temperature=temperature) for part in parts]
+        micro_batches = (
+            (take_prompts(x, *micro_batch) for x in (batch, rollouts)) for micro_batch in self._micro_batches(rollouts)
+        )
+        scored = [self._task.score_reference(reference, *micro_batch, temperature=temperature) for micro_batch in micro_batches]
         return cast(ReferenceScores, join_prompts(scored))
 
     def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the task's reward parts of the whole batch."""
+        """Return the task's reward components of the whole batch."""
         return self._task.reward(batch, rollouts, outcomes)
 
-    def _parts(self, value: Any) -> list[tuple[int, int]]:
+    def _micro_batches(self, value: Any) -> list[tuple[int, int]]:
         return bounds(count_prompts(value), self._size)
 
 
-def work_in_parts(task: Task, size: int) -> Task:
+def work_in_micro_batches(task: Task, size: int) -> Task:
     """Return the task for the collect half of a step with micro-batches of ``size`` prompts."""
-    return cast(Task, InParts(task, size))
+    return cast(Task, InMicroBatches(task, size))

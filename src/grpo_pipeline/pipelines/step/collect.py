@@ -1,6 +1,6 @@
 """Nodes of a step's first half: encode a batch, sample, compute rewards and advantages, and store them as experience.
 
-Only ``sample_rollouts`` and ``resample_ties`` draw random numbers, from generators seeded by (seed, step, attempt).
+Only ``sample_rollouts`` and ``dynamic_sampling`` draw random numbers, from generators seeded by (seed, step, attempt).
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from grpo_pipeline.tasks.base import Task, scores_kl
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Resampled:
     """Fresh rollouts, and what drawing tied groups again has cost (empty where that is off)."""
 
     rollouts: Rollouts
@@ -129,7 +129,7 @@ def sample_rollouts(
     return _sample(algorithm, training, task, state, context, temperature=temperature), temperature
 
 
-def resample_ties(
+def dynamic_sampling(
     algorithm: AlgorithmParams,
     training: TrainingParams,
     task: Task,
@@ -138,10 +138,10 @@ def resample_ties(
     replicated: Any,
     sampled: Rollouts,
     temperature: float,
-) -> Drawn:
+) -> Resampled:
     """Draw groups whose samples all earn the same again, a bounded number of times; ``dynamic_sampling`` turns it on."""
     if algorithm.dynamic_sampling is None:
-        return Drawn(sampled, {})
+        return Resampled(sampled, {})
     detached = task.detach(context)
 
     def measure(rollouts: Rollouts) -> Tensor:
@@ -149,8 +149,8 @@ def resample_ties(
             outcomes = decode_rollouts(task, state, detached, rollouts, replicated)
             rewards = compute_rewards(task, replicated, rollouts, outcomes)
         # Parts may differ where their sum ties, and teach under per_reward: its scores are all 0 exactly where it has no signal.
-        is_by_part = algorithm.advantage.method == "per_reward"
-        return _compare_parts(algorithm.advantage, rewards, whiten=False).values if is_by_part else rewards.total
+        is_by_component = algorithm.advantage.method == "per_reward"
+        return _compare_components(algorithm.advantage, rewards, whiten=False).values if is_by_component else rewards.total
 
     def draw(attempt: int) -> tuple[Rollouts, Tensor]:
         rollouts = _sample(algorithm, training, task, state, context, temperature=temperature, attempt=attempt)
@@ -159,7 +159,7 @@ def resample_ties(
     retries, tolerance = algorithm.dynamic_sampling.max_retries, algorithm.advantage.tie_tolerance
     rollouts, _, report = resample_tied(sampled, measure(sampled), draw=draw, max_retries=retries, tie_tolerance=tolerance)
     groups = sampled.actions.shape[0]
-    return Drawn(
+    return Resampled(
         rollouts,
         {"reward/ties_before_retries": report.tied_before / groups, "reward/retries": float(report.attempts)},
     )
@@ -171,14 +171,20 @@ def nothing_replayed() -> Replayed:
 
 
 def replay_groups(
-    algorithm: AlgorithmParams, task: Task, state: TrainState, context: Any, drawn: Drawn, replayed: Replayed, temperature: float
+    algorithm: AlgorithmParams,
+    task: Task,
+    state: TrainState,
+    context: Any,
+    resampled: Resampled,
+    replayed: Replayed,
+    temperature: float,
 ) -> tuple[Rollouts, Tensor]:
     """Put stored groups at their places and weigh them by how likely the present policy is to draw them.
 
     The ratio of the update is taken to the policy at the start of this step, so that it is 1 there for stored groups, too; the
     step from the policy that drew them is the importance weight, [P, G], which is exactly 1 for fresh groups.
     """
-    fresh = drawn.rollouts
+    fresh = resampled.rollouts
     importance = torch.ones(fresh.actions.shape[:2], device=fresh.logprobs.device)
     if not replayed.positions or algorithm.replay is None:
         return fresh, importance
@@ -201,7 +207,7 @@ def decode_rollouts(task: Task, state: TrainState, context: Any, rollouts: Rollo
 
 
 def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: Any) -> Rewards:
-    """Measure the named reward parts and add them up with their weights."""
+    """Measure the named reward components and add them up with their weights."""
     parts, weights = task.reward(replicated, rollouts, outcomes)
     return combine_rewards(parts, weights)
 
@@ -247,9 +253,9 @@ def compute_advantages(
     """
     params = algorithm.advantage
     if params.method == "per_reward":
-        advantages = _compare_parts(params, rewards, whiten=True)
+        advantages = _compare_components(params, rewards, whiten=True)
         if rewards.kl_penalty is not None:
-            scored = [~part.isnan() for name, part in rewards.parts.items() if rewards.weights[name]]
+            scored = [~part.isnan() for name, part in rewards.components.items() if rewards.weights[name]]
             is_scored = torch.stack(scored).any(dim=0)
             advantages = advantage_functions.subtract_penalty(advantages, rewards.kl_penalty, is_scored)
     else:
@@ -275,7 +281,7 @@ def collect_experience(
     advantages: Advantages,
     reference: ReferenceScores,
     baseline: Baseline,
-    drawn: Drawn,
+    resampled: Resampled,
     importance: Tensor,
 ) -> Experience:
     """Bundle what the update epochs replay."""
@@ -289,14 +295,14 @@ def collect_experience(
         reference=reference,
         temperature=temperature,
         baseline=baseline,
-        resampling=drawn.report,
+        resampling=resampled.report,
         importance=importance,
     )
 
 
-def _compare_parts(params: AdvantageParams, rewards: Rewards, *, whiten: bool) -> Advantages:
+def _compare_components(params: AdvantageParams, rewards: Rewards, *, whiten: bool) -> Advantages:
     return advantage_functions.per_reward_advantages(
-        rewards.parts, rewards.weights, std=params.std, eps=params.eps, tie_tolerance=params.tie_tolerance, whiten=whiten
+        rewards.components, rewards.weights, std=params.std, eps=params.eps, tie_tolerance=params.tie_tolerance, whiten=whiten
     )
 
 

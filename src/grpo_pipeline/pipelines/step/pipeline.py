@@ -46,40 +46,42 @@ def create_update_pipeline() -> Pipeline:
 
 
 def create_accumulating_pipelines() -> tuple[Pipeline, Pipeline, Pipeline]:
-    """Wire an update from micro-batches: experience -> parts; part -> part_report, for each; part_reports -> next_state.
+    """Wire an update from micro-batches: experience -> micro_batches; micro_batch -> micro_batch_report, for each; micro_batch_reports -> next_state.
 
-    The losses of a part are computed by the nodes of the update pipeline.
+    The losses of a micro_batch are computed by the nodes of the update pipeline.
     """
-    cut = Node(accumulate.cut_experience, [ALGORITHM, TRAINING, "task", "experience"], "parts", name="cut_experience")
-    part = [
-        Node(accumulate.attach_part, ["task", "state", "part", "update_epoch"], "attached", name="attach_part"),
+    cut = Node(accumulate.cut_experience, [ALGORITHM, TRAINING, "task", "experience"], "micro_batches", name="cut_experience")
+    micro_batch = [
         Node(
-            accumulate.part_terms,
+            accumulate.attach_micro_batch, ["task", "state", "micro_batch", "update_epoch"], "attached", name="attach_micro_batch"
+        ),
+        Node(
+            accumulate.micro_batch_terms,
             [ALGORITHM, TRAINING, "task", "state", "attached", "update_epoch"],
-            ["policy_losses", "part_scores"],
+            ["policy_losses", "micro_batch_scores"],
             name="policy_loss",
         ),
         Node(update.supervised_term, ["task", "state", "attached", "update_epoch"], "supervised_losses", name="supervised_loss"),
         Node(
-            accumulate.mix_part,
+            accumulate.mix_micro_batch,
             [ALGORITHM, "task", "state", "policy_losses", "supervised_losses"],
             "losses",
             name="hybrid_loss",
         ),
         Node(
             accumulate.accumulate_gradient,
-            [TRAINING, "task", "state", "losses", "part_scores", "attached", "update_epoch"],
-            "part_report",
+            [TRAINING, "task", "state", "losses", "micro_batch_scores", "attached", "update_epoch"],
+            "micro_batch_report",
             name="accumulate_gradient",
         ),
     ]
     apply = Node(
         accumulate.apply_accumulated,
-        [ALGORITHM, TRAINING, "task", "state", "experience", "part_reports", "update_epoch"],
+        [ALGORITHM, TRAINING, "task", "state", "experience", "micro_batch_reports", "update_epoch"],
         ["next_state", "step_metrics"],
         name="apply_accumulated",
     )
-    return Pipeline([cut], tags="update"), Pipeline(part, tags="update"), Pipeline([apply], tags="update")
+    return Pipeline([cut], tags="update"), Pipeline(micro_batch, tags="update"), Pipeline([apply], tags="update")
 
 
 def create_pipeline() -> Pipeline:
@@ -104,14 +106,14 @@ def _sampling() -> Pipeline:
                 name="sample_rollouts",
             ),
             Node(
-                collect.resample_ties,
+                collect.dynamic_sampling,
                 [ALGORITHM, TRAINING, "task", "state", "context", "replicated", "sampled", "temperature"],
-                "drawn",
-                name="resample_ties",
+                "resampled",
+                name="dynamic_sampling",
             ),
             Node(
                 collect.replay_groups,
-                [ALGORITHM, "task", "state", "context", "drawn", "replayed", "temperature"],
+                [ALGORITHM, "task", "state", "context", "resampled", "replayed", "temperature"],
                 ["rollouts", "importance"],
                 name="replay_groups",
             ),
@@ -156,7 +158,7 @@ def _judging() -> Pipeline:
                 "advantages",
                 name="compute_advantages",
             ),
-            Node(collect.collect_experience, [*bundle, "drawn", "importance"], "experience", name="collect_experience"),
+            Node(collect.collect_experience, [*bundle, "resampled", "importance"], "experience", name="collect_experience"),
         ],
         tags="collect",
     )

@@ -25,7 +25,7 @@ from grpo_pipeline.core.policy_gradient.losses import (
 )
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.execution import network_precision
-from grpo_pipeline.core.training.optim import ReferenceRule, update_reference
+from grpo_pipeline.core.training.optim import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.optim import apply_update as update_weights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Scores
@@ -280,7 +280,7 @@ def _after_update(algorithm: AlgorithmParams, state: TrainState, losses: LossTer
     """Move what follows the weights: the reference in its own rhythm, the entropy coefficient towards its target."""
     if update_epoch < algorithm.update_epochs - 1:
         return state
-    rule = ReferenceRule(algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay)
+    rule = ReferenceUpdate(algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay)
     if state.reference is not None:
         update_reference(state.reference, state.policy, rule, state.step + 1)
     if algorithm.entropy_target is None:
@@ -315,11 +315,11 @@ def _policy_state(losses: LossTerms) -> dict[str, Tensor | float]:
 
 
 def silent_rewards(experience: Experience) -> dict[str, float]:
-    """Say which weighted reward parts are the same for all samples of every group: they cancel and teach nothing.
+    """Say which weighted reward components are the same for all samples of every group: they cancel and teach nothing.
 
     Nothing is said of samples that were not scored, such as those of an arm that draws none.
     """
-    parts, weights = experience.rewards.parts, experience.rewards.weights
+    parts, weights = experience.rewards.components, experience.rewards.weights
     if bool(experience.rewards.total.isnan().all()):
         return {}
     return {f"dead/reward_{name}": float(_widest(part) == 0) for name, part in parts.items() if weights.get(name)}
@@ -337,10 +337,10 @@ def _reward_metrics(experience: Experience) -> dict[str, Tensor | float]:
         "advantage/abs_mean": experience.advantages.values.abs().mean(),
         "temperature": experience.temperature,
     }
-    return metrics | dict(experience.resampling) | _part_metrics(rewards.parts)
+    return metrics | dict(experience.resampling) | _component_metrics(rewards.components)
 
 
-def _part_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
+def _component_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
     metrics: dict[str, Tensor | float] = {}
     for name, part in parts.items():
         metrics |= {f"reward/{name}/mean": part.nanmean(), f"reward/{name}/std": _spread(part)}

@@ -60,9 +60,9 @@ def remember(state: TrainState, experience: Experience, rows: np.ndarray, replay
     fresh = [p for p in range(len(rows)) if p not in replayed.positions]
     rollouts = experience.rollouts
     parts = {field.name: getattr(rollouts, field.name) for field in fields(rollouts)}
-    drawn = replace(rollouts, **{name: part[fresh] for name, part in parts.items() if part is not None})
+    sampled = replace(rollouts, **{name: part[fresh] for name, part in parts.items() if part is not None})
     signal = experience.advantages.values.abs().mean(1)[fresh]
-    groups = split_groups(drawn, rows[fresh].tolist(), signal=signal, step=state.step, temperature=experience.temperature)
+    groups = split_groups(sampled, rows[fresh].tolist(), signal=signal, step=state.step, temperature=experience.temperature)
     state.replay.add(groups)
 
 

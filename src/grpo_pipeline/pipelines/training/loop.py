@@ -22,7 +22,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step.accumulate import work_in_parts
+from grpo_pipeline.pipelines.step.accumulate import work_in_micro_batches
 from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
 from grpo_pipeline.pipelines.step.pipeline import (
     ALGORITHM,
@@ -39,7 +39,7 @@ WORST = {"policy/ratio_max"}
 
 
 @dataclass(frozen=True)
-class FoldedStep:
+class StepResult:
     """The state after a step, its metrics, and the experience it was made from."""
 
     state: TrainState
@@ -47,7 +47,7 @@ class FoldedStep:
     experience: Experience
 
 
-class Fold:
+class StepRunner:
     """The loop body with its constant inputs bound; call it once per batch."""
 
     def __init__(self, task: Task, algorithm: AlgorithmParams, training: TrainingParams) -> None:
@@ -62,7 +62,7 @@ class Fold:
         done = self.run(state, batch, nothing_replayed())
         return done.state, done.metrics
 
-    def run(self, state: TrainState, batch: Any, replayed: Replayed) -> FoldedStep:
+    def run(self, state: TrainState, batch: Any, replayed: Replayed) -> StepResult:
         """Do the same with stored groups at some places of the batch, and return the experience, too."""
         start = time.perf_counter()
         values: dict[str, Any] = self._constants | {"state": state, "batch": batch, "replayed": replayed}
@@ -76,7 +76,7 @@ class Fold:
         prompts, group_size = values["rollouts"].actions.shape[:2]
         samples = prompts * (group_size if self._draws else 1)  # an arm that draws nothing reads each prompt once
         metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, samples, values["rollouts"].actions.device)
-        return FoldedStep(advance(values["state"]), metrics, values["experience"])
+        return StepResult(advance(values["state"]), metrics, values["experience"])
 
     def _gather(self, values: dict[str, Any]) -> None:
         """Run the collect half; with micro-batches, the same nodes on a task that works in parts, and then the cut."""
@@ -84,7 +84,7 @@ class Fold:
             _run(self._collect, values)
             return
         task = values["task"]
-        values["task"] = work_in_parts(task, self._size)
+        values["task"] = work_in_micro_batches(task, self._size)
         _run(self._collect, values)
         values["task"] = task
         _run(self._cut, values)
@@ -95,13 +95,13 @@ class Fold:
             _run(self._update, values)
             return
         reports = []
-        for part in values["parts"]:
+        for micro_batch in values["micro_batches"]:
             # A dictionary of its own: with it goes the part's graph before the next one begins.
-            inner = values | {"part": part}
+            inner = values | {"micro_batch": micro_batch}
             _run(self._part, inner)
-            reports.append(inner["part_report"])
+            reports.append(inner["micro_batch_report"])
             del inner
-        values["part_reports"] = tuple(reports)
+        values["micro_batch_reports"] = tuple(reports)
         _run(self._apply, values)
 
 

@@ -29,7 +29,7 @@ from grpo_pipeline.pipelines.training.loader import (
     remember,
     replay_metrics,
 )
-from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes, rows_of_step, steps_per_epoch
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step, steps_per_epoch
 from grpo_pipeline.pipelines.training.resuming import frozen_reference_digest, resumed, run_parameters, tell_early_end
 from grpo_pipeline.runs.code_version import code_version
 from grpo_pipeline.runs.progress import progress
@@ -43,7 +43,7 @@ from grpo_pipeline.tasks.familiarity import INPUTS
 def shown_samples(
     task: ShowsRewards, policy: Any, data: Any, rows: np.ndarray, *, algorithm: AlgorithmParams, group_size: int, seed: int
 ) -> pd.DataFrame:
-    """Return one row per sample: what was sampled, each reward part, the reward and the arm's advantage.
+    """Return one row per sample: what was sampled, each reward component, the reward and the arm's advantage.
 
     Drawn from the policy in every arm, also in one that learned from no samples, with the same noise.
 
@@ -59,16 +59,16 @@ def shown_samples(
     batch = task.make_batch(data, rows)
     replicated, context = task.replicate(batch, group_size), task.encode(policy, batch)
     generator = step_generator(seed, stream=Stream.SHOWN_SAMPLES, device=next(policy.parameters()).device)
-    drawn = task.sample(policy, context, group_size, temperature=task.shown_temperature, proposal="policy", generator=generator)
-    rewards = compute_rewards(task, replicated, drawn, task.decode(policy, context, drawn, replicated))
+    sampled = task.sample(policy, context, group_size, temperature=task.shown_temperature, proposal="policy", generator=generator)
+    rewards = compute_rewards(task, replicated, sampled, task.decode(policy, context, sampled, replicated))
     once = torch.ones_like(rewards.total)
     advantages = compute_advantages(algorithm, task, replicated, rewards, Baseline(None), once)
-    return add_rewards(task.tabulate(data, batch, drawn), rewards, advantages)
+    return add_rewards(task.tabulate(data, batch, sampled), rewards, advantages)
 
 
 def add_rewards(table: pd.DataFrame, rewards: Rewards, advantages: Advantages) -> pd.DataFrame:
     """Return the table of samples with ``reward_<part>``, ``reward``, ``advantage`` and ``group_is_tied``."""
-    parts = {f"reward_{name}": part.flatten().cpu().numpy() for name, part in rewards.parts.items()}
+    parts = {f"reward_{name}": part.flatten().cpu().numpy() for name, part in rewards.components.items()}
     return table.assign(
         **parts,
         reward=rewards.total.flatten().cpu().numpy(),
@@ -133,7 +133,7 @@ def pick_probe_batch(algorithm: AlgorithmParams, training: TrainingParams, seed:
 def tabulate_probe(
     task: Task, data: Any, batch: Any, rollouts: Rollouts, rewards: Rewards, advantages: Advantages
 ) -> pd.DataFrame:
-    """Return the probe's worked example: one row per sample with its reward parts, reward and advantage."""
+    """Return the probe's worked example: one row per sample with its reward components, reward and advantage."""
     return add_rewards(task.tabulate(data, batch, rollouts), rewards, advantages)
 
 
@@ -209,13 +209,13 @@ class _Loop:
 
     def __init__(self, task: Task, data: Any, algorithm: AlgorithmParams, training: TrainingParams) -> None:
         self._task, self._data, self._training = task, data, training
-        self._fold = Fold(task, algorithm, training)
+        self._runner = StepRunner(task, algorithm, training)
         self._per_epoch = steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
 
     def step(self, state: TrainState, loaded: LoadedBatch) -> tuple[TrainState, list[Row]]:
         """Train on the step's batch; returns the next state and its metric rows, a validation row now and then."""
         step, epoch = state.step, state.step // self._per_epoch
-        done = self._fold.run(state, loaded.batch, loaded.replayed)
+        done = self._runner.run(state, loaded.batch, loaded.replayed)
         remember(state, done.experience, loaded.rows, loaded.replayed)
         metrics = done.metrics | replay_metrics(step, done.experience, loaded.replayed)
         measured: list[Row] = [{"step": step, "epoch": epoch, "split": "train", **metrics}]
@@ -273,7 +273,7 @@ def predict(
     policy.load_state_dict(dict(model.tensors))
     rows = task.rows(data, "test")
     few = _showcase_rows(rows, seed)
-    predictions = task.evaluate(policy, data, rows, seed=seed, sets=training.group_size)
+    predictions = task.evaluate(policy, data, rows, seed=seed, n_samples=training.group_size)
     if isinstance(task, ShowsRewards):
         rollouts = shown_samples(task, policy, data, few, algorithm=algorithm, group_size=training.group_size, seed=seed)
     else:
@@ -295,7 +295,9 @@ def _validates(state: TrainState, per_epoch: int, training: TrainingParams) -> b
 
 
 def _validate(task: Task, data: Any, state: TrainState, training: TrainingParams) -> dict[str, float]:
-    return task.validate(state.policy, data, task.rows(data, "val"), seed=state.generator_seed, sets=training.validation_samples)
+    return task.validate(
+        state.policy, data, task.rows(data, "val"), seed=state.generator_seed, n_samples=training.validation_samples
+    )
 
 
 @torch.no_grad()

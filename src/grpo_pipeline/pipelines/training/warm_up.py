@@ -5,7 +5,7 @@ from typing import Any
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.training.loader import make_training_batch
-from grpo_pipeline.pipelines.training.loop import Fold, quiet_nodes, rows_of_step
+from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step
 from grpo_pipeline.pipelines.training.nodes import build_state, data_of_arm
 from grpo_pipeline.tasks.base import Task
 
@@ -15,10 +15,10 @@ def train_steps(
 ) -> TrainState:
     """Build an arm's start and train it for ``steps`` batches, the first ones of its training."""
     state = build_state(algorithm, training, seed, task, data)
-    fold = Fold(task, algorithm, training)
+    runner = StepRunner(task, algorithm, training)
     with quiet_nodes():
         for _ in range(steps):
-            state, _ = fold(state, pick_batch(algorithm, training, task, data, state))
+            state, _ = runner(state, pick_batch(algorithm, training, task, data, state))
     return state
 
 

@@ -67,7 +67,7 @@ def audit_plan(rewards: RewardParams) -> AuditPlan:
 
 @torch.no_grad()
 def audit(
-    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
 ) -> pd.DataFrame:
     """Return one row per core, policy and set of points; ``AuditPlan`` has the columns.
 
@@ -77,14 +77,14 @@ def audit(
         data: the data set.
         rows: row numbers to score, int64 [n].
         seed: of the sampled points.
-        sets: number of sets per core of the policies that sample; the others place one. Without any lesion outline in these rows
+        n_samples: number of sets per core of the policies that sample; the others place one. Without any lesion outline in these rows
             nobody knows the truth, and there is no policy ``oracle``.
     """
     frames = []
     rules = [rule for rule in ROLES if rule != ORACLE or knows_lesions(data, rows)]
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(seed, int(batch.rows[0]), stream=Stream.AUDIT, device=task.device)
-        chosen = choose_points(task, policy, context, lesion, sets=sets, generator=generator)
+        chosen = choose_points(task, policy, context, lesion, n_samples=n_samples, generator=generator)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         cores = AuditedCores(batch, context, lesion, distances)
         frames += [_score(task, policy, data, cores, chosen[rule]).assign(policy=rule) for rule in rules]
@@ -93,13 +93,13 @@ def audit(
 
 def _score(task: PointTask, policy: AttentionModel, data: AttentionData, cores: AuditedCores, actions: Tensor) -> pd.DataFrame:
     """Score the sets actions [P, E, k] of one rule; row p*E + e."""
-    sets = actions.shape[1]
-    rollouts, grouped = as_rollouts(actions), task.replicate(cores.batch, sets)
+    n_samples = actions.shape[1]
+    rollouts, grouped = as_rollouts(actions), task.replicate(cores.batch, n_samples)
     outcomes = task.decode(policy, cores.context, rollouts, cores.batch)
     rewards = combine_rewards(*task.reward(grouped, rollouts, outcomes))
-    table = data.examples.table.iloc[cores.batch.rows.cpu().numpy().repeat(sets)].reset_index(drop=True)
-    frame = table[["core_id", "patient_id"]].assign(sample=np.tile(np.arange(sets), len(actions)))
-    columns = {"reward": rewards.total} | {f"reward_{name}": part for name, part in rewards.parts.items()}
+    table = data.examples.table.iloc[cores.batch.rows.cpu().numpy().repeat(n_samples)].reset_index(drop=True)
+    frame = table[["core_id", "patient_id"]].assign(sample=np.tile(np.arange(n_samples), len(actions)))
+    columns = {"reward": rewards.total} | {f"reward_{name}": component for name, component in rewards.components.items()}
     columns |= _errors(grouped, outcomes, _known_involvement(cores.batch, table["involvement"]))
     return frame.assign(**{name: value.flatten().cpu().numpy() for name, value in columns.items()}, **_places(cores, actions))
 

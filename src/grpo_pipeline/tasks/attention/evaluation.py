@@ -1,6 +1,6 @@
 """Score held-out examples: every rule for points goes through the same decoder, one row per biopsy core and rule.
 
-Rules share the random numbers of a seed, so that two arms are compared on the same uniform and oracle points. The verdict
+Rules share the random numbers of a seed, so that two arms are compared on the same uniform and oracle points. The summary
 (``prob``) always comes from one set of k points; rewards and hit rates are averages over all sampled sets.
 """
 
@@ -99,7 +99,7 @@ FIXED_TARGET = (0.5, 0.5)
 
 @torch.no_grad()
 def evaluate(
-    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
 ) -> pd.DataFrame:
     """Return one row per core and rule (columns: docs/architecture.md, prediction rows).
 
@@ -111,14 +111,14 @@ def evaluate(
         data: the data set.
         rows: row numbers to evaluate, int64 [n].
         seed: of the sampled points.
-        sets: number of sampled sets per core for the sampled rules.
+        n_samples: number of sampled sets per core for the sampled rules.
     """
     frames = []
     previous = None
     rules = [rule for rule in RULES if rule != ORACLE or knows_lesions(data, rows)]
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device)
-        chosen = choose_points(task, policy, context, lesion, sets=sets, generator=generator)
+        chosen = choose_points(task, policy, context, lesion, n_samples=n_samples, generator=generator)
         chosen["shuffled"], previous = _shuffle(chosen["policy"][:, :1], previous)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:
@@ -129,7 +129,7 @@ def evaluate(
 
 @torch.no_grad()
 def validate(
-    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
 ) -> dict[str, float]:
     """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used."""
     totals: dict[str, list[np.ndarray]] = {"reward/mean": [], "reward/gain_over_uniform": [], "lesion_hit": [], "uniform_hit": []}
@@ -139,9 +139,9 @@ def validate(
         rewards, hits = {}, {}
         for proposal in ("policy", "uniform"):
             generator = step_generator(seed, int(batch.rows[0]), stream=Stream.VALIDATION, device=task.device)
-            rollouts = task.sample(policy, context, sets, temperature=1.0, proposal=proposal, generator=generator)
+            rollouts = task.sample(policy, context, n_samples, temperature=1.0, proposal=proposal, generator=generator)
             outcomes = task.decode(policy, context, rollouts, batch)
-            rewards[proposal] = _weigh(*task.reward(task.replicate(batch, sets), rollouts, outcomes)).mean(1).cpu().numpy()
+            rewards[proposal] = _weigh(*task.reward(task.replicate(batch, n_samples), rollouts, outcomes)).mean(1).cpu().numpy()
             hits[proposal] = lesion_share(rollouts.actions, lesion)
             if proposal == "policy" and task.model.stop is not None:
                 totals["points_used"].append(points_used(rollouts.actions, lesion.shape[1]))
@@ -199,7 +199,7 @@ def evaluation_batches(
 
 
 def choose_points(
-    task: PointTask, policy: AttentionModel, context: AttentionContext, lesion: Tensor, *, sets: int, generator: Generator
+    task: PointTask, policy: AttentionModel, context: AttentionContext, lesion: Tensor, *, n_samples: int, generator: Generator
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
 
@@ -207,11 +207,11 @@ def choose_points(
     """
     k, cells = task.model.points, context.cells
     logits, _ = policy.propose(context)
-    uniform = gumbel_top_k(torch.zeros_like(logits.cells), k, sets, generator=generator, is_allowed=cells)
-    oracle = oracle_cells(lesion, cells, k, sets=sets, generator=generator)
+    uniform = gumbel_top_k(torch.zeros_like(logits.cells), k, n_samples, generator=generator, is_allowed=cells)
+    oracle = oracle_cells(lesion, cells, k, n_samples=n_samples, generator=generator)
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
     return {
-        "policy": draw_sets(task.model, logits, cells, sets, temperature=1.0, generator=generator).actions,
+        "policy": draw_sets(task.model, logits, cells, n_samples, temperature=1.0, generator=generator).actions,
         "greedy": likeliest_sets(task.model, logits, cells),
         "uniform": uniform,
         "centre": nearest_cells(region_centroids(cells, task.grid), cells, task.grid, k),

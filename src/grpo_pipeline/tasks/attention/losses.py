@@ -119,7 +119,7 @@ def multiple_instance_loss(mask_logits: Tensor, bag: Tensor, label: Tensor, shar
 
 
 def heatmap_entropy(mask_logits: Tensor, bag: Tensor) -> Tensor:
-    """Return the mean binary entropy of the heatmap's pixels in the bag, 0 to log 2; as a loss it asks for clear verdicts.
+    """Return the mean binary entropy of the heatmap's pixels in the bag, 0 to log 2; as a loss it asks for clear summaries.
 
         mean over the bag of -p log p - (1 - p) log(1 - p) = p * softplus(-z) + (1 - p) * softplus(z),   p = sigmoid(z)
 
@@ -143,8 +143,8 @@ def _count(share: float, pixels: Tensor) -> Tensor:
 PROB_CLAMP = 1e-4
 
 
-def reward_parts(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Tensor]:
-    """Return the named reward parts of the two questions, each [P, G] in nats and detached.
+def reward_components(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Tensor]:
+    """Return the named reward components of the two questions, each [P, G] in nats and detached.
 
     ``class`` = log p(correct class); ``heatmap`` = -BCE(mean heatmap probability in the bag, involvement) / 2, and 0 for a
     core with an empty bag. Both are non-positive; a sample is only ever compared with samples of the same core.

@@ -18,11 +18,11 @@ from grpo_pipeline.statistics.wording import Entry, judge, signed
 # Plain sentences about a comparison document, each read off an interval; nothing here looks at more than the numbers.
 
 
-def verdict(comparison: Mapping[str, Any]) -> list[str]:
+def summary(comparison: Mapping[str, Any]) -> list[str]:
     """Say for every arm whether its points beat uniform ones, fall into lesions, matter, and change the AUROC.
 
     Args:
-        comparison: the document of docs/metrics.md, without its verdict.
+        comparison: the document of docs/metrics.md, without its summary.
     """
     control = comparison["control"]
     sentences = [
@@ -325,6 +325,6 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         required=REQUIRED,
         finite=("label", "prob"),
         prepare=add_prob_shift,
-        verdict=verdict,
+        summary=summary,
         headline=("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "reward"),
     )

@@ -183,7 +183,7 @@ class ModelParams(BaseModel):
 
 
 class RewardParams(BaseModel):
-    """Weights of the named reward parts (``attention.reward``; docs/objectives.md).
+    """Weights of the named reward components (``attention.reward``; docs/objectives.md).
 
     ``class`` and ``heatmap`` are measured with weight 0, too; the parts of the points are computed only where they count.
     ``cspca_weight`` is no reward: it weighs the advantages of the cores with ``cspca_min_grade`` or more (``priority``).

@@ -45,7 +45,7 @@ def distance_to_edge(cells: Tensor, grid: int) -> Tensor:
 
 
 @torch.no_grad()
-def point_reward_parts(
+def point_reward_components(
     batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes, params: RewardParams, *, grid: int
 ) -> dict[str, Tensor]:
     """Return those of ``diversity``, ``activation`` and ``boundary`` that have a weight; the others are not computed."""

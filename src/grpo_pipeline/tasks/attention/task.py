@@ -1,4 +1,4 @@
-"""The attention task: a policy chooses k points in an ultrasound image; decoders turn them into a verdict and a heatmap."""
+"""The attention task: a policy chooses k points in an ultrasound image; decoders turn them into a prediction and a heatmap."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.attention.inference.calibration import calibrate
 from grpo_pipeline.tasks.attention.losses import (
     best_samples,
     last_samples,
-    reward_parts,
+    reward_components,
     supervised_counts,
     supervised_loss,
     take_samples,
@@ -39,14 +39,14 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     chosen_points,
     draw_sets,
     factor_logprobs,
-    points_part,
+    points_component,
     score_sets,
     set_entropy,
 )
 from grpo_pipeline.tasks.attention.model.pretrained import fingerprint_of
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.attention.rewards import cspca_weights, point_reward_parts
+from grpo_pipeline.tasks.attention.rewards import cspca_weights, point_reward_components
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
@@ -168,14 +168,14 @@ class AttentionTask(BaseTask):
 
     def reward(self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return ``class``, ``heatmap``, with a stop decision ``points``, the parts of the points that count, and the weights."""
-        parts, placed = reward_parts(batch, outcomes), chosen_points(rollouts, batch.cells.shape[1])
-        parts |= point_reward_parts(batch, placed, outcomes, self.rewards, grid=self.grid)
+        parts, placed = reward_components(batch, outcomes), chosen_points(rollouts, batch.cells.shape[1])
+        parts |= point_reward_components(batch, placed, outcomes, self.rewards, grid=self.grid)
         if self.model.stop is not None:
-            parts["points"] = points_part(placed)
+            parts["points"] = points_component(placed)
         return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
 
     def score(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
-        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``sets``)."""
+        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``n_samples``)."""
         logits, values = policy.propose(context)
         return Scores(
             logprobs=self._logprobs(logits, rollouts, context.cells, temperature=temperature),
@@ -272,15 +272,17 @@ class AttentionTask(BaseTask):
             frame[f"x{point}"], frame[f"y{point}"] = points[:, point, 0], points[:, point, 1]
         return frame
 
-    def evaluate(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def evaluate(
+        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> pd.DataFrame:
         """Return one row per core and point rule."""
-        return evaluation.evaluate(self, policy, data, rows, seed=seed, sets=sets)
+        return evaluation.evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def validate(
-        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int
+        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
     ) -> dict[str, float]:
         """Return held-out reward, its gain over uniform points, and the share of points in lesions."""
-        return evaluation.validate(self, policy, data, rows, seed=seed, sets=sets)
+        return evaluation.validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def showcase(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return images, masks, heatmaps, attention maps and points of these cores."""
@@ -291,9 +293,9 @@ class AttentionTask(BaseTask):
         """Return the point rules that a reward audit compares, and what it reads beside the reward."""
         return audit.audit_plan(self.rewards)
 
-    def audit(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def audit(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Return one row per core, point rule and set of points."""
-        return audit.audit(self, policy, data, rows, seed=seed, sets=sets)
+        return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def calibrate(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
         """Fit slope and intercept of the class logit on these rows, one set of the policy's points each."""

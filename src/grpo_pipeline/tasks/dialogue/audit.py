@@ -13,7 +13,7 @@ from grpo_pipeline.tasks.defaults import AuditPlan, Role
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.evaluation import ReplyTask
-from grpo_pipeline.tasks.dialogue.language_model.base import Reader
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import score_replies
@@ -47,16 +47,18 @@ def audit_plan(rewards: RewardParams) -> AuditPlan:
 
 
 @torch.no_grad()
-def audit(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+def audit(
+    task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int
+) -> pd.DataFrame:
     """Return one row per example, policy and reply; ``AuditPlan`` has the columns, and ``reply`` is the text.
 
     Args:
         task: the task.
-        policy: the reader that training starts from.
+        policy: the language model that training starts from.
         data: the data set; ``top_words`` counts the answers of its training split.
         rows: row numbers to score, int64 [n].
         seed: of the sampled replies.
-        sets: number of replies of the start to each example; the other rules give one.
+        n_samples: number of replies of the start to each example; the other rules give one.
     """
     table = data.examples.table
     training = [text for answers in table.loc[table["split"] == "train", "answers"] for text in answers]
@@ -65,16 +67,16 @@ def audit(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray,
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
         examples = table.iloc[batch.rows.cpu().numpy()]
         generator = step_generator(seed, number, stream=Stream.AUDIT, device=task.device)
-        said = {"start": _sample(task, policy, batch, sets=sets, generator=generator)} | _trivial(examples, training)
+        said = {"start": _sample(task, policy, batch, n_samples=n_samples, generator=generator)} | _trivial(examples, training)
         frames += [_score(task, batch, examples, said[name]).assign(policy=name) for name in ROLES]
     return pd.concat(frames, ignore_index=True)
 
 
 def _sample(
-    task: ReplyTask, policy: Reader, batch: DialogueBatch, *, sets: int, generator: torch.Generator
+    task: ReplyTask, policy: LanguageModel, batch: DialogueBatch, *, n_samples: int, generator: torch.Generator
 ) -> Sequence[Sequence[str]]:
     context, temperature = task.encode(policy, batch), task.replies.temperature
-    return task.texts(task.sample(policy, context, sets, temperature=temperature, proposal="policy", generator=generator))
+    return task.texts(task.sample(policy, context, n_samples, temperature=temperature, proposal="policy", generator=generator))
 
 
 def _trivial(examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Sequence[Sequence[str]]]:
@@ -87,15 +89,15 @@ def _trivial(examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Seque
 
 def _score(task: ReplyTask, batch: DialogueBatch, examples: pd.DataFrame, replies: Sequence[Sequence[str]]) -> pd.DataFrame:
     """Score P groups of E replies; row p*E + e."""
-    sets = len(replies[0])
+    n_samples = len(replies[0])
     measured = submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers).result()
-    rewards = combine_rewards(measured.parts, measured.weights)
+    rewards = combine_rewards(measured.components, measured.weights)
     texts = [reply for group in replies for reply in group]
-    scores = score_replies(texts, [answers for answers in batch.answers for _ in range(sets)])
-    columns = {"reward": rewards.total} | {f"reward_{name}": part for name, part in measured.parts.items()}
-    frame = examples[["example_id", "persona_id"]].iloc[np.repeat(np.arange(len(examples)), sets)].reset_index(drop=True)
+    scores = score_replies(texts, [answers for answers in batch.answers for _ in range(n_samples)])
+    columns = {"reward": rewards.total} | {f"reward_{name}": component for name, component in measured.components.items()}
+    frame = examples[["example_id", "persona_id"]].iloc[np.repeat(np.arange(len(examples)), n_samples)].reset_index(drop=True)
     return frame.assign(
-        sample=np.tile(np.arange(sets), len(examples)),
+        sample=np.tile(np.arange(n_samples), len(examples)),
         reply=[printable(text) for text in texts],
         **{name: value.flatten().cpu().numpy() for name, value in columns.items()},
         **{name: scores[name] for name in METRICS},

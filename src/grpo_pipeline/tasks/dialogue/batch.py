@@ -10,13 +10,13 @@ from torch import Generator, Tensor
 
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
-from grpo_pipeline.tasks.dialogue.language_model.base import ReaderKind, reader_texts, story_text
+from grpo_pipeline.tasks.dialogue.language_model.base import ModelKind, prompt_texts, story_text
 from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Side, Tokenizer, Tokens, TokenTable, stack_rows
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, ReplyRewards, RewardFailedError
 
-# The data of a run: examples, and their prompts and reference replies as tokens of the reader's tokenizer.
+# The data of a run: examples, and their prompts and reference replies as tokens of the language model's tokenizer.
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class DialogueData:
 
     Attributes:
         examples: the table and the stories.
-        prompts: the texts that the reader reads, the same number for every example.
+        prompts: the texts that the language model reads, the same number for every example.
         references: the reference replies, each with its end.
     """
 
@@ -35,17 +35,17 @@ class DialogueData:
 
 
 def tokenise_examples(
-    examples: DialogueExamples, tokenizer: Tokenizer, *, kind: ReaderKind, prompt: PromptParams, max_reply_tokens: int
+    examples: DialogueExamples, tokenizer: Tokenizer, *, kind: ModelKind, prompt: PromptParams, max_reply_tokens: int
 ) -> tuple[DialogueData, dict[str, Any]]:
     """Turn every example into tokens, once, and count what had to be cut.
 
     A text of a prompt that is too long loses its beginning, a reference reply its last tokens; the end of both stays. A causal
-    reader's prompt has no end token: the reply goes on from it.
+    language model's prompt has no end token: the reply goes on from it.
 
     Args:
         examples: with retrieved stories.
-        tokenizer: of the reader.
-        kind: of the reader; says how texts are put together.
+        tokenizer: of the language model.
+        kind: of the language model; says how texts are put together.
         prompt: their limit.
         max_reply_tokens: of a reference reply, its end included.
 
@@ -58,7 +58,7 @@ def tokenise_examples(
     end = [tokenizer.eos_id] if kind == "seq2seq" else []
     stories = {name: story_text(title, text) for name, title, text in _stories(examples)}
     questions = zip(examples.table["question"], examples.table["story_ids"], strict=True)
-    read = [[tokenizer.encode(t) for t in reader_texts(q, [stories[s] for s in ids], kind=kind)] for q, ids in questions]
+    read = [[tokenizer.encode(t) for t in prompt_texts(q, [stories[s] for s in ids], kind=kind)] for q, ids in questions]
     if prompt.too_long == "refuse":
         _refuse_long(examples, read, prompt.max_tokens - len(end))
     said = [[tokenizer.encode(answer) for answer in answers] for answers in examples.table["answers"]]
@@ -109,7 +109,7 @@ class DialogueBatch:
 
     Attributes:
         rows: row numbers in the data, int64 [P] or [P, G].
-        prompt: ids and is_token [P, n, S], as the reader takes them.
+        prompt: ids and is_token [P, n, S], as the language model takes them.
         reference: ids and is_token [P, T], one reference reply of each prompt, padded on the right, with its end.
         answers: of each prompt all reference replies, as texts.
     """
@@ -144,7 +144,7 @@ def make_batch(
     data: DialogueData,
     rows: np.ndarray,
     *,
-    kind: ReaderKind,
+    kind: ModelKind,
     pad_id: int,
     device: torch.device,
     generator: Generator | None = None,
@@ -154,7 +154,7 @@ def make_batch(
     Args:
         data: tokens and texts.
         rows: int64 [P].
-        kind: of the reader; prompts of a causal one are padded on the left.
+        kind: of the language model; prompts of a causal one are padded on the left.
         pad_id: fills up.
         device: where the tensors go.
         generator: draws the reference reply among the answers, for training; None takes the first one.
@@ -183,7 +183,7 @@ def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
     """Return G replies of no token to each of P prompts: the samples of an arm that learns from references alone.
 
     Args:
-        start: [P], of the reading; gives P and the device.
+        start: [P], of the encoding; gives P and the device.
         group_size: G.
     """
     shape = (len(start), group_size, 0)
@@ -201,11 +201,11 @@ def gather_rewards(params: RewardParams, outcomes: Outcomes, *, shape: tuple[int
             reward that always fails would train nothing without a word.
     """
     if not outcomes.rewards:
-        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.part_weights}
+        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.component_weights}
     results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
     shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
     _refuse_without_any(list(results.values()))
-    return {name: torch.stack([result.parts[name][place] for result, place in shares]) for name in params.part_weights}
+    return {name: torch.stack([result.components[name][place] for result, place in shares]) for name in params.component_weights}
 
 
 def _refuse_without_any(results: list[ReplyRewards]) -> None:

@@ -10,18 +10,18 @@ from grpo_pipeline.core.training.execution import choose_device, set_float32_pro
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.batch import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
-from grpo_pipeline.tasks.dialogue.language_model.base import Reader
-from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, NewReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, NewModelParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.shared import check_plain, require
 
-LIBRARIES = ("transformers", "rouge_score", "sacrebleu")  # peft is asked for by the reader that has LoRA
+LIBRARIES = ("transformers", "rouge_score", "sacrebleu")  # peft is asked for by the language model that has LoRA
 
 
 def build_task(
-    reader: NewReaderParams | FolderReaderParams,
+    language_model: NewModelParams | FolderModelParams,
     prompt: PromptParams,
     replies: ReplyParams,
     rewards: RewardParams,
@@ -32,7 +32,7 @@ def build_task(
     """Return the task without a start; without ``execution`` on the GPU when there is one. No process is started yet.
 
     Raises:
-        FileNotFoundError: if the reader's folder or a file of it is missing.
+        FileNotFoundError: if the language model's folder or a file of it is missing.
         ValueError: if it holds another kind of model, its tokenizer does not fit, prompt and reply do not fit its positions, or
             the step asks for what readers do not have.
         ModuleNotFoundError: if the task's libraries are not installed.
@@ -41,10 +41,10 @@ def build_task(
     if execution is not None:
         check_plain(execution, task="dialogue")
         set_float32_products(execution.float32_products)
-    built, tokenizer = build_reader(reader, seed=0)
+    built, tokenizer = build_language_model(language_model, seed=0)
     _check_room(built, prompt, replies)
     return DialogueTask(
-        reader=reader,
+        language_model=language_model,
         prompt=prompt,
         replies=replies,
         rewards=rewards,
@@ -73,9 +73,9 @@ def start_from(task: DialogueTask, model: ModelWeights) -> DialogueTask:
     return replace(task, start=model)
 
 
-def _check_room(reader: Reader, prompt: PromptParams, replies: ReplyParams) -> None:
-    """Compare the limits with the positions of a causal reader; a T5 has no such limit."""
-    limit = getattr(reader.model.config, "max_position_embeddings", None) if reader.kind == "causal" else None
+def _check_room(language_model: LanguageModel, prompt: PromptParams, replies: ReplyParams) -> None:
+    """Compare the limits with the positions of a causal language model; a T5 has no such limit."""
+    limit = getattr(language_model.model.config, "max_position_embeddings", None) if language_model.kind == "causal" else None
     if limit is not None and prompt.max_tokens + replies.max_tokens - 1 > limit:
         raise ValueError(
             f"dialogue.prompt.max_tokens must be at most {limit - replies.max_tokens + 1}, so that a reply of "

@@ -24,7 +24,7 @@ from grpo_pipeline.statistics.metric import unscored_columns
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.dialogue.batch import DialogueBatch, DialogueData
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import Perplexity, reference_perplexity
@@ -32,7 +32,7 @@ from grpo_pipeline.tasks.dialogue.params import RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import score_replies, self_bleu
 from grpo_pipeline.tasks.dialogue.warning_signs import trivial_replies
-from grpo_pipeline.tasks.shared import Kept
+from grpo_pipeline.tasks.shared import Cache
 
 
 class ReplyTask(Task, Protocol):
@@ -54,7 +54,7 @@ class ReplyTask(Task, Protocol):
         ...
 
     @property
-    def kept(self) -> Kept:
+    def cache(self) -> Cache:
         """The start's replies, once they were drawn."""
         ...
 
@@ -63,8 +63,8 @@ class ReplyTask(Task, Protocol):
         """(eos_id, pad_id)."""
         ...
 
-    def build_policy(self, seed: int) -> Reader:
-        """Return a reader with the weights that training begins with."""
+    def build_policy(self, seed: int) -> LanguageModel:
+        """Return a language model with the weights that training begins with."""
         ...
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
@@ -85,7 +85,7 @@ def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
     return {"tokens": is_valid.sum(dim=-1).cpu().numpy(), "ended": ended.to(torch.float64).cpu().numpy()}
 
 
-def reference_columns(policy: Reader, context: Encoded, batch: DialogueBatch) -> Columns:
+def reference_columns(policy: LanguageModel, context: Encoded, batch: DialogueBatch) -> Columns:
     """Return ``reference_nll`` in nats and ``reference_tokens`` of each prompt's first reference."""
     found = reference_perplexity(policy, context, batch.reference)
     return {"reference_nll": found.nll.cpu().numpy(), "reference_tokens": found.tokens.cpu().numpy()}
@@ -133,37 +133,39 @@ class Said:
 
 @dataclass(frozen=True)
 class Model:
-    """A reader that has read the prompts of a batch.
+    """A language model that has read the prompts of a batch.
 
     Attributes:
-        reader: the policy, or the start.
-        context: its reading.
+        language model: the policy, or the start.
+        context: its encoding.
         batch: the prompts.
     """
 
-    reader: Reader
+    language_model: LanguageModel
     context: Encoded
     batch: DialogueBatch
 
     @cached_property
     def known(self) -> Columns:
         """How well it predicts the references."""
-        return reference_columns(self.reader, self.context, self.batch)
+        return reference_columns(self.language_model, self.context, self.batch)
 
 
 @torch.no_grad()
-def evaluate(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+def evaluate(
+    task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int
+) -> pd.DataFrame:
     """Return one row per example and rule (columns: docs/architecture.md).
 
     Rules: ``policy`` and ``start`` (sampled as in training), ``greedy``, and those of ``trivial``.
 
     Args:
         task: the task; its ``start`` is the start, which replies once for all arms.
-        policy: the arm's reader.
+        policy: the arm's language model.
         data: the data set.
         rows: row numbers to evaluate, int64 [n].
         seed: of the sampled replies, and of the start where it is fresh weights.
-        sets: number of sampled replies per example of the sampled rules.
+        n_samples: number of sampled replies per example of the sampled rules.
     """
     start = task.build_policy(seed)
     table = data.examples.table
@@ -172,35 +174,39 @@ def evaluate(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarr
     for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
         examples = table.iloc[batch.rows.cpu().numpy()]
-        trained, begun = (Model(reader, task.encode(reader, batch), batch) for reader in (policy, start))
-        sample = partial(_sample, task, start=begun, sets=sets, seed=seed, number=number)
+        trained, begun = (Model(language_model, task.encode(language_model, batch), batch) for language_model in (policy, start))
+        sample = partial(_sample, task, start=begun, n_samples=n_samples, seed=seed, number=number)
         said = {"policy": sample(trained), "greedy": _greedy(task, trained)} | _trivial(task, batch, examples, training)
-        said["start"] = task.kept.take(data, (number, seed, sets, rows.tobytes()), partial(sample, begun))
+        said["start"] = task.cache.take(data, (number, seed, n_samples, rows.tobytes()), partial(sample, begun))
         own = tuple(task.rewards.own_measures)
         frames += [prediction_rows(examples, batch, rule, one, own=own) for rule, one in said.items()]
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "example_id"], ignore_index=True)
 
 
-def _sample(task: ReplyTask, model: Model, *, start: Model, sets: int, seed: int, number: int) -> Said:
+def _sample(task: ReplyTask, model: Model, *, start: Model, n_samples: int, seed: int, number: int) -> Said:
     """Return what a model draws, with its KL from the start; the same seed and number of a batch give the same noise."""
     generator, temperature = step_generator(seed, number, stream=Stream.EVALUATION, device=task.device), task.replies.temperature
-    drawn = task.sample(model.reader, model.context, sets, temperature=temperature, proposal="policy", generator=generator)
-    said = _submit(task, model.batch, task.texts(drawn), model.known | reply_columns(task, drawn))
+    sampled = task.sample(
+        model.language_model, model.context, n_samples, temperature=temperature, proposal="policy", generator=generator
+    )
+    said = _submit(task, model.batch, task.texts(sampled), model.known | reply_columns(task, sampled))
     alike = self_bleu(said.replies, smoothing=task.rewards.bleu_smoothing)
-    return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, drawn)})
+    return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, sampled)})
 
 
-def _kl(task: ReplyTask, model: Model, start: Model, drawn: Rollouts) -> np.ndarray:
+def _kl(task: ReplyTask, model: Model, start: Model, sampled: Rollouts) -> np.ndarray:
     """Return the KL from the start of each prompt; both are scored alike, so that it is exactly 0 for equal weights."""
     if model is start:
-        return np.zeros(len(drawn.actions))
-    own, others = (task.score(one.reader, one.context, drawn, temperature=task.replies.temperature) for one in (model, start))
-    return np.asarray(kl_per_reply(own.logprobs, others.logprobs, drawn.is_valid).cpu().numpy())
+        return np.zeros(len(sampled.actions))
+    own, others = (
+        task.score(one.language_model, one.context, sampled, temperature=task.replies.temperature) for one in (model, start)
+    )
+    return np.asarray(kl_per_reply(own.logprobs, others.logprobs, sampled.is_valid).cpu().numpy())
 
 
 def _greedy(task: ReplyTask, model: Model) -> Said:
     """Return the likeliest replies: no samples, and so without a KL and alone in their groups."""
-    written = greedy_replies(model.reader, model.context, max_tokens=task.replies.max_tokens, ends=task.ends)
+    written = greedy_replies(model.language_model, model.context, max_tokens=task.replies.max_tokens, ends=task.ends)
     nothing = without_model(len(model.context.start))
     return _submit(task, model.batch, task.texts(written), nothing | model.known | reply_columns(task, written))
 
@@ -227,7 +233,7 @@ def prediction_rows(
     """Return the rows of one rule, with what each of the user's ``own`` rewards left unscored; waits for the rewards."""
     first = [replies[0] for replies in said.replies]
     measured = said.rewards.result()
-    total = combine_rewards(measured.parts, measured.weights).total
+    total = combine_rewards(measured.components, measured.weights).total
     found = [story in ids if story else np.nan for story, ids in zip(examples["story_id"], examples["story_ids"], strict=True)]
     return (
         examples[["example_id", "persona_id", "needs"]]
@@ -238,8 +244,8 @@ def prediction_rows(
             **score_replies(first, batch.answers),
             **said.columns,
             reward=total.nanmean(dim=1).numpy(),
-            **{f"reward_{name}": part.nanmean(dim=1).numpy() for name, part in measured.parts.items()},
-            **unscored_columns({name: measured.parts[name].numpy() for name in own}, np.ones(total.shape, dtype=bool)),
+            **{f"reward_{name}": component.nanmean(dim=1).numpy() for name, component in measured.components.items()},
+            **unscored_columns({name: measured.components[name].numpy() for name in own}, np.ones(total.shape, dtype=bool)),
             story_found=np.asarray(found, dtype=np.float64),
         )
     )
@@ -275,12 +281,12 @@ SHOWN_SAMPLES = 4
 
 
 @torch.no_grad()
-def showcase(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
+def showcase(task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
     """Return ``example_id``, ``question``, ``answer`` and ``greedy`` [n], and ``replies`` [n, 4], as arrays of text."""
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
     generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
-    drawn = task.sample(
+    sampled = task.sample(
         policy, context, SHOWN_SAMPLES, temperature=task.replies.temperature, proposal="policy", generator=generator
     )
     greedy = greedy_replies(policy, context, max_tokens=task.replies.max_tokens, ends=task.ends)
@@ -290,7 +296,7 @@ def showcase(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarr
         "question": table["question"].to_numpy(str),
         "answer": np.asarray([texts[0] for texts in table["answers"]], dtype=str),
         "greedy": np.asarray([replies[0] for replies in task.texts(greedy)], dtype=str),
-        "replies": np.asarray([list(replies) for replies in task.texts(drawn)], dtype=str),
+        "replies": np.asarray([list(replies) for replies in task.texts(sampled)], dtype=str),
     }
 
 
@@ -298,17 +304,19 @@ def showcase(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarr
 
 
 @torch.no_grad()
-def validate(task: ReplyTask, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+def validate(
+    task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int
+) -> dict[str, float]:
     """Return means over the sampled replies of held-out prompts, and the perplexity of their first references.
 
-    Keys: ``reward/mean``, ``reward/<part>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended`` and
+    Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended`` and
     ``reference/perplexity``. Replies are drawn at ``dialogue.replies.temperature``, with the same noise whenever it is called.
     """
     found: dict[str, list[Tensor]] = {}
     nll, tokens = 0.0, 0.0
     for number, batch in enumerate(_batches(task, data, rows)):
         generator = step_generator(seed, number, stream=Stream.VALIDATION, device=task.device)
-        measured, perplexity = _measure(task, policy, batch, sets, generator)
+        measured, perplexity = _measure(task, policy, batch, n_samples, generator)
         for name, values in measured.items():
             found.setdefault(name, []).append(values.double().flatten().cpu())
         nll, tokens = nll + float(perplexity.nll.sum()), tokens + float(perplexity.tokens.sum())
@@ -322,11 +330,11 @@ def _batches(task: ReplyTask, data: DialogueData, rows: np.ndarray) -> Iterator[
 
 
 def _measure(
-    task: ReplyTask, policy: Reader, batch: DialogueBatch, sets: int, generator: Generator
+    task: ReplyTask, policy: LanguageModel, batch: DialogueBatch, n_samples: int, generator: Generator
 ) -> tuple[dict[str, Tensor], Perplexity]:
     context = task.encode(policy, batch)
     temperature = task.replies.temperature
-    rollouts = task.sample(policy, context, sets, temperature=temperature, proposal="policy", generator=generator)
+    rollouts = task.sample(policy, context, n_samples, temperature=temperature, proposal="policy", generator=generator)
     outcomes = task.decode(policy, context, rollouts, batch)
     perplexity = reference_perplexity(policy, context, batch.reference)
     parts, weights = task.reward(batch, rollouts, outcomes)

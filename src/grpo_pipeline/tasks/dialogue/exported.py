@@ -13,9 +13,9 @@ from transformers.utils import logging
 
 from grpo_pipeline.core.storage.files import find_complete
 from grpo_pipeline.core.storage.weights import load_weights
-from grpo_pipeline.tasks.dialogue.language_model.base import Reader, reader_texts
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, prompt_texts
 from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config, check_tokenizer
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, ReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, LanguageModelParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.tokens import (
     ByteTokenizer,
@@ -27,7 +27,7 @@ from grpo_pipeline.tasks.dialogue.language_model.tokens import (
 )
 from grpo_pipeline.tasks.dialogue.params import PromptParams
 
-# The reader as a Hugging Face folder: config.json, model.safetensors and the tokenizer, which transformers loads by itself.
+# The language model as a Hugging Face folder: config.json, model.safetensors and the tokenizer, which transformers loads by itself.
 #
 # Low-rank updates are merged into the weights they update, W + (alpha / r) B A, so that nothing but transformers is needed to
 # load the folder and no key is missing or unexpected. What this project reads back is the model beside it, with the updates
@@ -36,17 +36,17 @@ from grpo_pipeline.tasks.dialogue.params import PromptParams
 FOLDER = "huggingface"
 
 
-def write_huggingface(reader: Reader, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a reader so that ``AutoModelFor….from_pretrained(folder)`` gives the same log-probabilities.
+def write_huggingface(language_model: LanguageModel, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a language model so that ``AutoModelFor….from_pretrained(folder)`` gives the same log-probabilities.
 
     Args:
-        reader: of ``build_reader``, with or without low-rank updates; it stays as it is.
+        language model: of ``build_language_model``, with or without low-rank updates; it stays as it is.
         tokenizer: that it was trained with. The byte-level one is written as transformers' ``ByT5Tokenizer``, whose ids are the
             same.
         folder: exists and is empty.
     """
     with _without_bars():
-        plain_model(reader).save_pretrained(folder)
+        plain_model(language_model).save_pretrained(folder)
     if isinstance(tokenizer, FolderTokenizer):
         for name, content in tokenizer.files.items():
             if name != "config.json":
@@ -70,13 +70,13 @@ def _without_bars() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def plain_model(reader: Reader) -> Any:
-    """Return the reader's model without low-rank updates: itself where it has none, else a copy with them merged."""
-    if not any("lora_" in name for name, _ in reader.model.named_parameters()):
-        return reader.model
+def plain_model(language_model: LanguageModel) -> Any:
+    """Return the language model's model without low-rank updates: itself where it has none, else a copy with them merged."""
+    if not any("lora_" in name for name, _ in language_model.model.named_parameters()):
+        return language_model.model
     from peft.tuners.lora import LoraLayer
 
-    model = copy.deepcopy(reader.model)
+    model = copy.deepcopy(language_model.model)
     for name, module in list(model.named_modules()):
         if isinstance(module, LoraLayer):
             module.merge()
@@ -90,21 +90,21 @@ class ExportedModel:
     """A trained model with its files, ready to be written.
 
     Attributes:
-        reader: with the arm's weights, on the CPU.
+        language model: with the arm's weights, on the CPU.
         tokenizer: that it was trained with.
         prompt: the limits of its prompts.
         replies: the limits of its replies.
     """
 
-    reader: Reader
+    language_model: LanguageModel
     tokenizer: Tokenizer
     prompt: PromptParams
     replies: ReplyParams
 
     @property
-    def policy(self) -> Reader:
-        """The reader."""
-        return self.reader
+    def policy(self) -> LanguageModel:
+        """The language model."""
+        return self.language_model
 
 
 def read_exported(folder: Path) -> ExportedModel:
@@ -121,14 +121,14 @@ def read_exported(folder: Path) -> ExportedModel:
     config = weights.config
     if config.get("task") != "dialogue":
         raise ValueError(f"{folder} must hold a model of the dialogue task, got {config.get('task')!r}; name another folder")
-    params: ReaderParams = TypeAdapter(ReaderParams).validate_python(config["reader"])
-    reader = build_from_config(config["reader_config"], params.lora)
-    reader.load_state_dict(dict(weights.tensors))
-    has_words = isinstance(params, FolderReaderParams) and params.tokenizer == "folder"
+    params: LanguageModelParams = TypeAdapter(LanguageModelParams).validate_python(config["language_model"])
+    language_model = build_from_config(config["language_model_config"], params.lora)
+    language_model.load_state_dict(dict(weights.tensors))
+    has_words = isinstance(params, FolderModelParams) and params.tokenizer == "folder"
     tokenizer = _read_tokenizer(folder) if has_words else ByteTokenizer()
-    check_tokenizer(reader, tokenizer)
+    check_tokenizer(language_model, tokenizer)
     sections = PromptParams.model_validate(config["prompt"]), ReplyParams.model_validate(config["replies"])
-    return ExportedModel(reader, tokenizer, *sections)
+    return ExportedModel(language_model, tokenizer, *sections)
 
 
 @torch.no_grad()
@@ -138,23 +138,23 @@ def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> 
     Args:
         model: of ``read_exported``.
         question: "persona: … context: …".
-        stories: of ``reader_text.story_text``.
+        stories: of ``language_model.base.story_text``.
 
     Raises:
-        ValueError: if the prompt is too long and ``prompt.too_long`` is ``refuse``, or does not fit the reader.
+        ValueError: if the prompt is too long and ``prompt.too_long`` is ``refuse``, or does not fit the language model.
     """
-    kind = model.reader.kind
+    kind = model.language_model.kind
     tokens = encode_texts(
         model.tokenizer,
-        reader_texts(question, stories, kind=kind),
+        prompt_texts(question, stories, kind=kind),
         max_tokens=model.prompt.max_tokens,
         too_long=model.prompt.too_long,
         with_end=kind == "seq2seq",
         padding="left" if kind == "causal" else "right",
     )
-    encoded = model.reader.encode(tokens.ids[None], tokens.is_token[None])
+    encoded = model.language_model.encode(tokens.ids[None], tokens.is_token[None])
     ends = model.tokenizer.eos_id, model.tokenizer.pad_id
-    found = greedy_replies(model.reader, encoded, max_tokens=model.replies.max_tokens, ends=ends)
+    found = greedy_replies(model.language_model, encoded, max_tokens=model.replies.max_tokens, ends=ends)
     return decode_rows(model.tokenizer, found.actions[:, 0], found.is_valid[:, 0])[0]
 
 

@@ -30,11 +30,11 @@ from grpo_pipeline.tasks.dialogue.warning_signs import (
 # Plain sentences about a comparison document: did the reward rise, did what people read rise with it, and at what price.
 
 
-def verdict(comparison: Mapping[str, Any], *, bounds: WarningBounds) -> list[str]:
+def summary(comparison: Mapping[str, Any], *, bounds: WarningBounds) -> list[str]:
     """Say for every arm what its reward did, what moved with it, and what has to be looked at before it is believed.
 
     Args:
-        comparison: the document of docs/metrics.md, without its verdict.
+        comparison: the document of docs/metrics.md, without its summary.
         bounds: of the warnings.
     """
     control = comparison["control"]
@@ -320,7 +320,7 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         required=REQUIRED,
         finite=SCORES,
         prepare=fill_empty_replies,
-        verdict=partial(verdict, bounds=WarningBounds.model_validate(dict(options))),
+        summary=partial(summary, bounds=WarningBounds.model_validate(dict(options))),
         discover=own_rewards,
         headline=("f1", "bleu", "distinct_2", "reward"),
     )

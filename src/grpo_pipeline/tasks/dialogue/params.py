@@ -48,7 +48,7 @@ BUILT_IN = {
 
 
 class RewardParams(BaseModel):
-    """The named parts of the reward, their weights, what a failure counts as, and where they are measured.
+    """The named components of the reward, their weights, what a failure counts as, and where they are measured.
 
     Attributes:
         weights: of the built-in components; one that is absent, or has weight 0, is not computed.
@@ -73,30 +73,30 @@ class RewardParams(BaseModel):
         return self
 
     @property
-    def part_weights(self) -> dict[str, float]:
-        """The weight of every part that is computed, built in and own."""
+    def component_weights(self) -> dict[str, float]:
+        """The weight of every component that is computed, built in and own."""
         return {name: weight for name, weight in self.named_weights.items() if weight}
 
     @property
     def named_weights(self) -> dict[str, float]:
-        """The weights that were given, of built in and own parts."""
+        """The weights that were given, of built in and own components."""
         named = {str(name): weight for name, weight in self.weights.items()}
         return named | {name: own.weight for name, own in (self.own or {}).items()}
 
     @property
     def all_weights(self) -> dict[str, float]:
-        """The weight of every part that there is; 0 of what is not computed."""
+        """The weight of every component that there is; 0 of what is not computed."""
         return self.named_weights | {name: 0.0 for name in BUILT_IN if name not in self.weights}
 
     @property
     def own_measures(self) -> Mapping[str, Measure]:
-        """The parts of the user's that are computed."""
+        """The components of the user's that are computed."""
         return {name: measure for name, measure in self.measures.items() if name in (self.own or {})}
 
     @cached_property
     def measures(self) -> Mapping[str, Measure]:
-        """The function and options of every part that is computed; made once, since a digest reads the function's file."""
+        """The function and options of every component that is computed; made once, since a digest reads the function's file."""
         options = {"bleu": {"smoothing": self.bleu_smoothing}}
         functions = {name: Measure(path, options.get(name, {})) for name, path in BUILT_IN.items()}
         functions |= {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
-        return {name: functions[name] for name in self.part_weights}
+        return {name: functions[name] for name in self.component_weights}

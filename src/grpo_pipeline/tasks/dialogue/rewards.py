@@ -49,4 +49,4 @@ def submit_rewards(
     references = [texts for group, texts in zip(replies, answers, strict=True) for _ in group]
     measures: Mapping[str, Measure] = params.measures
     futures = {name: pool.submit(measure, subjects, references) for name, measure in measures.items()}
-    return PendingRewards(params.part_weights, params.failure, futures=futures, subjects=Subjects(replies, noun="reply"))
+    return PendingRewards(params.component_weights, params.failure, futures=futures, subjects=Subjects(replies, noun="reply"))

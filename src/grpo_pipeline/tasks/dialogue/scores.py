@@ -125,7 +125,7 @@ def _sacrebleu() -> Any:
 
 @prepared_by(_sacrebleu)
 def bleu(replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp") -> NDArray[np.float64]:
-    """Return the BLEU of each reply, [N] in [0, 1]: the reward part of that name (``sentence_bleu``)."""
+    """Return the BLEU of each reply, [N] in [0, 1]: the reward component of that name (``sentence_bleu``)."""
     return sentence_bleu(bleu_counts(replies, answers), smoothing=smoothing)
 
 
@@ -272,7 +272,7 @@ def _rouge_score() -> Any:
 
 @prepared_by(_rouge_score)
 def rouge_l(replies: Replies, answers: Answers) -> NDArray[np.float64]:
-    """Return ROUGE-L alone, [N] in [0, 1]: the reward part of that name."""
+    """Return ROUGE-L alone, [N] in [0, 1]: the reward component of that name."""
     return rouge(replies, answers, names=("rouge_l",))["rouge_l"]
 
 

@@ -2,7 +2,7 @@
 
 from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
-from grpo_pipeline.tasks.dialogue.language_model.params import ReaderSection, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
@@ -22,7 +22,7 @@ SPEC = TaskSpec(
         caption="Other replies to the same examples",
         explained="Replies of other rules to the same examples",
         choices={
-            "greedy": "the likeliest words of the same trained reader",
+            "greedy": "the likeliest words of the same trained language model",
             "start": "the weights that it began with",
             "constant": "one reply to all, without a model",
         },
@@ -34,7 +34,7 @@ SPEC = TaskSpec(
         "data": DialogueDataParams,
         "split": DialogueSplitParams,
         "retrieval": RetrievalParams,
-        "reader": ReaderSection,
+        "language_model": LanguageModelSection,
         "prompt": PromptParams,
         "replies": ReplyParams,
         "rewards": RewardParams,

@@ -32,15 +32,15 @@ from grpo_pipeline.tasks.dialogue.batch import (
 )
 from grpo_pipeline.tasks.dialogue.evaluation import evaluate, showcase, tabulate, validate
 from grpo_pipeline.tasks.dialogue.exported import FOLDER, write_huggingface
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader, ReaderKind, detached
-from grpo_pipeline.tasks.dialogue.language_model.build import build_reader
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, NewReaderParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, ModelKind, detached
+from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, NewModelParams, ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_logprobs, reference_loss, score_replies
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer, decode_rows
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
-from grpo_pipeline.tasks.shared import Kept
+from grpo_pipeline.tasks.shared import Cache
 
 # Refuse settings that an arm of the dialogue task cannot train with; checked when its parameters are read.
 
@@ -58,7 +58,7 @@ def check_algorithm(algorithm: AlgorithmParams) -> None:
         )
     if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
         raise ValueError(
-            "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; a reader has no value "
+            "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; a language model has no value "
             "head: use name = grpo"
         )
     if algorithm.pays_kl and algorithm.kl_placement == "loss" and algorithm.kl_estimator == "exact":
@@ -68,18 +68,18 @@ def check_algorithm(algorithm: AlgorithmParams) -> None:
         )
 
 
-# The components of a reader, by the names that learning rates and gradient norms have.
+# The components of a language model, by the names that learning rates and gradient norms have.
 
 
-def parameter_groups(reader: Reader) -> dict[str, list[nn.Parameter]]:
+def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Parameter]]:
     """Return the trainable parameters of each component, each parameter once; a component without any is left out.
 
     ``embeddings`` holds those of tokens and positions and the head (T5, GPT-2 and ByT5 tie some of them), ``encoder`` and
-    ``decoder`` the layers; a causal reader has no encoder. Low-rank updates belong to the layers that they change.
+    ``decoder`` the layers; a causal language model has no encoder. Low-rank updates belong to the layers that they change.
     """
-    model = reader.model
+    model = language_model.model
     ends = [model.get_input_embeddings(), model.get_output_embeddings(), *_position_embeddings(model)]
-    modules = {"embeddings": ends, "encoder": _encoder(reader), "decoder": [model]}
+    modules = {"embeddings": ends, "encoder": _encoder(language_model), "decoder": [model]}
     taken: set[int] = set()
     groups: dict[str, list[nn.Parameter]] = {}
     for name, parts in modules.items():
@@ -89,8 +89,8 @@ def parameter_groups(reader: Reader) -> dict[str, list[nn.Parameter]]:
     return {name: parameters for name, parameters in groups.items() if parameters}
 
 
-def _encoder(reader: Reader) -> list[nn.Module]:
-    return [reader.model.encoder] if reader.kind == "seq2seq" else []
+def _encoder(language_model: LanguageModel) -> list[nn.Module]:
+    return [language_model.model.encoder] if language_model.kind == "seq2seq" else []
 
 
 def _position_embeddings(model: nn.Module) -> list[nn.Module]:
@@ -125,7 +125,7 @@ def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True)
     their distribution decide anything: of ``replies`` only the length stays, to which reference replies are cut.
     """
     shared = {
-        "reader": _reader(task.reader),
+        "language_model": _reader(task.language_model),
         "prompt": decisive(task.prompt),
         "supervised_loss": decisive(task.supervised),
         "examples": data.examples.digest,
@@ -140,10 +140,10 @@ def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True)
     }
 
 
-def _reader(params: NewReaderParams | FolderReaderParams) -> dict[str, Any]:
-    """Return the reader as the parameters name it: source, lora, and the section that the source chooses."""
+def _reader(params: NewModelParams | FolderModelParams) -> dict[str, Any]:
+    """Return the language model as the parameters name it: source, lora, and the section that the source chooses."""
     chosen = decisive(params, without=["source", "lora", "path"])
-    if isinstance(params, FolderReaderParams):
+    if isinstance(params, FolderModelParams):
         chosen["content"] = digest_of_folder(params.path)
     lora = None if params.lora is None else decisive(params.lora)
     return {"source": params.source, "lora": lora, params.source: chosen}
@@ -154,22 +154,22 @@ class DialogueTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.base.Task` for replies (L = tokens of a reply, V = ids of the embedding).
 
     Attributes:
-        start: weights that every policy begins with; None for fresh ones, or those of the reader's folder.
+        start: weights that every policy begins with; None for fresh ones, or those of the language model's folder.
         pool: measures the rewards; its processes end with the last holder of the task.
-        kept: the start's replies to held-out prompts.
+        cache: the start's replies to held-out prompts.
     """
 
-    reader: NewReaderParams | FolderReaderParams
+    language_model: NewModelParams | FolderModelParams
     prompt: PromptParams
     replies: ReplyParams
     rewards: RewardParams
     supervised: SupervisedParams
     device: torch.device
     tokenizer: Tokenizer
-    kind: ReaderKind
+    kind: ModelKind
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    kept: Kept = field(init=False, default_factory=Kept, repr=False, compare=False)  # own to each copy: see Kept
+    cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)  # own to each copy: see Cache
     name: str = "dialogue"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
 
@@ -194,14 +194,14 @@ class DialogueTask(BaseTask):
         replies = [texts[-1] for texts in answers]
         try_rewards(self.rewards.own_measures, self.pool, subjects=replies, references=answers, task=self.name)
 
-    def build_policy(self, seed: int) -> Reader:
-        """Return a reader with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""
-        policy = build_reader(self.reader, seed=seed)[0]
+    def build_policy(self, seed: int) -> LanguageModel:
+        """Return a language model with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""
+        policy = build_language_model(self.language_model, seed=seed)[0]
         if self.start is not None:
             policy.load_state_dict(dict(self.start.tensors))
         return policy.to(self.device)
 
-    def parameter_groups(self, policy: Reader) -> dict[str, list[nn.Parameter]]:
+    def parameter_groups(self, policy: LanguageModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of embeddings, encoder and decoder."""
         return parameter_groups(policy)
 
@@ -217,18 +217,18 @@ class DialogueTask(BaseTask):
         """Return the batch with row numbers as [P, G]; texts stay per prompt."""
         return replace(batch, rows=replicate(batch.rows, group_size))
 
-    def encode(self, policy: Reader, batch: DialogueBatch) -> Encoded:
+    def encode(self, policy: LanguageModel, batch: DialogueBatch) -> Encoded:
         """Read the prompts, once for all of their replies."""
         return policy.encode(batch.prompt.ids, batch.prompt.is_token)
 
     def detach(self, context: Encoded) -> Encoded:
-        """Return the reading cut off from the graph."""
+        """Return the encoding cut off from the graph."""
         return detached(context)
 
     @torch.no_grad()
     def sample(
         self,
-        policy: Reader,
+        policy: LanguageModel,
         context: Encoded,
         group_size: int,
         *,
@@ -239,12 +239,14 @@ class DialogueTask(BaseTask):
         """Draw G replies of each prompt; ``none`` are G replies of no token.
 
         Raises:
-            ValueError: for another proposal, or if a prompt and a reply do not fit the reader.
+            ValueError: for another proposal, or if a prompt and a reply do not fit the language model.
         """
         if proposal == "none":
             return nothing_written(context.start, group_size)
         if proposal != "policy":
-            raise ValueError(f"proposal must be policy or none for the dialogue task, got {proposal}; a reader draws its own")
+            raise ValueError(
+                f"proposal must be policy or none for the dialogue task, got {proposal}; a language model draws its own"
+            )
         params = self.replies.model_copy(update={"temperature": temperature})
         return sample_replies(policy, context, group_size, params=params, ends=self.ends, generator=generator)
 
@@ -254,7 +256,7 @@ class DialogueTask(BaseTask):
         texts = decode_rows(self.tokenizer, rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1))
         return PerPrompt(tuple(texts[p * group_size : (p + 1) * group_size]) for p in range(prompts))
 
-    def decode(self, policy: Reader, context: Encoded, rollouts: Rollouts, batch: DialogueBatch) -> Outcomes:
+    def decode(self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, batch: DialogueBatch) -> Outcomes:
         """Return the replies as texts, and begin to measure their rewards: they are ready when ``reward`` asks for them."""
         replies = self.texts(rollouts)
         if not rollouts.actions.shape[-1]:
@@ -270,9 +272,9 @@ class DialogueTask(BaseTask):
             RewardPoolError: if a process cannot be started.
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
-        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.part_weights
+        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.component_weights
 
-    def score(self, policy: Reader, context: Encoded, rollouts: Rollouts, *, temperature: float) -> Scores:
+    def score(self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Return log-probabilities of exactly these tokens among those that could be drawn, and the mean entropy of a token."""
         limit = self.replies.tokens_per_batch
         return score_replies(policy, context, _as_replies(rollouts), temperature=temperature, tokens_per_batch=limit)
@@ -283,7 +285,7 @@ class DialogueTask(BaseTask):
         return torch.as_tensor([count], dtype=torch.float64, device=self.device)
 
     def supervised_loss(
-        self, policy: Reader, context: Encoded, batch: DialogueBatch, outcomes: Outcomes, shares: Tensor | None = None
+        self, policy: LanguageModel, context: Encoded, batch: DialogueBatch, outcomes: Outcomes, shares: Tensor | None = None
     ) -> Tensor:
         """Return the cross-entropy of the batch's reference replies, at temperature 1 over all tokens."""
         logprobs = reference_logprobs(policy, context, batch.reference)
@@ -294,15 +296,17 @@ class DialogueTask(BaseTask):
         """Return one row per reply: example, persona, question, first answer, the reply and its length in tokens."""
         return tabulate(self, data, batch, rollouts)
 
-    def evaluate(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def evaluate(self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Return one row per example and rule."""
-        return evaluate(self, policy, data, rows, seed=seed, sets=sets)
+        return evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def validate(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+    def validate(
+        self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> dict[str, float]:
         """Return held-out reward and its parts, length and ended share of replies, and the perplexity of references."""
-        return validate(self, policy, data, rows, seed=seed, sets=sets)
+        return validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def showcase(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+    def showcase(self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return question, first answer and sampled replies of these examples."""
         return showcase(self, policy, data, rows, seed=seed)
 
@@ -311,18 +315,18 @@ class DialogueTask(BaseTask):
         """Return the rules that a reward audit compares, and what it reads beside the reward."""
         return audit.audit_plan(self.rewards)
 
-    def audit(self, policy: Reader, data: DialogueData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def audit(self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Return one row per example, rule and reply."""
-        return audit.audit(self, policy, data, rows, seed=seed, sets=sets)
+        return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def describe(self, policy: Reader) -> dict[str, Any]:
-        """Return reader, prompts, replies and the architecture of the reader, from which a policy of these weights is built."""
-        sections = {"reader": self.reader, "prompt": self.prompt, "replies": self.replies}
+    def describe(self, policy: LanguageModel) -> dict[str, Any]:
+        """Return language model, prompts, replies and the architecture of the language model, from which a policy of these weights is built."""
+        sections = {"language_model": self.language_model, "prompt": self.prompt, "replies": self.replies}
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
-        return {"task": self.name, **dumped, "reader_config": policy.model.config.to_dict()}
+        return {"task": self.name, **dumped, "language_model_config": policy.model.config.to_dict()}
 
-    def model_folders(self, policy: Reader) -> Mapping[str, Callable[[Path], None]]:
-        """Return what writes the reader and its tokenizer as a Hugging Face folder: the reader's own is needed no longer."""
+    def model_folders(self, policy: LanguageModel) -> Mapping[str, Callable[[Path], None]]:
+        """Return what writes the language model and its tokenizer as a Hugging Face folder: the language model's own is needed no longer."""
         return {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
 
     def fingerprint(self, data: DialogueData, *, draws: bool = True) -> dict[str, Any]:

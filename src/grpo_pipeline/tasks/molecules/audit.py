@@ -120,7 +120,9 @@ def audit_plan(rewards: MoleculeRewardParams) -> AuditPlan:
 
 
 @torch.no_grad()
-def audit(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+def audit(
+    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int
+) -> pd.DataFrame:
     """Return one row per prompt, policy and graph; ``AuditPlan`` has the columns, and ``smiles`` is the molecule.
 
     Args:
@@ -129,25 +131,25 @@ def audit(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.nda
         data: the data set.
         rows: row numbers whose sizes are the prompts, int64 [n].
         seed: of the samples.
-        sets: graphs of each policy in a group; the held-out molecule is alone.
+        n_samples: graphs of each policy in a group; the held-out molecule is alone.
     """
     frames = []
-    for number, batch in enumerate(prompt_batches(task, data, rows, sets)):
-        drawn = draw_graphs(task, policy, batch, sets, seed=seed, number=number, stream=Stream.AUDIT)
-        frames.append(_rows(task, batch, drawn.graphs, drawn.rewards).assign(policy="start"))
-        for name, graphs in _trivial(task, data, batch, sets, numpy_generator(seed, Stream.AUDIT_BASELINES, number)).items():
+    for number, batch in enumerate(prompt_batches(task, data, rows, n_samples)):
+        sampled = draw_graphs(task, policy, batch, n_samples, seed=seed, number=number, stream=Stream.AUDIT)
+        frames.append(_rows(task, batch, sampled.graphs, sampled.rewards).assign(policy="start"))
+        for name, graphs in _trivial(task, data, batch, n_samples, numpy_generator(seed, Stream.AUDIT_BASELINES, number)).items():
             frames.append(_rows(task, batch, graphs, _score(task, batch, graphs)).assign(policy=name))
     return pd.concat(frames, ignore_index=True)
 
 
 def _trivial(
-    task: GraphTask, data: MoleculeData, batch: MoleculeBatch, sets: int, generator: np.random.Generator
+    task: GraphTask, data: MoleculeData, batch: MoleculeBatch, n_samples: int, generator: np.random.Generator
 ) -> dict[str, MoleculeGraphs]:
-    """Return the graphs of every policy without a model, ``sets`` for each prompt, and the held-out molecules."""
-    sizes = batch.prompts.sizes.cpu().repeat_interleave(sets)
+    """Return the graphs of every policy without a model, ``n_samples`` for each prompt, and the held-out molecules."""
+    sizes = batch.prompts.sizes.cpu().repeat_interleave(n_samples)
     numbers, nodes = sizes.numpy(), task.nodes
     noise = torch.Generator().manual_seed(int(generator.integers(2**31)))
-    start = task.diffusion.draw_start(batch.prompts.to("cpu").repeated(sets), generator=noise)
+    start = task.diffusion.draw_start(batch.prompts.to("cpu").repeated(n_samples), generator=noise)
     return {
         "noise": graphs_of(start, sizes),
         "carbon_chain": chains(numbers, task.vocabulary, nodes),
@@ -159,18 +161,18 @@ def _trivial(
 
 def _score(task: GraphTask, batch: MoleculeBatch, graphs: MoleculeGraphs) -> Rewards:
     decoded = decode(graphs, task.vocabulary)
-    sets = len(decoded) // len(batch.rows)
-    return score_molecules(task, batch, [decoded[p * sets : (p + 1) * sets] for p in range(len(batch.rows))])
+    n_samples = len(decoded) // len(batch.rows)
+    return score_molecules(task, batch, [decoded[p * n_samples : (p + 1) * n_samples] for p in range(len(batch.rows))])
 
 
 def _rows(task: GraphTask, batch: MoleculeBatch, graphs: MoleculeGraphs, rewards: Rewards) -> pd.DataFrame:
     """Return the rows of P groups of E graphs; row p*E + e."""
     table = tabulate_molecules(graphs, decode(graphs, task.vocabulary), task.vocabulary, task.known)
-    sets = len(table) // len(batch.rows)
-    earned = {"reward": rewards.total} | {f"reward_{name}": part for name, part in rewards.parts.items()}
+    n_samples = len(table) // len(batch.rows)
+    earned = {"reward": rewards.total} | {f"reward_{name}": component for name, component in rewards.components.items()}
     return property_columns(table).assign(
-        prompt_id=np.repeat(prompt_names(batch.rows.cpu().numpy()), sets),
-        sample=np.tile(np.arange(sets), len(batch.rows)),
+        prompt_id=np.repeat(prompt_names(batch.rows.cpu().numpy()), n_samples),
+        sample=np.tile(np.arange(n_samples), len(batch.rows)),
         smiles=table["smiles"],
         **{name: values.flatten().cpu().numpy() for name, values in earned.items()},
     )

@@ -175,7 +175,7 @@ def target_texts(data: MoleculeData, rows: np.ndarray) -> PerPrompt:
 ENOUGH = 8
 
 
-def nothing_drawn(prompts: GraphPrompts, group_size: int) -> Trajectories:
+def nothing_sampled(prompts: GraphPrompts, group_size: int) -> Trajectories:
     """Return G trajectories without a step for each prompt: the samples of an arm that learns from molecules alone."""
     shape, device = (len(prompts.sizes), group_size), prompts.sizes.device
     actions = torch.zeros(*shape, 0, dtype=torch.int64, device=device)
@@ -203,12 +203,12 @@ def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: t
             least 8 valid molecules: a reward that always fails would train nothing without a word.
     """
     if not outcomes.rewards:
-        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.part_weights}
+        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.component_weights}
     results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
     shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
     valid = torch.tensor([[molecule.is_valid for molecule in group] for group in outcomes.molecules])
     _refuse_without_any(params, shares, valid)
-    parts = {name: torch.stack([result.parts[name][place] for result, place in shares]) for name in params.part_weights}
+    parts = {name: torch.stack([result.components[name][place] for result, place in shares]) for name in params.component_weights}
     if "batch_uniqueness" in parts and len(results) > 1:  # micro-batches were measured apart, each beside itself alone
         smiles = [[molecule.smiles for molecule in group] for group in outcomes.molecules]
         parts["batch_uniqueness"] = apply_invalid_rule(unique_in_batch(smiles), valid, params.invalid)
@@ -218,7 +218,7 @@ def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: t
 def _refuse_without_any(params: MoleculeRewardParams, shares: list[tuple[GroupRewards, int]], is_valid: Tensor) -> None:
     """Raise where a weighted part failed for every valid molecule, bool [P, G]; a few of them say nothing yet."""
     for name in (*MEASURED, *(params.own or {})):
-        if not params.part_weights.get(name) or int(is_valid.sum()) < ENOUGH:
+        if not params.component_weights.get(name) or int(is_valid.sum()) < ENOUGH:
             continue
         failed = torch.stack([result.is_failed[name][place] for result, place in shares])
         if bool(failed[is_valid].all()):

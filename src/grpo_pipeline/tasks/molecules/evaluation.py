@@ -30,7 +30,7 @@ from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards
-from grpo_pipeline.tasks.shared import Kept
+from grpo_pipeline.tasks.shared import Cache
 
 
 class GraphTask(Task, Protocol):
@@ -77,7 +77,7 @@ class GraphTask(Task, Protocol):
         ...
 
     @property
-    def kept(self) -> Kept:
+    def cache(self) -> Cache:
         """The start's graphs, once they were drawn."""
         ...
 
@@ -100,7 +100,7 @@ class GraphTask(Task, Protocol):
 
 
 @dataclass(frozen=True)
-class DrawnGraphs:
+class SampledGraphs:
     """P x G graphs, row n = p * G + g, and what they earned.
 
     Attributes:
@@ -128,13 +128,13 @@ def prompt_batches(task: GraphTask, data: MoleculeData, rows: np.ndarray, group_
 
 def draw_graphs(
     task: GraphTask, policy: GraphPolicy, batch: MoleculeBatch, group_size: int, *, seed: int, number: int, stream: Stream
-) -> DrawnGraphs:
+) -> SampledGraphs:
     """Draw G graphs for each prompt of a batch and score them as in training; the same numbers give the same noise."""
     generator = step_generator(seed, number, stream=stream, device=task.device)
     context, temperature = task.encode(policy, batch), task.sampling.temperature
     rollouts = task.sample(policy, context, group_size, temperature=temperature, proposal="policy", generator=generator)
     outcomes = task.decode(policy, context, rollouts, batch)
-    return DrawnGraphs(
+    return SampledGraphs(
         graphs_at(cast(Trajectories, rollouts), 0), outcomes.molecules, combine_rewards(*task.reward(batch, rollouts, outcomes))
     )
 
@@ -143,7 +143,7 @@ def score_molecules(task: GraphTask, batch: MoleculeBatch, molecules: Sequence[S
     """Return the rewards of groups of given molecules, [P, E]."""
     pending = submit_rewards(task.rewards, task.pool, molecules=molecules, known=task.known, references=batch.targets)
     measured = pending.result()
-    return combine_rewards(measured.parts, measured.weights)
+    return combine_rewards(measured.components, measured.weights)
 
 
 # Sampled graphs as a table that a person reads.
@@ -180,10 +180,12 @@ def tabulate(task: GraphTask, data: MoleculeData, batch: MoleculeBatch, rollouts
 
 
 @torch.no_grad()
-def evaluate(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+def evaluate(
+    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int
+) -> pd.DataFrame:
     """Return one row per graph and rule (columns: docs/molecules_rewards.md).
 
-    Rules: ``policy`` and ``start``, ``sets`` graphs for each of at most ``molecules.sampling.prompts`` prompts, a group as in
+    Rules: ``policy`` and ``start``, ``n_samples`` graphs for each of at most ``molecules.sampling.prompts`` prompts, a group as in
     training; ``training``, the molecules of the training split, without a prompt and a reward.
 
     Args:
@@ -192,31 +194,31 @@ def evaluate(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.
         data: the data set.
         rows: row numbers of the held-out molecules whose sizes are the prompts, int64 [n].
         seed: of the choice of prompts and of the noise.
-        sets: G.
+        n_samples: G.
     """
     chosen = choose_prompts(rows, task.sampling.prompts, seed=seed)
-    batches = list(prompt_batches(task, data, chosen, sets))
+    batches = list(prompt_batches(task, data, chosen, n_samples))
 
     def drawn_by(model: GraphPolicy, rule: str) -> pd.DataFrame:
-        draw = partial(draw_graphs, task, model, group_size=sets, seed=seed, stream=Stream.EVALUATION)
+        draw = partial(draw_graphs, task, model, group_size=n_samples, seed=seed, stream=Stream.EVALUATION)
         frames = [sample_rows(task, batch, draw(batch, number=number)) for number, batch in enumerate(batches)]
         return pd.concat(frames, ignore_index=True).assign(rule=rule)
 
-    start = task.kept.take(data, (seed, sets, chosen.tobytes()), lambda: drawn_by(task.build_policy(seed), "start"))
+    start = task.cache.take(data, (seed, n_samples, chosen.tobytes()), lambda: drawn_by(task.build_policy(seed), "start"))
     frames = [drawn_by(policy, "policy"), start, training_rows(data)]
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "sample_id"], ignore_index=True)
 
 
-def sample_rows(task: GraphTask, batch: MoleculeBatch, drawn: DrawnGraphs) -> pd.DataFrame:
+def sample_rows(task: GraphTask, batch: MoleculeBatch, sampled: SampledGraphs) -> pd.DataFrame:
     """Return the rows of drawn graphs, n = p*G + g."""
-    group_size = len(drawn.molecules[0])
+    group_size = len(sampled.molecules[0])
     names = np.repeat(prompt_names(batch.rows.cpu().numpy()), group_size)
-    decoded = [molecule for group in drawn.molecules for molecule in group]
-    samples = np.tile(np.arange(group_size), len(drawn.molecules))
-    earned = {"reward": drawn.rewards.total} | {f"reward_{name}": part for name, part in drawn.rewards.parts.items()}
+    decoded = [molecule for group in sampled.molecules for molecule in group]
+    samples = np.tile(np.arange(group_size), len(sampled.molecules))
+    earned = {"reward": sampled.rewards.total} | {f"reward_{name}": part for name, part in sampled.rewards.components.items()}
     asked = np.asarray([[molecule.is_valid] for molecule in decoded])  # [n, 1]: a row is one graph
-    own = {name: drawn.rewards.parts[name].reshape(-1, 1).cpu().numpy() for name in task.rewards.own_measures}
-    return tabulate_molecules(drawn.graphs, decoded, task.vocabulary, task.known).assign(
+    own = {name: sampled.rewards.components[name].reshape(-1, 1).cpu().numpy() for name in task.rewards.own_measures}
+    return tabulate_molecules(sampled.graphs, decoded, task.vocabulary, task.known).assign(
         sample_id=[f"{name}-{sample:03d}" for name, sample in zip(names, samples, strict=True)],
         prompt_id=names,
         **{name: values.flatten().cpu().numpy() for name, values in earned.items()},
@@ -245,13 +247,13 @@ def showcase(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.
     """
     batch = task.make_batch(data, rows)
     generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
-    drawn = task.draw(policy, batch.prompts, SHOWN_SAMPLES, temperature=task.sampling.temperature, generator=generator)
-    times = np.unique(np.linspace(0, drawn.steps, FRAMES).round().astype(np.int64))[::-1].copy()
-    shown = {name: getattr(drawn, name)[:, 0, torch.as_tensor(times)] for name in ("atoms", "charges", "bonds")}
+    sampled = task.draw(policy, batch.prompts, SHOWN_SAMPLES, temperature=task.sampling.temperature, generator=generator)
+    times = np.unique(np.linspace(0, sampled.steps, FRAMES).round().astype(np.int64))[::-1].copy()
+    shown = {name: getattr(sampled, name)[:, 0, torch.as_tensor(times)] for name in ("atoms", "charges", "bonds")}
     return {
         "prompt_id": np.asarray(prompt_names(rows), dtype=str),
-        "size": drawn.sizes.cpu().numpy(),
-        "smiles": np.asarray([[one.smiles for one in group] for group in task.molecules(drawn)], dtype=str),
+        "size": sampled.sizes.cpu().numpy(),
+        "smiles": np.asarray([[one.smiles for one in group] for group in task.molecules(sampled)], dtype=str),
         "times": times,
         **{name: classes.cpu().numpy() for name, classes in shown.items()},
     }
@@ -262,11 +264,11 @@ def showcase(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.
 
 @torch.no_grad()
 def validate(
-    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int
+    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int
 ) -> dict[str, float]:
     """Return means over graphs drawn for held-out prompts, and how well x0 is predicted of held-out molecules.
 
-    Keys: ``reward/mean``, ``reward/<part>/mean`` (NaN where nothing could be measured), ``molecule/validity``,
+    Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``molecule/validity``,
     ``molecule/uniqueness`` (different among valid ones), ``molecule/novelty`` (not in the training split, among different ones;
     both NaN without a valid one) and ``x0/loss`` (nats). Drawn at ``molecules.sampling.temperature``, with the same noise
     whenever it is called.
@@ -275,12 +277,14 @@ def validate(
     found: dict[str, list[torch.Tensor]] = {}
     smiles: list[str] = []
     losses = []
-    for number, batch in enumerate(prompt_batches(task, data, rows, sets)):
-        drawn = draw_graphs(task, policy, batch, sets, seed=seed, number=number, stream=Stream.VALIDATION)
-        measured = {"reward/mean": drawn.rewards.total} | {f"reward/{k}/mean": part for k, part in drawn.rewards.parts.items()}
+    for number, batch in enumerate(prompt_batches(task, data, rows, n_samples)):
+        sampled = draw_graphs(task, policy, batch, n_samples, seed=seed, number=number, stream=Stream.VALIDATION)
+        measured = {"reward/mean": sampled.rewards.total} | {
+            f"reward/{k}/mean": part for k, part in sampled.rewards.components.items()
+        }
         for name, values in measured.items():
             found.setdefault(name, []).append(values.double().flatten().cpu())
-        smiles += [molecule.smiles for group in drawn.molecules for molecule in group]
+        smiles += [molecule.smiles for group in sampled.molecules for molecule in group]
         losses += [float(task.supervised_loss(policy, batch.prompts, batch, None))] * len(batch.times)
     means = {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
     return means | _variety(smiles, task.known) | {"x0/loss": float(np.mean(losses))}

@@ -22,11 +22,11 @@ from grpo_pipeline.statistics.wording import Entry, judge, signed
 COMPARED = {"reward": "reward", "validity": "validity", "vun": "share of valid, unique and novel molecules"}
 
 
-def verdict(comparison: Mapping[str, Any], *, min_uniqueness: float) -> list[str]:
+def summary(comparison: Mapping[str, Any], *, min_uniqueness: float) -> list[str]:
     """Say for every arm what rose against the control and the start, and whether it still draws different molecules.
 
     Args:
-        comparison: the document of docs/metrics.md, without its verdict.
+        comparison: the document of docs/metrics.md, without its summary.
         min_uniqueness: a lower share of different molecules among the valid ones is called a collapse.
     """
     control = comparison["control"]
@@ -89,7 +89,7 @@ class MetricOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    min_uniqueness: float = Field(default=0.9, ge=0, le=1, description="share of different molecules below which a verdict warns")
+    min_uniqueness: float = Field(default=0.9, ge=0, le=1, description="share of different molecules below which a summary warns")
 
 
 def all_rows(rows: pd.DataFrame) -> np.ndarray:
@@ -255,7 +255,7 @@ def _reward(name: str, title: str, better: Direction = "higher") -> Metric:
     return mean_metric(name, title=title, better=better, reason="needs at least one molecule that this reward was measured of")
 
 
-def reward_parts(names: Iterable[str]) -> dict[str, Metric]:
+def reward_components(names: Iterable[str]) -> dict[str, Metric]:
     """Return a metric for each part ``reward_<name>``, in the order of the names."""
     return {name: _reward(name, f"Reward, {name.removeprefix(REWARD)} part") for name in names if name.startswith(REWARD)}
 
@@ -276,7 +276,7 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         required=REQUIRED,
         finite=FLAGS,
         prepare=add_training,
-        verdict=partial(verdict, min_uniqueness=MetricOptions.model_validate(dict(options)).min_uniqueness),
-        discover=reward_parts,
+        summary=partial(summary, min_uniqueness=MetricOptions.model_validate(dict(options)).min_uniqueness),
+        discover=reward_components,
         headline=("validity", "uniqueness", "vun", "logp", "reward"),
     )

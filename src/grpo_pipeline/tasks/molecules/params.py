@@ -113,7 +113,7 @@ class InvalidParams(BaseModel):
 
 
 class MoleculeRewardParams(BaseModel):
-    """The named parts of the reward, their weights, what is not valid and what fails counts as, where they are measured.
+    """The named components of the reward, their weights, what is not valid and what fails counts as, where they are measured.
 
     Attributes:
         weights: part -> weight; a part that is absent, or has weight 0, is not computed.
@@ -143,7 +143,7 @@ class MoleculeRewardParams(BaseModel):
     def _check_parts(self) -> Self:
         check_own_names(self.own or {}, (*AT_ONCE, *MEASURED))
         check_weights(self.named_weights)
-        for name, weight in self.part_weights.items():
+        for name, weight in self.component_weights.items():
             if name in SECTIONS and getattr(self, name) is None:
                 raise ValueError(
                     f"molecules.rewards.{name} must be given while {name} has the weight {weight:g}, got null; give "
@@ -172,7 +172,7 @@ class MoleculeRewardParams(BaseModel):
                 read_pattern(pattern)
 
     @property
-    def part_weights(self) -> dict[str, float]:
+    def component_weights(self) -> dict[str, float]:
         """The weight of every part that is computed, built in and own."""
         return {name: weight for name, weight in self.named_weights.items() if weight}
 
@@ -201,4 +201,4 @@ class MoleculeRewardParams(BaseModel):
         options |= {name: {"patterns": list(getattr(self, name) or ())} for name in ("wanted", "forbidden")}
         functions = {name: Measure(path, options.get(name, {})) for name, path in MEASURED.items()}
         functions |= {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
-        return {name: functions[name] for name in self.part_weights if name in functions}
+        return {name: functions[name] for name in self.component_weights if name in functions}

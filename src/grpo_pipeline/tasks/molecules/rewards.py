@@ -33,24 +33,24 @@ class PendingMoleculeRewards:
         return self._pending.done()
 
     def result(self) -> GroupRewards:
-        """Wait for all parts and apply the rules for failures and for molecules that are not valid.
+        """Wait for all components and apply the rules for failures and for molecules that are not valid.
 
         Raises:
-            RewardFailedError: if a part could not be measured and the rule is ``stop``.
+            RewardFailedError: if a component could not be measured and the rule is ``stop``.
             RewardPoolError: if a process cannot be started or the pool was closed.
         """
         measured = self._pending.result()
-        parts = {**self._at_once, **measured.parts}
+        components = {**self._at_once, **measured.components}
         never = torch.zeros_like(self._is_valid)
         return GroupRewards(
-            parts={name: self._ruled(name, parts[name]) for name in self._params.part_weights},
-            weights=self._params.part_weights,
-            is_failed={name: measured.is_failed.get(name, never) for name in self._params.part_weights},
+            components={name: self._ruled(name, components[name]) for name in self._params.component_weights},
+            weights=self._params.component_weights,
+            is_failed={name: measured.is_failed.get(name, never) for name in self._params.component_weights},
             causes=measured.causes,
         )
 
-    def _ruled(self, name: str, part: Tensor) -> Tensor:
-        return part if name == "validity" else apply_invalid_rule(part, self._is_valid, self._params.invalid)
+    def _ruled(self, name: str, component: Tensor) -> Tensor:
+        return component if name == "validity" else apply_invalid_rule(component, self._is_valid, self._params.invalid)
 
 
 def submit_rewards(
@@ -61,10 +61,10 @@ def submit_rewards(
     known: Collection[str],
     references: Sequence[Sequence[str]] | None = None,
 ) -> PendingMoleculeRewards:
-    """Begin to measure every part of every valid molecule and return at once; graphs were decoded before, once.
+    """Begin to measure every component of every valid molecule and return at once; graphs were decoded before, once.
 
     Args:
-        params: parts, weights, rules.
+        params: components, weights, rules.
         pool: measures canonical SMILES; its values do not depend on how many processes it has.
         molecules: P groups of G decoded graphs.
         known: canonical SMILES of the training set: a molecule among them is not novel.
@@ -85,7 +85,7 @@ def submit_rewards(
     beside = [texts[place // len(smiles[0])] for place in places.tolist()]
     futures = {name: pool.submit(measure, subjects, beside) for name, measure in params.measures.items()}
     pending = PendingRewards(
-        params.part_weights, params.failure, futures=futures, subjects=Subjects(smiles, noun="molecule", places=places)
+        params.component_weights, params.failure, futures=futures, subjects=Subjects(smiles, noun="molecule", places=places)
     )
     known_now: dict[str, Callable[[], Tensor]] = {
         "validity": is_valid.double,
@@ -93,7 +93,7 @@ def submit_rewards(
         "uniqueness": partial(unique_in_group, smiles),
         "batch_uniqueness": partial(unique_in_batch, smiles),
     }
-    at_once = {name: compute() for name, compute in known_now.items() if name in params.part_weights}
+    at_once = {name: compute() for name, compute in known_now.items() if name in params.component_weights}
     return PendingMoleculeRewards(params, pending, at_once, is_valid)
 
 
@@ -119,14 +119,14 @@ def unique_in_batch(smiles: Sequence[Sequence[str]]) -> Tensor:
     return unique_in_group([[text for group in smiles for text in group]]).reshape(len(smiles), -1)
 
 
-def apply_invalid_rule(part: Tensor, is_valid: Tensor, invalid: InvalidParams) -> Tensor:
+def apply_invalid_rule(component: Tensor, is_valid: Tensor, invalid: InvalidParams) -> Tensor:
     """Give every molecule that is not valid the outcome that the rule states; [P, G] and bool [P, G] -> float64 [P, G].
 
     ``group_mean`` gives it the mean of its group's valid molecules that were scored, and 0 in a group without a valid one: a
-    part then compares valid molecules with valid molecules, and being valid is judged by the part of that name alone.
+    component then compares valid molecules with valid molecules, and being valid is judged by the component of that name alone.
     """
     if invalid.rule == "group_mean":
-        valid = part.double().masked_fill(~is_valid, torch.nan)
+        valid = component.double().masked_fill(~is_valid, torch.nan)
         mean = valid.nanmean(dim=1, keepdim=True).masked_fill(~is_valid.any(dim=1, keepdim=True), 0.0)
         return torch.where(is_valid, valid, mean)
-    return apply_failure_rule(part, ~is_valid, rule=invalid.rule, penalty=invalid.penalty or 0.0)
+    return apply_failure_rule(component, ~is_valid, rule=invalid.rule, penalty=invalid.penalty or 0.0)

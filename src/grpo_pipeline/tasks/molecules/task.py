@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.molecules.batch import (
     RewardShare,
     gather_rewards,
     make_batch,
-    nothing_drawn,
+    nothing_sampled,
 )
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
@@ -55,7 +55,7 @@ from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards
-from grpo_pipeline.tasks.shared import Kept
+from grpo_pipeline.tasks.shared import Cache
 
 # Refuse settings that an arm of the molecule task cannot train with; checked when its parameters are read.
 
@@ -167,7 +167,7 @@ class MoleculeTask(BaseTask):
         diffusion: the noise as a module, on the CPU.
         pool: measures the rewards; its processes end with the last holder of the task.
         start: weights that every policy begins with; None for fresh ones.
-        kept: the start's graphs for held-out prompts.
+        cache: the start's graphs for held-out prompts.
     """
 
     prompt: GraphPromptParams
@@ -186,7 +186,7 @@ class MoleculeTask(BaseTask):
     scales: PropertyScales = field(repr=False)
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    kept: Kept = field(init=False, default_factory=Kept, repr=False, compare=False)  # own to each copy: see Kept
+    cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)  # own to each copy: see Cache
     name: str = "molecules"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "layers", "heads")
 
@@ -259,7 +259,7 @@ class MoleculeTask(BaseTask):
             ValueError: for another proposal.
         """
         if proposal == "none":
-            return nothing_drawn(context, group_size)
+            return nothing_sampled(context, group_size)
         if proposal != "policy":
             raise ValueError(
                 f"proposal must be policy or none for the molecule task, got {proposal}; a denoiser draws its own graphs"
@@ -295,7 +295,7 @@ class MoleculeTask(BaseTask):
             RewardPoolError: if a process cannot be started.
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
-        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.part_weights
+        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.component_weights
 
     def score(self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Return log-probabilities of exactly these steps, and the mean entropy of a step."""
@@ -341,13 +341,15 @@ class MoleculeTask(BaseTask):
         """Return one row per graph: prompt, size, SMILES, why it is not valid."""
         return tabulate(self, data, batch, rollouts)
 
-    def evaluate(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def evaluate(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Return one row per graph and rule."""
-        return evaluate(self, policy, data, rows, seed=seed, sets=sets)
+        return evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def validate(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> dict[str, float]:
+    def validate(
+        self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> dict[str, float]:
         """Return held-out reward and its parts, validity, uniqueness, novelty and x0 loss."""
-        return validate(self, policy, data, rows, seed=seed, sets=sets)
+        return validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def showcase(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
         """Return molecules drawn for these prompts and the graphs that they came from."""
@@ -358,9 +360,9 @@ class MoleculeTask(BaseTask):
         """Return the policies that a reward audit compares, and what it reads beside the reward."""
         return audit.audit_plan(self.rewards)
 
-    def audit(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, sets: int) -> pd.DataFrame:
+    def audit(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
         """Return one row per prompt, policy and graph."""
-        return audit.audit(self, policy, data, rows, seed=seed, sets=sets)
+        return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def describe(self, policy: GraphPolicy) -> dict[str, Any]:
         """Return prompts, noise, network, draw and vocabulary, from which a policy of these weights is built."""

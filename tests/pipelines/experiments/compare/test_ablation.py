@@ -1,11 +1,11 @@
-"""Every arm of conf/ablation can be trained, not only described: one step-sized cell of each on the tiny task."""
+"""Every arm of conf/ablation can be trained, not only described: one step-sized trial of each on the tiny task."""
 
 import pytest
 import yaml
 from tiny_attention import CONF, make_clinical_examples, merge
 from tiny_grid import SHORT, Memory, tiny_parameters
 
-from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_cells, train_cells
+from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, train_trial
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
 
@@ -38,9 +38,9 @@ def test_an_arm_of_the_ablation_can_be_trained(name):
         seeds=(0,), control="supervised", arms={"supervised": {"base": "supervised"}, name: arm},
         primary_metrics=("auroc", "reward_class"), baseline_rules=(), keep="predictions",
     )  # fmt: skip
-    plan = arrange_cells(params, EVALUATION, {"attention": tiny_parameters()})
-    wanted, store = tuple(cell for cell in plan.cells if cell.arm == name), Memory()
-    for record in train_cells(params, EVALUATION, type(plan)(plan.task, plan.arms, wanted), make_clinical_examples(), store):
+    plan = arrange_trials(params, EVALUATION, {"attention": tiny_parameters()})
+    wanted, store = tuple(trial for trial in plan.trials if trial.arm == name), Memory()
+    for record in train_trial(params, EVALUATION, type(plan)(plan.task, plan.arms, wanted), make_clinical_examples(), store):
         if record is not False:
             store.keep(record)
     [header] = store.headers.values()

@@ -12,9 +12,9 @@ from tiny_grid import Memory, tiny_plan
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare import tables
-from grpo_pipeline.pipelines.experiments.compare.document import compare_cells, describe_correction, metric_sentence, verdict
+from grpo_pipeline.pipelines.experiments.compare.document import compare_trials, describe_correction, metric_sentence, summary
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord, CompareError
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.bootstrap import cluster_weights, holm
 
@@ -46,22 +46,22 @@ PLAN = tiny_plan(**ARMS)
 
 @pytest.fixture(scope="module")
 def store(predictions):
-    """Cells with a known skill; "copy" holds the control's own rows."""
+    """Trials with a known skill; "copy" holds the control's own rows."""
     found = Memory()
-    for cell in PLAN.cells:
-        noise = 10 * cell.seed + (cell.arm in ("grpo", "blind"))
-        rows = predictions(seed=noise, skill=SKILL[cell.arm]).sample(frac=1, random_state=noise)
+    for trial in PLAN.trials:
+        noise = 10 * trial.seed + (trial.arm in ("grpo", "blind"))
+        rows = predictions(seed=noise, skill=SKILL[trial.arm]).sample(frac=1, random_state=noise)
         rows.loc[rows["rule"] == "none", "lesion_hit"] = np.nan
-        header = CellHeader(
-            cell.key, "attention", cell.arm, cell.seed, None, "finished", 2.0, "d", PLAN.arms[cell.arm].parameters, {}
+        header = TrialHeader(
+            trial.key, "attention", trial.arm, trial.seed, None, "finished", 2.0, "d", PLAN.arms[trial.arm].parameters, {}
         )
-        found.keep(CellRecord(header, rows, ()))
+        found.keep(TrialRecord(header, rows, ()))
     return found
 
 
 @pytest.fixture(scope="module")
 def document(store):
-    return compare_cells(PLAN, store, params(), evaluation(), suite=SUITE)
+    return compare_trials(PLAN, store, params(), evaluation(), suite=SUITE)
 
 
 def rows_of(store, key, rule="policy"):
@@ -80,7 +80,7 @@ def test_a_value_is_the_mean_of_the_seeds(store, document):
 
 def test_a_difference_resamples_patients_for_both_arms_and_all_seeds_alike(store):
     draws = 40
-    found = compare_cells(PLAN, store, params(), evaluation(resamples=draws), suite=SUITE)["differences"]["grpo"]["auroc"]
+    found = compare_trials(PLAN, store, params(), evaluation(resamples=draws), suite=SUITE)["differences"]["grpo"]["auroc"]
     tables_ = {(arm, seed): rows_of(store, f"{arm}.seed{seed}") for arm in ("grpo", "supervised") for seed in (0, 1)}
     counts = cluster_weights(tables_["grpo", 0]["patient_id"], resamples=draws, seed=3).astype(int)
     resampled = []
@@ -100,7 +100,7 @@ def test_a_real_effect_survives_the_correction_and_a_copy_differs_by_nothing(doc
     (wide_low, wide_high), (low, high) = strong["ci95_simultaneous"], strong["ci95"]
     assert wide_low < low < strong["value"] < high < wide_high
     assert (copy["value"], copy["ci95"], copy["p"], copy["p_holm"], copy["ci95_simultaneous"]) == (0, [0, 0], 1, 1, [0, 0])
-    assert any("AUROC against supervised" in sentence and "better in grpo" in sentence for sentence in document["verdict"])
+    assert any("AUROC against supervised" in sentence and "better in grpo" in sentence for sentence in document["summary"])
 
 
 def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_seeds(document):
@@ -111,7 +111,7 @@ def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_s
         "average_precision": (-0.1, [-0.15, -0.05], [-0.3, 0.1]), "auroc": (-0.2, [-0.3, -0.1], [-0.35, -0.05]),
     }.items():  # fmt: skip
         entries[name] |= {"value": value, "ci95": narrow, "ci95_with_seeds": wide}
-    said = verdict(found, SUITE.metrics, chance_rule="uniform")
+    said = summary(found, SUITE.metrics, chance_rule="uniform")
     primary = next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
     assert "worse in grpo" in primary
     worse, better = (next(s for s in said if s.startswith(f"grpo, {kind} than supervised")) for kind in ("worse", "better"))
@@ -144,7 +144,7 @@ def test_the_family_counts_the_pairs_that_could_be_compared(document):
     assert "lesion outline" in undefined["reason"]
     assert "p" not in undefined
     assert "p" not in document["differences"]["grpo"]["brier"]
-    assert any("no statement about blind" in sentence for sentence in document["verdict"])
+    assert any("no statement about blind" in sentence for sentence in document["summary"])
 
 
 def test_the_corrected_p_values_are_those_of_the_whole_family(document):
@@ -170,7 +170,7 @@ def test_an_arm_is_read_by_its_own_rule_and_the_others_are_baselines(store, docu
 
 
 def lose(store, key, **changes):
-    """The same cells with one of them changed."""
+    """The same trials with one of them changed."""
     found = Memory(dict(store.records))
     found.records[key] = replace(found.records[key], header=replace(found.records[key].header, **changes))
     return found
@@ -178,43 +178,43 @@ def lose(store, key, **changes):
 
 def test_a_failed_cell_costs_its_seed_and_is_named(store, document):
     lost = lose(store, "grpo.seed1", status="failed", reason="loss must be finite, got nan")
-    found = compare_cells(PLAN, lost, params(), evaluation(), suite=SUITE)
+    found = compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)
     before = document["differences"]["grpo"]["auroc"]["seeds"]["values"]
     assert found["differences"]["grpo"]["auroc"]["seeds"]["values"] == {"0": before["0"]}
     assert found["differences"]["grpo"]["auroc"]["value"] == before["0"]
     assert found["arms"]["grpo"]["metrics"]["auroc"]["seeds"]["n"] == 1
     assert found["arms"]["supervised"] == document["arms"]["supervised"]
-    assert found["cells"]["grpo.seed1"] == {"status": "failed", "seconds": 2.0, "reason": "loss must be finite, got nan"}
-    assert found["verdict"][-1] == "Not in the table: grpo.seed1 (loss must be finite, got nan)."
+    assert found["trials"]["grpo.seed1"] == {"status": "failed", "seconds": 2.0, "reason": "loss must be finite, got nan"}
+    assert found["summary"][-1] == "Not in the table: grpo.seed1 (loss must be finite, got nan)."
 
 
 def test_seeds_that_never_meet_give_no_difference(store):
     lost = lose(lose(store, "grpo.seed1", status="failed"), "supervised.seed0", status="failed")
-    entry = compare_cells(PLAN, lost, params(), evaluation(), suite=SUITE)["differences"]["grpo"]["auroc"]
+    entry = compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)["differences"]["grpo"]["auroc"]
     assert (entry["value"], entry["reason"]) == (None, "undefined: no seed was finished by both arms")
 
 
 def test_a_cell_of_other_parameters_does_not_take_part(store):
     stale = lose(store, "grpo.seed0", parameters={"training": {"epochs": 99}})
-    found = compare_cells(PLAN, stale, params(), evaluation(), suite=SUITE)
+    found = compare_trials(PLAN, stale, params(), evaluation(), suite=SUITE)
     assert found["arms"]["grpo"]["metrics"]["auroc"]["seeds"]["values"].keys() == {"1"}
-    assert found["cells"]["grpo.seed0"]["reason"] == "trained with other parameters; run compare again"
+    assert found["trials"]["grpo.seed0"]["reason"] == "trained with other parameters; run compare again"
 
 
 def test_an_arm_without_a_finished_cell_is_absent(store):
     lost = Memory({key: record for key, record in store.records.items() if not key.startswith("grpo")})
-    found = compare_cells(PLAN, lost, params(), evaluation(), suite=SUITE)
+    found = compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)
     assert "grpo" not in found["arms"]
-    assert found["cells"]["grpo.seed0"] == {"status": "missing", "seconds": None, "reason": "not trained"}
+    assert found["trials"]["grpo.seed0"] == {"status": "missing", "seconds": None, "reason": "not trained"}
     assert "grpo" not in tables.summary(found, SUITE.metrics).split("Not in the table")[0]
 
 
 def test_without_the_control_there_is_no_comparison(store):
     lost = lose(lose(store, "supervised.seed0", status="failed", reason="broken"), "supervised.seed1", status="failed")
     with pytest.raises(
-        CompareError, match=r"the control supervised must have a finished cell, got none \(supervised.seed0: broken\)"
+        CompareError, match=r"the control supervised must have a finished trial, got none \(supervised.seed0: broken\)"
     ):
-        compare_cells(PLAN, lost, params(), evaluation(), suite=SUITE)
+        compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)
 
 
 def test_cells_of_other_cores_are_refused(store):
@@ -223,7 +223,7 @@ def test_cells_of_other_cores_are_refused(store):
     rows = record.predictions[record.predictions["core_id"] != "core0003"]
     found.records["grpo.seed1"] = replace(record, predictions=rows)
     with pytest.raises(ValueError, match=r"predictions of grpo\.seed1 / policy must hold the same cores"):
-        compare_cells(PLAN, found, params(), evaluation(), suite=SUITE)
+        compare_trials(PLAN, found, params(), evaluation(), suite=SUITE)
 
 
 def test_too_few_resamples_for_the_correction_are_said():

@@ -5,7 +5,7 @@ from tiny_attention import make_examples
 from tiny_grid import SHORT, Memory, tiny_parameters
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
-from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_cells, score_rows, train_cells
+from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, score_rows, train_trial
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
 
@@ -28,9 +28,9 @@ def params(*, primary=("auroc", "reward"), keep="predictions", baselines=("unifo
 
 
 def test_cells_go_seed_by_seed_the_control_first():
-    plan = arrange_cells(params(), EVALUATION, PARAMETERS)
-    assert [cell.key for cell in plan.cells] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
-    assert all(cell.split is None and cell.fold is None for cell in plan.cells)
+    plan = arrange_trials(params(), EVALUATION, PARAMETERS)
+    assert [trial.key for trial in plan.trials] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
+    assert all(trial.split is None and trial.fold is None for trial in plan.trials)
 
 
 @pytest.mark.parametrize(
@@ -47,19 +47,19 @@ def test_cells_go_seed_by_seed_the_control_first():
 )
 def test_what_cannot_be_compared_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        arrange_cells(params(**changes), EVALUATION, PARAMETERS)
+        arrange_trials(params(**changes), EVALUATION, PARAMETERS)
 
 
 def test_parts_of_the_reward_may_be_compared_whatever_their_weights():
-    plan = arrange_cells(params(primary=("reward_class",), set={"reward": {"heatmap_weight": 1.0}}), EVALUATION, PARAMETERS)
+    plan = arrange_trials(params(primary=("reward_class",), set={"reward": {"heatmap_weight": 1.0}}), EVALUATION, PARAMETERS)
     assert plan.arms["grpo"].parameters["reward"]["heatmap_weight"] == 1.0
 
 
 def test_the_cells_are_trained_and_scored():
     chosen = params(keep="weights")
-    plan = arrange_cells(chosen, EVALUATION, PARAMETERS)
+    plan = arrange_trials(chosen, EVALUATION, PARAMETERS)
     store = Memory()
-    for record in train_cells(chosen, EVALUATION, plan, make_examples(), store):
+    for record in train_trial(chosen, EVALUATION, plan, make_examples(), store):
         if record is not False:
             store.keep(record)
     assert {header.status for header in store.headers.values()} == {"finished"}

@@ -32,8 +32,8 @@ def make_document():
             "weak": {"auroc": WEAK, "lesion_hit_ratio": WEAK},
         },
         "baselines": {"no_kl": {"oracle": {"metrics": {"auroc": SHOWN, "lesion_hit_ratio": NOTHING}}}, "weak": {}},
-        "cells": {"no_kl.seed0": {"status": "failed", "seconds": 1.26, "reason": "a <sentence>"}},
-        "verdict": ["One & two."],
+        "trials": {"no_kl.seed0": {"status": "failed", "seconds": 1.26, "reason": "a <sentence>"}},
+        "summary": ["One & two."],
     }  # fmt: skip
     return document, only
 

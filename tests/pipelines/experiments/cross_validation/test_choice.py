@@ -4,7 +4,7 @@ from tiny_folds import EVALUATION, make_fold_examples, make_params, plan_cores, 
 
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import by_fold, choose, inner_plan, nothing_to_choose, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.nodes import arrange_arms
-from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CompareError
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader
 
 CANDIDATES = {"a": {}, "b": {"training": {"epochs": 2}}, "c": {"training": {"epochs": 3}}}
 PARAMS = make_params("nested", candidates=CANDIDATES, seeds=[0, 1])
@@ -21,14 +21,14 @@ def plan():
 
 
 def headers(settings, plan, values=None, *, failed=()):
-    """Headers of all inner cells with random values, those of ``values`` replaced; None leaves the metric out."""
+    """Headers of all inner trials with random values, those of ``values`` replaced; None leaves the metric out."""
     rng = np.random.default_rng(0)
     found = {}
-    for cell in inner_plan(settings, plan, PARAMS.seeds).cells:
-        value = {**{cell.key: float(rng.random())}, **(values or {})}[cell.key]
+    for trial in inner_plan(settings, plan, PARAMS.seeds).trials:
+        value = {**{trial.key: float(rng.random())}, **(values or {})}[trial.key]
         metrics = {} if value is None else {"auroc": value}
-        status = "failed" if cell.key in failed else "finished"
-        found[cell.key] = CellHeader(cell.key, "attention", cell.arm, cell.seed, cell.fold, status, 1.0, "d", {}, metrics)
+        status = "failed" if trial.key in failed else "finished"
+        found[trial.key] = TrialHeader(trial.key, "attention", trial.arm, trial.seed, trial.fold, status, 1.0, "d", {}, metrics)
     return found
 
 
@@ -69,15 +69,15 @@ def test_a_candidate_with_a_failed_cell_is_not_chosen(settings, plan):
 
 
 def test_of_equal_candidates_the_first_is_chosen(settings, plan):
-    keys = [cell.key for cell in inner_plan(settings, plan, PARAMS.seeds).cells]
+    keys = [trial.key for trial in inner_plan(settings, plan, PARAMS.seeds).trials]
     choices = choose_all(settings, plan, headers(settings, plan, dict.fromkeys(keys, 0.5)))
     assert {choice.chosen for choice in choices} == {"a"}
 
 
 def test_without_anything_to_choose_from_the_cells_are_named(settings, plan):
-    keys = [cell.key for cell in inner_plan(settings, plan, PARAMS.seeds).cells]
+    keys = [trial.key for trial in inner_plan(settings, plan, PARAMS.seeds).trials]
     with pytest.raises(
-        CompareError, match="candidates of supervised inside 'fold0' must hold one whose inner cells have all finished"
+        CompareError, match="candidates of supervised inside 'fold0' must hold one whose inner trials have all finished"
     ):
         choose_all(settings, plan, headers(settings, plan, failed=keys))
     with pytest.raises(CompareError, match="must have an inner fold in which auroc is defined for all of them"):
@@ -86,28 +86,28 @@ def test_without_anything_to_choose_from_the_cells_are_named(settings, plan):
 
 def test_the_outer_cells_train_what_was_chosen(settings, plan):
     choices = by_fold(choose_all(settings, plan, headers(settings, plan)))
-    cells = outer_plan(settings, plan, PARAMS.seeds, choices).cells
-    assert len(cells) == len({cell.key for cell in cells}) == 2 * 2 * 2
-    for cell in cells:
-        assert cell.arm == f"{cell.arm.partition('.')[0]}.{choices[f'fold{cell.fold}'][cell.arm.partition('.')[0]]}"
-        assert cell.split == plan.folds[int(cell.fold)].parts()
+    trials = outer_plan(settings, plan, PARAMS.seeds, choices).trials
+    assert len(trials) == len({trial.key for trial in trials}) == 2 * 2 * 2
+    for trial in trials:
+        assert trial.arm == f"{trial.arm.partition('.')[0]}.{choices[f'fold{trial.fold}'][trial.arm.partition('.')[0]]}"
+        assert trial.split == plan.folds[int(trial.fold)].parts()
 
 
 def test_held_out_cores_are_predicted_and_what_is_left_out_is_in_no_split():
     params = make_params("leave_one_center_out")
     settings = arrange_arms(params, EVALUATION, task_parameters())
     plan = plan_cores(make_fold_examples().table, {}, params)
-    cells = outer_plan(settings, plan, (0,), nothing_to_choose(settings, plan)).cells
-    assert [cell.key for cell in cells] == [
+    trials = outer_plan(settings, plan, (0,), nothing_to_choose(settings, plan)).trials
+    assert [trial.key for trial in trials] == [
         "supervised.seed0.fold0",
         "grpo.seed0.fold0",
         "supervised.seed0.fold1",
         "grpo.seed0.fold1",
     ]
     # p00 has c00 in center a and c01 in center b
-    assert (cells[0].split["c00"], "c01" in cells[0].split) == ("test", False)
-    assert (cells[2].split["c01"], "c00" in cells[2].split) == ("test", False)
+    assert (trials[0].split["c00"], "c01" in trials[0].split) == ("test", False)
+    assert (trials[2].split["c01"], "c00" in trials[2].split) == ("test", False)
     kfold = make_params("kfold")
     plan = plan_cores(make_fold_examples().table, {"test": ["c20", "c21"]}, kfold)
-    cells = outer_plan(arrange_arms(kfold, EVALUATION, task_parameters()), plan, (0,), nothing_to_choose(settings, plan)).cells
-    assert {cell.split["c20"] for cell in cells} == {"test"}
+    trials = outer_plan(arrange_arms(kfold, EVALUATION, task_parameters()), plan, (0,), nothing_to_choose(settings, plan)).trials
+    assert {trial.split["c20"] for trial in trials} == {"test"}

@@ -13,7 +13,7 @@ from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes, tables
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import nothing_to_choose, outer_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import ensemble
-from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord, CompareError
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
 from grpo_pipeline.tasks.attention.metrics import REQUIRED
 
 METRICS = build_suite("attention", {}).metrics
@@ -41,25 +41,25 @@ CORES = make_cores()
 PLAN = plan_cores(CORES, {"test": CORES.loc[CORES["patient_id"] >= "p20", "core_id"].tolist()}, PARAMS)
 
 
-def predict(cell, skill):
-    """Prediction rows of one cell, the scale of its probabilities being that of its fold."""
-    rng = np.random.default_rng([cell.seed, int(cell.fold)])
-    rows = CORES[CORES["core_id"].map(cell.split) == "test"].reset_index(drop=True)
-    score = skill * rows["label"] + rng.normal(size=len(rows)) + 1.5 * int(cell.fold)
+def predict(trial, skill):
+    """Prediction rows of one trial, the scale of its probabilities being that of its fold."""
+    rng = np.random.default_rng([trial.seed, int(trial.fold)])
+    rows = CORES[CORES["core_id"].map(trial.split) == "test"].reset_index(drop=True)
+    score = skill * rows["label"] + rng.normal(size=len(rows)) + 1.5 * int(trial.fold)
     values = {"prob": 1 / (1 + np.exp(-score)), "reward": rng.normal(size=len(rows)) + skill}
     others = {name: np.nan for name in REQUIRED if name not in rows}
     return pd.concat([rows.assign(**(others | values | {"rule": rule})) for rule in ("policy", "uniform")], ignore_index=True)
 
 
 def stored(*, grpo=1.0, without=(), failed=()):
-    """All outer cells with predictions; the control has skill 1, grpo the one that is given."""
-    cells = outer_plan(SETTINGS, PLAN, PARAMS.seeds, nothing_to_choose(SETTINGS, PLAN)).cells
+    """All outer trials with predictions; the control has skill 1, grpo the one that is given."""
+    trials = outer_plan(SETTINGS, PLAN, PARAMS.seeds, nothing_to_choose(SETTINGS, PLAN)).trials
     store = Memory()
-    for cell in (one for one in cells if one.key not in without):
-        status = "failed" if cell.key in failed else "finished"
+    for trial in (one for one in trials if one.key not in without):
+        status = "failed" if trial.key in failed else "finished"
         reason = "out of memory" if status == "failed" else None
-        header = CellHeader(cell.key, "attention", cell.arm, cell.seed, cell.fold, status, 1.0, "d", {}, reason=reason)
-        store.keep(CellRecord(header, predict(cell, grpo if cell.arm == "grpo" else 1.0)))
+        header = TrialHeader(trial.key, "attention", trial.arm, trial.seed, trial.fold, status, 1.0, "d", {}, reason=reason)
+        store.keep(TrialRecord(header, predict(trial, grpo if trial.arm == "grpo" else 1.0)))
     return store
 
 
@@ -77,7 +77,7 @@ def result():
 
 
 def by_fold(store, arm, seed):
-    """The policy's rows of one arm and seed, fold by fold, straight from the cells."""
+    """The policy's rows of one arm and seed, fold by fold, straight from the trials."""
     for number, fold in enumerate(PLAN.folds):
         rows = store.predictions(f"{arm}.seed{seed}.fold{number}")
         yield rows[(rows["rule"] == "policy") & rows["core_id"].isin(fold.test)]
@@ -178,7 +178,7 @@ def test_cells_of_other_folds_are_refused():
     store = stored()
     record = store.records["grpo.seed0.fold1"]
     other = store.records["grpo.seed0.fold2"].predictions
-    store.records["grpo.seed0.fold1"] = CellRecord(record.header, other)
+    store.records["grpo.seed0.fold1"] = TrialRecord(record.header, other)
     with pytest.raises(ValueError, match=r"predictions of grpo.seed0.fold1 must hold the 51 cores .* the folds have changed"):
         collect(store)
 
@@ -199,13 +199,13 @@ def test_the_summary_says_what_the_result_says(result):
     text = tables.summary(result, METRICS)
     found = result["arms"]["grpo"]["metrics"]["auroc"]
     gap = result["differences"]["grpo"]["auroc"]["stratified"]
-    cells = [
+    trials = [
         tables.text(found["stratified"]),
         tables.text(gap, sign="+"),
         tables.text(found["pooled"]),
         tables.text(found["fold_mean"]),
     ]
-    assert f"| AUROC | grpo | {' | '.join(cells)} | {result['spread']['grpo']['auroc']['sd']:.3f} |" in text
+    assert f"| AUROC | grpo | {' | '.join(trials)} | {result['spread']['grpo']['auroc']['sd']:.3f} |" in text
     fold, values = result["folds"][1], [result["spread"][arm]["auroc"]["folds"]["fold1"] for arm in ("supervised", "grpo")]
     sizes = f"{fold['train']} | {fold['val']} | {fold['test']} ({fold['test_positives']})"
     assert f"| fold1 | {sizes} | {values[0]:.3f} | {values[1]:.3f} |" in text

@@ -1,4 +1,4 @@
-"""End to end at tiny size: what the three schemes train on, cell by cell, and what they predict."""
+"""End to end at tiny size: what the three schemes train on, trial by trial, and what they predict."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ CANDIDATES = {"plain": {}, "global_decoder": {"model": {"class_decoder": "global
 
 @dataclass
 class Seen:
-    """One cell as it was trained: its splits, the cores of its training and validation batches, its normalisation."""
+    """One trial as it was trained: its splits, the cores of its training and validation batches, its normalisation."""
 
     key: tuple[str, int]
     split: dict[str, str]
@@ -27,11 +27,11 @@ class Seen:
 
 @pytest.fixture(scope="module", params=["kfold", "nested", "leave_one_center_out"])
 def traced(request):
-    """A whole cross-validation and what each of its cells has looked at while it was training."""
+    """A whole cross-validation and what each of its trials has looked at while it was training."""
     seen: list[Seen] = []
     is_training = False
     make_batch, with_reference = AttentionTask.make_batch, AttentionTask.with_reference
-    train_cell, train = engine.train_cell, training_nodes.train
+    train_trial, train = engine.train_trial, training_nodes.train
 
     def spy_batch(self, data, rows, *, generator=None):
         if is_training:
@@ -47,11 +47,11 @@ def traced(request):
         is_training = True
         return looked_up
 
-    def spy_cell(arm, opened, *, seed):
+    def spy_trial(arm, opened, *, seed):
         table = opened.data.examples.table
         split = dict(zip(table["core_id"], table["split"], strict=True))
         seen.append(Seen((arm.name, seed), split, clinical_mean=opened.task.clinical.mean))
-        return train_cell(arm, opened, seed=seed)
+        return train_trial(arm, opened, seed=seed)
 
     def spy_train(*args):
         nonlocal is_training
@@ -62,7 +62,7 @@ def traced(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AttentionTask, "make_batch", spy_batch)
         patch.setattr(AttentionTask, "with_reference", skip_reference)
-        patch.setattr(engine, "train_cell", spy_cell)
+        patch.setattr(engine, "train_trial", spy_trial)
         patch.setattr(training_nodes, "train", spy_train)
         candidates = CANDIDATES if request.param == "nested" else None
         return cross_validate(make_params(request.param, candidates=candidates)), seen
@@ -74,7 +74,7 @@ def patients(found, cores):
 
 
 def outer_fold(found, one):
-    """The outer fold that a cell belongs to, by the cores that it tests."""
+    """The outer fold that a trial belongs to, by the cores that it tests."""
     tested = {core for core, part in one.split.items() if part == "test"} - set(found.folds["held_out"])
     every = [(outer, fold) for outer in found.folds["folds"] for fold in (outer, *outer["inner"])]
     return next((outer, fold) for outer, fold in every if set(fold["test"]) == tested)
@@ -83,7 +83,7 @@ def outer_fold(found, one):
 def test_every_cell_was_traced(traced):
     found, seen = traced
     per_fold = 2 * (1 + 2 * 2) if found.params.scheme == "nested" else 2
-    assert len(seen) == 2 * per_fold == len(found.cells.records) + len(found.inner.records)
+    assert len(seen) == 2 * per_fold == len(found.trials.records) + len(found.inner.records)
     assert all(one.trained and one.watched for one in seen)
 
 
@@ -132,7 +132,7 @@ def test_out_of_fold_rows_are_those_of_the_cell_that_tested_the_core(traced):
     for number, fold in enumerate(found.folds["folds"]):
         for arm, by_seed in found.rows.tested.items():
             name = f"{arm}.{chosen[fold['name'], arm]}" if chosen else arm
-            rows = found.cells.predictions(f"{name}.seed0.fold{number}")
+            rows = found.trials.predictions(f"{name}.seed0.fold{number}")
             wanted = rows[(rows["rule"] == "policy") & rows["core_id"].isin(fold["test"])].sort_values("core_id")
             own = by_seed[0][by_seed[0]["fold"] == fold["name"]]
             assert own["core_id"].tolist() == wanted["core_id"].tolist() == list(fold["test"])
@@ -142,7 +142,7 @@ def test_out_of_fold_rows_are_those_of_the_cell_that_tested_the_core(traced):
 def test_metrics_of_a_cell_are_those_of_its_fold_alone(traced):
     found, _ = traced
     for number, fold in enumerate(found.folds["folds"]):
-        record = next(one for key, one in found.cells.records.items() if key.endswith(f"fold{number}") and "grpo" in key)
+        record = next(one for key, one in found.trials.records.items() if key.endswith(f"fold{number}") and "grpo" in key)
         rows = record.predictions
         tested = rows[(rows["rule"] == "policy") & rows["core_id"].isin(fold["test"])]
         assert record.header.metrics["reward"] == pytest.approx(tested["reward"].mean())
@@ -159,12 +159,12 @@ def test_the_choice_of_an_outer_fold_is_reported(traced):
         means = {name: np.mean([found.inner.headers[key].metrics["auroc"] for key in inner]) for name, inner in keys.items()}
         assert choice["means"] == pytest.approx(means)
         assert means[choice["chosen"]] == max(means.values())
-        assert f"{choice['arm']}.{choice['chosen']}.seed0.fold{number}" in found.cells.records
+        assert f"{choice['arm']}.{choice['chosen']}.seed0.fold{number}" in found.trials.records
 
 
-def test_a_second_run_keeps_every_cell(traced):
+def test_a_second_run_keeps_every_trial(traced):
     found, _ = traced
     settings = nodes.arrange_arms(found.params, EVALUATION, task_parameters())
     given = found.params, EVALUATION, settings, found.folds
-    assert list(nodes.train_inner_cells(*given, found.examples, found.inner)) == [False]
-    assert list(nodes.train_folds(*given, found.choices, found.examples, found.cells)) == [False]
+    assert list(nodes.train_inner_trials(*given, found.examples, found.inner)) == [False]
+    assert list(nodes.train_folds(*given, found.choices, found.examples, found.trials)) == [False]

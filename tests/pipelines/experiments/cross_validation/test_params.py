@@ -3,7 +3,7 @@ from pydantic import ValidationError
 from tiny_folds import EVALUATION, make_params, task_parameters
 
 from grpo_pipeline.pipelines.experiments.cross_validation.nodes import arrange_arms
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import cell_arm
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import trial_arm
 
 TWO = {"plain": {}, "slow": {"training": {"epochs": 3}}}
 
@@ -48,7 +48,7 @@ def test_a_candidate_is_merged_onto_every_arm():
 def test_without_candidates_an_arm_keeps_its_name():
     settings = arrange_arms(make_params("kfold"), EVALUATION, task_parameters())
     assert list(settings.resolved) == ["supervised", "grpo"]
-    assert (cell_arm("grpo", ""), cell_arm("grpo", "slow")) == ("grpo", "grpo.slow")
+    assert (trial_arm("grpo", ""), trial_arm("grpo", "slow")) == ("grpo", "grpo.slow")
 
 
 @pytest.mark.parametrize(

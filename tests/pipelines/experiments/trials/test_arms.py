@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tiny_grid import tiny_parameters
 
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, merge, resolve_arms
-from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 
 LEAVES = st.none() | st.integers(0, 3)
 TWIGS = st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3)
@@ -18,7 +18,7 @@ def resolve(**arms):
     params = CompareParams(
         seeds=(0,), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions"
     )
-    return resolve_arms(params, tiny_parameters(), task="attention", models=find_kit("attention").models)
+    return resolve_arms(params, tiny_parameters(), task="attention", models=find_setup("attention").models)
 
 
 def test_mappings_are_merged_and_everything_else_is_replaced():

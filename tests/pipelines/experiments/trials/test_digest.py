@@ -7,36 +7,36 @@ from tiny_grid import resolve_tiny
 
 import grpo_pipeline
 from grpo_pipeline.pipelines.experiments.trials import engine
-from grpo_pipeline.pipelines.experiments.trials.cells import Cell
-from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
-from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.experiments.trials.engine import trial_digest
+from grpo_pipeline.pipelines.experiments.trials.records import Trial
+from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 
 PACKAGE = Path(grpo_pipeline.__file__).parent
-KIT, EXAMPLES = find_kit("attention"), make_examples()
+KIT, EXAMPLES = find_setup("attention"), make_examples()
 SPLIT = dict(zip(EXAMPLES.table["core_id"], EXAMPLES.table["split"], strict=True))
 
 
-def of(cell=Cell("grpo", 0), examples=EXAMPLES, **changes):  # noqa: B008 - frozen
-    arm = resolve_tiny(**changes)[cell.arm]
-    return cell_digest(KIT, arm, cell, examples)
+def of(trial=Trial("grpo", 0), examples=EXAMPLES, **changes):  # noqa: B008 - frozen
+    arm = resolve_tiny(**changes)[trial.arm]
+    return trial_digest(KIT, arm, trial, examples)
 
 
 def test_the_same_cell_has_the_same_digest_whatever_the_other_arms_are():
     assert of() == of()
     assert of() == of(other={"base": "grpo", "set": {"training": {"epochs": 1}}})
-    assert of() == of(Cell("grpo", 0, split=SPLIT))
+    assert of() == of(Trial("grpo", 0, split=SPLIT))
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        lambda: of(Cell("grpo", 1)),
-        lambda: of(Cell("supervised", 0)),
+        lambda: of(Trial("grpo", 1)),
+        lambda: of(Trial("supervised", 0)),
         lambda: of(grpo={"base": "grpo", "set": {"algorithm": {"kl_weight": 0.002}}}),
         lambda: of(grpo={"base": "grpo", "set": {"reward": {"heatmap_weight": 0.1}}}),
         lambda: of(grpo={"base": "grpo", "set": {"training": {"epochs": 3}}}),
         lambda: of(examples=make_examples(seed=1)),
-        lambda: of(Cell("grpo", 0, split=SPLIT | {"c00": "val"})),
+        lambda: of(Trial("grpo", 0, split=SPLIT | {"c00": "val"})),
         lambda: of(examples=replace(EXAMPLES, table=EXAMPLES.table.assign(split="train"))),
     ],
 )

@@ -1,4 +1,4 @@
-"""A grid on the tiny attention task: what is trained, kept, tried again, and what a cell is equal to."""
+"""A grid on the tiny attention task: what is trained, kept, tried again, and what a trial is equal to."""
 
 from dataclasses import replace
 
@@ -11,8 +11,8 @@ from tiny_grid import SHORT, Memory, resolve_tiny, tiny_bench, tiny_plan
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.experiments.trials import engine
-from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CompareError
-from grpo_pipeline.pipelines.experiments.trials.engine import Pace, run_cells
+from grpo_pipeline.pipelines.experiments.trials.engine import Pace, run_trials
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Trial
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention import build
 
@@ -20,7 +20,7 @@ from grpo_pipeline.tasks.attention import build
 def run(plan, bench, store):
     """Run a plan as the catalogue would; returns the keys that were trained."""
     trained = []
-    for record in run_cells(plan, bench, store):
+    for record in run_trials(plan, bench, store):
         if record is not False:
             store.keep(record)
             trained.append(record.header.key)
@@ -74,15 +74,15 @@ def test_a_record_says_what_it_is(whole):
 def test_finished_cells_are_kept_and_the_result_is_that_of_an_unbroken_run(whole, monkeypatch, capsys):
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
     store = Memory()
-    stopped = run_cells(tiny_plan(), tiny_bench(), store)
+    stopped = run_trials(tiny_plan(), tiny_bench(), store)
     assert next(stopped) is False
     store.keep(next(stopped))
     stopped.close()
     capsys.readouterr()
     assert run(tiny_plan(), tiny_bench(), store) == ["grpo.seed0", "supervised.seed1", "grpo.seed1"]
     said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("train ")]
-    assert said[0] == "1 of 4 cells are finished and kept: supervised.seed0"
-    assert said[1].startswith("cell 2 of 4: grpo.seed0, about ")
+    assert said[0] == "1 of 4 trials are finished and kept: supervised.seed0"
+    assert said[1].startswith("trial 2 of 4: grpo.seed0, about ")
     for key in whole.records:
         pd.testing.assert_frame_equal(store.predictions(key), whole.predictions(key), check_exact=True)
 
@@ -96,14 +96,14 @@ def test_a_changed_arm_is_trained_again_and_the_others_are_not(whole):
 
 def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch, capsys):
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
-    store, train = Memory(dict(whole.records)), engine.train_cell
+    store, train = Memory(dict(whole.records)), engine.train_trial
 
     def broken(arm, opened, *, seed):
         if seed == 1:
             raise ValueError("loss must be finite,\n got nan")
         return train(arm, opened, seed=seed)
 
-    monkeypatch.setattr(engine, "train_cell", broken)
+    monkeypatch.setattr(engine, "train_trial", broken)
     plan = tiny_plan(seeds=(0, 1, 2))
     store.records["grpo.seed1"] = replace(
         whole.records["grpo.seed1"], header=replace(whole.records["grpo.seed1"].header, digest="of other code")
@@ -114,9 +114,9 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
     assert "Traceback" in lost.traceback
     assert lost.predictions is None
     said = capsys.readouterr().err
-    assert "cell grpo.seed1 failed, the others go on: loss must be finite, got nan" in said
-    assert said.splitlines()[-1] == "1 of 6 cells failed and are tried again by the next run: grpo.seed1"
-    monkeypatch.setattr(engine, "train_cell", train)
+    assert "trial grpo.seed1 failed, the others go on: loss must be finite, got nan" in said
+    assert said.splitlines()[-1] == "1 of 6 trials failed and are tried again by the next run: grpo.seed1"
+    monkeypatch.setattr(engine, "train_trial", train)
     assert run(plan, tiny_bench(), store) == ["grpo.seed1"]
     assert store.headers["grpo.seed1"].status == "finished"
 
@@ -125,9 +125,9 @@ def test_all_cells_failing_is_an_error(monkeypatch):
     def broken(arm, opened, *, seed):
         raise RuntimeError
 
-    monkeypatch.setattr(engine, "train_cell", broken)
+    monkeypatch.setattr(engine, "train_trial", broken)
     store = Memory()
-    message = "at least one cell must finish, got 4 failures; the first is supervised.seed0: RuntimeError"
+    message = "at least one trial must finish, got 4 failures; the first is supervised.seed0: RuntimeError"
     with pytest.raises(CompareError, match=message):
         run(tiny_plan(), tiny_bench(), store)
     assert {header.status for header in store.headers.values()} == {"failed"}
@@ -138,7 +138,7 @@ def test_ctrl_c_and_sigterm_stop_at_once(monkeypatch, error):
     def stopped(arm, opened, *, seed):
         raise error
 
-    monkeypatch.setattr(engine, "train_cell", stopped)
+    monkeypatch.setattr(engine, "train_trial", stopped)
     store = Memory()
     with pytest.raises(error):
         run(tiny_plan(), tiny_bench(), store)
@@ -149,8 +149,8 @@ def test_a_cell_with_a_split_of_its_own_is_tested_on_that_split():
     plan, examples = tiny_plan(), make_examples()
     split = dict.fromkeys(examples.table["core_id"], "train") | {"c00": "test", "c01": "test", "c02": "val", "c03": "val"}
     store = Memory()
-    cells = (Cell("grpo", 0, fold="2", split=split),)
-    assert run(replace(plan, cells=cells), tiny_bench(keeps_weights=True), store) == ["grpo.seed0.fold2"]
+    trials = (Trial("grpo", 0, fold="2", split=split),)
+    assert run(replace(plan, trials=trials), tiny_bench(keeps_weights=True), store) == ["grpo.seed0.fold2"]
     record = store.records["grpo.seed0.fold2"]
     assert sorted(set(record.predictions["core_id"])) == ["c00", "c01"]
     assert record.header.fold == "2"

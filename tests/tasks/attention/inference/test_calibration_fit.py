@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from tiny_attention import make_data, make_examples, make_task
 
-from grpo_pipeline.tasks.attention.inference.calibration import Calibration, calibrate, fit_calibration, verdict_logits
+from grpo_pipeline.tasks.attention.inference.calibration import Calibration, calibrate, fit_calibration, prediction_logits
 
 
 def draw(n: int, *, slope: float, intercept: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -98,8 +98,8 @@ def test_only_the_given_rows_count_and_each_has_its_verdict():
     other = make_examples()
     other.images[task.rows(data, "test")] = 0
     assert calibrate(task, policy, make_data(other), rows, seed=0) == document
-    logits = verdict_logits(task, policy, data, rows, seed=0)
-    np.testing.assert_array_equal(logits, verdict_logits(task, policy, data, rows, seed=0))
-    assert not np.array_equal(logits, verdict_logits(task, policy, data, rows, seed=1))
+    logits = prediction_logits(task, policy, data, rows, seed=0)
+    np.testing.assert_array_equal(logits, prediction_logits(task, policy, data, rows, seed=0))
+    assert not np.array_equal(logits, prediction_logits(task, policy, data, rows, seed=1))
     assert document["brier"] is None or document["brier"]["before"] == pytest.approx(np.mean((expit(logits) - [0, 1]) ** 2))
     assert np.isfinite(logit(expit(logits))).all()

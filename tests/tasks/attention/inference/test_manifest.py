@@ -22,7 +22,7 @@ def params(**changes) -> PredictParams:
         "folders": {"image": "", "region_mask": "", "bag_mask": ""},
         "on_bad_row": "fail",
         "seed": 0,
-        "sets": 2,
+        "n_samples": 2,
         "abstain": False,
     }
     return PredictParams.model_validate(values | changes)

@@ -36,7 +36,7 @@ def core(number: int = 0, **changes: str) -> dict[str, str]:
 
 
 def test_scores_are_those_of_the_task_with_the_same_points(data_set):
-    found = PREDICTOR.predict(data_set.open(), core(), seed=3, sets=4)
+    found = PREDICTOR.predict(data_set.open(), core(), seed=3, n_samples=4)
     examples = PREDICTOR._examples(data_set.open(), {**core(), "lesion_mask": ""})
     task = PREDICTOR.task
     batch = task.make_batch(AttentionData(examples, None), np.arange(1))
@@ -57,7 +57,7 @@ def test_scores_are_those_of_the_task_with_the_same_points(data_set):
 
 def test_the_verdict_does_not_depend_on_how_many_sets_are_drawn(data_set):
     raw = data_set.open()
-    one, many = (PREDICTOR.predict(raw, core(), seed=0, sets=sets) for sets in (1, 6))
+    one, many = (PREDICTOR.predict(raw, core(), seed=0, n_samples=sets) for sets in (1, 6))
     np.testing.assert_array_equal(one.points[0], many.points[0])
     assert one.probs[0] == pytest.approx(many.probs[0], abs=1e-6)
     assert len({tuple(points.ravel()) for points in many.points}) > 1
@@ -65,10 +65,10 @@ def test_the_verdict_does_not_depend_on_how_many_sets_are_drawn(data_set):
 
 def test_points_follow_from_pixels_region_and_seed_and_not_from_names(data_set):
     raw = data_set.open()
-    first = PREDICTOR.predict(raw, core(0), seed=0, sets=8)
-    renamed = PREDICTOR.predict(raw, core(0, core_id="other", patient_id="q"), seed=0, sets=8)
+    first = PREDICTOR.predict(raw, core(0), seed=0, n_samples=8)
+    renamed = PREDICTOR.predict(raw, core(0, core_id="other", patient_id="q"), seed=0, n_samples=8)
     np.testing.assert_array_equal(first.points, renamed.points)
-    for other in (PREDICTOR.predict(raw, core(0), seed=1, sets=8), PREDICTOR.predict(raw, core(1), seed=0, sets=8)):
+    for other in (PREDICTOR.predict(raw, core(0), seed=1, n_samples=8), PREDICTOR.predict(raw, core(1), seed=0, n_samples=8)):
         assert not np.array_equal(first.points, other.points)
     region = PREDICTOR._examples(raw, {**core(0), "lesion_mask": ""})
     assert content_number(region) != content_number(replace(region, region=~region.region))
@@ -78,25 +78,25 @@ def test_points_lie_in_the_region_of_the_image(data_set):
     mask = np.zeros((24, 32), bool)
     mask[:, 16:] = True
     data_set.save("region/c00.png", mask)
-    points = PREDICTOR.predict(data_set.open(), core(), seed=0, sets=8).points
+    points = PREDICTOR.predict(data_set.open(), core(), seed=0, n_samples=8).points
     # Cells are 8 pixels wide: centres of the right half at 20 and 28.
     assert set(np.unique(points[..., 0])) <= {20.0, 28.0}
 
 
 def test_what_is_not_known_has_no_number(data_set):
-    assert np.isnan(PREDICTOR.predict(data_set.open(), core(bag_mask=""), seed=0, sets=1).involvement)
+    assert np.isnan(PREDICTOR.predict(data_set.open(), core(bag_mask=""), seed=0, n_samples=1).involvement)
     raw = data_set.open()
-    assert PREDICTOR.predict(raw, core(spacing_mm="0.3 0.2"), seed=0, sets=1).spacing_mm == (0.3, 0.2)
-    assert PREDICTOR.predict(raw, core(), seed=0, sets=1).spacing_mm is None
+    assert PREDICTOR.predict(raw, core(spacing_mm="0.3 0.2"), seed=0, n_samples=1).spacing_mm == (0.3, 0.2)
+    assert PREDICTOR.predict(raw, core(), seed=0, n_samples=1).spacing_mm is None
     none = {"method": "none", "reason": "one class", "n": 3, "positives": 0, "bins": 10}
-    assert np.isnan(make_predictor(calibration=none).predict(data_set.open(), core(), seed=0, sets=2).calibrated).all()
+    assert np.isnan(make_predictor(calibration=none).predict(data_set.open(), core(), seed=0, n_samples=2).calibrated).all()
 
 
 def test_the_models_own_preprocessing_counts(data_set):
     dark = np.asarray(np.arange(24 * 32).reshape(24, 32) % 50, np.uint8)
     data_set.save("images/c00.png", dark)
     raw = data_set.open()
-    plain, stretched = (make_predictor(intensity=how).predict(raw, core(), seed=0, sets=1) for how in ("dtype", "minmax"))
+    plain, stretched = (make_predictor(intensity=how).predict(raw, core(), seed=0, n_samples=1) for how in ("dtype", "minmax"))
     assert (plain.image.max(), stretched.image.max()) == (49, 255)
     assert plain.probs[0] != stretched.probs[0]
 
@@ -111,7 +111,9 @@ def test_clinical_values_reach_a_model_that_reads_them(data_set):
     told = {"preprocessing": preprocessing(clinical=("age",)), "calibration": CALIBRATION}
     predictor = build_predictor(weights_of(policy, task.describe(policy) | told), name="clinical")
     raw = data_set.open()
-    young, old, unknown = (predictor.predict(raw, core() | {"age": age}, seed=0, sets=1).probs[0] for age in (50.0, 80.0, np.nan))
+    young, old, unknown = (
+        predictor.predict(raw, core() | {"age": age}, seed=0, n_samples=1).probs[0] for age in (50.0, 80.0, np.nan)
+    )
     assert len({young, old, unknown}) == 3
 
 

@@ -25,15 +25,15 @@ def paths(count: int = 2) -> pd.DataFrame:
     return pd.DataFrame({column: [f"{folder}/{name}" for name in names] for column, folder in folders.items()})
 
 
-def ask(table: pd.DataFrame, root: Path, *, sets: int = 2, with_heatmap: bool = False) -> pd.DataFrame:
-    return answer(PREDICTOR, table, root=root, seed=0, sets=sets, with_heatmap=with_heatmap)
+def ask(table: pd.DataFrame, root: Path, *, n_samples: int = 2, with_heatmap: bool = False) -> pd.DataFrame:
+    return answer(PREDICTOR, table, root=root, seed=0, n_samples=n_samples, with_heatmap=with_heatmap)
 
 
 def expected(data_set, number: int):
     name = f"c{number:02d}.png"
     row = {"core_id": "x", "patient_id": "", "image": f"images/{name}", "region_mask": f"region/{name}",
            "bag_mask": f"needle/{name}", "spacing_mm": ""}  # fmt: skip
-    return PREDICTOR.predict(data_set.open(), row, seed=0, sets=2)
+    return PREDICTOR.predict(data_set.open(), row, seed=0, n_samples=2)
 
 
 def test_paths_get_the_numbers_of_the_predictor(data_set):
@@ -113,8 +113,8 @@ def test_a_broken_image_is_refused_with_its_row(data_set, cell, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sets": 0}, "sets must be from 1 to 256, got 0; correct it"),
-        ({"sets": 257}, "sets must be from 1 to 256, got 257; correct it"),
+        ({"n_samples": 0}, "sets must be from 1 to 256, got 0; correct it"),
+        ({"n_samples": 257}, "sets must be from 1 to 256, got 257; correct it"),
         ({"seed": -1}, "seed must be from 0 to 9223372036854775807, got -1; correct it"),
         ({"table": paths(257)}, "the request must have at most 256 rows, got 257; send several requests"),
         (
@@ -125,7 +125,7 @@ def test_a_broken_image_is_refused_with_its_row(data_set, cell, message):
 )
 def test_a_request_that_asks_for_too_much_is_refused(data_set, change, message):
     with pytest.raises(ValueError, match=message):
-        answer(PREDICTOR, **{"table": paths(), "root": data_set.root, "seed": 0, "sets": 1} | change)
+        answer(PREDICTOR, **{"table": paths(), "root": data_set.root, "seed": 0, "n_samples": 1} | change)
 
 
 def test_a_request_of_too_many_characters_is_refused(data_set, monkeypatch: pytest.MonkeyPatch):
@@ -142,7 +142,7 @@ def test_an_answer_is_json_without_nan(data_set):
         Image.fromarray(array.reshape(size)).save(data_set.root / f"{name}.png")
     table = pd.DataFrame({"image": ["known.png", "ramp.png"], "region_mask": "area.png"})
     for abstain in (False, True):
-        found = answer(DOUBTING, table, root=data_set.root, seed=0, sets=2, with_heatmap=True, abstain=abstain)
+        found = answer(DOUBTING, table, root=data_set.root, seed=0, n_samples=2, with_heatmap=True, abstain=abstain)
         rows = json.loads(json.dumps(found.to_dict("records"), allow_nan=False))
         odd = rows[1]
         assert odd["outside"] is True
@@ -152,7 +152,7 @@ def test_an_answer_is_json_without_nan(data_set):
         assert np.shape(odd["points"]) == (2, 3, 2)
         assert [odd[name] is None for name in ("prob", "prob_calibrated", "heatmap")] == [abstain] * 3
         assert rows[0]["prob"] is not None
-    unknown = answer(PREDICTOR, table, root=data_set.root, seed=0, sets=2).to_dict("records")[1]
+    unknown = answer(PREDICTOR, table, root=data_set.root, seed=0, n_samples=2).to_dict("records")[1]
     assert [unknown[name] for name in ("outside", "outside_why", "distance")] == [None] * 3
 
 

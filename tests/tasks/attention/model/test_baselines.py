@@ -34,12 +34,12 @@ def test_rules_without_a_model_golden():
 
 
 def test_oracle_points():
-    drawn = oracle_cells(cells(1, 2, 5, 6), cells(*range(12)), 3, sets=200, generator=generator())
+    drawn = oracle_cells(cells(1, 2, 5, 6), cells(*range(12)), 3, n_samples=200, generator=generator())
     assert set(drawn.flatten().tolist()) == {1, 2, 5, 6}
-    drawn = oracle_cells(cells(1, 15), cells(1, 2, 3), 2, sets=200, generator=generator())
+    drawn = oracle_cells(cells(1, 15), cells(1, 2, 3), 2, n_samples=200, generator=generator())
     assert (drawn[0, :, 0] == 1).all()  # 15 is in the lesion, but not in the region
     assert set(drawn[0, :, 1].tolist()) == {2, 3}
-    drawn = oracle_cells(cells(), cells(3, 4, 5, 6), 1, sets=4000, generator=generator())
+    drawn = oracle_cells(cells(), cells(3, 4, 5, 6), 1, n_samples=4000, generator=generator())
     counts = torch.bincount(drawn.flatten(), minlength=16)
     assert counts[[3, 4, 5, 6]].sum() == 4000
     assert counts[[3, 4, 5, 6]].tolist() == pytest.approx([1000] * 4, abs=110)  # 4 sigma of a binomial(4000, 1/4)

@@ -27,7 +27,7 @@ from transformers import SamModel
 
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.datasets.checkpoint import ModelDataset
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.model.encoder_tuning import Adapter, add_adapters, add_lora, merge_lora
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
@@ -84,10 +84,10 @@ def test_starts_as_the_plain_encoder(start: dict[str, Any], tuned: dict[str, Any
 def test_an_update_moves_the_addition_alone_and_is_saved(start: dict[str, Any], tuned: dict[str, Any], tmp_path: Path):
     task, data = make_task(**start, **tuned), make_data()
     algorithm, training = algorithm_params("supervised"), training_params()
-    state, fold = make_state(task, data, algorithm, training), Fold(task, algorithm, training)
+    state, runner = make_state(task, data, algorithm, training), StepRunner(task, algorithm, training)
     before, encoded = weights(state.policy), features(task, state.policy)
     for _ in range(2):  # the first moves B (or W_up) away from 0, the second A (or W_down)
-        state, _ = fold(state, task.make_batch(data, np.arange(4)))
+        state, _ = runner(state, task.make_batch(data, np.arange(4)))
     moved = {name for name in differing(before, weights(state.policy)) if "vision_encoder" in name}
     added = ("adapter.", "lora_")
     assert moved == {name for name in before if "vision_encoder" in name and any(part in name for part in added)}

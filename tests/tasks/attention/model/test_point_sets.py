@@ -16,7 +16,7 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     draw_sets,
     factor_logprobs,
     likeliest_sets,
-    points_part,
+    points_component,
     score_sets,
     set_entropy,
 )
@@ -195,9 +195,9 @@ def test_the_likeliest_set_stops_where_that_is_likelier(h: float, expected: list
 def test_points_cost_their_number():
     actions = torch.tensor([[[1, 2, 0], [3, V, V], [0, 1, V], [0, 1, 2]]])  # four samples of at most three points
     rollouts = Rollouts(actions, torch.zeros(1, 4, 3), torch.ones(1, 4, 3, dtype=torch.bool))
-    torch.testing.assert_close(points_part(chosen_points(rollouts, V)), torch.tensor([[-1.0, -1 / 3, -2 / 3, -1.0]]))
+    torch.testing.assert_close(points_component(chosen_points(rollouts, V)), torch.tensor([[-1.0, -1 / 3, -2 / 3, -1.0]]))
     empty = Rollouts(*(torch.empty(1, 2, 0, dtype=t) for t in (torch.int64, torch.float32, torch.bool)))
-    assert points_part(chosen_points(empty, V)).tolist() == [[0.0, 0.0]]
+    assert points_component(chosen_points(empty, V)).tolist() == [[0.0, 0.0]]
 
 
 def test_points_that_were_not_placed_count_nowhere():

@@ -5,7 +5,7 @@ from tiny_attention import algorithm_params, make_batch, make_data, make_state, 
 from torch import Tensor
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
-from grpo_pipeline.pipelines.training.loop import Fold
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead, pool_cells, pooled_channels
 
 
@@ -135,10 +135,10 @@ def test_an_arm_with_a_value_baseline_learns_it():
         name="ppo", value_weight=1.0, advantage={"method": "mean_only", "baseline": "value"}, supervised_weight=0.0, kl_weight=0.0
     )
     training = training_params(optimizer={"learning_rates": {"value_head": 0.05}})
-    state, fold = make_state(task, data, algorithm, training), Fold(task, algorithm, training)
+    state, runner = make_state(task, data, algorithm, training), StepRunner(task, algorithm, training)
     explained = []
     for _ in range(8):
-        state, metrics = fold(state, make_batch(task, tuple(range(8))))
+        state, metrics = runner(state, make_batch(task, tuple(range(8))))
         explained.append(metrics["value/explained_variance"])
     assert np.isfinite(explained).all()
     assert explained[-1] > explained[0] + 0.1

@@ -129,7 +129,7 @@ def test_the_gradient_of_a_prompt_is_the_sum_over_its_replies() -> None:
 
 
 def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept: queries, keys and values; the weights are as many numbers as their product says."""
+    """Cache: queries, keys and values; the weights are as many numbers as their product says."""
     found = {}
     for limit in (10**9, 0):
         monkeypatch.setattr(attention, "KEPT_NUMBERS", limit)

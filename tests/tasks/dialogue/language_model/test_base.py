@@ -8,51 +8,53 @@ from tiny_readers import ARCHITECTURES, attention, tiny_encoded, tiny_prompts, t
 from torch import Tensor
 
 from grpo_pipeline.core.training.micro_batches import count_prompts, take_prompts
-from grpo_pipeline.tasks.dialogue.language_model.base import Reader, choose_prompts, detached, reader_texts, story_text
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, choose_prompts, detached, prompt_texts, story_text
 
 REPLIES = torch.randint(2, 12, (3, 4, 6), generator=torch.Generator().manual_seed(2))
 
 
-def logits(reader: Reader, hidden: Tensor) -> Tensor:
-    weight, bias = reader.head
+def logits(language_model: LanguageModel, hidden: Tensor) -> Tensor:
+    weight, bias = language_model.head
     return torch.nn.functional.linear(hidden, weight, bias)
 
 
-def naive_logits(reader: Reader, prompt: int, reply: Tensor) -> Tensor:
+def naive_logits(language_model: LanguageModel, prompt: int, reply: Tensor) -> Tensor:
     """Return logits [T, V] of one reply: padding is taken out, and the model is called as its authors call it."""
-    ids, is_token = (x[prompt] for x in tiny_prompts(reader))
-    if reader.kind == "causal":
+    ids, is_token = (x[prompt] for x in tiny_prompts(language_model))
+    if language_model.kind == "causal":
         read = torch.cat((ids[is_token], reply))[None]
-        out = reader.model(input_ids=read, use_cache=False).logits[0]
+        out = language_model.model(input_ids=read, use_cache=False).logits[0]
         return out[is_token.sum() - 1 : -1]
     shifted = torch.cat((torch.zeros(1, dtype=torch.int64), reply[:-1]))[None]
-    with attention(reader, "eager"):
+    with attention(language_model, "eager"):
         texts = [
-            reader.model.encoder(input_ids=i[m][None]).last_hidden_state for i, m in zip(ids, is_token, strict=True) if m.any()
+            language_model.model.encoder(input_ids=i[m][None]).last_hidden_state
+            for i, m in zip(ids, is_token, strict=True)
+            if m.any()
         ]
-        out = reader.model(encoder_outputs=(torch.cat(texts, dim=1),), decoder_input_ids=shifted, use_cache=False)
+        out = language_model.model(encoder_outputs=(torch.cat(texts, dim=1),), decoder_input_ids=shifted, use_cache=False)
     return out.logits[0]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_replies_at_once_are_those_of_the_plain_model(architecture: str) -> None:
-    reader = tiny_reader(architecture)
+    language_model = tiny_reader(architecture)
     with torch.no_grad():
-        found = logits(reader, reader.hidden(tiny_encoded(reader), REPLIES))
+        found = logits(language_model, language_model.hidden(tiny_encoded(language_model), REPLIES))
         for p in range(3):
             for g in range(4):
-                expected = naive_logits(reader, p, REPLIES[p, g])
+                expected = naive_logits(language_model, p, REPLIES[p, g])
                 torch.testing.assert_close(found[p, g], expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_token_by_token_is_at_once_also_after_replies_have_left(architecture: str) -> None:
-    reader = tiny_reader(architecture)
+    language_model = tiny_reader(architecture)
     prompts, places = torch.tensor([0, 2]), torch.tensor([[0, 3], [1, 2]])
     with torch.no_grad():
-        encoded = tiny_encoded(reader)
-        expected = reader.hidden(encoded, REPLIES)
-        decoding, tokens, replies = reader.begin(encoded, 4), encoded.start[:, None].expand(3, 4), REPLIES
+        encoded = tiny_encoded(language_model)
+        expected = language_model.hidden(encoded, REPLIES)
+        decoding, tokens, replies = language_model.begin(encoded, 4), encoded.start[:, None].expand(3, 4), REPLIES
         for t in range(6):
             torch.testing.assert_close(decoding.step(tokens), expected[:, :, t], rtol=1e-10, atol=1e-10)
             tokens = replies[:, :, t]
@@ -63,25 +65,27 @@ def test_token_by_token_is_at_once_also_after_replies_have_left(architecture: st
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_prompt_is_read_once_for_all_replies_and_gets_their_gradient(architecture: str) -> None:
-    reader = tiny_reader(architecture)
-    entry = reader.model.encoder if reader.kind == "seq2seq" else reader.model.get_input_embeddings()
+    language_model = tiny_reader(architecture)
+    entry = language_model.model.encoder if language_model.kind == "seq2seq" else language_model.model.get_input_embeddings()
     with patch.object(entry, "forward", wraps=entry.forward) as forward:
-        encoded = tiny_encoded(reader)
+        encoded = tiny_encoded(language_model)
         assert forward.call_count == 1
-        hidden = reader.hidden(encoded, REPLIES)
+        hidden = language_model.hidden(encoded, REPLIES)
         rows = [len(call.args[0] if call.args else call.kwargs["input_ids"]) for call in forward.call_args_list]
-        assert rows == ([6] if reader.kind == "seq2seq" else [3, 12])  # 3 prompts of 2 texts; 3 prompts, then 12 replies
+        assert rows == ([6] if language_model.kind == "seq2seq" else [3, 12])  # 3 prompts of 2 texts; 3 prompts, then 12 replies
     hidden.square().sum().backward()
-    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for n, p in reader.named_parameters() if "lm_head" not in n)
+    assert all(
+        p.grad is not None and bool(p.grad.isfinite().all()) for n, p in language_model.named_parameters() if "lm_head" not in n
+    )
 
 
 def test_cross_attention_computes_keys_and_values_once_per_prompt() -> None:
-    reader = tiny_reader("t5")
-    layer = reader.model.decoder.block[0].layer[1].EncDecAttention.k
+    language_model = tiny_reader("t5")
+    layer = language_model.model.decoder.block[0].layer[1].EncDecAttention.k
     with patch.object(layer, "forward", wraps=layer.forward) as forward, torch.no_grad():
-        encoded = tiny_encoded(reader)
-        reader.hidden(encoded, REPLIES)
-        decoding = reader.begin(encoded, 4)
+        encoded = tiny_encoded(language_model)
+        language_model.hidden(encoded, REPLIES)
+        decoding = language_model.begin(encoded, 4)
         for t in range(3):
             decoding.step(REPLIES[:, :, t])
         assert [tuple(call.args[0].shape) for call in forward.call_args_list] == [(3, 10, 8)] * 2
@@ -89,48 +93,50 @@ def test_cross_attention_computes_keys_and_values_once_per_prompt() -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_reading_can_be_cut_chosen_and_detached(architecture: str) -> None:
-    reader = tiny_reader(architecture)
-    encoded = tiny_encoded(reader)
+    language_model = tiny_reader(architecture)
+    encoded = tiny_encoded(language_model)
     assert count_prompts(encoded) == 3
-    whole = reader.hidden(encoded, REPLIES)
-    torch.testing.assert_close(reader.hidden(take_prompts(encoded, 1, 3), REPLIES[1:]), whole[1:])
+    whole = language_model.hidden(encoded, REPLIES)
+    torch.testing.assert_close(language_model.hidden(take_prompts(encoded, 1, 3), REPLIES[1:]), whole[1:])
     order = torch.tensor([2, 0])
-    torch.testing.assert_close(reader.hidden(choose_prompts(encoded, order), REPLIES[order]), whole[order])
+    torch.testing.assert_close(language_model.hidden(choose_prompts(encoded, order), REPLIES[order]), whole[order])
     assert not any(t.requires_grad for t in (detached(encoded).memory, *detached(encoded).cache.values()) if t is not None)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_prompts_that_cannot_be_read_are_refused(architecture: str) -> None:
-    reader = tiny_reader(architecture)
-    ids, is_token = tiny_prompts(reader)
+    language_model = tiny_reader(architecture)
+    ids, is_token = tiny_prompts(language_model)
     with pytest.raises(ValueError, match=r"must have one shape \[P, n, S\], got"):
-        reader.encode(ids[:, 0], is_token[:, 0])
+        language_model.encode(ids[:, 0], is_token[:, 0])
     is_token[2] = False
     with pytest.raises(ValueError, match=r"^every prompt must have a token, got none in prompt 2; leave it out"):
-        reader.encode(ids, is_token)
+        language_model.encode(ids, is_token)
 
 
 def test_prompts_that_do_not_fit_a_causal_reader_are_refused() -> None:
-    reader = tiny_reader("gpt2")
-    ids, is_token = tiny_prompts(reader)
+    language_model = tiny_reader("gpt2")
+    ids, is_token = tiny_prompts(language_model)
     with pytest.raises(ValueError, match=r"padded on the left, got 1 texts or padding at the end"):
-        reader.encode(ids, is_token.flip(-1))
+        language_model.encode(ids, is_token.flip(-1))
     with pytest.raises(ValueError, match=r"got 2 texts"):
-        reader.encode(ids.repeat(1, 2, 1), is_token.repeat(1, 2, 1))
-    reader = tiny_reader("gpt2")  # 16 positions; prompts of 5 tokens
-    reader.check_room(tiny_encoded(reader), 12)
+        language_model.encode(ids.repeat(1, 2, 1), is_token.repeat(1, 2, 1))
+    language_model = tiny_reader("gpt2")  # 16 positions; prompts of 5 tokens
+    language_model.check_room(tiny_encoded(language_model), 12)
     with pytest.raises(
         ValueError, match=r"^a prompt must have at most 4 tokens, so that a reply of 13 fits into 16 positions, got 5"
     ):
-        reader.check_room(tiny_encoded(reader), 13)
+        language_model.check_room(tiny_encoded(language_model), 13)
 
 
 def test_a_prompt_of_one_token_is_its_start_alone() -> None:
-    reader = tiny_reader("gpt2")
+    language_model = tiny_reader("gpt2")
     ids = torch.full((2, 1, 1), 5)
     with torch.no_grad():
-        found = logits(reader, reader.hidden(reader.encode(ids, torch.ones_like(ids, dtype=torch.bool)), REPLIES[:2]))
-        expected = reader.model(input_ids=torch.cat((ids[0, 0], REPLIES[0, 0, :-1]))[None], use_cache=False).logits[0]
+        found = logits(
+            language_model, language_model.hidden(language_model.encode(ids, torch.ones_like(ids, dtype=torch.bool)), REPLIES[:2])
+        )
+        expected = language_model.model(input_ids=torch.cat((ids[0, 0], REPLIES[0, 0, :-1]))[None], use_cache=False).logits[0]
     torch.testing.assert_close(found[0, 0], expected, rtol=1e-10, atol=1e-10)
 
 
@@ -139,8 +145,8 @@ STORIES = [story_text("Rex", "a dog."), story_text("Tom", "a cat.")]
 
 def test_texts_of_a_reader() -> None:
     expected = ["title: Rex story: a dog. persona: p context: c", "title: Tom story: a cat. persona: p context: c"]
-    assert reader_texts("persona: p context: c", STORIES, kind="seq2seq") == expected
-    assert reader_texts("q", [], kind="seq2seq") == ["q"]
+    assert prompt_texts("persona: p context: c", STORIES, kind="seq2seq") == expected
+    assert prompt_texts("q", [], kind="seq2seq") == ["q"]
     expected = ["title: Rex story: a dog. title: Tom story: a cat. q reply:"]
-    assert reader_texts("q", STORIES, kind="causal") == expected
-    assert reader_texts("q", [], kind="causal") == ["q reply:"]
+    assert prompt_texts("q", STORIES, kind="causal") == expected
+    assert prompt_texts("q", [], kind="causal") == ["q reply:"]

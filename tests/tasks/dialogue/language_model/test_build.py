@@ -7,12 +7,12 @@ import torch
 from pydantic import ValidationError
 from tiny_readers import ARCHITECTURES, tiny_encoded, tiny_reader
 
-from grpo_pipeline.tasks.dialogue.language_model.build import add_lora, build_reader
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, LoraParams, NewReaderParams, ReaderSection
+from grpo_pipeline.tasks.dialogue.language_model.build import add_lora, build_language_model
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, LanguageModelSection, LoraParams, NewModelParams
 from grpo_pipeline.tasks.dialogue.language_model.tokens import ByteTokenizer
 
 
-def new(architecture: str, **changes: object) -> NewReaderParams:
+def new(architecture: str, **changes: object) -> NewModelParams:
     plain = {
         "source": "new",
         "architecture": architecture,
@@ -22,26 +22,26 @@ def new(architecture: str, **changes: object) -> NewReaderParams:
         "max_positions": 32,
         "lora": None,
     }
-    return NewReaderParams.model_validate({**plain, **({"max_positions": None} if architecture == "t5" else {}), **changes})
+    return NewModelParams.model_validate({**plain, **({"max_positions": None} if architecture == "t5" else {}), **changes})
 
 
-def folder(path: Path, tokenizer: str = "bytes") -> FolderReaderParams:
-    return FolderReaderParams.model_validate({"source": "folder", "path": str(path), "tokenizer": tokenizer, "lora": None})
+def folder(path: Path, tokenizer: str = "bytes") -> FolderModelParams:
+    return FolderModelParams.model_validate({"source": "folder", "path": str(path), "tokenizer": tokenizer, "lora": None})
 
 
 @pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])
 def test_the_seed_makes_the_weights_and_a_folder_brings_them_back(architecture: str, tmp_path: Path) -> None:
     before = torch.get_rng_state()
-    reader, tokenizer = build_reader(new(architecture), seed=3)
+    language_model, tokenizer = build_language_model(new(architecture), seed=3)
     assert torch.equal(torch.get_rng_state(), before)
-    assert reader.choices == tokenizer.size == 259
-    assert reader.kind == ("seq2seq" if architecture == "t5" else "causal")
-    weights = reader.state_dict()
-    again, other = (build_reader(new(architecture), seed=seed)[0].state_dict() for seed in (3, 4))
+    assert language_model.choices == tokenizer.size == 259
+    assert language_model.kind == ("seq2seq" if architecture == "t5" else "causal")
+    weights = language_model.state_dict()
+    again, other = (build_language_model(new(architecture), seed=seed)[0].state_dict() for seed in (3, 4))
     assert all(torch.equal(weights[name], again[name]) for name in weights)
     assert not all(torch.equal(weights[name], other[name]) for name in weights)
-    reader.model.save_pretrained(tmp_path)
-    read = build_reader(folder(tmp_path), seed=9)[0].state_dict()
+    language_model.model.save_pretrained(tmp_path)
+    read = build_language_model(folder(tmp_path), seed=9)[0].state_dict()
     assert all(torch.equal(weights[name], read[name]) for name in weights)
 
 
@@ -49,46 +49,46 @@ def test_the_seed_makes_the_weights_and_a_folder_brings_them_back(architecture: 
     ("architecture", "name"), [("t5", "dropout_rate"), ("gpt2", "resid_pdrop"), ("llama", "attention_dropout")]
 )
 def test_dropout_of_a_folder_is_switched_off(architecture: str, name: str, tmp_path: Path) -> None:
-    reader, _ = build_reader(new(architecture), seed=0)
-    reader.model.save_pretrained(tmp_path)
+    language_model, _ = build_language_model(new(architecture), seed=0)
+    language_model.model.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, name: 0.5}))
-    reader = build_reader(folder(tmp_path), seed=0)[0].train()
+    language_model = build_language_model(folder(tmp_path), seed=0)[0].train()
     texts = torch.full((1, 1, 4), 9)
     replies = torch.full((1, 2, 3), 7)
-    encoded = reader.encode(texts, torch.ones_like(texts, dtype=torch.bool))
-    assert torch.equal(reader.hidden(encoded, replies), reader.hidden(encoded, replies))
+    encoded = language_model.encode(texts, torch.ones_like(texts, dtype=torch.bool))
+    assert torch.equal(language_model.hidden(encoded, replies), language_model.hidden(encoded, replies))
 
 
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"must hold config.json and model.safetensors .*, got no folder; write it"):
-        build_reader(folder(tmp_path / "nowhere"), seed=0)
-    reader, _ = build_reader(new("gpt2"), seed=0)
-    reader.model.save_pretrained(tmp_path)
+        build_language_model(folder(tmp_path / "nowhere"), seed=0)
+    language_model, _ = build_language_model(new("gpt2"), seed=0)
+    language_model.model.save_pretrained(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"must hold one of tokenizer.json"):
-        build_reader(folder(tmp_path, "folder"), seed=0)
+        build_language_model(folder(tmp_path, "folder"), seed=0)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"got \['config.json', 'generation_config.json'\]"):
-        build_reader(folder(tmp_path), seed=0)
+        build_language_model(folder(tmp_path), seed=0)
 
 
 def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
-    reader, _ = build_reader(new("gpt2"), seed=0)
-    reader.model.save_pretrained(tmp_path)
+    language_model, _ = build_language_model(new("gpt2"), seed=0)
+    language_model.model.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ValueError, match=r"must hold a model of type t5, gpt2, llama, got 'bert'"):
-        build_reader(folder(tmp_path), seed=0)
+        build_language_model(folder(tmp_path), seed=0)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config.json must be a JSON file, got .*; copy it again"):
-        build_reader(folder(tmp_path), seed=0)
+        build_language_model(folder(tmp_path), seed=0)
 
 
 def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, _ = build_reader(new("gpt2"), seed=0)
-    reader.model.save_pretrained(tmp_path)
+    language_model, _ = build_language_model(new("gpt2"), seed=0)
+    language_model.model.save_pretrained(tmp_path)
     monkeypatch.setattr(ByteTokenizer, "size", 260)
     with pytest.raises(ValueError, match=r"^the tokenizer must have at most 259 ids, .*, got 260; give the tokenizer"):
-        build_reader(folder(tmp_path), seed=0)
+        build_language_model(folder(tmp_path), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_what_cannot_be_built_is_refused_when_it_is_read(architecture: str, chan
 
 def test_a_new_t5_gives_the_logits_of_transformers() -> None:
     # Its embeddings are tied, so that the decoder's output is scaled before the head.
-    reader, _ = build_reader(new("t5"), seed=0)
+    language_model, _ = build_language_model(new("t5"), seed=0)
     ids, reply = torch.tensor([[[70, 71, 1]]]), torch.tensor([[[90, 91, 1]]])
-    hidden = reader.hidden(reader.encode(ids, torch.ones_like(ids, dtype=torch.bool)), reply)
-    reader.model.set_attn_implementation("eager")
-    expected = reader.model(input_ids=ids[0], decoder_input_ids=torch.tensor([[0, 90, 91]])).logits
-    torch.testing.assert_close(torch.nn.functional.linear(hidden[0], *reader.head), expected, rtol=1e-5, atol=1e-6)
+    hidden = language_model.hidden(language_model.encode(ids, torch.ones_like(ids, dtype=torch.bool)), reply)
+    language_model.model.set_attn_implementation("eager")
+    expected = language_model.model(input_ids=ids[0], decoder_input_ids=torch.tensor([[0, 90, 91]])).logits
+    torch.testing.assert_close(torch.nn.functional.linear(hidden[0], *language_model.head), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_section_chooses_one_of_two_readers() -> None:
@@ -122,18 +122,18 @@ def test_the_section_chooses_one_of_two_readers() -> None:
         "folder": None,
         "lora": {"rank": 2, "alpha": 4.0},
     }
-    assert ReaderSection.model_validate(section).params.model_dump() == {
+    assert LanguageModelSection.model_validate(section).params.model_dump() == {
         "source": "new", "lora": {"rank": 2, "alpha": 4.0}, **section["new"]
     }  # fmt: skip
     folder = {"path": "there", "tokenizer": "bytes"}
-    chosen = ReaderSection.model_validate({**section, "source": "folder", "folder": folder, "lora": None}).params
+    chosen = LanguageModelSection.model_validate({**section, "source": "folder", "folder": folder, "lora": None}).params
     assert chosen.model_dump() == {"source": "folder", "lora": None, **folder}
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"source": "folder"}, "dialogue.reader.folder must be given with source = folder, got null"),
+        ({"source": "folder"}, "dialogue.language_model.folder must be given with source = folder, got null"),
         ({"source": "folder", "folder": {"path": "x", "tokeniser": "bytes"}}, "tokeniser"),
         ({"new": {"architecture": "t5", "width": 9, "layers": 1, "heads": 2, "max_positions": None}}, "width must be a multiple"),
     ],
@@ -141,7 +141,7 @@ def test_the_section_chooses_one_of_two_readers() -> None:
 def test_a_wrong_section_is_refused(change: dict[str, Any], sentence: str) -> None:
     new = {"architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None}
     with pytest.raises(ValidationError, match=sentence):
-        ReaderSection.model_validate({"source": "new", "new": new, "folder": None, "lora": None, **change})
+        LanguageModelSection.model_validate({"source": "new", "new": new, "folder": None, "lora": None, **change})
 
 
 REPLIES = torch.randint(2, 12, (3, 2, 4), generator=torch.Generator().manual_seed(2))
@@ -151,14 +151,14 @@ NUMBERS = {"t5": 6 * 2 * 3 * (8 + 8), "gpt2": 2 * 3 * (8 + 24), "llama": 2 * 3 *
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_updates_begin_at_nothing_and_are_all_that_learns(architecture: str) -> None:
-    reader = tiny_reader(architecture)
+    language_model = tiny_reader(architecture)
     with torch.no_grad():
-        plain = reader.hidden(tiny_encoded(reader), REPLIES)
-    add_lora(reader, LoraParams(rank=3, alpha=6.0))
-    reader.double()
-    hidden = reader.hidden(tiny_encoded(reader), REPLIES)
+        plain = language_model.hidden(tiny_encoded(language_model), REPLIES)
+    add_lora(language_model, LoraParams(rank=3, alpha=6.0))
+    language_model.double()
+    hidden = language_model.hidden(tiny_encoded(language_model), REPLIES)
     assert torch.equal(hidden, plain)
-    trained = {name: p for name, p in reader.named_parameters() if p.requires_grad}
+    trained = {name: p for name, p in language_model.named_parameters() if p.requires_grad}
     assert all("lora_" in name for name in trained)
     assert sum(p.numel() for p in trained.values()) == NUMBERS[architecture]
     hidden.square().sum().backward()
@@ -167,11 +167,11 @@ def test_the_updates_begin_at_nothing_and_are_all_that_learns(architecture: str)
 
 
 def test_alpha_over_rank_scales_the_update() -> None:
-    reader = tiny_reader("llama")
-    layer = reader.model.base_model.layers[0].self_attn
+    language_model = tiny_reader("llama")
+    layer = language_model.model.base_model.layers[0].self_attn
     weight = layer.q_proj.weight.detach().clone()
-    add_lora(reader, LoraParams(rank=2, alpha=5.0))
-    reader.double()
+    add_lora(language_model, LoraParams(rank=2, alpha=5.0))
+    language_model.double()
     a, b = layer.q_proj.lora_A["default"].weight, layer.q_proj.lora_B["default"].weight
     generator = torch.Generator().manual_seed(0)
     torch.nn.init.normal_(b, generator=generator)
@@ -181,9 +181,9 @@ def test_alpha_over_rank_scales_the_update() -> None:
 
 def test_the_seed_makes_the_updates_too() -> None:
     sizes = {"source": "new", "architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None}
-    params = NewReaderParams.model_validate({**sizes, "lora": {"rank": 2, "alpha": 4}})
+    params = NewModelParams.model_validate({**sizes, "lora": {"rank": 2, "alpha": 4}})
     before = torch.get_rng_state()
-    one, two, other = (build_reader(params, seed=seed)[0].state_dict() for seed in (1, 1, 2))
+    one, two, other = (build_language_model(params, seed=seed)[0].state_dict() for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
     names = [name for name in one if "lora_A" in name]
     assert names

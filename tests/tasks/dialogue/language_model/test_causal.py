@@ -1,4 +1,4 @@
-"""The layers taken apart; that they give transformers' numbers for both architectures is tested with the reader."""
+"""The layers taken apart; that they give transformers' numbers for both architectures is tested with the language model."""
 
 from unittest.mock import patch
 
@@ -9,16 +9,16 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from grpo_pipeline.tasks.dialogue.language_model import causal
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
-from grpo_pipeline.tasks.dialogue.language_model.causal import CausalReader
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.causal import CausalModel
 
 CAUSAL = ("gpt2", "llama")
 REPLIES = torch.randint(2, 12, (3, 4, 9), generator=torch.Generator().manual_seed(0))
 
 
-def written(reader: Reader, encoded: Encoded) -> Tensor:
+def written(language_model: LanguageModel, encoded: Encoded) -> Tensor:
     """Return the states of all steps, [P, G, T, D]."""
-    decoding, tokens, states = reader.begin(encoded, 4), encoded.start[:, None].expand(3, 4), []
+    decoding, tokens, states = language_model.begin(encoded, 4), encoded.start[:, None].expand(3, 4), []
     for t in range(REPLIES.shape[2]):
         states.append(decoding.step(tokens))
         tokens = REPLIES[:, :, t]
@@ -27,18 +27,20 @@ def written(reader: Reader, encoded: Encoded) -> Tensor:
 
 @pytest.mark.parametrize("architecture", CAUSAL)
 def test_replies_may_be_longer_than_the_first_room(architecture: str) -> None:
-    reader = tiny_reader(architecture)
+    language_model = tiny_reader(architecture)
     with torch.no_grad(), patch.object(causal, "ROOM", 2):
-        encoded = tiny_encoded(reader)
-        torch.testing.assert_close(written(reader, encoded), reader.hidden(encoded, REPLIES), rtol=1e-10, atol=1e-10)
+        encoded = tiny_encoded(language_model)
+        torch.testing.assert_close(
+            written(language_model, encoded), language_model.hidden(encoded, REPLIES), rtol=1e-10, atol=1e-10
+        )
 
 
 @pytest.mark.parametrize("architecture", CAUSAL)
 def test_nothing_of_a_prompt_is_copied_while_replies_are_written(architecture: str) -> None:
-    reader = tiny_reader(architecture)
+    language_model = tiny_reader(architecture)
     with torch.no_grad():
-        encoded = tiny_encoded(reader)
-        decoding = reader.begin(encoded, 4)
+        encoded = tiny_encoded(language_model)
+        decoding = language_model.begin(encoded, 4)
         held = [part.data_ptr() for prompt in decoding._held for part in (prompt.keys, prompt.values)]
         for t in range(5):
             decoding.step(REPLIES[:, :, t])
@@ -49,10 +51,10 @@ def test_nothing_of_a_prompt_is_copied_while_replies_are_written(architecture: s
 
 @pytest.mark.parametrize("architecture", CAUSAL)
 def test_writing_and_scoring_agree_in_bf16(architecture: str) -> None:
-    reader = tiny_reader(architecture).float()
+    language_model = tiny_reader(architecture).float()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        encoded = tiny_encoded(reader)
-        found, expected = written(reader, encoded).float(), reader.hidden(encoded, REPLIES).float()
+        encoded = tiny_encoded(language_model)
+        found, expected = written(language_model, encoded).float(), language_model.hidden(encoded, REPLIES).float()
     # bf16 has 8 bits: two layers of products that add up in another order differ by a few units of 2**-8.
     torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
     assert encoded.cache["values/0"].dtype == torch.bfloat16
@@ -62,35 +64,35 @@ SIZES = {"vocab_size": 12, "n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions"
 OFF = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
-def gpt2(**changes: object) -> CausalReader:
+def gpt2(**changes: object) -> CausalModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = GPT2LMHeadModel(GPT2Config(**SIZES, **OFF, **changes))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel()))
-    return CausalReader(model.double().eval())
+    return CausalModel(model.double().eval())
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"scale_attn_by_inverse_layer_idx": True}, {"scale_attn_weights": False}, {"n_inner": 12}]
 )
 def test_what_a_configuration_says_of_the_scores_counts(changes: dict) -> None:
-    reader = gpt2(**changes)
-    ids, is_token = tiny_prompts(reader, prompts=1)
+    language_model = gpt2(**changes)
+    ids, is_token = tiny_prompts(language_model, prompts=1)
     replies = torch.tensor([[[4, 5, 6], [7, 8, 9]]])
     with torch.no_grad():
-        found = reader.hidden(reader.encode(ids, is_token), replies)
+        found = language_model.hidden(language_model.encode(ids, is_token), replies)
         for g in range(2):
             read = torch.cat((ids[0, 0], replies[0, g, :-1]))[None]
-            expected = reader.model.base_model(input_ids=read, use_cache=False).last_hidden_state[0, -3:]
+            expected = language_model.model.base_model(input_ids=read, use_cache=False).last_hidden_state[0, -3:]
             torch.testing.assert_close(found[0, g], expected, rtol=1e-10, atol=1e-10)
 
 
 def test_of_the_last_layer_a_prompt_needs_keys_and_values_alone() -> None:
-    reader = gpt2()
-    blocks = reader.model.transformer.h
+    language_model = gpt2()
+    blocks = language_model.model.transformer.h
     with patch.object(blocks[1].mlp, "forward", wraps=blocks[1].mlp.forward) as inner:
         with patch.object(blocks[2].mlp, "forward", side_effect=AssertionError("computed for nothing")):
-            encoded = reader.encode(*tiny_prompts(reader))
+            encoded = language_model.encode(*tiny_prompts(language_model))
         assert inner.call_count == 1
     assert len(encoded.cache) == 2 * 3

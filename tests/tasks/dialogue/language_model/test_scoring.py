@@ -11,7 +11,7 @@ from transformers.models.t5.modeling_t5 import T5LayerNorm
 
 from grpo_pipeline.core.types import Scores
 from grpo_pipeline.tasks.dialogue.language_model import scoring
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, pack, sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import (
     batches_of_prompts,
@@ -27,63 +27,67 @@ from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, pad_rows
 LIMITS = [{}, {"temperature": 0.6}, {"top_k": 3}, {"temperature": 1.4, "top_k": 5, "top_p": 0.9}]
 
 
-def draw(reader: Reader, encoded: Encoded, **limits: object) -> ReplyRollouts:
+def draw(language_model: LanguageModel, encoded: Encoded, **limits: object) -> ReplyRollouts:
     generator = torch.Generator().manual_seed(0)
-    return sample_replies(reader, encoded, 6, params=reply_params(**limits), ends=ENDS, generator=generator)
+    return sample_replies(language_model, encoded, 6, params=reply_params(**limits), ends=ENDS, generator=generator)
 
 
-def score(reader: Reader, encoded: Encoded, drawn: ReplyRollouts, temperature: float = 1.0, limit: int | None = None) -> Scores:
-    return score_replies(reader, encoded, drawn, temperature=temperature, tokens_per_batch=limit)
+def score(
+    language_model: LanguageModel, encoded: Encoded, drawn: ReplyRollouts, temperature: float = 1.0, limit: int | None = None
+) -> Scores:
+    return score_replies(language_model, encoded, drawn, temperature=temperature, tokens_per_batch=limit)
 
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_ratio_is_one_at_the_first_update(architecture: str, limits: dict) -> None:
-    reader = tiny_reader(architecture)
+    language_model = tiny_reader(architecture)
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
-        reader = reader.to(dtype)
-        encoded = tiny_encoded(reader)
-        drawn = draw(reader, encoded, **limits)
-        scored = score(reader, encoded, drawn, limits.get("temperature", 1.0))
+        language_model = language_model.to(dtype)
+        encoded = tiny_encoded(language_model)
+        drawn = draw(language_model, encoded, **limits)
+        scored = score(language_model, encoded, drawn, limits.get("temperature", 1.0))
         assert drawn.logprobs.dtype == scored.logprobs.dtype == dtype
         torch.testing.assert_close(scored.logprobs, drawn.logprobs, rtol=tolerance, atol=tolerance)
 
 
 def test_a_sampled_token_stays_in_its_set_when_the_weights_move() -> None:
-    reader = tiny_reader("t5")
-    encoded = tiny_encoded(reader)
-    drawn = draw(reader, encoded, top_k=2)
+    language_model = tiny_reader("t5")
+    encoded = tiny_encoded(language_model)
+    drawn = draw(language_model, encoded, top_k=2)
     with torch.no_grad():
-        reader.head[0].neg_()
-    assert bool(score(reader, encoded, drawn).logprobs.isfinite().all())
+        language_model.head[0].neg_()
+    assert bool(score(language_model, encoded, drawn).logprobs.isfinite().all())
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("limits", [{}, {"top_k": 5}])
 def test_tokens_after_the_end_have_no_influence(architecture: str, limits: dict) -> None:
-    reader = tiny_reader(architecture, choices=6)
-    drawn = draw(reader, tiny_encoded(reader), max_tokens=7, **limits)
+    language_model = tiny_reader(architecture, choices=6)
+    drawn = draw(language_model, tiny_encoded(language_model), max_tokens=7, **limits)
     assert not drawn.is_valid.all()
-    noise = torch.randint(2, reader.choices, drawn.actions.shape, generator=torch.Generator().manual_seed(5))
+    noise = torch.randint(2, language_model.choices, drawn.actions.shape, generator=torch.Generator().manual_seed(5))
     results = []
     for actions in (drawn.actions, torch.where(drawn.is_valid, drawn.actions, noise)):
-        reader.zero_grad()
-        scored = score(reader, tiny_encoded(reader), replace(drawn, actions=actions))
+        language_model.zero_grad()
+        scored = score(language_model, tiny_encoded(language_model), replace(drawn, actions=actions))
         (scored.logprobs.sum() + scored.entropy.sum()).backward()
         assert not scored.logprobs[~drawn.is_valid].any()
-        results.append((scored.logprobs.detach(), scored.entropy.detach(), *(p.grad.clone() for p in reader.parameters())))
+        results.append(
+            (scored.logprobs.detach(), scored.entropy.detach(), *(p.grad.clone() for p in language_model.parameters()))
+        )
     for one, two in zip(*results, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("limits", [{}, {"top_k": 4}])
 def test_entropy_is_the_mean_over_the_decisions_of_a_prompt(limits: dict) -> None:
-    reader = tiny_reader("gpt2")
-    encoded = tiny_encoded(reader)
-    drawn = draw(reader, encoded, temperature=0.8, **limits)
+    language_model = tiny_reader("gpt2")
+    encoded = tiny_encoded(language_model)
+    drawn = draw(language_model, encoded, temperature=0.8, **limits)
     with torch.no_grad():
-        scored = score(reader, encoded, drawn, 0.8)
-        z = torch.nn.functional.linear(reader.hidden(encoded, drawn.actions), *reader.head) / 0.8
+        scored = score(language_model, encoded, drawn, 0.8)
+        z = torch.nn.functional.linear(language_model.hidden(encoded, drawn.actions), *language_model.head) / 0.8
     for p in range(3):
         terms = []
         for g, t in drawn.is_valid[p].nonzero().tolist():
@@ -101,18 +105,18 @@ def exact_norm(norm: T5LayerNorm, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("architecture", ["t5", "gpt2"])
 @pytest.mark.parametrize("limits", [{}, {"top_k": 3}])
 def test_the_gradient_is_that_of_finite_differences(architecture: str, limits: dict) -> None:
-    reader = tiny_reader(architecture, choices=5)
-    for norm in (module for module in reader.modules() if isinstance(module, T5LayerNorm)):
+    language_model = tiny_reader(architecture, choices=5)
+    for norm in (module for module in language_model.modules() if isinstance(module, T5LayerNorm)):
         norm.forward = partial(exact_norm, norm)
-    drawn = draw(reader, tiny_encoded(reader), max_tokens=3, **limits)
+    drawn = draw(language_model, tiny_encoded(language_model), max_tokens=3, **limits)
     factors = torch.randn(drawn.logprobs.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
     def loss() -> torch.Tensor:
-        scored = score_decisions(reader, tiny_encoded(reader), drawn, temperature=1.0, tokens_per_batch=12)
+        scored = score_decisions(language_model, tiny_encoded(language_model), drawn, temperature=1.0, tokens_per_batch=12)
         return (factors * (scored.logprobs + 0.3 * scored.entropy)).sum()
 
     loss().backward()
-    for name, parameter in list(reader.named_parameters())[::4]:
+    for name, parameter in list(language_model.named_parameters())[::4]:
         place = int(parameter.grad.abs().argmax())
         values = []
         for shift in (1e-6, -1e-6):
@@ -127,15 +131,15 @@ def test_the_gradient_is_that_of_finite_differences(architecture: str, limits: d
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("limits", [{}, {"top_k": 3}])
 def test_batches_change_neither_order_nor_numbers(architecture: str, limits: dict) -> None:
-    reader = tiny_reader(architecture)
-    encoded = tiny_encoded(reader)
-    drawn = draw(reader, encoded, **limits)
+    language_model = tiny_reader(architecture)
+    encoded = tiny_encoded(language_model)
+    drawn = draw(language_model, encoded, **limits)
     cut = drawn.is_valid.clone()
     cut[0, :, 3:] = False
     cut[2, :, 1:] = False
     drawn = replace(drawn, is_valid=cut, actions=drawn.actions.where(cut, PAD))
     # one batch; a prompt in each; prompts 2 and 0, in this order, then 1: 2 prompts * 6 replies * 3 tokens = 36
-    whole, *cut_up = (score_decisions(reader, encoded, drawn, temperature=1.0, tokens_per_batch=n) for n in (None, 1, 36))
+    whole, *cut_up = (score_decisions(language_model, encoded, drawn, temperature=1.0, tokens_per_batch=n) for n in (None, 1, 36))
     for scores in cut_up:
         torch.testing.assert_close(scores, whole, rtol=1e-10, atol=1e-10)
 
@@ -187,10 +191,10 @@ REFERENCE: Tokens = pad_rows([[4, 5, 6, 1], [1], [7, 8, 1]], pad_id=0)
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_loss_is_the_cross_entropy_of_torch_on_the_plain_logits(architecture: str) -> None:
-    reader = tiny_reader(architecture)
-    encoded = tiny_encoded(reader)
-    logprobs = reference_logprobs(reader, encoded, REFERENCE)
-    logits = torch.nn.functional.linear(reader.hidden(encoded, REFERENCE.ids[:, None])[:, 0], *reader.head)
+    language_model = tiny_reader(architecture)
+    encoded = tiny_encoded(language_model)
+    logprobs = reference_logprobs(language_model, encoded, REFERENCE)
+    logits = torch.nn.functional.linear(language_model.hidden(encoded, REFERENCE.ids[:, None])[:, 0], *language_model.head)
     labels = REFERENCE.ids.masked_fill(~REFERENCE.is_token, -100)
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
     found = reference_loss(logprobs, REFERENCE.is_token, mean="per_token")
@@ -198,15 +202,15 @@ def test_the_loss_is_the_cross_entropy_of_torch_on_the_plain_logits(architecture
     each = [torch.nn.functional.cross_entropy(z, y) for z, y in zip(logits, labels, strict=True)]
     found = reference_loss(logprobs, REFERENCE.is_token, mean="per_sequence")
     torch.testing.assert_close(found, torch.stack(each).mean(), rtol=1e-12, atol=1e-12)
-    perplexity = reference_perplexity(reader, encoded, REFERENCE)
+    perplexity = reference_perplexity(language_model, encoded, REFERENCE)
     assert perplexity.tokens.tolist() == [4, 1, 3]
     torch.testing.assert_close(perplexity.of_each(), torch.stack(each).exp(), rtol=1e-10, atol=1e-10)
 
 
 def test_what_stands_at_padding_has_no_influence() -> None:
-    reader = tiny_reader("t5")
+    language_model = tiny_reader("t5")
     noisy = Tokens(torch.where(REFERENCE.is_token, REFERENCE.ids, 9), REFERENCE.is_token)
-    one, two = (reference_logprobs(reader, tiny_encoded(reader), tokens) for tokens in (REFERENCE, noisy))
+    one, two = (reference_logprobs(language_model, tiny_encoded(language_model), tokens) for tokens in (REFERENCE, noisy))
     assert torch.equal(one, two)
     assert not one[~REFERENCE.is_token].any()
 

@@ -2,18 +2,18 @@ import networkx as nx
 import pytest
 import torch
 from rdkit import Chem
-from tiny_molecules import SMILES, canonical, sketch, vocabulary
+from tiny_molecules import SMILES, canonical, parsed, vocabulary
 
 from grpo_pipeline.tasks.molecules.graphs.encoding import (
-    Sketch,
+    ParsedMolecule,
     build_molecule,
     check_covered,
     decode,
-    decode_sketch,
+    decode_parsed,
     encode,
-    read_sketches,
+    parse_molecule,
+    read_parsed_molecules,
     sanitise,
-    sketch_molecule,
 )
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.text_lines import RowError
@@ -21,7 +21,7 @@ from grpo_pipeline.tasks.text_lines import RowError
 
 def test_classes_of_acetate():
     """CC(=O)[O-]: C-C single, C=O double, C-O single; O is class 2, charge -1 is class 1."""
-    graphs = encode([sketch("CC(=O)[O-]"), sketch("CO")], vocabulary())
+    graphs = encode([parsed("CC(=O)[O-]"), parsed("CO")], vocabulary())
     assert graphs.atoms.tolist() == [[0, 0, 2, 2], [0, 2, 0, 0]]
     assert graphs.charges.tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
     assert graphs.bonds[0].tolist() == [[0, 1, 0, 0], [1, 0, 2, 1], [0, 2, 0, 0], [0, 1, 0, 0]]
@@ -30,28 +30,28 @@ def test_classes_of_acetate():
 
 @pytest.mark.parametrize("form", ["kekulised", "aromatic"])
 def test_sketches_come_back(form):
-    sketches = [sketch(smiles, form) for smiles in SMILES]
+    parsed_molecules = [parsed(smiles, form) for smiles in SMILES]
     known = vocabulary(form)
-    assert list(read_sketches(encode(sketches, known), known)) == sketches
-    assert list(read_sketches(encode(sketches, known, nodes=20), known)) == sketches
-    assert encode(sketches, known, nodes=20).atoms.shape == (len(SMILES), 20)
+    assert list(read_parsed_molecules(encode(parsed_molecules, known), known)) == parsed_molecules
+    assert list(read_parsed_molecules(encode(parsed_molecules, known, nodes=20), known)) == parsed_molecules
+    assert encode(parsed_molecules, known, nodes=20).atoms.shape == (len(SMILES), 20)
 
 
 def test_aromatic_atoms_with_a_hydrogen_are_a_class():
-    assert sketch("Cc1c[nH]cn1", "aromatic").atoms == ("C", "C", "C", "[nH]", "C", "N")
-    assert sketch("Cc1c[nH]cn1", "kekulised").atoms == ("C", "C", "C", "N", "C", "N")
-    assert {kind for _, _, kind in sketch("c1ccccc1", "aromatic").bonds} == {"aromatic"}
-    assert sorted(kind for _, _, kind in sketch("c1ccccc1").bonds) == ["double"] * 3 + ["single"] * 3
+    assert parsed("Cc1c[nH]cn1", "aromatic").atoms == ("C", "C", "C", "[nH]", "C", "N")
+    assert parsed("Cc1c[nH]cn1", "kekulised").atoms == ("C", "C", "C", "N", "C", "N")
+    assert {kind for _, _, kind in parsed("c1ccccc1", "aromatic").bonds} == {"aromatic"}
+    assert sorted(kind for _, _, kind in parsed("c1ccccc1").bonds) == ["double"] * 3 + ["single"] * 3
 
 
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (sketch("C[Si](C)C"), r"atoms must be among .* got \['Si'\]; widen molecules.data"),
-        (sketch("[Mg+2]"), r"atoms must be among .* got \['Mg'\]"),
-        (Sketch(("C",), (2,), ()), r"charges must be among \[0, -1, 1\], got \[2\]"),
-        (sketch("c1ccccc1", "aromatic"), r"bonds must be among .* got \['aromatic'\]"),
-        (sketch("C" * 13), "at most 12 heavy atoms, got 13"),
+        (parsed("C[Si](C)C"), r"atoms must be among .* got \['Si'\]; widen molecules.data"),
+        (parsed("[Mg+2]"), r"atoms must be among .* got \['Mg'\]"),
+        (ParsedMolecule(("C",), (2,), ()), r"charges must be among \[0, -1, 1\], got \[2\]"),
+        (parsed("c1ccccc1", "aromatic"), r"bonds must be among .* got \['aromatic'\]"),
+        (parsed("C" * 13), "at most 12 heavy atoms, got 13"),
     ],
 )
 def test_what_has_no_class_is_refused(found, message):
@@ -64,7 +64,7 @@ def test_what_has_no_class_is_refused(found, message):
 def test_unknown_classes_and_no_molecules_are_refused():
     strange = MoleculeGraphs(*(torch.tensor(part) for part in ([[9, 0]], [[0, 0]], [[[0, 1], [1, 0]]], [2])))
     with pytest.raises(ValueError, match="atoms must be classes below 9, got 9"):
-        list(read_sketches(strange, vocabulary()))
+        list(read_parsed_molecules(strange, vocabulary()))
     with pytest.raises(ValueError, match="at least one molecule, got none"):
         encode([], vocabulary())
 
@@ -72,19 +72,19 @@ def test_unknown_classes_and_no_molecules_are_refused():
 @pytest.mark.parametrize("form", ["kekulised", "aromatic"])
 @pytest.mark.parametrize("smiles", SMILES)
 def test_graph_to_molecule_to_graph_is_exact(smiles, form):
-    graph = sketch(canonical(smiles), form)
-    decoded = decode_sketch(graph)
+    graph = parsed(canonical(smiles), form)
+    decoded = decode_parsed(graph)
     assert decoded.smiles == decoded.fragment == canonical(smiles)
     assert decoded.is_valid
     assert not decoded.cause
     molecule = build_molecule(graph)
     assert sanitise(molecule) == ""
-    assert sketch_molecule(molecule, form) == graph
+    assert parse_molecule(molecule, form) == graph
 
 
 def test_batches_are_decoded_row_by_row():
     known = vocabulary()
-    found = decode(encode([sketch(smiles) for smiles in SMILES], known), known)
+    found = decode(encode([parsed(smiles) for smiles in SMILES], known), known)
     assert [molecule.smiles for molecule in found] == [canonical(smiles) for smiles in SMILES]
 
 
@@ -92,24 +92,24 @@ def test_batches_are_decoded_row_by_row():
     ("graph", "sanitises", "is_connected", "fragment", "cause"),
     [
         # Five bonds on a carbon.
-        (Sketch(("C",) * 3, (0,) * 3, ((0, 1, "triple"), (0, 2, "double"))), False, True, "", "valence for atom # 0 C, 5"),
+        (ParsedMolecule(("C",) * 3, (0,) * 3, ((0, 1, "triple"), (0, 2, "double"))), False, True, "", "valence for atom # 0 C, 5"),
         # A neutral nitrogen with four bonds, and the same with its charge.
-        (Sketch(("N", "C", "C"), (0,) * 3, ((0, 1, "double"), (0, 2, "double"))), False, True, "", "# 0 N, 4"),
-        (Sketch(("N", "C", "C"), (1, 0, 0), ((0, 1, "double"), (0, 2, "double"))), True, True, "C=[N+]=C", ""),
+        (ParsedMolecule(("N", "C", "C"), (0,) * 3, ((0, 1, "double"), (0, 2, "double"))), False, True, "", "# 0 N, 4"),
+        (ParsedMolecule(("N", "C", "C"), (1, 0, 0), ((0, 1, "double"), (0, 2, "double"))), True, True, "C=[N+]=C", ""),
         # Two parts, of which the larger one is sound.
-        (Sketch(("C", "C", "O"), (0,) * 3, ((0, 1, "double"),)), True, False, "C=C", "it is in 2 parts"),
+        (ParsedMolecule(("C", "C", "O"), (0,) * 3, ((0, 1, "double"),)), True, False, "C=C", "it is in 2 parts"),
         # Two parts, of which the smaller one is unsound: the largest fragment is valid, the molecule is not.
-        (Sketch(("C", "C", "C", "F", "F"), (0,) * 5, ((0, 1, "single"), (1, 2, "single"), (3, 4, "double"))),
+        (ParsedMolecule(("C", "C", "C", "F", "F"), (0,) * 5, ((0, 1, "single"), (1, 2, "single"), (3, 4, "double"))),
          False, False, "CCC", "# 3 F, 2"),
         # Aromatic bonds without a ring.
-        (Sketch(("C", "C"), (0, 0), ((0, 1, "aromatic"),)), False, True, "", "non-ring atom 0 marked aromatic"),
+        (ParsedMolecule(("C", "C"), (0, 0), ((0, 1, "aromatic"),)), False, True, "", "non-ring atom 0 marked aromatic"),
         # Five aromatic carbons cannot share double bonds.
-        (Sketch(("C",) * 5, (0,) * 5, ((0, 1, "aromatic"), (0, 4, "aromatic"), (1, 2, "aromatic"), (2, 3, "aromatic"),
+        (ParsedMolecule(("C",) * 5, (0,) * 5, ((0, 1, "aromatic"), (0, 4, "aromatic"), (1, 2, "aromatic"), (2, 3, "aromatic"),
                                        (3, 4, "aromatic"))), False, True, "", "Can't kekulize"),
     ],
 )  # fmt: skip
 def test_what_is_no_molecule_says_why(graph, sanitises, is_connected, fragment, cause):
-    decoded = decode_sketch(graph)
+    decoded = decode_parsed(graph)
     assert (decoded.sanitises, decoded.is_connected, decoded.fragment) == (sanitises, is_connected, fragment)
     assert decoded.is_valid == bool(decoded.smiles) == (not decoded.cause) == (sanitises and is_connected)
     assert cause in decoded.cause

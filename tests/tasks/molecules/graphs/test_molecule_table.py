@@ -3,18 +3,18 @@ import pytest
 import torch
 from rdkit import Chem
 from rdkit.Chem import QED, Crippen
-from tiny_molecules import SMILES, canonical, sketch, vocabulary
+from tiny_molecules import SMILES, canonical, parsed, vocabulary
 
-from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, build_molecule, decode, encode, read_sketches
+from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, build_molecule, decode, encode, read_parsed_molecules
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import largest_valences, stable_atoms, tabulate_molecules, valencies
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BONDS, Vocabulary
 
 SKETCHES = [
-    sketch("CC(=O)[O-]"),
-    Sketch(("C", "O", "O", "C"), (0,) * 4, ((0, 1, "triple"), (0, 2, "double"), (1, 3, "single"))),
-    Sketch(("C", "O", "F"), (0,) * 3, ((0, 1, "single"),)),
-    sketch("c1cc[nH]c1"),
+    parsed("CC(=O)[O-]"),
+    ParsedMolecule(("C", "O", "O", "C"), (0,) * 4, ((0, 1, "triple"), (0, 2, "double"), (1, 3, "single"))),
+    ParsedMolecule(("C", "O", "F"), (0,) * 3, ((0, 1, "single"),)),
+    parsed("c1cc[nH]c1"),
 ]
 
 
@@ -54,7 +54,7 @@ def test_counts_of_classes():
     # Bond orders of the second graph: C 5, O 4, O 2, C 1; the class of 6 also counts what is above.
     valency = rows[[f"valency_{number}" for number in range(7)]].to_numpy()
     assert valency[1].tolist() == [0, 1, 1, 0, 1, 1, 0]
-    crowded = encode([Sketch(("C",) * 4, (0,) * 4, ((0, 1, "triple"), (0, 2, "triple"), (0, 3, "double")))], vocabulary())
+    crowded = encode([ParsedMolecule(("C",) * 4, (0,) * 4, ((0, 1, "triple"), (0, 2, "triple"), (0, 3, "double")))], vocabulary())
     counted = tabulate_molecules(crowded, decode(crowded, vocabulary()), vocabulary(), set())
     assert counted[[f"valency_{number}" for number in range(7)]].to_numpy().tolist() == [[0, 0, 1, 2, 0, 0, 1]]
     assert valency.sum(axis=1).tolist() == list(rows["n_atoms"]) == [4, 4, 3, 5]
@@ -82,7 +82,7 @@ def test_an_atom_is_unstable_exactly_where_rdkit_says_so():
     graphs = MoleculeGraphs(atoms, charges, upper + upper.transpose(1, 2), torch.full((300,), 5))
     known = vocabulary()
     found = stable_atoms(graphs, known)
-    for row, graph in enumerate(read_sketches(graphs, known)):
+    for row, graph in enumerate(read_parsed_molecules(graphs, known)):
         # Without the clean-up, which writes a neutral nitro group with five bonds on nitrogen as the charged one.
         problems = Chem.DetectChemistryProblems(build_molecule(graph), sanitizeOps=Chem.SanitizeFlags.SANITIZE_PROPERTIES)
         unstable = {problem.GetAtomIdx() for problem in problems if problem.GetType() == "AtomValenceException"}
@@ -92,7 +92,7 @@ def test_an_atom_is_unstable_exactly_where_rdkit_says_so():
 
 @pytest.mark.parametrize("form", ["kekulised", "aromatic"])
 def test_every_atom_of_a_molecule_is_stable(form):
-    graphs = encode([sketch(smiles, form) for smiles in SMILES], vocabulary(form))
+    graphs = encode([parsed(smiles, form) for smiles in SMILES], vocabulary(form))
     assert torch.equal(stable_atoms(graphs, vocabulary(form)), graphs.node_mask)
 
 
@@ -100,9 +100,9 @@ def test_valences_and_valencies():
     known = Vocabulary(("C", "N", "O", "[nH]"), (0, -1, 1), (*BONDS, "aromatic"), 5)
     assert largest_valences(known).tolist() == [[4, 3, 3], [3, 2, 4], [2, 1, 3], [2, 1, 3]]
     # C of CH3-C#N has 1, 4 and the nitrogen 3; an aromatic carbon 1.5 + 1.5 = 3, a fused one 4.5, rounded down to 4.
-    assert valencies(encode([sketch("CC#N")], vocabulary()), vocabulary()).tolist() == [[1, 4, 3]]
-    fused = encode([sketch("c1ccc2ccccc2c1", "aromatic")], vocabulary("aromatic"))
+    assert valencies(encode([parsed("CC#N")], vocabulary()), vocabulary()).tolist() == [[1, 4, 3]]
+    fused = encode([parsed("c1ccc2ccccc2c1", "aromatic")], vocabulary("aromatic"))
     assert valencies(fused, vocabulary("aromatic")).tolist() == [[3, 3, 3, 4, 3, 3, 3, 3, 4, 3]]
-    lone = encode([Sketch(("C", "C"), (0, 0), ())], vocabulary(), nodes=3)
+    lone = encode([ParsedMolecule(("C", "C"), (0, 0), ())], vocabulary(), nodes=3)
     assert valencies(lone, vocabulary()).tolist() == [[0, 0, 0]]
     assert stable_atoms(lone, vocabulary()).tolist() == [[True, True, False]]

@@ -77,7 +77,7 @@ def compare(grpo, supervised) -> dict:
         },
         "differences": {"grpo": {"auroc": entry(-0.125, -0.25, 0.0), "lesion_hit": nothing}},
         "baselines": {"uniform": {"metrics": {"auroc": entry(0.5, 0.25, 0.75)}}},
-        "verdict": ["GRPO did not help."],
+        "summary": ["GRPO did not help."],
     }
 
 

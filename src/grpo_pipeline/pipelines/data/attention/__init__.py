@@ -2,8 +2,8 @@
 
 from grpo_pipeline.pipelines.data.attention.pipeline import create_pipeline
 from grpo_pipeline.pipelines.data.attention.prediction import create_prediction
-from grpo_pipeline.pipelines.data.attention.preparation import adapt_kit
+from grpo_pipeline.pipelines.data.attention.preparation import adapt_setup
 from grpo_pipeline.pipelines.data.attention.preparation import create_pipeline as create_preparation
 from grpo_pipeline.pipelines.data.attention.report import create_report
 
-__all__ = ["adapt_kit", "create_pipeline", "create_prediction", "create_preparation", "create_report"]
+__all__ = ["adapt_setup", "create_pipeline", "create_prediction", "create_preparation", "create_report"]

@@ -165,7 +165,7 @@ def check_cores(
         "quarantined": len(quarantine),
         "absent_columns": list(absent),
         "seed": predict.seed,
-        "sets": predict.sets,
+        "n_samples": predict.n_samples,
         "preprocessing": predictor.preprocessing.model_dump(mode="json"),
         "calibration": predictor.calibration.model_dump(mode="json"),
         "inputs": None if predictor.familiarity is None else predictor.familiarity.told.model_dump(mode="json"),
@@ -214,7 +214,7 @@ def predict_cores(
     names = file_names([str(row["core_id"]) for row in records])
     kept = Predicted()
     for number, row in enumerate(track(records, "score cores")):
-        prediction = predictor.predict(raw, row, seed=predict.seed, sets=predict.sets, abstain=predict.abstain)
+        prediction = predictor.predict(raw, row, seed=predict.seed, n_samples=predict.n_samples, abstain=predict.abstain)
         path = str(row["image"])
         files = HeatmapFiles(
             name=names[number],

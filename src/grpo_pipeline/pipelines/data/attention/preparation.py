@@ -7,7 +7,7 @@ import numpy as np
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import TrainingParams
-from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit
+from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup
 from grpo_pipeline.tasks.attention import build
 from grpo_pipeline.tasks.attention.batch import AttentionData
 from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
@@ -78,10 +78,10 @@ def gather_features(parts: Iterable[FeatureSet | FeatureChunk]) -> FeatureSet:
     return FeatureSet(key=found[0].key, values=np.concatenate(values))
 
 
-def adapt_kit(kit: TaskKit) -> TaskKit:
-    """Return the kit that computes features once for all cells with the same encoder."""
+def adapt_setup(setup: TaskSetup) -> TaskSetup:
+    """Return the setup that computes features once for all trials with the same encoder."""
     return replace(
-        kit,
+        setup,
         without_features=lambda examples: AttentionData(examples, None),
         memory={"attention.features_cache": FeatureSet(key="", values=None)},
         carry={"attention.features_cache": "attention.features"},

@@ -6,28 +6,28 @@ from typing import Any
 from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import TrainingParams
-from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit
+from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup
 from grpo_pipeline.tasks.dialogue import build
 from grpo_pipeline.tasks.dialogue.batch import DialogueData
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
-from grpo_pipeline.tasks.dialogue.language_model.params import ReaderSection, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
 from grpo_pipeline.tasks.dialogue.language_model.tokens import stack_rows
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
-SECTIONS = ("reader", "prompt", "replies", "rewards", "supervised_loss", "training")
+SECTIONS = ("language_model", "prompt", "replies", "rewards", "supervised_loss", "training")
 
 
 def build_task(
-    reader: ReaderSection,
+    language_model: LanguageModelSection,
     prompt: PromptParams,
     replies: ReplyParams,
     rewards: RewardParams,
     supervised_loss: SupervisedParams,
     training: TrainingParams,
 ) -> DialogueTask:
-    """Put the task together, with fresh weights or those of the reader's folder; refuses what does not go together."""
-    return build.build_task(reader.params, prompt, replies, rewards, supervised_loss, execution=training)
+    """Put the task together, with fresh weights or those of the language model's folder; refuses what does not go together."""
+    return build.build_task(language_model.params, prompt, replies, rewards, supervised_loss, execution=training)
 
 
 def tokenise_examples(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueData, dict[str, Any]]:
@@ -51,7 +51,7 @@ def create_pipeline() -> Pipeline:
     )
 
 
-def adapt_kit(kit: TaskKit) -> TaskKit:
-    """Return the kit whose digests need no tokens."""
+def adapt_setup(setup: TaskSetup) -> TaskSetup:
+    """Return the setup whose digests need no tokens."""
     nothing = stack_rows([])
-    return replace(kit, without_features=lambda examples: DialogueData(examples, nothing, nothing))
+    return replace(setup, without_features=lambda examples: DialogueData(examples, nothing, nothing))

@@ -23,7 +23,7 @@ from grpo_pipeline.statistics.bootstrap import cluster_weights, percentile_inter
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.tasks import find_task
 
-# Sampled replies with each reward part and advantage -> one table per example, the best reply first.
+# Sampled replies with each reward component and advantage -> one table per example, the best reply first.
 
 REWARD = "reward_"
 
@@ -33,9 +33,9 @@ class ReplyGroup:
     """The group of replies to one example.
 
     Attributes:
-        question: what the reader read, without the stories.
+        question: what the language model read, without the stories.
         needs: what the right reply needs.
-        replies: reply, reward parts, reward and advantage.
+        replies: reply, reward components, reward and advantage.
     """
 
     question: str

@@ -84,7 +84,7 @@ def beside_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], p
 
     Args:
         comparison: the comparison document.
-        metrics: the task's, with those of the reward's parts.
+        metrics: the task's, with those of the reward's components.
         predictions: rows of any arm; those of the rule ``training`` fill the last column, which has no interval: they are all
             there is.
     """

@@ -9,7 +9,7 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CompareError, Plan, StoredCells
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Plan, StoredTrials, Trial
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.alignment import Rules, check_same_units, split_rules
 from grpo_pipeline.statistics.bootstrap import (
@@ -25,7 +25,7 @@ from grpo_pipeline.statistics.metric import Metric, MetricSuite
 from grpo_pipeline.statistics.over_seeds import BySeed, differences_by_seed, interval_with_seeds, mean_over_seeds, spread
 from grpo_pipeline.statistics.wording import change_sentences
 
-# Finished cells -> estimates of every arm, seed, rule and metric, all on the same resamples of patients.
+# Finished trials -> estimates of every arm, seed, rule and metric, all on the same resamples of patients.
 
 # rule -> metric -> seed -> estimate
 ArmScores = dict[str, dict[str, dict[int, Estimate]]]
@@ -36,69 +36,71 @@ class Scores:
     """The scores that the table of a comparison is made from.
 
     Attributes:
-        arms: arm -> rule -> metric -> seed -> estimate; an arm without a finished cell is absent.
-        cores: the rows that were resampled, of one cell and rule: their number and clusters are those of all.
+        arms: arm -> rule -> metric -> seed -> estimate; an arm without a finished trial is absent.
+        cores: the rows that were resampled, of one trial and rule: their number and clusters are those of all.
     """
 
     arms: Mapping[str, ArmScores]
     cores: pd.DataFrame
 
 
-def usable(plan: Plan, cells: StoredCells) -> list[Cell]:
-    """Return the cells of the plan that are finished, and were trained with the parameters of the plan."""
-    return [cell for cell in plan.cells if why_missing(plan, cell, cells) is None]
+def usable(plan: Plan, trials: StoredTrials) -> list[Trial]:
+    """Return the trials of the plan that are finished, and were trained with the parameters of the plan."""
+    return [trial for trial in plan.trials if why_missing(plan, trial, trials) is None]
 
 
-def why_missing(plan: Plan, cell: Cell, cells: StoredCells) -> str | None:
-    """Return why a cell does not take part, or None."""
-    header = cells.headers.get(cell.key)
+def why_missing(plan: Plan, trial: Trial, trials: StoredTrials) -> str | None:
+    """Return why a trial does not take part, or None."""
+    header = trials.headers.get(trial.key)
     if header is None:
         return "not trained"
     if header.status == "failed":
         return header.reason or "failed"
-    return None if header.parameters == plan.arms[cell.arm].parameters else "trained with other parameters; run compare again"
+    return None if header.parameters == plan.arms[trial.arm].parameters else "trained with other parameters; run compare again"
 
 
-def score_cells(plan: Plan, cells: StoredCells, params: EvaluationParams, suite: MetricSuite, *, rules: "RuleMetrics") -> Scores:
-    """Score every usable cell.
+def score_trials(
+    plan: Plan, trials: StoredTrials, params: EvaluationParams, suite: MetricSuite, *, rules: "RuleMetrics"
+) -> Scores:
+    """Score every usable trial.
 
     Args:
-        plan: arms and cells.
-        cells: what is stored.
+        plan: arms and trials.
+        trials: what is stored.
         params: cluster, resamples and seed.
         suite: the task's metrics.
         rules: which rules and metrics of an arm are scored.
 
     Raises:
-        CompareError: if no cell of the control is usable.
-        ValueError: if two cells do not hold the same cores.
+        CompareError: if no trial of the control is usable.
+        ValueError: if two trials do not hold the same cores.
     """
-    cores = control_cores(plan, cells, params, suite)
+    cores = control_cores(plan, trials, params, suite)
     weights = cluster_weights(cores[params.cluster], resamples=params.resamples, seed=params.seed)
     arms: dict[str, ArmScores] = {}
-    for cell in usable(plan, cells):
-        tables = aligned(cell, plan, cells, suite, cluster=params.cluster)
-        for rule, names in rules.of(plan.arms[cell.arm].description.rule, tables).items():
-            check_same_units(tables[rule], cores, who=f"{cell.key} / {rule}", unit=suite.unit, cluster=params.cluster)
-            scores = arms.setdefault(cell.arm, {}).setdefault(rule, {})
+    for trial in usable(plan, trials):
+        tables = aligned(trial, plan, trials, suite, cluster=params.cluster)
+        for rule, names in rules.of(plan.arms[trial.arm].description.rule, tables).items():
+            check_same_units(tables[rule], cores, who=f"{trial.key} / {rule}", unit=suite.unit, cluster=params.cluster)
+            scores = arms.setdefault(trial.arm, {}).setdefault(rule, {})
             for name in names:
-                scores.setdefault(name, {})[cell.seed] = estimate(suite.metrics[name], tables[rule], weights)
+                scores.setdefault(name, {})[trial.seed] = estimate(suite.metrics[name], tables[rule], weights)
     return Scores({arm: arms[arm] for arm in plan.arms if arm in arms}, cores)
 
 
-def control_cores(plan: Plan, cells: StoredCells, params: EvaluationParams, suite: MetricSuite) -> pd.DataFrame:
-    """Return the rows of the control's first usable cell; those of all other cells must hold the same cores.
+def control_cores(plan: Plan, trials: StoredTrials, params: EvaluationParams, suite: MetricSuite) -> pd.DataFrame:
+    """Return the rows of the control's first usable trial; those of all other trials must hold the same cores.
 
     Raises:
-        CompareError: if the control has no usable cell.
+        CompareError: if the control has no usable trial.
     """
     control = next(iter(plan.arms))
-    first = next((cell for cell in usable(plan, cells) if cell.arm == control), None)
+    first = next((trial for trial in usable(plan, trials) if trial.arm == control), None)
     if first is None:
-        lost = next(cell for cell in plan.cells if cell.arm == control)
-        reason = why_missing(plan, lost, cells)
-        raise CompareError(f"the control {control} must have a finished cell, got none ({lost.key}: {reason}); train it first")
-    return aligned(first, plan, cells, suite, cluster=params.cluster)[plan.arms[control].description.rule]
+        lost = next(trial for trial in plan.trials if trial.arm == control)
+        reason = why_missing(plan, lost, trials)
+        raise CompareError(f"the control {control} must have a finished trial, got none ({lost.key}: {reason}); train it first")
+    return aligned(first, plan, trials, suite, cluster=params.cluster)[plan.arms[control].description.rule]
 
 
 @dataclass(frozen=True)
@@ -115,16 +117,16 @@ class RuleMetrics:
         return {headline: list(self.metrics)} | others
 
 
-def aligned(cell: Cell, plan: Plan, cells: StoredCells, suite: MetricSuite, *, cluster: str) -> Rules:
-    """Return a cell's prediction rows by rule, in the order of the core ids.
+def aligned(trial: Trial, plan: Plan, trials: StoredTrials, suite: MetricSuite, *, cluster: str) -> Rules:
+    """Return a trial's prediction rows by rule, in the order of the core ids.
 
     Raises:
         ValueError: if the rows lack a column, repeat a core, or do not hold the arm's rule.
     """
-    rules = split_rules(cells.predictions(cell.key), suite, arm=cell.key, cluster=cluster)
-    rule = plan.arms[cell.arm].description.rule
+    rules = split_rules(trials.predictions(trial.key), suite, arm=trial.key, cluster=cluster)
+    rule = plan.arms[trial.arm].description.rule
     if rule not in rules:
-        raise ValueError(f"predictions of {cell.key} must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
+        raise ValueError(f"predictions of {trial.key} must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
     return rules
 
 
@@ -137,13 +139,13 @@ SHOWN_ALPHA = 0.05
 SIDES = {"higher": ("worse", "better"), "lower": ("better", "worse"), "none": ("lower", "higher")}
 
 
-def verdict(document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str) -> list[str]:
+def summary(document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str) -> list[str]:
     """Say which arms differ from the control by primary metric, then of every arm what got worse and better, then what failed.
 
     The first are corrected for the number of comparisons, the second are not, and say how many metrics were looked at.
 
     Args:
-        document: ``<task>.compare.result`` without its verdict.
+        document: ``<task>.compare.result`` without its summary.
         metrics: the task's metrics.
         chance_rule: of the task's evaluation.
     """
@@ -151,7 +153,7 @@ def verdict(document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chanc
     if note := document["correction"].get("note"):
         sentences.append(f"{note[0].upper()}{note[1:]}.")
     sentences += change_sentences(with_seeds(document), metrics, chance_rule=chance_rule)
-    lost = [f"{key} ({cell['reason']})" for key, cell in document["cells"].items() if cell["reason"]]
+    lost = [f"{key} ({trial['reason']})" for key, trial in document["trials"].items() if trial["reason"]]
     return sentences + ([f"Not in the table: {'; '.join(lost)}."] if lost else [])
 
 
@@ -210,25 +212,25 @@ class Writer:
         return describe(estimate, clusters=self._clusters, max_undefined=self._evaluation.max_undefined)
 
 
-def compare_cells(
-    plan: Plan, cells: StoredCells, params: CompareParams, evaluation: EvaluationParams, *, suite: MetricSuite
+def compare_trials(
+    plan: Plan, trials: StoredTrials, params: CompareParams, evaluation: EvaluationParams, *, suite: MetricSuite
 ) -> dict[str, Any]:
-    """Score the finished cells, average over the seeds, take paired differences and correct their p-values.
+    """Score the finished trials, average over the seeds, take paired differences and correct their p-values.
 
     Args:
-        plan: arms and cells, the control first.
-        cells: what is stored.
+        plan: arms and trials, the control first.
+        trials: what is stored.
         params: control, primary metrics, rules of the second table.
         evaluation: cluster, resamples and seed.
         suite: the task's metrics.
 
     Raises:
-        CompareError: if no cell of the control is finished.
+        CompareError: if no trial of the control is finished.
     """
-    measured = (name for cell in usable(plan, cells) for name in cells.headers[cell.key].metrics)
+    measured = (name for trial in usable(plan, trials) for name in trials.headers[trial.key].metrics)
     suite = suite.for_names(dict.fromkeys(measured))
     shown = RuleMetrics(list(suite.metrics), params.primary_metrics, params.baseline_rules)
-    scores = score_cells(plan, cells, evaluation, suite, rules=shown)
+    scores = score_trials(plan, trials, evaluation, suite, rules=shown)
     clusters = int(scores.cores[evaluation.cluster].nunique())
     writer = Writer(evaluation, clusters=clusters)
     differences, correction = compare_with_control(plan, scores, params.primary_metrics, writer)
@@ -244,9 +246,9 @@ def compare_cells(
         "arms": {arm: arm_section(plan, scores, arm, writer) for arm in scores.arms},
         "differences": differences,
         "baselines": baseline_section(plan, scores, writer),
-        "cells": {cell.key: cell_section(plan, cells, cell.key) for cell in plan.cells},
+        "trials": {trial.key: trial_section(plan, trials, trial.key) for trial in plan.trials},
     }
-    return document | {"verdict": verdict(document, suite.metrics, chance_rule=evaluation.chance_rule)}
+    return document | {"summary": summary(document, suite.metrics, chance_rule=evaluation.chance_rule)}
 
 
 def arm_section(plan: Plan, scores: Scores, arm: str, writer: Writer) -> dict[str, Any]:
@@ -314,9 +316,9 @@ def baseline_section(plan: Plan, scores: Scores, writer: Writer) -> dict[str, di
     }
 
 
-def cell_section(plan: Plan, cells: StoredCells, key: str) -> Mapping[str, Any]:
-    """Return how a cell ended, and why it does not take part."""
-    cell = next(cell for cell in plan.cells if cell.key == key)
-    reason, header = why_missing(plan, cell, cells), cells.headers.get(key)
+def trial_section(plan: Plan, trials: StoredTrials, key: str) -> Mapping[str, Any]:
+    """Return how a trial ended, and why it does not take part."""
+    trial = next(trial for trial in plan.trials if trial.key == key)
+    reason, header = why_missing(plan, trial, trials), trials.headers.get(key)
     status = "missing" if header is None else header.status
     return {"status": status, "seconds": None if header is None else header.seconds, "reason": reason}

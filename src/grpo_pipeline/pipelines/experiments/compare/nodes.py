@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare import tables
-from grpo_pipeline.pipelines.experiments.compare.document import compare_cells
+from grpo_pipeline.pipelines.experiments.compare.document import compare_trials
 from grpo_pipeline.pipelines.experiments.compare.tables import forest
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
-from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord, Plan, StoredCells, plan_grid
-from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_cells
-from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
+from grpo_pipeline.pipelines.experiments.trials.records import Plan, StoredTrials, TrialRecord, plan_grid
+from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import plain
 from grpo_pipeline.runs.process import run_identity
@@ -25,7 +25,7 @@ from grpo_pipeline.statistics.metric import Metric, MetricSuite
 REWARD = "reward"  # the metric
 
 
-def arrange_cells(params: CompareParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Plan:
+def arrange_trials(params: CompareParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Plan:
     """Resolve and check the parameters of every arm; needs no data, so that a misspelt name fails before anything else runs.
 
     Raises:
@@ -33,8 +33,8 @@ def arrange_cells(params: CompareParams, evaluation: EvaluationParams, parameter
     """
     task = evaluation.task
     check_names(params, build_suite(task, evaluation.metric_options), task=task)
-    arms = resolve_arms(params, plain(parameters)[task], task=task, models=find_kit(task).models)
-    check_reward(params, arms, task=task, section=find_kit(task).reward_section)
+    arms = resolve_arms(params, plain(parameters)[task], task=task, models=find_setup(task).models)
+    check_reward(params, arms, task=task, section=find_setup(task).reward_section)
     return plan_grid(task, arms, params.seeds)
 
 
@@ -60,28 +60,28 @@ def check_reward(params: CompareParams, arms: Mapping[str, ResolvedArm], *, task
         )
 
 
-def train_cells(
-    params: CompareParams, evaluation: EvaluationParams, plan: Plan, examples: Any, before: StoredCells
-) -> Iterator[CellRecord | Literal[False]]:
-    """Train the cells that are not finished; yields each when it is done, so that it is stored at once.
+def train_trial(
+    params: CompareParams, evaluation: EvaluationParams, plan: Plan, examples: Any, before: StoredTrials
+) -> Iterator[TrialRecord | Literal[False]]:
+    """Train the trials that are not finished; yields each when it is done, so that it is stored at once.
 
     Raises:
-        CompareError: if all cells failed.
+        CompareError: if all trials failed.
     """
     suite = build_suite(evaluation.task, evaluation.metric_options)
     score = partial(score_rows, suite=suite, cluster=evaluation.cluster)
-    bench = Bench(find_kit(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
-    yield from run_cells(plan, bench, before)
+    bench = Bench(find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
+    yield from run_trials(plan, bench, before)
 
 
 def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> dict[str, float]:
-    """Return every defined metric of one rule on the whole split, parts of the reward that a user wrote among them.
+    """Return every defined metric of one rule on the whole split, components of the reward that a user wrote among them.
 
     Raises:
         ValueError: if the rows lack the rule.
     """
     suite = suite.for_names(rows.columns)
-    rules = split_rules(rows, suite, arm="this cell", cluster=cluster)
+    rules = split_rules(rows, suite, arm="this trial", cluster=cluster)
     if rule not in rules:
         raise ValueError(f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
     found = rules[rule]
@@ -90,20 +90,20 @@ def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: st
     return {name: value for name, value in values.items() if np.isfinite(value)}
 
 
-def tabulate_cells(
-    params: CompareParams, evaluation: EvaluationParams, plan: Plan, cells: StoredCells, commit: str
+def tabulate_trials(
+    params: CompareParams, evaluation: EvaluationParams, plan: Plan, trials: StoredTrials, commit: str
 ) -> dict[str, Any]:
-    """Compare the finished cells on the held-out split.
+    """Compare the finished trials on the held-out split.
 
     Returns:
         The document of docs/compare.md.
 
     Raises:
-        CompareError: if no cell of the control is finished.
-        ValueError: if the cells do not belong together.
+        CompareError: if no trial of the control is finished.
+        ValueError: if the trials do not belong together.
     """
     suite = build_suite(evaluation.task, evaluation.metric_options)
-    return compare_cells(plan, cells, params, evaluation, suite=suite) | {"commit": commit, "run": run_identity()}
+    return compare_trials(plan, trials, params, evaluation, suite=suite) | {"commit": commit, "run": run_identity()}
 
 
 def write_tables(evaluation: EvaluationParams, result: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:

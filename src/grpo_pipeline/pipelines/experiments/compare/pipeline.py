@@ -1,4 +1,4 @@
-"""Wiring of the comparison: examples -> cells, one by one -> result, tables, figures, page."""
+"""Wiring of the comparison: examples -> trials, one by one -> result, tables, figures, page."""
 
 from kedro.pipeline import Node, Pipeline
 
@@ -9,7 +9,7 @@ from grpo_pipeline.pipelines.experiments.compare import nodes
 def create_pipeline(task: str) -> Pipeline:
     """Train the grid ``<task>.compare`` on ``<task>.examples``.
 
-    ``<task>.compare.cells_before`` and ``<task>.compare.cells`` are one folder under two names: what is finished is looked
+    ``<task>.compare.trials_before`` and ``<task>.compare.trials`` are one folder under two names: what is finished is looked
     up in it, and what is trained is written to it.
     """
     # The parameters come first: Kedro matches their types to the function's arguments by position.
@@ -18,19 +18,19 @@ def create_pipeline(task: str) -> Pipeline:
     return Pipeline(
         [
             # Its name begins with a: of the nodes that wait for nothing, Kedro runs this one first.
-            Node(nodes.arrange_cells, [*params, "parameters"], f"{task}.compare.plan", name="arrange_cells"),
+            Node(nodes.arrange_trials, [*params, "parameters"], f"{task}.compare.plan", name="arrange_trials"),
             Node(
-                nodes.train_cells,
-                [*params, f"{task}.compare.plan", f"{task}.examples", f"{task}.compare.cells_before"],
-                f"{task}.compare.cells",
-                name="train_cells",
+                nodes.train_trial,
+                [*params, f"{task}.compare.plan", f"{task}.examples", f"{task}.compare.trials_before"],
+                f"{task}.compare.trials",
+                name="train_trial",
             ),
             Node(read_commit, None, f"{task}.commit", name="read_commit"),
             Node(
-                nodes.tabulate_cells,
-                [*params, f"{task}.compare.plan", f"{task}.compare.cells", f"{task}.commit"],
+                nodes.tabulate_trials,
+                [*params, f"{task}.compare.plan", f"{task}.compare.trials", f"{task}.commit"],
                 result,
-                name="tabulate_cells",
+                name="tabulate_trials",
             ),
             Node(
                 nodes.write_tables,

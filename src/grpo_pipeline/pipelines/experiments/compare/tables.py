@@ -87,14 +87,14 @@ def baselines_table(document: Document) -> Table:
     return Table(f"{words.caption}, mean over the seeds", ["arm", words.rule, *names], rows)
 
 
-def cells_table(document: Document) -> Table:
-    """Return how each cell ended."""
-    seconds = {key: "" if cell["seconds"] is None else f"{cell['seconds']:.1f}" for key, cell in document["cells"].items()}
+def trials_table(document: Document) -> Table:
+    """Return how each trial ended."""
+    seconds = {key: "" if trial["seconds"] is None else f"{trial['seconds']:.1f}" for key, trial in document["trials"].items()}
     rows = [
-        [Cell(key), Cell(cell["status"]), Cell(seconds[key]), Cell(cell["reason"] or "")]
-        for key, cell in document["cells"].items()
+        [Cell(key), Cell(trial["status"]), Cell(seconds[key]), Cell(trial["reason"] or "")]
+        for key, trial in document["trials"].items()
     ]
-    return Table("Cells", ["cell", "status", "seconds", "why it is not in the table"], rows)
+    return Table("Trials", ["trial", "status", "seconds", "why it is not in the table"], rows)
 
 
 def settings_table(document: Document) -> Table:
@@ -116,7 +116,7 @@ def change_lines(changes: Mapping[str, Any], *, prefix: str = "") -> Iterator[st
 
 
 def summary(document: Document, metrics: Metrics) -> str:
-    """Return the primary metrics, the baselines and the verdict as Markdown, aligned for a terminal."""
+    """Return the primary metrics, the baselines and the summary as Markdown, aligned for a terminal."""
     n = document["n"]
     title = (
         f"# {document['task']}: {len(document['arms'])} arms, {document['split']} split, {n['examples']} examples, "
@@ -127,7 +127,7 @@ def summary(document: Document, metrics: Metrics) -> str:
         parts.append(markdown(columns(metric_table(document, name, metrics[name]), IN_SUMMARY)))
     if any(document["baselines"].values()):
         parts.append(markdown(baselines_table(document)))
-    parts.append("\n".join(f"- {sentence}" for sentence in document["verdict"]))
+    parts.append("\n".join(f"- {sentence}" for sentence in document["summary"]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -258,6 +258,6 @@ def render(
         baselines=baselines_table(document),
         metrics=all_metrics_table(document, metrics),
         arms=settings_table(document),
-        cells=cells_table(document),
+        trials=trials_table(document),
         configuration=configuration_text(parameters, document["task"]),
     )

@@ -6,45 +6,45 @@ from typing import Any
 
 import numpy as np
 
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import PLAIN, Settings, cell_arm
-from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CellHeader, CompareError, Plan
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import PLAIN, Settings, trial_arm
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Plan, Trial, TrialHeader
 from grpo_pipeline.statistics.metric import Direction
 from grpo_pipeline.tasks.folds import ExampleFold, FoldPlan
 
-# Folds x arms x seeds -> the cells that are trained, each with the split of its fold.
+# Folds x arms x seeds -> the trials that are trained, each with the split of its fold.
 
 # fold -> arm -> candidate
 Choices = Mapping[str, Mapping[str, str]]
 
 
 def outer_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int], choices: Choices) -> Plan:
-    """Return the cells whose predictions are reported: each arm with its chosen settings, on each fold with each seed.
+    """Return the trials whose predictions are reported: each arm with its chosen settings, on each fold with each seed.
 
     The examples that are held out are predicted with those of the test fold: they are in no fold's train or val.
     """
-    cells = [
-        Cell(cell_arm(arm, choices[fold.name][arm]), seed, str(number), split_of(fold, plan.held_out))
+    trials = [
+        Trial(trial_arm(arm, choices[fold.name][arm]), seed, str(number), split_of(fold, plan.held_out))
         for seed in seeds
         for number, fold in enumerate(plan.folds)
         for arm in settings.arms
     ]
-    return Plan(settings.task, settings.resolved, tuple(cells))
+    return Plan(settings.task, settings.resolved, tuple(trials))
 
 
 def inner_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int]) -> Plan:
-    """Return the cells that settings are chosen by: each arm with each candidate, on each inner fold with each seed."""
-    cells = [
-        Cell(cell_arm(arm, candidate), seed, fold, split_of(inner, ()))
+    """Return the trials that settings are chosen by: each arm with each candidate, on each inner fold with each seed."""
+    trials = [
+        Trial(trial_arm(arm, candidate), seed, fold, split_of(inner, ()))
         for seed in seeds
         for _, fold, inner in inner_folds(plan)
         for arm, candidates in settings.arms.items()
         for candidate in candidates
     ]
-    return Plan(settings.task, settings.resolved, tuple(cells))
+    return Plan(settings.task, settings.resolved, tuple(trials))
 
 
 def inner_folds(plan: FoldPlan) -> Iterator[tuple[ExampleFold, str, ExampleFold]]:
-    """Yield (outer fold, name of the cells' fold, inner fold)."""
+    """Yield (outer fold, name of the trials' fold, inner fold)."""
     for number, outer in enumerate(plan.folds):
         for position, inner in enumerate(outer.inner):
             yield outer, f"{number}.inner{position}", inner
@@ -55,7 +55,7 @@ def split_of(fold: ExampleFold, held_out: Sequence[str]) -> Mapping[str, str]:
     return replace(fold, test=(*fold.test, *held_out)).parts()
 
 
-# candidate -> its values, one per pair of seed and inner fold; NaN where undefined, None for a candidate with a failed cell
+# candidate -> its values, one per pair of seed and inner fold; NaN where undefined, None for a candidate with a failed trial
 Values = dict[str, list[float] | None]
 
 
@@ -67,7 +67,7 @@ class Choice:
         fold: the outer fold.
         arm: the arm.
         chosen: name of the candidate.
-        means: candidate -> mean of the metric; None for a candidate with a failed cell.
+        means: candidate -> mean of the metric; None for a candidate with a failed trial.
         n: number of pairs of seed and inner fold that the means are over.
     """
 
@@ -86,7 +86,7 @@ def nothing_to_choose(settings: Settings, plan: FoldPlan) -> dict[str, dict[str,
 def choose(
     settings: Settings,
     plan: FoldPlan,
-    headers: Mapping[str, CellHeader],
+    headers: Mapping[str, TrialHeader],
     *,
     seeds: Sequence[int],
     metric: str,
@@ -95,7 +95,7 @@ def choose(
     """Return for each outer fold and arm the candidate with the best mean over its seeds and inner folds.
 
     Candidates are compared on the same pairs of seed and inner fold: one that leaves the metric undefined for a candidate
-    is left out for all. A candidate with a failed cell cannot be chosen; of equal ones the first is.
+    is left out for all. A candidate with a failed trial cannot be chosen; of equal ones the first is.
 
     Raises:
         CompareError: if no candidate can be chosen.
@@ -105,7 +105,7 @@ def choose(
         folds = [name for other, name, _ in inner_folds(plan) if other is outer]
         for arm, candidates in settings.arms.items():
             values = {
-                name: metric_values(headers, cell_arm(arm, name), seeds=seeds, folds=folds, metric=metric) for name in candidates
+                name: metric_values(headers, trial_arm(arm, name), seeds=seeds, folds=folds, metric=metric) for name in candidates
             }
             found.append(choose_one(values, outer, arm, metric=metric, better=better))
     return found
@@ -116,7 +116,7 @@ def choose_one(values: Values, outer: ExampleFold, arm: str, *, metric: str, bet
     finished = {name: np.array(numbers) for name, numbers in values.items() if numbers is not None}
     where = f"the candidates of {arm} inside {outer.name!r}"
     if not finished:
-        raise CompareError(f"{where} must hold one whose inner cells have all finished, got none; look at the failed cells")
+        raise CompareError(f"{where} must hold one whose inner trials have all finished, got none; look at the failed trials")
     shared = np.isfinite(np.stack(list(finished.values()))).all(axis=0)
     if not shared.any():
         raise CompareError(
@@ -130,14 +130,14 @@ def choose_one(values: Values, outer: ExampleFold, arm: str, *, metric: str, bet
 
 
 def metric_values(
-    headers: Mapping[str, CellHeader], arm: str, *, seeds: Sequence[int], folds: Sequence[str], metric: str
+    headers: Mapping[str, TrialHeader], arm: str, *, seeds: Sequence[int], folds: Sequence[str], metric: str
 ) -> list[float] | None:
-    """Return one value per seed and inner fold; None if one of the cells did not finish."""
+    """Return one value per seed and inner fold; None if one of the trials did not finish."""
     keys = [f"{arm}.seed{seed}.fold{fold}" for seed in seeds for fold in folds]
-    cells = [headers.get(key) for key in keys]
-    if any(cell is None or cell.status != "finished" for cell in cells):
+    trials = [headers.get(key) for key in keys]
+    if any(trial is None or trial.status != "finished" for trial in trials):
         return None
-    return [cell.metrics.get(metric, float("nan")) for cell in cells if cell is not None]
+    return [trial.metrics.get(metric, float("nan")) for trial in trials if trial is not None]
 
 
 def by_fold(choices: Sequence[Choice]) -> dict[str, dict[str, str]]:

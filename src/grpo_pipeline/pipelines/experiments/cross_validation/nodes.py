@@ -15,9 +15,9 @@ from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, 
 from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
 from grpo_pipeline.pipelines.experiments.cross_validation.settings import Settings, check_metrics, check_reward, resolve_settings
-from grpo_pipeline.pipelines.experiments.trials.cells import CellRecord, StoredCells
-from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_cells
-from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
+from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
+from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import plain
 from grpo_pipeline.runs.process import run_identity
@@ -38,7 +38,7 @@ def arrange_arms(params: CrossValidationParams, evaluation: EvaluationParams, pa
     """
     task = evaluation.task
     check_metrics(params, suite_of(evaluation), task=task)
-    settings = resolve_settings(params, plain(parameters)[task], task=task, models=find_kit(task).models)
+    settings = resolve_settings(params, plain(parameters)[task], task=task, models=find_setup(task).models)
     check_reward(params, settings, task=task, section=find_task(task).reward_section)
     return settings
 
@@ -59,35 +59,35 @@ def fold_table(table: pd.DataFrame, spec: TaskSpec, *, cluster: str) -> pd.DataF
     """Return what divides the examples that are in a split (``tasks.folds.COLUMNS``) and the split itself."""
     found = table[table["split"] != ""]
     examples, label, center = found[spec.key].astype(str), found.get("label"), found.get("center")
-    cells = {
+    trials = {
         "example": examples,
         "cluster": found[cluster].astype(str) if cluster in found else examples,
         "label": 0 if label is None else label,
         "center": "" if center is None else center,
         "split": found["split"],
     }
-    return pd.DataFrame(cells).reset_index(drop=True)
+    return pd.DataFrame(trials).reset_index(drop=True)
 
 
-def train_inner_cells(
+def train_inner_trials(
     params: CrossValidationParams,
     evaluation: EvaluationParams,
     settings: Settings,
     folds: Document,
     examples: Any,
-    before: StoredCells,
-) -> Iterator[CellRecord | Literal[False]]:
+    before: StoredTrials,
+) -> Iterator[TrialRecord | Literal[False]]:
     """Train every candidate on the inner folds; without ``nested`` there is nothing to train.
 
     Raises:
-        CompareError: if all cells failed.
+        CompareError: if all trials failed.
     """
     plan = inner_plan(settings, read_plan(folds), params.seeds)
-    yield from run_cells(plan, bench(params, evaluation, folds, examples), before)
+    yield from run_trials(plan, bench(params, evaluation, folds, examples), before)
 
 
 def choose_settings(
-    params: CrossValidationParams, evaluation: EvaluationParams, settings: Settings, folds: Document, inner: StoredCells
+    params: CrossValidationParams, evaluation: EvaluationParams, settings: Settings, folds: Document, inner: StoredTrials
 ) -> list[Choice]:
     """Choose one candidate per arm and outer fold by its inner folds; without ``nested`` there is nothing to choose.
 
@@ -109,16 +109,16 @@ def train_folds(
     folds: Document,
     choices: Sequence[Choice],
     examples: Any,
-    before: StoredCells,
-) -> Iterator[CellRecord | Literal[False]]:
-    """Train each arm on each fold with each seed; yields each cell when it is done, so that it is stored at once.
+    before: StoredTrials,
+) -> Iterator[TrialRecord | Literal[False]]:
+    """Train each arm on each fold with each seed; yields each trial when it is done, so that it is stored at once.
 
     Raises:
-        CompareError: if all cells failed.
+        CompareError: if all trials failed.
     """
     plan = read_plan(folds)
-    cells = outer_plan(settings, plan, params.seeds, chosen(settings, folds, choices))
-    yield from run_cells(cells, bench(params, evaluation, folds, examples), before)
+    trials = outer_plan(settings, plan, params.seeds, chosen(settings, folds, choices))
+    yield from run_trials(trials, bench(params, evaluation, folds, examples), before)
 
 
 def pool_predictions(
@@ -127,20 +127,20 @@ def pool_predictions(
     settings: Settings,
     folds: Document,
     choices: Sequence[Choice],
-    cells: StoredCells,
+    trials: StoredTrials,
 ) -> OutOfFold:
     """Collect the rows of all folds: every example once per arm and seed, by a model that never saw its cluster.
 
     Raises:
         CompareError: if no seed of the control is complete.
-        ValueError: if the cells do not belong to these folds.
+        ValueError: if the trials do not belong to these folds.
     """
     suite = suite_of(evaluation)
     return collect(
         settings,
         read_plan(folds),
         chosen(settings, folds, choices),
-        cells,
+        trials,
         seeds=params.seeds,
         suite=suite,
         cluster=evaluation.cluster,
@@ -182,9 +182,9 @@ def chosen(settings: Settings, folds: Document, choices: Sequence[Choice]) -> di
 
 
 def bench(params: CrossValidationParams, evaluation: EvaluationParams, folds: Document, examples: Any) -> Bench:
-    """Return what the cells are trained with; the metrics beside a cell are those of its fold, without the held-out examples."""
+    """Return what the trials are trained with; the metrics beside a trial are those of its fold, without the held-out examples."""
     score = partial(score_tested_rows, held_out=folds["held_out"], suite=suite_of(evaluation), cluster=evaluation.cluster)
-    return Bench(find_kit(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
+    return Bench(find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
 
 
 def score_tested_rows(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choices
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import Settings, cell_arm
-from grpo_pipeline.pipelines.experiments.trials.cells import CompareError, StoredCells
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import Settings, trial_arm
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, StoredTrials
 from grpo_pipeline.statistics.alignment import FOLD, split_rules
 from grpo_pipeline.statistics.metric import MetricSuite, Unit
 from grpo_pipeline.tasks.folds import FoldPlan
@@ -22,7 +22,7 @@ class OutOfFold:
     Attributes:
         tested: arm -> seed -> each example once, predicted by the model of the fold that tests it.
         held_out: arm -> seed -> each held-out example once per fold's model; empty without held-out examples.
-        missing: key of a cell that did not finish -> why; the arm's rows of that seed are absent.
+        missing: key of a trial that did not finish -> why; the arm's rows of that seed are absent.
     """
 
     tested: Mapping[str, BySeed]
@@ -34,18 +34,18 @@ def collect(
     settings: Settings,
     plan: FoldPlan,
     choices: Choices,
-    cells: StoredCells,
+    trials: StoredTrials,
     *,
     seeds: Sequence[int],
     suite: MetricSuite,
     cluster: str,
     key_of_examples: str,
 ) -> OutOfFold:
-    """Read the cells of every arm and seed whose folds are all finished.
+    """Read the trials of every arm and seed whose folds are all finished.
 
     Raises:
         CompareError: if no seed of the control is complete.
-        ValueError: if a cell's rows do not hold exactly the examples that its fold tests and the held-out ones.
+        ValueError: if a trial's rows do not hold exactly the examples that its fold tests and the held-out ones.
     """
     tested: dict[str, dict[int, pd.DataFrame]] = {arm: {} for arm in settings.arms}
     held_out: dict[str, dict[int, pd.DataFrame]] = {arm: {} for arm in settings.arms}
@@ -54,10 +54,10 @@ def collect(
         rule = next(iter(settings.arms[arm].values())).description.rule
         for seed in seeds:
             keys = fold_keys(arm, seed, plan, choices)
-            lost = {key: reason for key in keys.values() if (reason := why_missing(cells, key)) is not None}
+            lost = {key: reason for key in keys.values() if (reason := why_missing(trials, key)) is not None}
             missing |= lost
             if not lost:
-                rows = {fold: cells.predictions(key) for fold, key in keys.items()}
+                rows = {fold: trials.predictions(key) for fold, key in keys.items()}
                 check_rows(rows, plan, keys, unit=suite.unit, key=key_of_examples)
                 own, others = divide(rows, plan, rule, suite=suite, cluster=cluster)
                 tested[arm][seed], held_out[arm][seed] = own, others
@@ -69,22 +69,22 @@ def collect(
 
 
 def fold_keys(arm: str, seed: int, plan: FoldPlan, choices: Choices) -> dict[str, str]:
-    """Return fold -> key of the arm's cell there."""
+    """Return fold -> key of the arm's trial there."""
     return {
-        fold.name: f"{cell_arm(arm, choices[fold.name][arm])}.seed{seed}.fold{number}" for number, fold in enumerate(plan.folds)
+        fold.name: f"{trial_arm(arm, choices[fold.name][arm])}.seed{seed}.fold{number}" for number, fold in enumerate(plan.folds)
     }
 
 
-def why_missing(cells: StoredCells, key: str) -> str | None:
-    """Return why a cell has no predictions, or None."""
-    header = cells.headers.get(key)
+def why_missing(trials: StoredTrials, key: str) -> str | None:
+    """Return why a trial has no predictions, or None."""
+    header = trials.headers.get(key)
     if header is None:
         return "not trained"
     return None if header.status == "finished" else header.reason or "failed"
 
 
 def check_rows(rows: Mapping[str, pd.DataFrame], plan: FoldPlan, keys: Mapping[str, str], *, unit: Unit, key: str) -> None:
-    """Raise ValueError unless each cell predicted exactly the examples of its fold's test part and the held-out ones.
+    """Raise ValueError unless each trial predicted exactly the examples of its fold's test part and the held-out ones.
 
     Where a row is no example (``key`` names these) but a sample of its own, nothing can be compared.
     """
@@ -110,12 +110,12 @@ def divide(
 
 
 def prepared(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> pd.DataFrame:
-    """Return one cell's rows of a rule, checked and with the columns that compare its rules.
+    """Return one trial's rows of a rule, checked and with the columns that compare its rules.
 
     Raises:
         ValueError: if the rule is not there.
     """
-    rules = split_rules(rows, suite, arm="a cell", cluster=cluster)
+    rules = split_rules(rows, suite, arm="a trial", cluster=cluster)
     if rule not in rules:
         raise ValueError(f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
     return rules[rule]

@@ -1,4 +1,4 @@
-"""Wiring of cross-validation: folds -> (inner cells -> choice ->) cells -> out-of-fold predictions -> result."""
+"""Wiring of cross-validation: folds -> (inner trials -> choice ->) trials -> out-of-fold predictions -> result."""
 
 from kedro.pipeline import Node, Pipeline
 
@@ -9,7 +9,7 @@ from grpo_pipeline.pipelines.experiments.cross_validation import nodes
 def create_pipeline(task: str) -> Pipeline:
     """Cross-validate the arms of ``<task>.cross_validation``.
 
-    ``…inner_cells_before`` and ``…inner_cells``, ``…cells_before`` and ``…cells`` are one folder each under two names: what is
+    ``…inner_trials_before`` and ``…inner_trials``, ``…trials_before`` and ``…trials`` are one folder each under two names: what is
     finished is looked up in it, and what is trained is written to it.
     """
     name = f"{task}.cross_validation"
@@ -28,16 +28,16 @@ def create_pipeline(task: str) -> Pipeline:
     ]
     train = [
         Node(
-            nodes.train_inner_cells,
-            [*params, *plan, f"{task}.examples", f"{name}.inner_cells_before"],
-            f"{name}.inner_cells",
-            name="train_inner_cells",
+            nodes.train_inner_trials,
+            [*params, *plan, f"{task}.examples", f"{name}.inner_trials_before"],
+            f"{name}.inner_trials",
+            name="train_inner_trials",
         ),
-        Node(nodes.choose_settings, [*params, *plan, f"{name}.inner_cells"], f"{name}.choices", name="choose_settings"),
+        Node(nodes.choose_settings, [*params, *plan, f"{name}.inner_trials"], f"{name}.choices", name="choose_settings"),
         Node(
             nodes.train_folds,
-            [*params, *plan, f"{name}.choices", f"{task}.examples", f"{name}.cells_before"],
-            f"{name}.cells",
+            [*params, *plan, f"{name}.choices", f"{task}.examples", f"{name}.trials_before"],
+            f"{name}.trials",
             name="train_folds",
         ),
     ]
@@ -45,7 +45,7 @@ def create_pipeline(task: str) -> Pipeline:
         Node(read_commit, None, f"{task}.commit", name="read_commit"),
         Node(
             nodes.pool_predictions,
-            [*params, *plan, f"{name}.choices", f"{name}.cells"],
+            [*params, *plan, f"{name}.choices", f"{name}.trials"],
             f"{name}.out_of_fold",
             name="pool_predictions",
         ),

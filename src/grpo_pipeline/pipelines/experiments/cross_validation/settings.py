@@ -33,11 +33,11 @@ class Settings:
 
     @property
     def resolved(self) -> dict[str, ResolvedArm]:
-        """Name of the cells -> resolved arm: ``grpo``, or ``grpo.wide`` with the candidate ``wide``."""
-        return {cell_arm(arm, name): one for arm, found in self.arms.items() for name, one in found.items()}
+        """Name of the trials -> resolved arm: ``grpo``, or ``grpo.wide`` with the candidate ``wide``."""
+        return {trial_arm(arm, name): one for arm, found in self.arms.items() for name, one in found.items()}
 
 
-def cell_arm(arm: str, candidate: str) -> str:
+def trial_arm(arm: str, candidate: str) -> str:
     """Return the name under which an arm with a candidate's settings is trained."""
     return arm if candidate == PLAIN else f"{arm}.{candidate}"
 

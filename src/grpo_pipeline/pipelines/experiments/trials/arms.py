@@ -40,7 +40,7 @@ class GridParams(BaseModel):
     seeds: tuple[int, ...] = Field(min_length=1, description="of weights, data order and samples; data and split stay")
     control: str = Field(description="the arm that every other arm is compared with")
     arms: dict[str, ArmParams | None] = Field(description="by name; null leaves out an arm of another environment")
-    keep: Literal["predictions", "weights"] = Field(description="weights: the final weights of each cell are stored, too")
+    keep: Literal["predictions", "weights"] = Field(description="weights: the final weights of each trial are stored, too")
 
     @property
     def present(self) -> dict[str, ArmParams]:

@@ -1,4 +1,4 @@
-"""Train the cells of a plan one after another; each is handed over when it is finished, and a failed one stops no other."""
+"""Train the trials of a plan one after another; each is handed over when it is finished, and a failed one stops no other."""
 
 import hashlib
 import json
@@ -16,8 +16,8 @@ import torch
 
 import grpo_pipeline
 from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
-from grpo_pipeline.pipelines.experiments.trials.cells import Cell, CellHeader, CellRecord, CompareError, Plan, StoredCells
-from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit, data_of, examples_of, open_cell, open_task, train_cell
+from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Plan, StoredTrials, Trial, TrialHeader, TrialRecord
+from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup, data_of, examples_of, open_task, open_trial, train_trial
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.runs.code_version import digest_of_sources
 from grpo_pipeline.runs.progress import say
@@ -25,20 +25,20 @@ from grpo_pipeline.tasks import TASKS, find_task
 
 # Digest what decides a trial's result (parameters, data, seed, code): a finished trial is kept as long as it is the same.
 
-# Code that only reads finished cells (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
+# Code that only reads finished trials (evaluation, reporting, tracking) does not count: a new figure trains nothing anew.
 DECIDING = (
     *("core", "rewards", "statistics", "pipelines/step", "pipelines/training"),
-    *("pipelines/experiments/trials/kit.py", "pipelines/experiments/trials/kits.py"),
+    *("pipelines/experiments/trials/setup.py", "pipelines/experiments/trials/setups.py"),
 )
 
 
-def cell_digest(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any) -> str:
-    """Return the digest of one cell; two cells with the same one have the same result (on one machine)."""
-    there = examples_of(kit, cell, examples)
-    task = open_task(kit, arm, there)
-    run = run_digest(arm.algorithm, arm.training, task, data_of(kit, arm, there), seed=cell.seed)
+def trial_digest(setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any) -> str:
+    """Return the digest of one trial; two trials with the same one have the same result (on one machine)."""
+    there = examples_of(setup, trial, examples)
+    task = open_task(setup, arm, there)
+    run = run_digest(arm.algorithm, arm.training, task, data_of(setup, arm, there), seed=trial.seed)
     parameters = json.dumps(arm.parameters, sort_keys=True)
-    return hashlib.sha256("\n".join([run, parameters, arm.description.rule, source_digest(kit.task)]).encode()).hexdigest()
+    return hashlib.sha256("\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()).hexdigest()
 
 
 @cache
@@ -64,83 +64,83 @@ class Bench:
     """Everything that a trial is trained with.
 
     Attributes:
-        kit: the task.
-        examples: its data, with the split that is used where a cell has none of its own.
-        score: the metrics that are written beside a cell's rows.
+        setup: the task.
+        examples: its data, with the split that is used where a trial has none of its own.
+        score: the metrics that are written beside a trial's rows.
         keeps_weights: whether the final weights are stored.
     """
 
-    kit: TaskKit
+    setup: TaskSetup
     examples: Any
     score: Score
     keeps_weights: bool = False
 
 
-def run_cells(plan: Plan, bench: Bench, before: StoredCells) -> Iterator[CellRecord | Literal[False]]:
-    """Train what is not finished yet; yields a record for each cell that was run, finished or failed.
+def run_trials(plan: Plan, bench: Bench, before: StoredTrials) -> Iterator[TrialRecord | Literal[False]]:
+    """Train what is not finished yet; yields a record for each trial that was run, finished or failed.
 
     Args:
-        plan: arms and cells.
+        plan: arms and trials.
         bench: task and data.
-        before: the cells of earlier runs. One that is finished and has the same digest is kept, every other is run.
+        before: the trials of earlier runs. One that is finished and has the same digest is kept, every other is run.
 
     Yields:
         First False (a generator node must yield, also when nothing is left to do), then the records.
 
     Raises:
-        CompareError: after the last cell, if no cell of the plan is finished.
+        CompareError: after the last trial, if no trial of the plan is finished.
     """
-    digests = {cell.key: cell_digest(bench.kit, plan.arms[cell.arm], cell, bench.examples) for cell in plan.cells}
+    digests = {trial.key: trial_digest(bench.setup, plan.arms[trial.arm], trial, bench.examples) for trial in plan.trials}
     kept = [key for key, digest in digests.items() if is_finished(before.headers.get(key), digest)]
     if kept:
-        say(f"{len(kept)} of {len(plan.cells)} cells are finished and kept: {shortened(kept)}")
+        say(f"{len(kept)} of {len(plan.trials)} trials are finished and kept: {shortened(kept)}")
     yield False
-    failed: list[CellHeader] = []
-    pace = Pace(len(plan.cells) - len(kept), [before.headers[key].seconds for key in kept])
+    failed: list[TrialHeader] = []
+    pace = Pace(len(plan.trials) - len(kept), [before.headers[key].seconds for key in kept])
     memory: Mapping[str, Any] = {}
-    for number, cell in enumerate(plan.cells, start=1):
-        if cell.key in kept:
+    for number, trial in enumerate(plan.trials, start=1):
+        if trial.key in kept:
             continue
-        say(f"cell {number} of {len(plan.cells)}: {cell.key}{pace.left()}")
-        record, memory = run_cell(plan.arms[cell.arm], cell, bench, digest=digests[cell.key], memory=memory)
+        say(f"trial {number} of {len(plan.trials)}: {trial.key}{pace.left()}")
+        record, memory = run_trial(plan.arms[trial.arm], trial, bench, digest=digests[trial.key], memory=memory)
         pace.count(record.header.seconds)
         if record.header.status == "failed":
             failed.append(record.header)
-            say(f"cell {cell.key} failed, the others go on: {record.header.reason}")
+            say(f"trial {trial.key} failed, the others go on: {record.header.reason}")
         yield record
-    report(failed, total=len(plan.cells))
+    report(failed, total=len(plan.trials))
 
 
-def run_cell(
-    arm: ResolvedArm, cell: Cell, bench: Bench, *, digest: str, memory: Mapping[str, Any]
-) -> tuple[CellRecord, Mapping[str, Any]]:
-    """Train one cell; returns its record, of a failure too, and the memory for the next cell."""
+def run_trial(
+    arm: ResolvedArm, trial: Trial, bench: Bench, *, digest: str, memory: Mapping[str, Any]
+) -> tuple[TrialRecord, Mapping[str, Any]]:
+    """Train one trial; returns its record, of a failure too, and the memory for the next trial."""
     start = time.perf_counter()
-    header = CellHeader(
-        key=cell.key,
-        task=bench.kit.task,
-        arm=cell.arm,
-        seed=cell.seed,
-        fold=cell.fold,
+    header = TrialHeader(
+        key=trial.key,
+        task=bench.setup.task,
+        arm=trial.arm,
+        seed=trial.seed,
+        fold=trial.fold,
         status="failed",
         seconds=0.0,
         digest=digest,
         parameters=arm.parameters,
     )
     try:
-        opened = open_cell(bench.kit, arm, cell, bench.examples, memory)
-        done = train_cell(arm, opened, seed=cell.seed)
+        opened = open_trial(bench.setup, arm, trial, bench.examples, memory)
+        done = train_trial(arm, opened, seed=trial.seed)
         metrics = bench.score(done.predictions, arm.description.rule)
-    except Exception as error:  # noqa: BLE001 - whatever one cell raises is written down, and the other cells go on
+    except Exception as error:  # noqa: BLE001 - whatever one trial raises is written down, and the other trials go on
         lost = replace(header, seconds=time.perf_counter() - start, reason=reason_of(error))
-        return CellRecord(lost, traceback="".join(traceback.format_exception(error))), memory
+        return TrialRecord(lost, traceback="".join(traceback.format_exception(error))), memory
     finished = replace(header, status="finished", seconds=time.perf_counter() - start, metrics=dict(metrics))
     weights = done.weights if bench.keeps_weights else None
-    return CellRecord(finished, done.predictions, done.metric_rows, weights), opened.memory
+    return TrialRecord(finished, done.predictions, done.metric_rows, weights), opened.memory
 
 
-def is_finished(header: CellHeader | None, digest: str) -> bool:
-    """Say whether a stored cell can be kept."""
+def is_finished(header: TrialHeader | None, digest: str) -> bool:
+    """Say whether a stored trial can be kept."""
     return header is not None and header.status == "finished" and header.digest == digest
 
 
@@ -150,15 +150,15 @@ def reason_of(error: BaseException) -> str:
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
-def report(failed: list[CellHeader], *, total: int) -> None:
-    """Say at the end which cells failed; raise if all of them did."""
+def report(failed: list[TrialHeader], *, total: int) -> None:
+    """Say at the end which trials failed; raise if all of them did."""
     if not failed:
         return
     if len(failed) == total:
         raise CompareError(
-            f"at least one cell must finish, got {total} failures; the first is {failed[0].key}: {failed[0].reason}"
+            f"at least one trial must finish, got {total} failures; the first is {failed[0].key}: {failed[0].reason}"
         )
-    say(f"{len(failed)} of {total} cells failed and are tried again by the next run: {shortened([h.key for h in failed])}")
+    say(f"{len(failed)} of {total} trials failed and are tried again by the next run: {shortened([h.key for h in failed])}")
 
 
 def shortened(keys: list[str], *, limit: int = 6) -> str:
@@ -168,18 +168,18 @@ def shortened(keys: list[str], *, limit: int = 6) -> str:
 
 
 class Pace:
-    """How long the rest will take: the mean of the cells so far, those of earlier runs until there is one of this."""
+    """How long the rest will take: the mean of the trials so far, those of earlier runs until there is one of this."""
 
     def __init__(self, to_do: int, earlier: list[float]) -> None:
         self._to_do, self._earlier, self._seconds = to_do, earlier, list[float]()
 
     def count(self, seconds: float) -> None:
-        """Note that a cell is done."""
+        """Note that a trial is done."""
         self._to_do -= 1
         self._seconds.append(seconds)
 
     def left(self) -> str:
-        """Return ``, about 12 min left``; nothing as long as there is no cell to judge by."""
+        """Return ``, about 12 min left``; nothing as long as there is no trial to judge by."""
         known = self._seconds or self._earlier
         if not known:
             return ""

@@ -31,7 +31,7 @@ class Calibration(BaseModel):
     Attributes:
         split: on whose cores it was fitted.
         rule: who chose their points.
-        sets: point sets per core.
+        n_samples: point sets per core.
         seed: of the points.
         method: ``platt`` has both numbers, ``temperature`` the slope 1 / T alone, ``none`` neither: there is no calibration.
         reason: why this method.
@@ -48,7 +48,7 @@ class Calibration(BaseModel):
 
     split: Literal["val"] = "val"
     rule: Literal["policy"] = "policy"
-    sets: Literal[1] = 1
+    n_samples: Literal[1] = 1
     seed: int = 0
     method: Literal["platt", "temperature", "none"]
     reason: str
@@ -67,7 +67,7 @@ class Calibration(BaseModel):
         return np.asarray(expit(self.slope * np.asarray(logits, np.float64) + self.intercept))
 
 
-# Fit the calibration of a model's verdict on the validation split; nothing here sees a test core.
+# Fit the calibration of a model's prediction on the validation split; nothing here sees a test core.
 #
 # Sources: Platt, "Probabilistic outputs for support vector machines", 1999, section 2.2 (logistic fit with smoothed targets);
 # Guo et al., "On calibration of modern neural networks", 2017, section 4.2 (temperature). How this differs: the temperature is
@@ -82,13 +82,13 @@ CONSTANT = 1e-6
 
 def calibrate(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
     """Fit the calibration on these rows and return it as JSON values, with what it was fitted on."""
-    logits = verdict_logits(task, policy, data, rows, seed=seed)
+    logits = prediction_logits(task, policy, data, rows, seed=seed)
     fitted = fit_calibration(logits, data.examples.table["label"].to_numpy()[rows] == 1)
     return fitted.model_copy(update={"seed": seed}).model_dump(mode="json")
 
 
 @torch.no_grad()
-def verdict_logits(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> np.ndarray:
+def prediction_logits(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> np.ndarray:
     """Return the class logit of every core with one set of k points of the policy, float64 [n]."""
     logits = [np.empty(0)]
     for number, start in enumerate(range(0, len(rows), BATCH_SIZE)):

@@ -56,7 +56,7 @@ class PredictParams(BaseModel):
         workers: threads that check files; null = one per core of the machine, at most 8.
         on_bad_row: ``fail`` stops before anything is scored; ``quarantine`` goes on without the bad rows and lists them.
         seed: of the points.
-        sets: point sets per core; the first one gives the score, all of them its spread.
+        n_samples: point sets per core; the first one gives the score, all of them its spread.
         abstain: whether an image unlike those of the training gets no probability, beside being marked.
     """
 
@@ -71,5 +71,5 @@ class PredictParams(BaseModel):
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
     on_bad_row: Literal["fail", "quarantine"]
     seed: Annotated[int, Field(ge=0)]
-    sets: Annotated[int, Field(ge=1, le=1000)]
+    n_samples: Annotated[int, Field(ge=1, le=1000)]
     abstain: bool

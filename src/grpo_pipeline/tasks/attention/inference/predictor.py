@@ -44,7 +44,7 @@ class CorePrediction:
     Attributes:
         core_id: its name.
         patient_id: "" where unknown.
-        probs: P(cancer) of each point set, float64 [E]; the first one is the verdict.
+        probs: P(cancer) of each point set, float64 [E]; the first one is the prediction.
         calibrated: the same after calibration; NaN without one.
         involvement: mean heatmap probability in the bag; NaN without a bag.
         points: (x, y) of each set in pixels of ``image``, float64 [E, k, 2]; frame of ``frame.py``. NaN where a policy that may
@@ -100,14 +100,16 @@ class Predictor:
             )
 
     @torch.no_grad()
-    def predict(self, raw: ImageFolder, row: Mapping[str, Any], *, seed: int, sets: int, abstain: bool = False) -> CorePrediction:
+    def predict(
+        self, raw: ImageFolder, row: Mapping[str, Any], *, seed: int, n_samples: int, abstain: bool = False
+    ) -> CorePrediction:
         """Score one core.
 
         Args:
             raw: the data root.
             row: of the table of ``check_predict_manifest``.
             seed: of the points.
-            sets: number of point sets E; more of them leave the first one as it is.
+            n_samples: number of point sets E; more of them leave the first one as it is.
             abstain: whether an image unlike the training images gets no probability.
 
         Raises:
@@ -118,7 +120,7 @@ class Predictor:
         examples = self._examples(raw, {**row, "lesion_mask": ""})
         batch = self.task.make_batch(AttentionData(examples, None), np.arange(1))
         context = self.task.encode(self.policy, batch)
-        rollouts = self._sample(context, content=content_number(examples), seed=seed, sets=sets)
+        rollouts = self._sample(context, content=content_number(examples), seed=seed, n_samples=n_samples)
         outcomes = self.task.decode(self.policy, context, rollouts, batch)
         logits = outcomes.class_logits[0].double().cpu()
         frame = Frame(grey.shape[0], grey.shape[1], self.preprocessing.image_size)
@@ -149,9 +151,9 @@ class Predictor:
         vectors = {name: values[None] for name, values in look(examples, 0).items()}
         return self.familiarity.judge(vectors | {FEATURES: pooled_features(context.features)})
 
-    def _sample(self, context: AttentionContext, *, content: int, seed: int, sets: int) -> Rollouts:
-        """Draw the first set by itself, so that the verdict does not depend on how many others are drawn."""
-        drawn = [self._draw(context, count, number, content, seed) for number, count in enumerate((1, sets - 1)) if count]
+    def _sample(self, context: AttentionContext, *, content: int, seed: int, n_samples: int) -> Rollouts:
+        """Draw the first set by itself, so that the prediction does not depend on how many others are drawn."""
+        drawn = [self._draw(context, count, number, content, seed) for number, count in enumerate((1, n_samples - 1)) if count]
         return Rollouts(*(torch.cat(parts, dim=1) for parts in zip(*(vars(part).values() for part in drawn), strict=True)))
 
     def _draw(self, context: AttentionContext, count: int, number: int, content: int, seed: int) -> Rollouts:
@@ -232,7 +234,7 @@ PATIENT_COLUMNS = ("patient_id", "cores", "outside", "prob", "prob_calibrated", 
 
 
 def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
-    """Return the row of one core: the verdict of the first set, mean and standard deviation (n in its denominator) of all.
+    """Return the row of one core: the prediction of the first set, mean and standard deviation (n in its denominator) of all.
 
     ``outside``, ``outside_why`` and ``distance`` are empty for a model that cannot doubt.
 

@@ -54,7 +54,7 @@ def answer(
     *,
     root: Path,
     seed: int,
-    sets: int,
+    n_samples: int,
     with_heatmap: bool = False,
     abstain: bool = False,
 ) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def answer(
         table: column ``image``, and where there are any ``region_mask``, ``bag_mask`` and the model's clinical columns.
         root: folder below which paths must lie.
         seed: of the points.
-        sets: point sets per row.
+        n_samples: point sets per row.
         with_heatmap: whether to return the heatmaps.
         abstain: whether a row unlike the training images gets no probability.
 
@@ -77,7 +77,7 @@ def answer(
     Raises:
         ValueError: if the request asks for too much, or naming the first row that cannot be scored, counted from 0.
     """
-    check_limits(table, seed=seed, sets=sets)
+    check_limits(table, seed=seed, n_samples=n_samples)
     predictor.check_abstain(abstain, name="abstain")
     with TemporaryDirectory(prefix="grpo-request-") as folder:
         cells = [request_cells(row, predictor.rules, folder=Path(folder), number=i) for i, row in enumerate(records(table))]
@@ -89,15 +89,15 @@ def answer(
         if refused:
             first = min(refused, key=lambda entry: entry["row"])
             raise ValueError(f"row {first['row']} of the request: {first['reason']}")
-        predictions = (predictor.predict(raw, row, seed=seed, sets=sets, abstain=abstain) for row in rows)
+        predictions = (predictor.predict(raw, row, seed=seed, n_samples=n_samples, abstain=abstain) for row in rows)
         # Of type object: in a column of numbers pandas would turn None into NaN.
         return pd.DataFrame([answer_row(prediction, with_heatmap=with_heatmap) for prediction in predictions], dtype=object)
 
 
-def check_limits(table: pd.DataFrame, *, seed: int, sets: int) -> None:
+def check_limits(table: pd.DataFrame, *, seed: int, n_samples: int) -> None:
     """Refuse a request that asks for more than a server should do at once."""
-    if not 1 <= sets <= MOST_SETS:
-        raise ValueError(f"sets must be from 1 to {MOST_SETS}, got {sets}; correct it")
+    if not 1 <= n_samples <= MOST_SETS:
+        raise ValueError(f"sets must be from 1 to {MOST_SETS}, got {n_samples}; correct it")
     if not 0 <= seed <= LARGEST_SEED:
         raise ValueError(f"seed must be from 0 to {LARGEST_SEED}, got {seed}; correct it")
     if len(table) > MOST_ROWS:

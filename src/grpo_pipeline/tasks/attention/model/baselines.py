@@ -37,9 +37,9 @@ def region_centroids(cells: Tensor, grid: int) -> Tensor:
     return (weight @ centres) / weight.sum(1, keepdim=True)
 
 
-def oracle_cells(lesion_cells: Tensor, cells: Tensor, k: int, *, sets: int, generator: Generator) -> Tensor:
+def oracle_cells(lesion_cells: Tensor, cells: Tensor, k: int, *, n_samples: int, generator: Generator) -> Tensor:
     """Draw k points inside the lesion, then (or without a lesion) uniformly in the region; int64 [P, sets, k]."""
-    return gumbel_top_k(oracle_logits(lesion_cells, cells), k, sets, generator=generator, is_allowed=cells)
+    return gumbel_top_k(oracle_logits(lesion_cells, cells), k, n_samples, generator=generator, is_allowed=cells)
 
 
 def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Class decoders: the probability of cancer, read from the points or from the whole image.
 
-``glimpse`` reads nothing but a small patch of the image around each point, so that a good verdict needs good points.
+``glimpse`` reads nothing but a small patch of the image around each point, so that a good prediction needs good points.
 ``global`` (the public design) reads the mask decoder's token, which sees the whole image: there, points may become a code
 that says nothing about where the cancer is (docs/decisions/0004).
 """

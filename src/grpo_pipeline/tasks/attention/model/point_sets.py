@@ -151,8 +151,8 @@ def chosen_points(rollouts: Rollouts, choices: int) -> Rollouts:
     return replace(rollouts, actions=rollouts.actions.masked_fill(~is_point, 0), is_valid=is_point)
 
 
-def points_part(placed: Rollouts) -> Tensor:
-    """Return the reward part ``points``, -(number of points) / k of each sample, float [P, G]; 0 for sets of k = 0.
+def points_component(placed: Rollouts) -> Tensor:
+    """Return the reward component ``points``, -(number of points) / k of each sample, float [P, G]; 0 for sets of k = 0.
 
     Args:
         placed: of ``chosen_points``.

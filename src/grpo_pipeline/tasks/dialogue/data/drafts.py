@@ -68,7 +68,7 @@ class Reading:
         refused: quarantine entries.
         n_rows: rows of the file.
         hidden: control characters and marks of direction that were removed from the usable rows.
-        extras: what the reader has to say in the report.
+        extras: what the language model has to say in the report.
     """
 
     drafts: tuple[Draft, ...]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 #
 # Source of the wording: the input of Fusion-in-Decoder (Izacard and Grave, arXiv 2007.01282, section 3).
 
-ReaderKind = Literal["seq2seq", "causal"]
+ModelKind = Literal["seq2seq", "causal"]
 REPLY_CUE = " reply:"
 
 
@@ -23,17 +23,17 @@ def story_text(title: str, text: str) -> str:
     return f"title: {title} story: {text}"
 
 
-def reader_texts(question: str, stories: Sequence[str], *, kind: ReaderKind) -> list[str]:
+def prompt_texts(question: str, stories: Sequence[str], *, kind: ModelKind) -> list[str]:
     """Return the texts of one prompt.
 
-    A seq2seq reader reads each story in a text of its own, with the question after it, and fuses them in its decoder. A causal
-    reader reads one text: all stories, the question once, and a cue after which the reply begins. The question stands last, so
+    A seq2seq language model reads each story in a text of its own, with the question after it, and fuses them in its decoder. A causal
+    language model reads one text: all stories, the question once, and a cue after which the reply begins. The question stands last, so
     that ``too_long: keep_end`` cuts stories before it cuts the question.
 
     Args:
         question: "persona: … context: …".
         stories: of ``story_text``; none leaves the question alone.
-        kind: of the reader.
+        kind: of the language model.
     """
     if kind == "causal":
         return [" ".join([*stories, question]) + REPLY_CUE]
@@ -69,14 +69,14 @@ class Decoding(Protocol):
         ...
 
 
-class Reader(nn.Module):
-    """A language model that answers prompts; ``Seq2SeqReader`` and ``CausalReader`` say how.
+class LanguageModel(nn.Module):
+    """A language model that answers prompts; ``Seq2SeqModel`` and ``CausalModel`` say how.
 
     Args:
         model: of transformers, with a head; without dropout, so that sampling and scoring give the same numbers.
     """
 
-    kind: ReaderKind
+    kind: ModelKind
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -127,12 +127,12 @@ def shifted(encoded: Encoded, replies: Tensor) -> Tensor:
 
 
 def detached(encoded: Encoded) -> Encoded:
-    """Return the same reading, cut off from the graph."""
+    """Return the same encoding, cut off from the graph."""
     return _map(encoded, lambda tensor: tensor.detach())
 
 
 def choose_prompts(encoded: Encoded, prompts: Tensor) -> Encoded:
-    """Return the reading of the prompts int64 [P'], in that order."""
+    """Return the encoding of the prompts int64 [P'], in that order."""
     return _map(encoded, lambda tensor: tensor.index_select(0, prompts))
 
 

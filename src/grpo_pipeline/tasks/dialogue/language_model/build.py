@@ -18,10 +18,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from grpo_pipeline.tasks.dialogue.language_model.base import Reader
-from grpo_pipeline.tasks.dialogue.language_model.causal import CausalReader
-from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqReader
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderReaderParams, LoraParams, NewReaderParams
+from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
+from grpo_pipeline.tasks.dialogue.language_model.causal import CausalModel
+from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqModel
+from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, LoraParams, NewModelParams
 from grpo_pipeline.tasks.dialogue.language_model.tokens import (
     EOS,
     LOCAL,
@@ -34,7 +34,7 @@ from grpo_pipeline.tasks.dialogue.language_model.tokens import (
     refusing_code,
 )
 
-# Low-rank updates of a frozen reader's attention: LoRA, by the library peft.
+# Low-rank updates of a frozen language model's attention: LoRA, by the library peft.
 #
 #     W x + (alpha / r) B A x,    A [r, in] random, B [out, r] starting at 0
 #
@@ -45,20 +45,20 @@ from grpo_pipeline.tasks.dialogue.language_model.tokens import (
 TARGETS = {"t5": ("q", "v"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}
 
 
-def add_lora(reader: Reader, params: LoraParams) -> None:
-    """Freeze a reader, in place, and add trainable low-rank updates; A is drawn from the global random stream.
+def add_lora(language_model: LanguageModel, params: LoraParams) -> None:
+    """Freeze a language model, in place, and add trainable low-rank updates; A is drawn from the global random stream.
 
-    What it writes is that of the plain reader until an update.
+    What it writes is that of the plain language model until an update.
 
     Args:
-        reader: one of those that ``build_reader`` knows, without such updates.
+        language model: one of those that ``build_language_model`` knows, without such updates.
         params: their size.
     """
     # Here and not above: a machine that trains whole readers does not need the library.
     from peft import LoraConfig, inject_adapter_in_model
 
-    kind = reader.model.config.model_type
-    reader.requires_grad_(False)
+    kind = language_model.model.config.model_type
+    language_model.requires_grad_(False)
     config = LoraConfig(
         r=params.rank,
         lora_alpha=params.alpha,  # type: ignore[arg-type]  # peft divides whatever it is given
@@ -66,7 +66,7 @@ def add_lora(reader: Reader, params: LoraParams) -> None:
         lora_dropout=0.0,
         fan_in_fan_out=kind == "gpt2",  # its layers hold [in, out]
     )
-    inject_adapter_in_model(config, reader.model)
+    inject_adapter_in_model(config, language_model.model)
 
 
 SEQ2SEQ, CAUSAL = ("t5",), ("gpt2", "llama")
@@ -74,8 +74,8 @@ FEED_FORWARD = 4  # times the width, as in all three papers
 IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "eos_token_id": EOS}
 
 
-def build_reader(params: NewReaderParams | FolderReaderParams, *, seed: int) -> tuple[Reader, Tokenizer]:
-    """Return the reader, float32 on the CPU, and its tokenizer; the global random state stays as it was.
+def build_language_model(params: NewModelParams | FolderModelParams, *, seed: int) -> tuple[LanguageModel, Tokenizer]:
+    """Return the language model, float32 on the CPU, and its tokenizer; the global random state stays as it was.
 
     Args:
         params: what to build.
@@ -87,17 +87,17 @@ def build_reader(params: NewReaderParams | FolderReaderParams, *, seed: int) -> 
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        reader, tokenizer = _read(params) if isinstance(params, FolderReaderParams) else _make(params)
+        language_model, tokenizer = _read(params) if isinstance(params, FolderModelParams) else _make(params)
         if params.lora is not None:
-            add_lora(reader, params.lora)
-    return reader, tokenizer
+            add_lora(language_model, params.lora)
+    return language_model, tokenizer
 
 
-def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> Reader:
-    """Return a reader of an exported model's architecture, float32 on the CPU, to be filled with its weights.
+def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> LanguageModel:
+    """Return a language model of an exported model's architecture, float32 on the CPU, to be filled with its weights.
 
     Args:
-        config: ``reader_config`` of the model: what ``model.config.to_dict`` returned.
+        config: ``language_model_config`` of the model: what ``model.config.to_dict`` returned.
         lora: of its low-rank updates.
 
     Raises:
@@ -105,41 +105,43 @@ def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> Rea
     """
     kind = config.get("model_type")
     if kind not in SEQ2SEQ + CAUSAL:
-        raise ValueError(f"reader_config must be of a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; export it again")
+        raise ValueError(
+            f"language_model_config must be of a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; export it again"
+        )
     with torch.random.fork_rng(devices=[]):
         loader: Any = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
-        reader = _wrap(loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32))
+        language_model = _wrap(loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32))
         if lora is not None:
-            add_lora(reader, lora)
-    return reader
+            add_lora(language_model, lora)
+    return language_model
 
 
-def check_tokenizer(reader: Reader, tokenizer: Tokenizer) -> None:
+def check_tokenizer(language_model: LanguageModel, tokenizer: Tokenizer) -> None:
     """Check that every id of the tokenizer has a row in the embedding; rows without an id are allowed (ByT5 has some).
 
     Raises:
         ValueError: if the tokenizer knows more ids.
     """
-    if tokenizer.size > reader.choices:
+    if tokenizer.size > language_model.choices:
         raise ValueError(
-            f"the tokenizer must have at most {reader.choices} ids, one per row of the model's embedding, got {tokenizer.size}; "
+            f"the tokenizer must have at most {language_model.choices} ids, one per row of the model's embedding, got {tokenizer.size}; "
             "give the tokenizer that the model was trained with"
         )
 
 
-def _make(params: NewReaderParams) -> tuple[Reader, Tokenizer]:
+def _make(params: NewModelParams) -> tuple[LanguageModel, Tokenizer]:
     return _wrap(_NEW[params.architecture](params)), ByteTokenizer()
 
 
-def _read(params: FolderReaderParams) -> tuple[Reader, Tokenizer]:
+def _read(params: FolderModelParams) -> tuple[LanguageModel, Tokenizer]:
     folder = Path(params.path)
     config = _prepared(_read_config(folder))
     loader = AutoModelForSeq2SeqLM if config.model_type in SEQ2SEQ else AutoModelForCausalLM
     model = loader.from_pretrained(str(folder), config=config, dtype=torch.float32, **SAFE)
-    reader = _wrap(model)
+    language_model = _wrap(model)
     tokenizer = ByteTokenizer() if params.tokenizer == "bytes" else read_tokenizer(params.path)
-    check_tokenizer(reader, tokenizer)
-    return reader, tokenizer
+    check_tokenizer(language_model, tokenizer)
+    return language_model, tokenizer
 
 
 def _read_config(folder: Path) -> Any:
@@ -167,12 +169,12 @@ def _prepared(config: Any) -> Any:
     return config
 
 
-def _wrap(model: Any) -> Reader:
-    reader = Seq2SeqReader(model) if model.config.model_type in SEQ2SEQ else CausalReader(model)
-    return reader.eval()
+def _wrap(model: Any) -> LanguageModel:
+    language_model = Seq2SeqModel(model) if model.config.model_type in SEQ2SEQ else CausalModel(model)
+    return language_model.eval()
 
 
-def _new_t5(params: NewReaderParams) -> Any:
+def _new_t5(params: NewModelParams) -> Any:
     sizes: dict[str, Any] = {
         "d_model": params.width,
         "d_kv": params.width // params.heads,
@@ -186,7 +188,7 @@ def _new_t5(params: NewReaderParams) -> Any:
     return T5ForConditionalGeneration(T5Config(**sizes, **IDS))
 
 
-def _new_gpt2(params: NewReaderParams) -> Any:
+def _new_gpt2(params: NewModelParams) -> Any:
     sizes: dict[str, Any] = {
         "n_embd": params.width,
         "n_layer": params.layers,
@@ -197,7 +199,7 @@ def _new_gpt2(params: NewReaderParams) -> Any:
     return GPT2LMHeadModel(_prepared(GPT2Config(**sizes, **IDS)))
 
 
-def _new_llama(params: NewReaderParams) -> Any:
+def _new_llama(params: NewModelParams) -> Any:
     sizes: dict[str, Any] = {
         "hidden_size": params.width,
         "intermediate_size": FEED_FORWARD * params.width,

@@ -22,7 +22,7 @@ from grpo_pipeline.tasks.dialogue.language_model.attention import (
     fold_queries,
     unfold,
 )
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader, check_prompts, shifted
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, check_prompts, shifted
 
 # The layers of GPT-2 and Llama, taken apart where they attend; what lies between is called as transformers has it.
 #
@@ -153,14 +153,14 @@ def layers_of(model: Any) -> CausalLayers:
     return _LAYERS[model.config.model_type](model)
 
 
-# Write replies with a causal reader, a token of each at a time: own keys and values grow in place, a prompt's are not copied.
+# Write replies with a causal language model, a token of each at a time: own keys and values grow in place, a prompt's are not copied.
 
 # Tokens that there is room for at first; the room is doubled when it is full.
 ROOM = 32
 
 
 class CausalDecoding:
-    """See ``reader.Decoding``. The order of the own keys is that of the attention, so that no step turns them.
+    """See ``language_model.Decoding``. The order of the own keys is that of the attention, so that no step turns them.
 
     Args:
         layers: of the model.
@@ -210,8 +210,8 @@ class CausalDecoding:
         return self._own[layer]
 
 
-class CausalReader(Reader):
-    """A GPT-2 or Llama as a reader.
+class CausalModel(LanguageModel):
+    """A GPT-2 or Llama as a language model.
 
     Args:
         model: a causal language model of transformers.
@@ -228,7 +228,7 @@ class CausalReader(Reader):
         check_prompts(ids, is_token)
         if ids.shape[1] != 1 or not bool(is_token[:, 0, -1].all()):
             raise ValueError(
-                f"a causal reader must get one text per prompt, padded on the left, got {ids.shape[1]} texts or padding at the "
+                f"a causal language model must get one text per prompt, padded on the left, got {ids.shape[1]} texts or padding at the "
                 "end; join the stories, and encode with padding: left"
             )
         read, seen = ids[:, 0, :-1], is_token[:, 0, :-1]
@@ -243,7 +243,7 @@ class CausalReader(Reader):
         return Encoded(ids[:, 0, -1], seen, cache=cache)
 
     def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
-        """See ``Reader.hidden``."""
+        """See ``LanguageModel.hidden``."""
         held = _held(encoded)
 
         def attend(layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -255,11 +255,11 @@ class CausalReader(Reader):
         return layers_of(self.model).states(inputs, positions, attend).reshape(*replies.shape, -1)
 
     def begin(self, encoded: Encoded, group_size: int) -> CausalDecoding:
-        """See ``Reader.begin``."""
+        """See ``LanguageModel.begin``."""
         return CausalDecoding(layers_of(self.model), _held(encoded), encoded.is_seen.sum(dim=1), group_size)
 
     def check_room(self, encoded: Encoded, max_tokens: int) -> None:
-        """See ``Reader.check_room``."""
+        """See ``LanguageModel.check_room``."""
         limit = self.model.config.max_position_embeddings
         longest = int(encoded.is_seen.sum(dim=1).max()) + 1
         if longest + max_tokens - 1 > limit:

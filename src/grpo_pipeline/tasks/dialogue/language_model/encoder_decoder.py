@@ -14,11 +14,11 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 
 from grpo_pipeline.tasks.dialogue.language_model.attention import NAME, additive_mask, causal_mask, register
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader, check_prompts, shifted
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, check_prompts, shifted
 
 
-class Seq2SeqReader(Reader):
-    """A T5 or ByT5 as a reader.
+class Seq2SeqModel(LanguageModel):
+    """A T5 or ByT5 as a language model.
 
     Args:
         model: a ``T5ForConditionalGeneration``; its attention is replaced.
@@ -42,7 +42,7 @@ class Seq2SeqReader(Reader):
         return Encoded(start, is_token.flatten(1), memory=memory.view(prompts, texts * width, -1))
 
     def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
-        """See ``Reader.hidden``."""
+        """See ``LanguageModel.hidden``."""
         inputs = shifted(encoded, replies)
         states: Tensor = self.model.decoder(
             input_ids=inputs,
@@ -54,7 +54,7 @@ class Seq2SeqReader(Reader):
         return self.scaled(states).reshape(*replies.shape, -1)
 
     def begin(self, encoded: Encoded, group_size: int) -> "Seq2SeqDecoding":
-        """See ``Reader.begin``."""
+        """See ``LanguageModel.begin``."""
         return Seq2SeqDecoding(self, encoded, group_size)
 
     def scaled(self, states: Tensor) -> Tensor:
@@ -68,16 +68,18 @@ class Seq2SeqReader(Reader):
     @staticmethod
     def _memory(encoded: Encoded) -> Tensor:
         if encoded.memory is None:
-            raise ValueError("encoded must hold a memory, got that of a causal reader; encode with the reader that decodes")
+            raise ValueError(
+                "encoded must hold a memory, got that of a causal language model; encode with the language model that decodes"
+            )
         return encoded.memory
 
 
 class Seq2SeqDecoding:
-    """See ``reader.Decoding``: keys and values of the replies grow; those of the memory are computed by the first step."""
+    """See ``language_model.Decoding``: keys and values of the replies grow; those of the memory are computed by the first step."""
 
-    def __init__(self, reader: Seq2SeqReader, encoded: Encoded, group_size: int) -> None:
-        self._reader, self._group_size = reader, group_size
-        self._memory, self._mask = encoded.memory, reader.memory_mask(encoded)
+    def __init__(self, language_model: Seq2SeqModel, encoded: Encoded, group_size: int) -> None:
+        self._reader, self._group_size = language_model, group_size
+        self._memory, self._mask = encoded.memory, language_model.memory_mask(encoded)
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 
     def step(self, tokens: Tensor) -> Tensor:

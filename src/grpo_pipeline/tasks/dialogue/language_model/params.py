@@ -8,7 +8,7 @@ from grpo_pipeline.core.agreement import EXECUTION
 
 
 class LoraParams(BaseModel):
-    """Size of the low-rank updates of a frozen reader.
+    """Size of the low-rank updates of a frozen language model.
 
     Attributes:
         rank: r, the width of the two matrices.
@@ -21,8 +21,8 @@ class LoraParams(BaseModel):
     alpha: float = Field(gt=0)
 
 
-class NewReaderParams(BaseModel):
-    """A small reader with fresh weights that reads bytes.
+class NewModelParams(BaseModel):
+    """A small language model with fresh weights that reads bytes.
 
     Attributes:
         source: tells it from ``folder``.
@@ -30,8 +30,8 @@ class NewReaderParams(BaseModel):
         width: D, a multiple of heads.
         layers: of the encoder and of the decoder each.
         heads: of each attention.
-        max_positions: tokens of prompt and reply together in a causal reader; null for t5, which has no such limit.
-        lora: freeze the reader and train low-rank updates of its attention; null trains all of it.
+        max_positions: tokens of prompt and reply together in a causal language model; null for t5, which has no such limit.
+        lora: freeze the language model and train low-rank updates of its attention; null trains all of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -57,14 +57,14 @@ class NewReaderParams(BaseModel):
         return self
 
 
-class FolderReaderParams(BaseModel):
-    """A reader from a Hugging Face folder on this machine.
+class FolderModelParams(BaseModel):
+    """A language model from a Hugging Face folder on this machine.
 
     Attributes:
         source: tells it from ``new``.
         path: holds config.json and the weights as safetensors, as ``save_pretrained`` writes them.
         tokenizer: ``folder``: the one in the folder; ``bytes``: the byte-level one, for models of this project and ByT5.
-        lora: freeze the reader and train low-rank updates of its attention; null trains all of it.
+        lora: freeze the language model and train low-rank updates of its attention; null trains all of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -75,18 +75,18 @@ class FolderReaderParams(BaseModel):
     lora: LoraParams | None
 
 
-ReaderParams = Annotated[NewReaderParams | FolderReaderParams, Field(discriminator="source")]
+LanguageModelParams = Annotated[NewModelParams | FolderModelParams, Field(discriminator="source")]
 
 
-class ReaderSection(BaseModel):
-    """The section ``dialogue.reader``; ``params`` is what it chooses.
+class LanguageModelSection(BaseModel):
+    """The section ``dialogue.language_model``; ``params`` is what it chooses.
 
     Both kinds stand side by side, so that an environment can choose the other one without naming the keys of the first.
 
     Attributes:
         source: which of the two is built.
-        new: keys of ``NewReaderParams`` but for source and lora.
-        folder: path and tokenizer of ``FolderReaderParams``; null where there is no folder.
+        new: keys of ``NewModelParams`` but for source and lora.
+        folder: path and tokenizer of ``FolderModelParams``; null where there is no folder.
         lora: of either.
     """
 
@@ -98,16 +98,18 @@ class ReaderSection(BaseModel):
     lora: LoraParams | None
 
     @property
-    def params(self) -> NewReaderParams | FolderReaderParams:
-        """The reader that ``source`` names."""
+    def params(self) -> NewModelParams | FolderModelParams:
+        """The language model that ``source`` names."""
         if self.source == "folder":
-            return FolderReaderParams(source="folder", lora=self.lora, **(self.folder or {}))
-        return NewReaderParams(source="new", lora=self.lora, **self.new)
+            return FolderModelParams(source="folder", lora=self.lora, **(self.folder or {}))
+        return NewModelParams(source="new", lora=self.lora, **self.new)
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:
         if self.source == "folder" and self.folder is None:
-            raise ValueError("dialogue.reader.folder must be given with source = folder, got null; name path and tokenizer")
+            raise ValueError(
+                "dialogue.language_model.folder must be given with source = folder, got null; name path and tokenizer"
+            )
         _ = self.params  # raises where a value is outside its range
         return self
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from grpo_pipeline.core.sampling.truncation import action_logprobs, truncated_log_probs
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
 
 # Take finished replies out of the batch that is being written, prompt by prompt.
@@ -118,7 +118,7 @@ class ReplyRollouts(Rollouts):
 
 @torch.no_grad()
 def sample_replies(
-    reader: Reader,
+    language_model: LanguageModel,
     encoded: Encoded,
     group_size: int,
     *,
@@ -134,18 +134,18 @@ def sample_replies(
     ones leave the batch, but for logits that differ in their last bits where the batch is smaller.
 
     Args:
-        reader: the policy.
-        encoded: its reading of P prompts.
+        language model: the policy.
+        encoded: its encoding of P prompts.
         group_size: G.
         params: how to draw; L = max_tokens.
         ends: (eos_id, pad_id) of the tokenizer.
-        generator: the only source of randomness, on the device of the reader.
+        generator: the only source of randomness, on the device of the language model.
 
     Raises:
-        ValueError: if prompt and reply do not fit the reader.
+        ValueError: if prompt and reply do not fit the language model.
     """
-    reader.check_room(encoded, params.max_tokens)
-    decoding, head = reader.begin(encoded, group_size), reader.head
+    language_model.check_room(encoded, params.max_tokens)
+    decoding, head = language_model.begin(encoded, group_size), language_model.head
     table = _Table(len(encoded.start), group_size, params, ends, encoded.start)
     tokens = encoded.start[:, None].expand(-1, group_size)
     for _ in range(params.max_tokens):
@@ -161,14 +161,14 @@ def sample_replies(
     return table.rollouts()
 
 
-def greedy_replies(reader: Reader, encoded: Encoded, *, max_tokens: int, ends: tuple[int, int]) -> ReplyRollouts:
+def greedy_replies(language_model: LanguageModel, encoded: Encoded, *, max_tokens: int, ends: tuple[int, int]) -> ReplyRollouts:
     """Write the one reply to each prompt that takes the likeliest token each time, actions [P, 1, L].
 
     For evaluation: as a "sample" it would have no distribution. Equal logits: the lower id.
     """
     params = ReplyParams(max_tokens=max_tokens, temperature=1.0, top_k=1, top_p=None, tokens_per_batch=None)
     generator = torch.Generator(device=encoded.start.device).manual_seed(0)  # draws from one choice: any seed does
-    return sample_replies(reader, encoded, 1, params=params, ends=ends, generator=generator)
+    return sample_replies(language_model, encoded, 1, params=params, ends=ends, generator=generator)
 
 
 class _Table:

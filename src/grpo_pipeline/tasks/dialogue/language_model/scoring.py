@@ -1,6 +1,6 @@
 """Compute log-probabilities of stored replies under the present weights, with gradient.
 
-The reading of a prompt is shared by its replies: its keys and values enter the graph once. Replies are computed in batches of
+The encoding of a prompt is shared by its replies: its keys and values enter the graph once. Replies are computed in batches of
 whole prompts under a limit of tokens, the prompts with the shortest replies first, so that little padding is computed; the
 order is restored.
 """
@@ -16,12 +16,12 @@ from grpo_pipeline.core.sampling.linear_logprobs import chunked_logprobs
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.sampling.truncation import action_logprobs, truncated_log_probs
 from grpo_pipeline.core.types import Scores
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, Reader, choose_prompts
+from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, choose_prompts
 from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, unpack
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens
 from grpo_pipeline.tasks.dialogue.params import LossMean
 
-# Teacher forcing: how well the reader predicts the reference reply, token by token, as a loss and as a perplexity.
+# Teacher forcing: how well the language model predicts the reference reply, token by token, as a loss and as a perplexity.
 
 
 class Perplexity(NamedTuple):
@@ -38,19 +38,19 @@ class Perplexity(NamedTuple):
         return (self.nll / self.tokens).exp()
 
 
-def reference_logprobs(reader: Reader, encoded: Encoded, reference: Tokens) -> Tensor:
+def reference_logprobs(language_model: LanguageModel, encoded: Encoded, reference: Tokens) -> Tensor:
     """Return the log-probability of each token of the reference, [P, T], in nats; 0 at padding. With gradient.
 
     At temperature 1 and over all choices, whatever replies are drawn with.
 
     Args:
-        reader: the policy.
-        encoded: its reading of P prompts.
+        language model: the policy.
+        encoded: its encoding of P prompts.
         reference: P replies, padded on the right, each with its end.
     """
-    hidden = reader.hidden(encoded, reference.ids[:, None])[:, 0]
+    hidden = language_model.hidden(encoded, reference.ids[:, None])[:, 0]
     taken = reference.is_token
-    weight, bias = reader.head
+    weight, bias = language_model.head
     scored, _ = chunked_logprobs(hidden[taken], weight, reference.ids[taken], bias=bias, with_entropy=False)
     return scored.new_zeros(taken.shape).masked_scatter(taken, scored)
 
@@ -73,9 +73,9 @@ def reference_loss(logprobs: Tensor, is_token: Tensor, *, mean: LossMean) -> Ten
 
 
 @torch.no_grad()
-def reference_perplexity(reader: Reader, encoded: Encoded, reference: Tokens) -> Perplexity:
+def reference_perplexity(language_model: LanguageModel, encoded: Encoded, reference: Tokens) -> Perplexity:
     """Return what the perplexity of the references is computed from (no grad). Arguments as ``reference_logprobs``."""
-    logprobs = reference_logprobs(reader, encoded, reference)
+    logprobs = reference_logprobs(language_model, encoded, reference)
     return Perplexity(-logprobs.to(torch.float64).sum(dim=1), reference.is_token.sum(dim=1).to(torch.float64))
 
 
@@ -131,7 +131,7 @@ def _score_block(
 
 
 def score_replies(
-    reader: Reader, encoded: Encoded, rollouts: ReplyRollouts, *, temperature: float, tokens_per_batch: int | None
+    language_model: LanguageModel, encoded: Encoded, rollouts: ReplyRollouts, *, temperature: float, tokens_per_batch: int | None
 ) -> Scores:
     """Return log-probabilities of exactly the stored actions, and the mean entropy of each prompt's decisions.
 
@@ -141,24 +141,24 @@ def score_replies(
     float64 they agree to 1e-10, in float32 to 1e-4 (test_the_ratio_is_one_at_the_first_update).
 
     Args:
-        reader: the policy.
-        encoded: its reading of the P prompts.
+        language model: the policy.
+        encoded: its encoding of the P prompts.
         rollouts: what was drawn; padding has log-probability 0 and no gradient.
         temperature: of sampling time.
         tokens_per_batch: see ``batches_of_prompts``.
     """
-    scored = score_decisions(reader, encoded, rollouts, temperature=temperature, tokens_per_batch=tokens_per_batch)
+    scored = score_decisions(language_model, encoded, rollouts, temperature=temperature, tokens_per_batch=tokens_per_batch)
     counts = rollouts.is_valid.sum(dim=(1, 2)).clamp_min(1)
     return Scores(scored.logprobs, scored.entropy.sum(dim=(1, 2)) / counts)
 
 
 def score_decisions(
-    reader: Reader, encoded: Encoded, rollouts: ReplyRollouts, *, temperature: float, tokens_per_batch: int | None
+    language_model: LanguageModel, encoded: Encoded, rollouts: ReplyRollouts, *, temperature: float, tokens_per_batch: int | None
 ) -> TokenScores:
     """Return log-probability and entropy [P, G, L] of every stored action; both are 0 at padding. See ``score_replies``."""
     lengths = rollouts.is_valid.sum(dim=-1).amax(dim=1)
     batches = batches_of_prompts(lengths, rollouts.actions.shape[1], tokens_per_batch)
-    parts = [_score_batch(reader, encoded, rollouts, prompts, temperature) for prompts in batches]
+    parts = [_score_batch(language_model, encoded, rollouts, prompts, temperature) for prompts in batches]
     if len(parts) == 1:
         return parts[0]
     order = torch.cat(batches).argsort()
@@ -186,14 +186,16 @@ def batches_of_prompts(lengths: Tensor, group_size: int, limit: int | None) -> l
     return list(order.tensor_split(starts[1:]))
 
 
-def _score_batch(reader: Reader, encoded: Encoded, rollouts: ReplyRollouts, prompts: Tensor, temperature: float) -> TokenScores:
+def _score_batch(
+    language_model: LanguageModel, encoded: Encoded, rollouts: ReplyRollouts, prompts: Tensor, temperature: float
+) -> TokenScores:
     """Score the replies to some prompts, cut to the longest of them; decisions that were taken alone reach the head."""
     chosen = encoded if len(prompts) == len(encoded.start) else choose_prompts(encoded, prompts)
     is_valid = rollouts.is_valid[prompts]
     width = max(1, int(is_valid.sum(dim=-1).max()))
     actions = rollouts.actions[prompts]
-    hidden = reader.hidden(chosen, actions[..., :width])
+    hidden = language_model.hidden(chosen, actions[..., :width])
     taken = is_valid[..., :width]
     kept = None if rollouts.kept is None else rollouts.kept[prompts][..., :width, :][taken]
-    scores = score_tokens(hidden[taken], reader.head, actions[..., :width][taken], temperature=temperature, kept=kept)
+    scores = score_tokens(hidden[taken], language_model.head, actions[..., :width][taken], temperature=temperature, kept=kept)
     return TokenScores(*(part.new_zeros(is_valid.shape).masked_scatter(is_valid, part) for part in scores))

@@ -9,7 +9,7 @@ from rdkit import Chem, rdBase
 from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.data.examples import ARRAYS, MoleculeExamples, compact, put_together
-from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, encode, sketch_molecule
+from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, encode, parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.properties import PROPERTIES
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary, read_vocabulary
 
@@ -40,13 +40,13 @@ def build_examples(
 def encode_compactly(smiles: Sequence[str], vocabulary: Vocabulary) -> dict[str, Tensor]:
     """Return the graphs of canonical SMILES as uint8; only ``ROWS`` of them are wide integers at a time."""
     parts = [
-        compact(encode(sketch_all(smiles[start : start + ROWS], vocabulary.form), vocabulary, nodes=vocabulary.max_atoms))
+        compact(encode(parse_all(smiles[start : start + ROWS], vocabulary.form), vocabulary, nodes=vocabulary.max_atoms))
         for start in range(0, len(smiles), ROWS)
     ]
     return {name: torch.cat([part[name] for part in parts]) for name in ARRAYS}
 
 
-def sketch_all(smiles: Sequence[str], form: BondForm) -> list[Sketch]:
+def parse_all(smiles: Sequence[str], form: BondForm) -> list[ParsedMolecule]:
     """Return the graphs of canonical SMILES, nodes in the order of the text."""
     with rdBase.BlockLogs():
-        return [sketch_molecule(Chem.MolFromSmiles(text), form) for text in smiles]
+        return [parse_molecule(Chem.MolFromSmiles(text), form) for text in smiles]

@@ -15,7 +15,7 @@ from rdkit import Chem, rdBase
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
 from grpo_pipeline.tasks.molecules.data.readers import Entry, Record, read_entry, read_records, standardise
-from grpo_pipeline.tasks.molecules.graphs.encoding import Sketch, build_molecule, check_covered, sanitise, sketch_molecule
+from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, build_molecule, check_covered, parse_molecule, sanitise
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of, sort_charges
 from grpo_pipeline.tasks.text_lines import RowError, TextFile, check_root
 
@@ -33,7 +33,7 @@ class Draft:
 
     entry: Entry
     smiles: str
-    sketch: Sketch
+    parsed: ParsedMolecule
     lost_stereo: bool
 
 
@@ -61,11 +61,11 @@ def check_molecules(file: TextFile, generated: Mapping[str, object], params: Mol
     drafts, listed = _draft_all(read_records(file, params), params)
     n_rows = len(drafts) + len(listed)
     _check_generated(file, generated, n_rows, params)
-    vocabulary = find_vocabulary([draft.sketch for draft in drafts], params)
+    vocabulary = find_vocabulary([draft.parsed for draft in drafts], params)
     kept: dict[str, Draft] = {}
     for draft in drafts:
         try:
-            check_covered(draft.sketch, vocabulary)
+            check_covered(draft.parsed, vocabulary)
         except RowError as error:
             listed.append(_refusal(draft.entry, str(error)))
             continue
@@ -82,33 +82,35 @@ def check_molecules(file: TextFile, generated: Mapping[str, object], params: Mol
     return checked, quarantine, vocabulary.to_json(), {**report, "rows": n_rows}
 
 
-def find_vocabulary(sketches: Sequence[Sketch], params: MoleculeDataParams) -> Vocabulary:
+def find_vocabulary(parsed_molecules: Sequence[ParsedMolecule], params: MoleculeDataParams) -> Vocabulary:
     """Return the classes that are allowed: those that the parameters name, or else all in the data.
 
     An element may stand for its aromatic form with a hydrogen, "[nH]", which is a class of its own if the data holds it.
     """
-    found = {symbol for sketch in sketches for symbol in sketch.atoms}
+    found = {symbol for parsed in parsed_molecules for symbol in parsed.atoms}
     if params.atoms is not None:
         _check_elements(params.atoms)
         found = {*params.atoms} | {symbol for symbol in found if _element(symbol) in params.atoms}
-    charges = {charge for sketch in sketches for charge in sketch.charges} if params.charges is None else {*params.charges}
-    largest = max((len(sketch.atoms) for sketch in sketches), default=params.min_atoms)
+    charges = (
+        {charge for parsed in parsed_molecules for charge in parsed.charges} if params.charges is None else {*params.charges}
+    )
+    largest = max((len(parsed.atoms) for parsed in parsed_molecules), default=params.min_atoms)
     symbols = sorted(found, key=lambda symbol: (Chem.GetPeriodicTable().GetAtomicNumber(_element(symbol)), symbol))
     return Vocabulary(tuple(symbols) or ("C",), sort_charges(charges), bonds_of(params.bonds), params.max_atoms or largest)
 
 
-def round_trip(sketch: Sketch, smiles: str, params: MoleculeDataParams) -> None:
+def round_trip(parsed: ParsedMolecule, smiles: str, params: MoleculeDataParams) -> None:
     """Refuse a molecule whose graph is that of another one.
 
     Raises:
         RowError: if graph -> molecule -> SMILES or graph -> molecule -> graph does not come back.
     """
-    molecule = build_molecule(sketch)
+    molecule = build_molecule(parsed)
     cause = sanitise(molecule)
     back = cause or Chem.MolToSmiles(molecule)
     if back != smiles:
         raise RowError(f"the graph must be that of one molecule, got {back!r} for {smiles!r}; leave it out or change the bonds")
-    if sketch_molecule(molecule, params.bonds) != sketch:
+    if parse_molecule(molecule, params.bonds) != parsed:
         raise RowError(f"the graph must come back from its molecule, got another one for {smiles!r}; leave it out")
 
 
@@ -153,10 +155,10 @@ def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
     size = standard.molecule.GetNumAtoms()
     if size < params.min_atoms:
         raise RowError(f"a molecule must have at least {params.min_atoms} heavy atoms, got {size}; leave it out")
-    sketch = sketch_molecule(standard.molecule, params.bonds)
-    round_trip(sketch, standard.smiles, params)
+    parsed = parse_molecule(standard.molecule, params.bonds)
+    round_trip(parsed, standard.smiles, params)
     # Without the molecule: of a large file all drafts are in memory.
-    return Draft(replace(entry, molecule=None), standard.smiles, sketch, standard.lost_stereo)
+    return Draft(replace(entry, molecule=None), standard.smiles, parsed, standard.lost_stereo)
 
 
 def _check_size(molecule: Chem.Mol, limit: int) -> None:
@@ -181,7 +183,7 @@ def _check_elements(symbols: Sequence[str]) -> None:
 
 
 def _row(draft: Draft) -> Row:
-    values = (draft.smiles, draft.entry.name, len(draft.sketch.atoms), draft.lost_stereo, draft.entry.row)
+    values = (draft.smiles, draft.entry.name, len(draft.parsed.atoms), draft.lost_stereo, draft.entry.row)
     return dict(zip(COLUMNS, values, strict=True))
 
 
@@ -210,7 +212,7 @@ def _check_generated(file: TextFile, generated: Mapping[str, object], n_rows: in
 
 
 def _report(file: TextFile, kept: Sequence[Draft], quarantine: pd.DataFrame, params: MoleculeDataParams) -> dict[str, Any]:
-    sketches = [draft.sketch for draft in kept]
+    parsed_molecules = [draft.parsed for draft in kept]
     kinds = Counter(quarantine["kind"])
     return {
         "source": params.source,
@@ -221,10 +223,10 @@ def _report(file: TextFile, kept: Sequence[Draft], quarantine: pd.DataFrame, par
         "duplicates": kinds[DUPLICATE],
         "lost_stereo": sum(draft.lost_stereo for draft in kept),
         "bonds": params.bonds,
-        "sizes": _tally(len(sketch.atoms) for sketch in sketches),
-        "atoms": _tally(symbol for sketch in sketches for symbol in sketch.atoms),
-        "charges": _tally(charge for sketch in sketches for charge in sketch.charges),
-        "kinds_of_bonds": _tally(kind for sketch in sketches for _, _, kind in sketch.bonds),
+        "sizes": _tally(len(parsed.atoms) for parsed in parsed_molecules),
+        "atoms": _tally(symbol for parsed in parsed_molecules for symbol in parsed.atoms),
+        "charges": _tally(charge for parsed in parsed_molecules for charge in parsed.charges),
+        "kinds_of_bonds": _tally(kind for parsed in parsed_molecules for _, _, kind in parsed.bonds),
     }
 
 

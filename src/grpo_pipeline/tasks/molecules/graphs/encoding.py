@@ -21,7 +21,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Sketch:
+class ParsedMolecule:
     """The graph of one molecule; node i is its atom i.
 
     Attributes:
@@ -35,7 +35,7 @@ class Sketch:
     bonds: tuple[tuple[int, int, str], ...]
 
 
-def sketch_molecule(molecule: Chem.Mol, form: BondForm) -> Sketch:
+def parse_molecule(molecule: Chem.Mol, form: BondForm) -> ParsedMolecule:
     """Return the graph of a sanitised molecule, hydrogens implicit.
 
     In the kekulised form double bonds stand where RDKit's ``Kekulize`` puts them, which follows from the order of the atoms.
@@ -47,7 +47,7 @@ def sketch_molecule(molecule: Chem.Mol, form: BondForm) -> Sketch:
         molecule = Chem.Mol(molecule)
         Chem.Kekulize(molecule, clearAromaticFlags=True)
     atoms = list(molecule.GetAtoms())
-    return Sketch(
+    return ParsedMolecule(
         tuple(_symbol(atom) for atom in atoms), tuple(atom.GetFormalCharge() for atom in atoms), tuple(sorted(_bonds(molecule)))
     )
 
@@ -70,56 +70,58 @@ def _bonds(molecule: Chem.Mol) -> Iterable[tuple[int, int, str]]:
         yield first, second, KINDS[bond.GetBondType()]
 
 
-def check_covered(sketch: Sketch, vocabulary: Vocabulary) -> None:
+def check_covered(parsed: ParsedMolecule, vocabulary: Vocabulary) -> None:
     """Refuse a molecule that the vocabulary cannot write.
 
     Raises:
         RowError: for an element, charge or kind of bond without a class, or too many atoms.
     """
-    if len(sketch.atoms) > vocabulary.max_atoms:
+    if len(parsed.atoms) > vocabulary.max_atoms:
         raise RowError(
-            f"a molecule must have at most {vocabulary.max_atoms} heavy atoms, got {len(sketch.atoms)}; "
+            f"a molecule must have at most {vocabulary.max_atoms} heavy atoms, got {len(parsed.atoms)}; "
             "raise molecules.data.max_atoms or leave it out"
         )
-    kinds = [kind for _, _, kind in sketch.bonds]
-    for name, found in (("atoms", sketch.atoms), ("charges", sketch.charges), ("bonds", kinds)):
+    kinds = [kind for _, _, kind in parsed.bonds]
+    for name, found in (("atoms", parsed.atoms), ("charges", parsed.charges), ("bonds", kinds)):
         known = getattr(vocabulary, name)
         if strangers := sorted({*found} - {*known}, key=str):
             raise RowError(f"{name} must be among {list(known)}, got {strangers}; widen molecules.data or leave the molecule out")
 
 
-def encode(sketches: Sequence[Sketch], vocabulary: Vocabulary, *, nodes: int | None = None) -> MoleculeGraphs:
+def encode(parsed_molecules: Sequence[ParsedMolecule], vocabulary: Vocabulary, *, nodes: int | None = None) -> MoleculeGraphs:
     """Return graphs of classes, padded to ``nodes``, or else to the largest of them.
 
     Raises:
         RowError: as ``check_covered``.
-        ValueError: if there is no sketch.
+        ValueError: if there is no parsed molecule.
     """
-    if not sketches:
-        raise ValueError("sketches must hold at least one molecule, got none; give those that are to be encoded")
-    for sketch in sketches:
-        check_covered(sketch, vocabulary)
-    width = max(len(sketch.atoms) for sketch in sketches) if nodes is None else nodes
+    if not parsed_molecules:
+        raise ValueError("parsed molecules must hold at least one molecule, got none; give those that are to be encoded")
+    for parsed in parsed_molecules:
+        check_covered(parsed, vocabulary)
+    width = max(len(parsed.atoms) for parsed in parsed_molecules) if nodes is None else nodes
     places = {
         name: {value: place for place, value in enumerate(getattr(vocabulary, name))} for name in ("atoms", "charges", "bonds")
     }
     atoms, charges = (
-        torch.tensor([_padded([places[name][value] for value in getattr(sketch, name)], width) for sketch in sketches])
+        torch.tensor([_padded([places[name][value] for value in getattr(parsed, name)], width) for parsed in parsed_molecules])
         for name in ("atoms", "charges")
     )
-    bonds = torch.zeros(len(sketches), width, width, dtype=torch.int64)
+    bonds = torch.zeros(len(parsed_molecules), width, width, dtype=torch.int64)
     entries = [
-        (row, first, second, places["bonds"][kind]) for row, sketch in enumerate(sketches) for first, second, kind in sketch.bonds
+        (row, first, second, places["bonds"][kind])
+        for row, parsed in enumerate(parsed_molecules)
+        for first, second, kind in parsed.bonds
     ]
     if entries:
         row, first, second, kind = torch.tensor(entries).unbind(dim=1)
         bonds[row, first, second] = kind
         bonds[row, second, first] = kind
-    return MoleculeGraphs(atoms, charges, bonds, torch.tensor([len(sketch.atoms) for sketch in sketches]))
+    return MoleculeGraphs(atoms, charges, bonds, torch.tensor([len(parsed.atoms) for parsed in parsed_molecules]))
 
 
-def read_sketches(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Iterator[Sketch]:
-    """Yield the sketch of every graph; ``encode`` of it gives the same classes.
+def read_parsed_molecules(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Iterator[ParsedMolecule]:
+    """Yield the parsed molecule of every graph; ``encode`` of it gives the same classes.
 
     Raises:
         ValueError: if a class is outside the vocabulary.
@@ -133,7 +135,7 @@ def read_sketches(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Iterator[Sk
         pairs[row].append((first, second, vocabulary.bonds[kind]))
     for row, size in enumerate(sizes):
         symbols = tuple(vocabulary.atoms[place] for place in atoms[row][:size])
-        yield Sketch(symbols, tuple(vocabulary.charges[place] for place in charges[row][:size]), tuple(pairs[row]))
+        yield ParsedMolecule(symbols, tuple(vocabulary.charges[place] for place in charges[row][:size]), tuple(pairs[row]))
 
 
 def _padded(classes: list[int], width: int) -> list[int]:
@@ -186,28 +188,28 @@ def decode(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> list[Decoded]:
     writes some neutral groups of five bonds on nitrogen, such as nitro, with their charges: these graphs are valid.
     """
     with rdBase.BlockLogs():
-        return [decode_sketch(sketch) for sketch in read_sketches(graphs, vocabulary)]
+        return [decode_parsed(parsed) for parsed in read_parsed_molecules(graphs, vocabulary)]
 
 
-def decode_sketch(sketch: Sketch) -> Decoded:
+def decode_parsed(parsed: ParsedMolecule) -> Decoded:
     """Return what one graph is; see ``decode``."""
-    molecule = build_molecule(sketch)
+    molecule = build_molecule(parsed)
     parts = Chem.GetMolFrags(molecule)
     cause = sanitise(molecule)
     if not cause and len(parts) == 1:
         smiles = Chem.MolToSmiles(molecule)
         return Decoded(smiles, smiles, sanitises=True, is_connected=True, cause="")
-    fragment = build_molecule(_part(sketch, max(parts, key=len)))
+    fragment = build_molecule(_part(parsed, max(parts, key=len)))
     smiles = "" if sanitise(fragment) else Chem.MolToSmiles(fragment)
     return Decoded("", smiles, sanitises=not cause, is_connected=len(parts) == 1, cause=cause or f"it is in {len(parts)} parts")
 
 
-def build_molecule(sketch: Sketch) -> Chem.RWMol:
+def build_molecule(parsed: ParsedMolecule) -> Chem.RWMol:
     """Return the graph as a molecule that is not yet sanitised."""
     molecule = Chem.RWMol()
-    for symbol, charge in zip(sketch.atoms, sketch.charges, strict=True):
+    for symbol, charge in zip(parsed.atoms, parsed.charges, strict=True):
         molecule.AddAtom(_atom(symbol, charge))
-    for first, second, kind in sketch.bonds:
+    for first, second, kind in parsed.bonds:
         molecule.AddBond(first, second, TYPES[kind])
         if kind == "aromatic":
             molecule.GetBondBetweenAtoms(first, second).SetIsAromatic(True)
@@ -235,12 +237,12 @@ def _atom(symbol: str, charge: int) -> Chem.Atom:
     return atom
 
 
-def _part(sketch: Sketch, members: Sequence[int]) -> Sketch:
+def _part(parsed: ParsedMolecule, members: Sequence[int]) -> ParsedMolecule:
     """Return the graph of some atoms of another, in ascending order; of parts of one size the first is the largest."""
     order = sorted(members)
     place = {old: new for new, old in enumerate(order)}
-    return Sketch(
-        tuple(sketch.atoms[old] for old in order),
-        tuple(sketch.charges[old] for old in order),
-        tuple((place[first], place[second], kind) for first, second, kind in sketch.bonds if first in place),
+    return ParsedMolecule(
+        tuple(parsed.atoms[old] for old in order),
+        tuple(parsed.charges[old] for old in order),
+        tuple((place[first], place[second], kind) for first, second, kind in parsed.bonds if first in place),
     )

@@ -1,4 +1,4 @@
-"""A grid on the tiny dialogue task: what a cell is equal to, how often the warm start is trained, what is refused."""
+"""A grid on the tiny dialogue task: what a trial is equal to, how often the warm start is trained, what is refused."""
 
 import json
 from typing import Any
@@ -17,11 +17,11 @@ from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.data.dialogue.preparation import SECTIONS
 from grpo_pipeline.pipelines.data.dialogue.preparation import create_pipeline as prepare
 from grpo_pipeline.pipelines.experiments.compare import nodes, tables
-from grpo_pipeline.pipelines.experiments.trials import kits
+from grpo_pipeline.pipelines.experiments.trials import setups
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.experiments.trials.cells import Cell
-from grpo_pipeline.pipelines.experiments.trials.engine import cell_digest
-from grpo_pipeline.pipelines.experiments.trials.kits import find_kit
+from grpo_pipeline.pipelines.experiments.trials.engine import trial_digest
+from grpo_pipeline.pipelines.experiments.trials.records import Trial
+from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
 from grpo_pipeline.pipelines.training.stages import create_stages
@@ -38,9 +38,9 @@ ARMS = {
 
 
 def parameters() -> dict[str, Any]:
-    """The task's parameters as Kedro would read them, for a reader of 8 numbers and a warm start of four steps."""
+    """The task's parameters as Kedro would read them, for a language model of 8 numbers and a warm start of four steps."""
     short = {
-        "reader": {"new": {"width": 8}}, "replies": {"max_tokens": 6}, "rewards": {"pool": {"workers": 0}},
+        "language_model": {"new": {"width": 8}}, "replies": {"max_tokens": 6}, "rewards": {"pool": {"workers": 0}},
         "warm_start": {"training": {"epochs": 4, "validate_every_epochs": 4}},
     }  # fmt: skip
     names = (*SECTIONS, "warm_start", "supervised", "reinforce", "grpo")
@@ -54,12 +54,12 @@ def grid(arms: dict[str, Any], *, seeds: tuple[int, ...] = (0, 1), primary: tupl
 
 
 def arrange(params: CompareParams):
-    return nodes.arrange_cells(params, EVALUATION, {"dialogue": parameters()})
+    return nodes.arrange_trials(params, EVALUATION, {"dialogue": parameters()})
 
 
 def run(params: CompareParams) -> Memory:
     store = Memory()
-    for record in nodes.train_cells(params, EVALUATION, arrange(params), make_examples(), store):
+    for record in nodes.train_trial(params, EVALUATION, arrange(params), make_examples(), store):
         if record is not False:
             store.keep(record)
     return store
@@ -68,20 +68,20 @@ def run(params: CompareParams) -> Memory:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(epochs, seed) of each warm start that is trained."""
-    seen, train = [], kits.train_weights
+    seen, train = [], setups.train_weights
 
     def counted(algorithm, training, task, data, *, seed):
         seen.append((training.epochs, seed))
         return train(algorithm, training, task, data, seed=seed)
 
-    monkeypatch.setattr(kits, "train_weights", counted)
+    monkeypatch.setattr(setups, "train_weights", counted)
     return seen
 
 
 def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     """Predictions of an arm as an ordinary run of the task's own pipelines makes them."""
     given: dict[str, Any] = {"dialogue.examples": make_examples(), "params:seed": seed, "params:resume": "never"}
-    models = find_kit("dialogue").models
+    models = find_setup("dialogue").models
     found = parameters()
     given |= {f"params:dialogue.{name}": models[name].model_validate(found[name]) for name in SECTIONS if name in models}
     given["params:dialogue.training"] = TrainingParams.model_validate(found["training"])
@@ -126,26 +126,26 @@ def test_an_arm_that_readers_do_not_have_fails_before_a_warm_start_is_trained_fo
 
 
 def test_a_digest_needs_no_training_and_knows_the_warm_start(trainings) -> None:
-    plan, kit, examples = arrange(grid(ARMS)), find_kit("dialogue"), make_examples()
-    digests = {cell.key: cell_digest(kit, plan.arms[cell.arm], cell, examples) for cell in plan.cells}
+    plan, setup, examples = arrange(grid(ARMS)), find_setup("dialogue"), make_examples()
+    digests = {trial.key: trial_digest(setup, plan.arms[trial.arm], trial, examples) for trial in plan.trials}
     assert len(set(digests.values())) == 8
-    other = Cell("grpo", 0, split=dict.fromkeys(examples.table["example_id"], "train"))
-    assert cell_digest(kit, plan.arms["grpo"], other, examples) != digests["grpo.seed0"]
+    other = Trial("grpo", 0, split=dict.fromkeys(examples.table["example_id"], "train"))
+    assert trial_digest(setup, plan.arms["grpo"], other, examples) != digests["grpo.seed0"]
     assert trainings == []
 
 
 def test_a_split_replaces_that_of_the_examples() -> None:
     examples = make_examples()
-    there = find_kit("dialogue").resplit(examples, {"e00": "test", "e09": "train"})
+    there = find_setup("dialogue").resplit(examples, {"e00": "test", "e09": "train"})
     assert there.table["split"].to_list() == ["test", *[""] * 8, "train", *[""] * 3]
     assert there.digest != examples.digest
     with pytest.raises(ValueError, match="a split must name examples of the data, got 'e99'"):
-        find_kit("dialogue").resplit(examples, {"e99": "test"})
+        find_setup("dialogue").resplit(examples, {"e99": "test"})
 
 
 def test_the_arms_of_the_configuration_can_be_arranged() -> None:
     plan = arrange(CompareParams.model_validate(BASE["compare"]["dialogue"]["compare"]))
-    assert len(plan.cells) == 18
+    assert len(plan.trials) == 18
     assert {arm for arm, found in plan.arms.items() if not found.algorithm.pays_kl} == {"supervised", "no_kl"}
     assert plan.arms["best_half"].algorithm.advantage.top_k_ratio == 0.5
     assert plan.arms["per_reward"].algorithm.advantage.method == "per_reward"
@@ -159,7 +159,7 @@ def test_rewards_of_different_weights_are_not_one_quantity() -> None:
 def test_a_reward_of_the_users_is_in_the_table_and_the_page_speaks_of_replies() -> None:
     own = {"again": {"function": "grpo_pipeline.tasks.dialogue.scores:f1", "weight": 0.5, "options": {}}}
     params = grid({"supervised": ARMS["supervised"], "own": {"base": "grpo", "set": {"rewards": {"own": own}}}})
-    result = nodes.tabulate_cells(params, EVALUATION, arrange(params), run(params), "abc")
+    result = nodes.tabulate_trials(params, EVALUATION, arrange(params), run(params), "abc")
     metrics = {arm: found["metrics"]["reward_again"]["value"] for arm, found in result["arms"].items()}
     assert metrics == {"supervised": None, "own": result["arms"]["own"]["metrics"]["reward_f1"]["value"]}
     table, summary = nodes.write_tables(EVALUATION, result)

@@ -1,4 +1,4 @@
-"""A cell of the grid: one arm trained with one seed, on one fold where there are folds; and what it leaves behind."""
+"""A trial of the grid: one arm trained with one seed, on one fold where there are folds; and what it leaves behind."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ Status = Literal["finished", "failed"]
 
 
 class CompareError(RuntimeError):
-    """A grid of cells cannot be trained or compared."""
+    """A grid of trials cannot be trained or compared."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """One training of the grid.
 
     Attributes:
@@ -34,7 +34,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Name of the cell: ``grpo.seed0``, ``grpo.seed0.fold2``."""
+        """Name of the trial: ``grpo.seed0``, ``grpo.seed0.fold2``."""
         return f"{self.arm}.seed{self.seed}" + ("" if self.fold is None else f".fold{self.fold}")
 
 
@@ -45,20 +45,20 @@ class Plan:
     Attributes:
         task: name of the task.
         arms: name -> resolved arm, the control first.
-        cells: in the order in which they are trained; their keys differ.
+        trials: in the order in which they are trained; their keys differ.
     """
 
     task: str
     arms: Mapping[str, ResolvedArm]
-    cells: tuple[Cell, ...]
+    trials: tuple[Trial, ...]
 
 
 @dataclass(frozen=True)
-class CellHeader:
-    """The content of ``cell.json``: how a finished or failed trial describes itself.
+class TrialHeader:
+    """The content of ``trial.json``: how a finished or failed trial describes itself.
 
     Attributes:
-        key: name of the cell.
+        key: name of the trial.
         task: name of the task.
         arm: name of the arm.
         seed: its seed.
@@ -85,8 +85,8 @@ class CellHeader:
 
 
 @dataclass(frozen=True)
-class CellRecord:
-    """A header and the files beside it; a failed cell has none but the traceback.
+class TrialRecord:
+    """A header and the files beside it; a failed trial has none but the traceback.
 
     Attributes:
         header: what it is and how it ended.
@@ -96,26 +96,26 @@ class CellRecord:
         traceback: of a failure.
     """
 
-    header: CellHeader
+    header: TrialHeader
     predictions: pd.DataFrame | None = field(default=None, repr=False)
     metric_rows: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     weights: ModelWeights | None = field(default=None, repr=False)
     traceback: str | None = field(default=None, repr=False)
 
 
-class StoredCells(Protocol):
-    """The cells on disk: headers in memory, predictions when asked for."""
+class StoredTrials(Protocol):
+    """The trials on disk: headers in memory, predictions when asked for."""
 
     @property
-    def headers(self) -> Mapping[str, CellHeader]:
-        """Key -> header, of finished and failed cells."""
+    def headers(self) -> Mapping[str, TrialHeader]:
+        """Key -> header, of finished and failed trials."""
         ...
 
     def predictions(self, key: str) -> pd.DataFrame:
-        """Read the prediction rows of a finished cell."""
+        """Read the prediction rows of a finished trial."""
         ...
 
 
 def plan_grid(task: str, arms: Mapping[str, ResolvedArm], seeds: Sequence[int]) -> Plan:
     """Return every arm with every seed; seed by seed, so that a grid that is stopped holds whole comparisons."""
-    return Plan(task, arms, tuple(Cell(arm, seed) for seed in seeds for arm in arms))
+    return Plan(task, arms, tuple(Trial(arm, seed) for seed in seeds for arm in arms))

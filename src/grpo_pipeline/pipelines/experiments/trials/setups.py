@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from grpo_pipeline.core.agreement import digest_of
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.weights import ModelWeights
-from grpo_pipeline.pipelines.experiments.trials.kit import TaskKit, resplit_table, train_weights
+from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup, resplit_table, train_weights
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.spec import TaskSpec
@@ -28,7 +28,7 @@ class StageParams(BaseModel):
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialWeights:
     """The weights that a stage ended with.
 
     Attributes:
@@ -40,19 +40,19 @@ class Start:
     model: ModelWeights = field(default=ModelWeights({}, {}), repr=False)
 
 
-def find_kit(task: str) -> TaskKit:
-    """Return a task as the engine sees it; its own ``adapt_kit`` may change what is general.
+def find_setup(task: str) -> TaskSetup:
+    """Return a task as the engine sees it; its own ``adapt_setup`` may change what is general.
 
     Raises:
         ValueError: if there is no such task.
     """
     spec = find_task(task)
     wiring = spec.wiring()
-    kit = TaskKit(
+    setup = TaskSetup(
         task=task, prepare=wiring.create_preparation(), resplit=partial(resplit, spec), reward_section=spec.reward_section
     )
-    kit = with_stages(kit, spec.stages) if spec.stages else kit
-    adapted: TaskKit = wiring.adapt_kit(kit) if hasattr(wiring, "adapt_kit") else kit
+    setup = with_stages(setup, spec.stages) if spec.stages else setup
+    adapted: TaskSetup = wiring.adapt_setup(setup) if hasattr(wiring, "adapt_setup") else setup
     return adapted
 
 
@@ -62,9 +62,9 @@ def resplit(spec: TaskSpec, examples: Any, split: Mapping[str, str]) -> Any:
     return resolve_name(spec.with_table)(examples, table) if spec.with_table else replace(examples, table=table)
 
 
-def with_stages(kit: TaskKit, stages: tuple[str, ...]) -> TaskKit:
-    """Return the kit whose task begins with the weights that the last stage ends with, trained with the seed of each cell."""
-    task, nodes = kit.task, []
+def with_stages(setup: TaskSetup, stages: tuple[str, ...]) -> TaskSetup:
+    """Return the setup whose task begins with the weights that the last stage ends with, trained with the seed of each trial."""
+    task, nodes = setup.task, []
     untrained = current = f"{task}.untrained_task"
     for stage in stages:
         section, checked, start = f"params:{task}.{stage}", f"{task}.{stage}.task", f"{task}.{stage}.start"
@@ -76,10 +76,10 @@ def with_stages(kit: TaskKit, stages: tuple[str, ...]) -> TaskKit:
         nodes.append(Node(begin_with, [checked, start], begun, name=f"begin_with_{stage}"))
         current = begun
     return replace(
-        kit,
-        prepare=kit.prepare + Pipeline(nodes),
+        setup,
+        prepare=setup.prepare + Pipeline(nodes),
         untrained=untrained,
-        memory={f"{task}.{stage}.known": Start() for stage in stages},
+        memory={f"{task}.{stage}.known": InitialWeights() for stage in stages},
         carry={f"{task}.{stage}.known": f"{task}.{stage}.start" for stage in stages},
     )
 
@@ -92,12 +92,12 @@ def check_arm(algorithm: AlgorithmParams, stage: StageParams, task: Task, data: 
     return task
 
 
-def train_stage(stage: StageParams, seed: int, task: Task, data: Any, known: Start) -> Start:
-    """Train a stage with the cell's seed, unless the cell before it began with the same weights."""
+def train_stage(stage: StageParams, seed: int, task: Task, data: Any, known: InitialWeights) -> InitialWeights:
+    """Train a stage with the trial's seed, unless the trial before it began with the same weights."""
     key = stage_key(stage, seed, task, data)
     if known.key == key:
         return known
-    return Start(key, train_weights(stage.algorithm, stage.training, task, data, seed=seed)[0])
+    return InitialWeights(key, train_weights(stage.algorithm, stage.training, task, data, seed=seed)[0])
 
 
 def stage_key(stage: StageParams, seed: int, task: Task, data: Any) -> str:
@@ -106,6 +106,6 @@ def stage_key(stage: StageParams, seed: int, task: Task, data: Any) -> str:
     return digest_of({"stage": stage.model_dump(mode="json"), "seed": seed, "task": facts})
 
 
-def begin_with(task: Task, start: Start) -> Task:
+def begin_with(task: Task, start: InitialWeights) -> Task:
     """Return the task whose policies begin with these weights."""
     return task.begin_with(start.model)

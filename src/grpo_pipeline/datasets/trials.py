@@ -1,4 +1,4 @@
-"""Kedro dataset for the cells of a grid: one folder per cell, complete or not there."""
+"""Kedro dataset for the trials of a grid: one folder per trial, complete or not there."""
 
 import dataclasses
 import json
@@ -14,75 +14,75 @@ from grpo_pipeline.core.storage.files import find_complete, replacing_folder
 from grpo_pipeline.core.storage.weights import ModelWeights, load_weights, save_weights
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
 from grpo_pipeline.datasets.table import escaped, restored
-from grpo_pipeline.pipelines.experiments.trials.cells import CellHeader, CellRecord
+from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
 
-HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = "cell.json", "predictions.csv", "metrics.jsonl", "weights", "traceback.txt"
+HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = "trial.json", "predictions.csv", "metrics.jsonl", "weights", "traceback.txt"
 TEXT = "text_columns.json"  # of the predictions: an id such as 0012, a center such as NA and a reply such as 1 stay text
 
 
-class CellFolder:
-    """The cells below a folder: headers are read at once, rows when they are asked for."""
+class TrialFolder:
+    """The trials below a folder: headers are read at once, rows when they are asked for."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._headers = {header.key: header for header in map(read_header, cell_folders(folder))}
+        self._headers = {header.key: header for header in map(read_header, trial_folders(folder))}
 
     @property
-    def headers(self) -> Mapping[str, CellHeader]:
+    def headers(self) -> Mapping[str, TrialHeader]:
         """Key -> header."""
         return self._headers
 
     def predictions(self, key: str) -> pd.DataFrame:
-        """Read the prediction rows of a finished cell."""
+        """Read the prediction rows of a finished trial."""
         path = self._file(key, PREDICTIONS)
         names = json.loads(self._file(key, TEXT).read_text(encoding="utf-8"))
         text: dict[Hashable, type[str]] = dict.fromkeys(names, str)
         return restored(pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""]))
 
     def metric_rows(self, key: str) -> pd.DataFrame:
-        """Read the metrics by step of a finished cell."""
+        """Read the metrics by step of a finished trial."""
         return MetricStreamDataset(str(self._file(key, METRICS))).load()
 
     def weights(self, key: str) -> ModelWeights:
-        """Read the final weights of a cell that kept them."""
+        """Read the final weights of a trial that kept them."""
         return load_weights(self._file(key, WEIGHTS))
 
     def _file(self, key: str, name: str) -> Path:
         folder = find_complete(self._folder / key)
         if folder is None or not (folder / name).exists():
-            raise DatasetError(f"cell {key} must hold {name} in {self._folder}, got nothing there; train the cell again")
+            raise DatasetError(f"trial {key} must hold {name} in {self._folder}, got nothing there; train the trial again")
         return folder / name
 
 
-class CellsDataset(AbstractDataset[CellRecord | Literal[False], CellFolder]):
-    """The cells of a grid, each in ``<folder>/<key>/``; a save adds or replaces one cell, in one step.
+class TrialsDataset(AbstractDataset[TrialRecord | Literal[False], TrialFolder]):
+    """The trials of a grid, each in ``<folder>/<key>/``; a save adds or replaces one trial, in one step.
 
-    ``cell.json`` is the header, ``predictions.csv`` and ``metrics.jsonl`` the rows, ``weights/`` the final weights where they
-    are kept, ``traceback.txt`` what a failed cell left. The same folder may stand in the catalogue under two names, one to
+    ``trial.json`` is the header, ``predictions.csv`` and ``metrics.jsonl`` the rows, ``weights/`` the final weights where they
+    are kept, ``traceback.txt`` what a failed trial left. The same folder may stand in the catalogue under two names, one to
     look up what is finished and one to write, so that the graph has no cycle.
 
     Example:
-        ``{type: grpo_pipeline.datasets.cells.CellsDataset, filepath: data/07_model_output/attention/compare/cells}``
+        ``{type: grpo_pipeline.datasets.trials.TrialsDataset, filepath: data/07_model_output/attention/compare/trials}``
     """
 
-    is_keyed = True  # each cell holds the key of what it was made from
+    is_keyed = True  # each trial holds the key of what it was made from
 
     def __init__(self, filepath: str, metadata: dict[str, Any] | None = None) -> None:
         """Name the folder.
 
         Args:
-            filepath: the folder above the cells.
+            filepath: the folder above the trials.
             metadata: free, for Kedro-Viz.
         """
         self._filepath = Path(filepath)
         self.metadata = metadata
 
-    def load(self) -> CellFolder:
-        """Read the headers of all cells; there may be none. A damaged one raises ``DatasetError``."""
-        return CellFolder(self._filepath)
+    def load(self) -> TrialFolder:
+        """Read the headers of all trials; there may be none. A damaged one raises ``DatasetError``."""
+        return TrialFolder(self._filepath)
 
-    def save(self, data: CellRecord | Literal[False]) -> None:
-        """Write one cell; ``False`` means that there is nothing to write at this yield."""
+    def save(self, data: TrialRecord | Literal[False]) -> None:
+        """Write one trial; ``False`` means that there is nothing to write at this yield."""
         if data is False:
             return
         with replacing_folder(self._filepath / data.header.key) as folder:
@@ -98,13 +98,13 @@ class CellsDataset(AbstractDataset[CellRecord | Literal[False], CellFolder]):
             (folder / HEADER).write_text(json.dumps(dataclasses.asdict(data.header), indent=1), encoding="utf-8")
 
     def preview(self, nrows: int = 200) -> TablePreview:
-        """Show how each cell ended."""
+        """Show how each trial ended."""
         columns = ["key", "status", "seconds", "reason"]
         rows = [[getattr(header, name) for name in columns] for header in self.load().headers.values()][:nrows]
         return TablePreview({"index": list(range(len(rows))), "columns": columns, "data": rows})
 
     def _exists(self) -> bool:
-        return bool(cell_folders(self._filepath))
+        return bool(trial_folders(self._filepath))
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._filepath)}
@@ -116,22 +116,22 @@ def text_columns(rows: pd.DataFrame) -> list[str]:
     return [str(name) for name in rows.columns if not pd.api.types.is_numeric_dtype(kinds[name])]
 
 
-def cell_folders(folder: Path) -> list[Path]:
-    """Return the complete folders of all cells, also of one whose replacement was cut short."""
+def trial_folders(folder: Path) -> list[Path]:
+    """Return the complete folders of all trials, also of one whose replacement was cut short."""
     if not folder.is_dir():
         return []
     keys = {path.name.removesuffix(".previous") for path in folder.iterdir() if path.is_dir() and ".partial-" not in path.name}
     return [found for key in sorted(keys) if (found := find_complete(folder / key)) is not None]
 
 
-def read_header(folder: Path) -> CellHeader:
-    """Read ``cell.json`` of one cell.
+def read_header(folder: Path) -> TrialHeader:
+    """Read ``trial.json`` of one trial.
 
     Raises:
         DatasetError: if it is missing or damaged.
     """
     path = folder / HEADER
     try:
-        return CellHeader(**json.loads(path.read_text(encoding="utf-8")))
+        return TrialHeader(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise DatasetError(f"{path} must be the header of a finished cell, got {error}; remove the folder {folder}") from error
+        raise DatasetError(f"{path} must be the header of a finished trial, got {error}; remove the folder {folder}") from error

@@ -1,7 +1,7 @@
 """The contract between the engine of comparisons and a task: how examples become a task and its data, and how a split is written.
 
 The nodes between are those of the task's own pipeline, run in their order with an arm's parameters in the place of the shared
-ones: what an ordinary run prepares is what a cell trains on.
+ones: what an ordinary run prepares is what a trial trains on.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,25 +17,25 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials.arms import TRAINING, ResolvedArm
-from grpo_pipeline.pipelines.experiments.trials.cells import Cell
+from grpo_pipeline.pipelines.experiments.trials.records import Trial
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.base import Task
 
 
 @dataclass(frozen=True)
-class TaskKit:
+class TaskSetup:
     """A task as the engine sees it.
 
     Attributes:
         task: its name, the prefix of its catalogue names.
         prepare: the pipeline from ``<task>.examples`` to ``<task>.task`` and ``<task>.data``.
-        memory: dataset -> what it holds before the first cell.
-        carry: dataset -> the memory that it is for the next cell, such as features that were computed.
+        memory: dataset -> what it holds before the first trial.
+        carry: dataset -> the memory that it is for the next trial, such as features that were computed.
         resplit: (examples, id -> split) -> examples.
-        gather: output of a generator node -> its chunks as one value; a cell holds in memory what a run streams to a file.
+        gather: output of a generator node -> its chunks as one value; a trial holds in memory what a run streams to a file.
         without_features: examples -> data that ``Task.fingerprint`` reads, without what takes long to compute; None: the data.
         untrained: dataset that holds the task before anything is trained; "" where that is ``<task>.task``.
-        reward_section: the section that weighs the parts of the reward.
+        reward_section: the section that weighs the components of the reward.
     """
 
     task: str
@@ -63,7 +63,7 @@ class TaskKit:
 
 @dataclass(frozen=True)
 class Opened:
-    """A task and its data, ready for one cell; ``memory`` is for the next one."""
+    """A task and its data, ready for one trial; ``memory`` is for the next one."""
 
     task: Task
     data: Any
@@ -90,53 +90,53 @@ def resplit_table(table: pd.DataFrame, split: Mapping[str, str], *, key: str, no
     return table.assign(split=ids.map(split).fillna(""))
 
 
-def examples_of(kit: TaskKit, cell: Cell, examples: Any) -> Any:
-    """Return the examples with the cell's own split, where it has one."""
-    return examples if cell.split is None else kit.resplit(examples, cell.split)
+def examples_of(setup: TaskSetup, trial: Trial, examples: Any) -> Any:
+    """Return the examples with the trial's own split, where it has one."""
+    return examples if trial.split is None else setup.resplit(examples, trial.split)
 
 
-def open_task(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Task:
+def open_task(setup: TaskSetup, arm: ResolvedArm, examples: Any) -> Task:
     """Return the arm's task alone: nothing that takes long is computed or trained."""
-    name = kit.untrained or f"{kit.task}.task"
-    values = run_pipeline(kit, kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))
+    name = setup.untrained or f"{setup.task}.task"
+    values = run_pipeline(setup, setup.prepare.to_outputs(name), inputs(setup, arm, examples, seed=0))
     found: Task = values[name]
     return found
 
 
-def data_of(kit: TaskKit, arm: ResolvedArm, examples: Any) -> Any:
+def data_of(setup: TaskSetup, arm: ResolvedArm, examples: Any) -> Any:
     """Return what ``Task.fingerprint`` reads of the data."""
-    if kit.without_features is not None:
-        return kit.without_features(examples)
-    name = f"{kit.task}.data"
-    return run_pipeline(kit, kit.prepare.to_outputs(name), inputs(kit, arm, examples, seed=0))[name]
+    if setup.without_features is not None:
+        return setup.without_features(examples)
+    name = f"{setup.task}.data"
+    return run_pipeline(setup, setup.prepare.to_outputs(name), inputs(setup, arm, examples, seed=0))[name]
 
 
-def open_cell(kit: TaskKit, arm: ResolvedArm, cell: Cell, examples: Any, memory: Mapping[str, Any]) -> Opened:
-    """Return task and data of a cell; a frozen encoder's features are taken from ``memory`` where they fit."""
-    given = inputs(kit, arm, examples_of(kit, cell, examples), seed=cell.seed)
-    values = run_pipeline(kit, kit.prepare, given | dict(kit.memory) | dict(memory))
-    kept = {name: values[source] for name, source in kit.carry.items()}
-    return Opened(values[f"{kit.task}.task"], values[f"{kit.task}.data"], kept)
+def open_trial(setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any, memory: Mapping[str, Any]) -> Opened:
+    """Return task and data of a trial; a frozen encoder's features are taken from ``memory`` where they fit."""
+    given = inputs(setup, arm, examples_of(setup, trial, examples), seed=trial.seed)
+    values = run_pipeline(setup, setup.prepare, given | dict(setup.memory) | dict(memory))
+    kept = {name: values[source] for name, source in setup.carry.items()}
+    return Opened(values[f"{setup.task}.task"], values[f"{setup.task}.data"], kept)
 
 
-def inputs(kit: TaskKit, arm: ResolvedArm, examples: Any, *, seed: int) -> dict[str, Any]:
+def inputs(setup: TaskSetup, arm: ResolvedArm, examples: Any, *, seed: int) -> dict[str, Any]:
     """Return what the preparing nodes read: examples, the arm's sections, the seed. An absent section is None."""
-    wanted = {name: None for name in kit.prepare.inputs() if name.startswith("params:")}
-    sections = {f"params:{kit.task}.{name}": section for name, section in arm.sections.items()}
-    return wanted | sections | {"params:seed": seed, f"{kit.task}.examples": examples}
+    wanted = {name: None for name in setup.prepare.inputs() if name.startswith("params:")}
+    sections = {f"params:{setup.task}.{name}": section for name, section in arm.sections.items()}
+    return wanted | sections | {"params:seed": seed, f"{setup.task}.examples": examples}
 
 
-def run_pipeline(kit: TaskKit, pipeline: Pipeline, values: dict[str, Any]) -> dict[str, Any]:
+def run_pipeline(setup: TaskSetup, pipeline: Pipeline, values: dict[str, Any]) -> dict[str, Any]:
     """Run the nodes in their order; values travel by reference, and what a generator node yields is gathered."""
     values = dict(values)
     for node in pipeline.nodes:
         outputs = node.run({name: values[name] for name in node.inputs})
         is_stream = isgeneratorfunction(node.func)
-        values |= {name: kit.gather[name](value) if is_stream else value for name, value in outputs.items()}
+        values |= {name: setup.gather[name](value) if is_stream else value for name, value in outputs.items()}
     return values
 
 
-# Train and score one cell with the nodes of an ordinary arm; only the probe is left out.
+# Train and score one trial with the nodes of an ordinary arm; only the probe is left out.
 
 Row = dict[str, Any]
 
@@ -150,7 +150,7 @@ class Trained:
     weights: ModelWeights
 
 
-def train_cell(arm: ResolvedArm, opened: Opened, *, seed: int) -> Trained:
+def train_trial(arm: ResolvedArm, opened: Opened, *, seed: int) -> Trained:
     """Build, train, export and predict, as ``pipelines/training`` wires it."""
     task, data = opened.task, opened.data
     weights, rows = train_weights(arm.algorithm, arm.training, task, data, seed=seed)
@@ -163,7 +163,7 @@ def train_weights(
 ) -> tuple[ModelWeights, list[Row]]:
     """Build, train and export an arm, or a stage before the arms; returns the final weights and the metrics by step."""
     state = nodes.build_state(algorithm, training, seed, task, data)
-    nothing = NoCheckpoint("a cell is trained from its start")
+    nothing = NoCheckpoint("a trial is trained from its start")
     rows: list[Row] = []
     checkpoint: Checkpoint | NoCheckpoint = nothing
     for some, saved in nodes.train(algorithm, training, "never", task, data, state, nothing, {}):
