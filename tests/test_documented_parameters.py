@@ -1,7 +1,7 @@
 """Every YAML block of the documents is an environment that passes: over ``smoke``, with the task that it names built from it.
 
-A block that needs what a language model brings (a table, a folder of weights) says so above it, ``<!-- needs: a manifest -->``, and is
-checked against the models alone. What a block leaves out is that of ``smoke`` and ``base``.
+A block that needs what a language model brings (a table, a folder of weights) says so above it, ``<!-- needs: a manifest -->``,
+and is checked against the models alone. What a block leaves out is that of ``smoke`` and ``base``.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A tiny dialogue task for tests: the committed smoke parameters, a language model of 8 numbers, and rewards measured in this process."""
+"""A tiny dialogue task for tests: the smoke parameters, a language model of 8 numbers, and rewards measured in this process."""
 
 from typing import Any
 

@@ -16,8 +16,8 @@ FailureRule = Literal["exclude", "penalty"]
 def combine_rewards(components: Mapping[str, Tensor], weights: Mapping[str, float]) -> Rewards:
     """Return the components, their weights and ``total = sum_i w_i * component_i`` in float64.
 
-    A component with weight 0 is kept for the record and adds nothing, not even its NaN; a NaN in a weighted component means that the
-    sample was not scored and makes its total NaN.
+    A component with weight 0 is kept for the record and adds nothing, not even its NaN; a NaN in a weighted component means that
+    the sample was not scored and makes its total NaN.
 
     Args:
         components: name -> [P, G].

@@ -222,8 +222,8 @@ class GroupRewards:
     """The rewards of P x G samples.
 
     Attributes:
-        components: name -> float64 [P, G], detached; NaN (not scored) where the component failed under the rule ``exclude``, and where
-            the sample was not measured.
+        components: name -> float64 [P, G], detached; NaN (not scored) where the component failed under the rule ``exclude``, and
+            where the sample was not measured.
         weights: name -> weight, the same names.
         is_failed: name -> bool [P, G], True where the component could not be measured.
         causes: name -> why, of the first sample that it could not be measured of: function, sample, what happened.

@@ -98,8 +98,8 @@ class MetricSuite:
         prepare: adds columns that compare the rules of one arm (all rows in, all rows out but those of a rule that is only
             compared with).
         summary: the comparison document -> sentences in plain words, beside those that every task gets.
-        discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as components of a reward
-            that a user wrote; each is named like its column.
+        discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as components of a
+            reward that a user wrote; each is named like its column.
         headline: names of the metrics that a short table shows; none: all of them.
     """
 

@@ -29,7 +29,8 @@ class AuditPlan:
     """How to read the rows of ``Task.audit``.
 
     A row is one sample of one policy for one example: the columns ``policy``, ``sample`` (0, 1, ... within policy and example),
-    ``reward`` (NaN where it was not scored), ``reward_<component>``, those below, and one column per metric (NaN where undefined).
+    ``reward`` (NaN where it was not scored), ``reward_<component>``, those below, and one column per metric (NaN where
+    undefined).
 
     Attributes:
         example: column of the examples' names; the samples of one policy for one example are a group.
@@ -65,7 +66,7 @@ REWARD_SECTIONS = ("reward", "rewards")
 
 @torch.no_grad()
 def mean_reward(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
-    """Return ``reward/mean`` and ``reward/<component>/mean`` of ``n_samples`` samples of each row, with the same noise at every call."""
+    """Return ``reward/mean`` and ``reward/<component>/mean`` of ``n_samples`` samples a row, with the same noise each time."""
     found: dict[str, list[Tensor]] = {}
     for number, batch in enumerate(batches(task, data, rows)):
         generator = step_generator(seed, number, stream=Stream.VALIDATION, device=task.device)

@@ -1,4 +1,4 @@
-"""GRPO raises the reward of a language model that imitation has taught a little; with the sign of the advantages turned it collapses."""
+"""GRPO raises the reward of a language model that imitation taught a little; with the advantages' sign turned it collapses."""
 
 from dataclasses import replace
 from typing import Any

@@ -86,13 +86,14 @@ def per_reward_advantages(
         z_k = (r_k - mean_g) / (std_g + eps),   S = sum_k w_k * z_k,   A = (S - mean_batch) / (std_batch + eps)
 
     Source: GDPO, arXiv 2601.05242; TRL calls it ``multi_objective_aggregation="normalize_then_sum"``. The scores of
-    a weighted sum of rewards lose a component of small spread beside one of large spread; here each component weighs as its weight says.
+    a weighted sum of rewards lose a component of small spread beside one of large spread; here each component weighs as its
+    weight says.
 
-    A component that ties in a group contributes exactly 0 there, and a NaN is a sample that this component did not score. A row teaches
-    where at least one weighted component scored it and does not tie in its group. mean_batch and std_batch are taken over the rows
-    that teach, of all prompts given here; all other rows are exactly 0 and whitening does not move them. (TRL counts scored
-    rows of tied groups as zeros, so that there the scale of A depends on how many groups tie.) Within a group each z_k sums
-    to 0, hence S and A do too, and mean_batch is round-off.
+    A component that ties in a group contributes exactly 0 there, and a NaN is a sample that this component did not score. A row
+    teaches where at least one weighted component scored it and does not tie in its group. mean_batch and std_batch are taken
+    over the rows that teach, of all prompts given here; all other rows are exactly 0 and whitening does not move them. (TRL
+    counts scored rows of tied groups as zeros, so that there the scale of A depends on how many groups tie.) Within a group each
+    z_k sums to 0, hence S and A do too, and mean_batch is round-off.
 
     Args:
         components: name -> [P, G], detached, NaN where the component did not score the sample.
@@ -165,8 +166,8 @@ def subtract_penalty(advantages: Advantages, penalty: Tensor, is_scored: Tensor)
 
         A'[p, g] = A[p, g] - (c[p, g] - mean_g c),   mean_g over scored samples,   exactly 0 where not scored
 
-    For advantages that no penalty on the total could reach, because they are made of the components (``per_reward_advantages``). The
-    penalty is not divided by a deviation, so that it stays proportional to what it measures, and is felt in tied groups, too.
+    For advantages that no penalty on the total could reach, because they are made of the components (``per_reward_advantages``).
+    The penalty is not divided by a deviation, so that it stays proportional to what it measures, and is felt in tied groups, too.
 
     Args:
         advantages: values [P, G].

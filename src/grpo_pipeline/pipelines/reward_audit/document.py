@@ -45,8 +45,8 @@ def measure_spread(samples: PolicySamples, weights: Mapping[str, float]) -> Grou
 
         share of component k = sum_p sums_k[p] / sum_p total[p] = cov(w_k r_k, R) / var(R) within groups
 
-    The shares add up to 1. A component that does not differ has the share 0, however large it is; a negative share says that the component
-    pulls against the others. A tie is what ``core.policy_gradient.advantages`` calls one.
+    The shares add up to 1. A component that does not differ has the share 0, however large it is; a negative share says that the
+    component pulls against the others. A tie is what ``core.policy_gradient.advantages`` calls one.
 
     Args:
         samples: of a policy with at least two samples per example.

@@ -134,7 +134,7 @@ def choose_rows(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
 
 
 def judge_reward(params: RewardAuditParams, seed: int, task: Task, samples: pd.DataFrame) -> dict[str, Any]:
-    """Return the audit's document (docs/reward_audit.md): figures per policy and component, agreement with the metrics, warnings."""
+    """Return the audit's document (docs/reward_audit.md): figures per policy and component, agreement, warnings."""
     plan = task.audit_plan
     found = RewardDocument(read_samples(samples, plan), plan, resamples=params.resamples, seed=seed).build()
     facts = {"task": task.name, "split": params.split, "seed": seed, "warmup_steps": params.warmup_steps}

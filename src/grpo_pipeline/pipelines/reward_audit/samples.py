@@ -50,8 +50,8 @@ def read_samples(rows: pd.DataFrame, plan: AuditPlan) -> ScoredSamples:
     """Return the samples by policy, in the order of the plan.
 
     Raises:
-        ValueError: if a column or a policy is missing, a component has no weight, a reward is infinite, or the policies do not have
-            the same examples with one number of samples each.
+        ValueError: if a column or a policy is missing, a component has no weight, a reward is infinite, or the policies do not
+            have the same examples with one number of samples each.
     """
     components = [name.removeprefix(COMPONENT_PREFIX) for name in rows.columns if name.startswith(COMPONENT_PREFIX)]
     _check_columns(rows, plan, components)

@@ -77,7 +77,10 @@ def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
             where = "" if component["constant"] == 1.0 else f" in {component['constant']:.0%} of the groups"
             yield f"component {name} is constant within groups{where}: it teaches nothing there, whatever its weight"
         elif explained is not None and explained < -limits.explained_share and _is_below(component["explained"]):
-            yield f"component {name} pulls against the others within groups (share of the variance {_signed(component['explained'])})"
+            yield (
+                f"component {name} pulls against the others within groups "
+                f"(share of the variance {_signed(component['explained'])})"
+            )
         elif explained is not None and abs(explained) < limits.explained_share:
             yield f"component {name} explains {explained:.1%} of the variance within groups: its weight hardly matters"
 

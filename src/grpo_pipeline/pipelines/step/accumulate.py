@@ -7,7 +7,7 @@ The gradients add up to that of the whole batch, because no loss is divided by a
 Peak memory follows the micro-batch: its graph is gone before the next one begins.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -50,16 +50,11 @@ def cut_experience(
     counts = torch.stack([task.supervised_counts(micro_batch.batch) for micro_batch in micro_batches])
     shares = counts / counts.sum(0).clamp(min=1)
     if algorithm.policy_loss is None:
-        return tuple(
-            replace(micro_batch, share=StepShare(i, shares[i], None, None)) for i, micro_batch in enumerate(micro_batches)
-        )
-    found = all_reduce_counts(
-        add(*(_count(algorithm, algorithm.policy_loss, task, p) for p in micro_batches)), gradient_reduction="sum"
-    )
-    rollout_kl = torch.stack([_count_kl(algorithm.policy_loss, micro_batch) for micro_batch in micro_batches]).sum().clamp(min=1)
-    return tuple(
-        replace(micro_batch, share=StepShare(i, shares[i], found, rollout_kl)) for i, micro_batch in enumerate(micro_batches)
-    )
+        return tuple(replace(one, share=StepShare(i, shares[i], None, None)) for i, one in enumerate(micro_batches))
+    counted = add(*(_count(algorithm, algorithm.policy_loss, task, one) for one in micro_batches))
+    found = all_reduce_counts(counted, gradient_reduction="sum")
+    rollout_kl = torch.stack([_count_kl(algorithm.policy_loss, one) for one in micro_batches]).sum().clamp(min=1)
+    return tuple(replace(one, share=StepShare(i, shares[i], found, rollout_kl)) for i, one in enumerate(micro_batches))
 
 
 def attach_micro_batch(task: Task, state: TrainState, micro_batch: Experience, update_epoch: int) -> Experience:
@@ -180,7 +175,7 @@ class InMicroBatches:
         Computed with a graph that is dropped at once: without one an encoder may choose other kernels, and the ratio of the first
         update would differ from 1 in its last bits.
         """
-        encoded = (self._task.encode(policy, take_prompts(batch, *micro_batch)) for micro_batch in self._micro_batches(batch))
+        encoded = (self._task.encode(policy, *micro_batch) for micro_batch in self._cut(batch))
         return join_prompts([self._task.detach(context) for context in encoded])
 
     def sample(
@@ -195,37 +190,28 @@ class InMicroBatches:
     @torch.no_grad()
     def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
         """Return what the samples lead to."""
-        micro_batches = (
-            (take_prompts(x, *micro_batch) for x in (context, rollouts, batch)) for micro_batch in self._micro_batches(rollouts)
-        )
-        return join_prompts([self._task.decode(policy, *micro_batch) for micro_batch in micro_batches])
+        return join_prompts([self._task.decode(policy, *micro_batch) for micro_batch in self._cut(context, rollouts, batch)])
 
     @torch.no_grad()
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Return what the policy says about the actions."""
-        micro_batches = (
-            (take_prompts(x, *micro_batch) for x in (context, rollouts)) for micro_batch in self._micro_batches(rollouts)
-        )
-        return cast(
-            Scores,
-            join_prompts([self._task.score(policy, *micro_batch, temperature=temperature) for micro_batch in micro_batches]),
-        )
+        scored = [self._task.score(policy, *micro_batch, temperature=temperature) for micro_batch in self._cut(context, rollouts)]
+        return cast(Scores, join_prompts(scored))
 
     @torch.no_grad()
     def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
         """Return what the reference says about the actions."""
-        micro_batches = (
-            (take_prompts(x, *micro_batch) for x in (batch, rollouts)) for micro_batch in self._micro_batches(rollouts)
-        )
-        scored = [self._task.score_reference(reference, *micro_batch, temperature=temperature) for micro_batch in micro_batches]
+        cut = self._cut(batch, rollouts)
+        scored = [self._task.score_reference(reference, *micro_batch, temperature=temperature) for micro_batch in cut]
         return cast(ReferenceScores, join_prompts(scored))
 
     def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return the task's reward components of the whole batch."""
         return self._task.reward(batch, rollouts, outcomes)
 
-    def _micro_batches(self, value: Any) -> list[tuple[int, int]]:
-        return bounds(count_prompts(value), self._size)
+    def _cut(self, *values: Any) -> Iterator[tuple[Any, ...]]:
+        for place in bounds(count_prompts(values[-1]), self._size):
+            yield tuple(take_prompts(value, *place) for value in values)
 
 
 def work_in_micro_batches(task: Task, size: int) -> Task:

@@ -46,9 +46,9 @@ def create_update_pipeline() -> Pipeline:
 
 
 def create_accumulating_pipelines() -> tuple[Pipeline, Pipeline, Pipeline]:
-    """Wire an update from micro-batches: experience -> micro_batches; micro_batch -> micro_batch_report, for each; micro_batch_reports -> next_state.
+    """Wire an update from micro-batches: cut the experience; losses and gradient of each micro-batch; one step of the optimiser.
 
-    The losses of a micro_batch are computed by the nodes of the update pipeline.
+    The losses of a micro-batch are computed by the nodes of the update pipeline.
     """
     cut = Node(accumulate.cut_experience, [ALGORITHM, TRAINING, "task", "experience"], "micro_batches", name="cut_experience")
     micro_batch = [

@@ -77,8 +77,8 @@ def audit(
         data: the data set.
         rows: row numbers to score, int64 [n].
         seed: of the sampled points.
-        n_samples: number of sets per core of the policies that sample; the others place one. Without any lesion outline in these rows
-            nobody knows the truth, and there is no policy ``oracle``.
+        n_samples: number of sets per core of the policies that sample; the others place one. Without any lesion outline in these
+            rows nobody knows the truth, and there is no policy ``oracle``.
     """
     frames = []
     rules = [rule for rule in ROLES if rule != ORACLE or knows_lesions(data, rows)]

@@ -309,8 +309,9 @@ def validate(
 ) -> dict[str, float]:
     """Return means over the sampled replies of held-out prompts, and the perplexity of their first references.
 
-    Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended`` and
-    ``reference/perplexity``. Replies are drawn at ``dialogue.replies.temperature``, with the same noise whenever it is called.
+    Keys: ``reward/mean``, ``reward/<component>/mean`` (NaN where nothing could be measured), ``reply/tokens``, ``reply/ended``
+    and ``reference/perplexity``. Replies are drawn at ``dialogue.replies.temperature``, with the same noise whenever it is
+    called.
     """
     found: dict[str, list[Tensor]] = {}
     nll, tokens = 0.0, 0.0

@@ -27,7 +27,8 @@ from grpo_pipeline.tasks.dialogue.language_model.tokens import (
 )
 from grpo_pipeline.tasks.dialogue.params import PromptParams
 
-# The language model as a Hugging Face folder: config.json, model.safetensors and the tokenizer, which transformers loads by itself.
+# The language model as a Hugging Face folder: config.json, model.safetensors and the tokenizer, which transformers loads by
+# itself.
 #
 # Low-rank updates are merged into the weights they update, W + (alpha / r) B A, so that nothing but transformers is needed to
 # load the folder and no key is missing or unexpected. What this project reads back is the model beside it, with the updates

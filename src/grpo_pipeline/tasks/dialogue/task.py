@@ -58,8 +58,8 @@ def check_algorithm(algorithm: AlgorithmParams) -> None:
         )
     if algorithm.advantage.baseline == "value" or is_on(algorithm.value_weight):
         raise ValueError(
-            "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; a language model has no value "
-            "head: use name = grpo"
+            "value_weight must be 0 and advantage.baseline group for the dialogue task, got a value term; "
+            "a language model has no value head: use name = grpo"
         )
     if algorithm.pays_kl and algorithm.kl_placement == "loss" and algorithm.kl_estimator == "exact":
         raise ValueError(
@@ -195,7 +195,7 @@ class DialogueTask(BaseTask):
         try_rewards(self.rewards.own_measures, self.pool, subjects=replies, references=answers, task=self.name)
 
     def build_policy(self, seed: int) -> LanguageModel:
-        """Return a language model with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""
+        """Return a model with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""
         policy = build_language_model(self.language_model, seed=seed)[0]
         if self.start is not None:
             policy.load_state_dict(dict(self.start.tensors))
@@ -320,13 +320,13 @@ class DialogueTask(BaseTask):
         return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def describe(self, policy: LanguageModel) -> dict[str, Any]:
-        """Return language model, prompts, replies and the architecture of the language model, from which a policy of these weights is built."""
+        """Return the parameters and the architecture of the language model, from which a policy of these weights is built."""
         sections = {"language_model": self.language_model, "prompt": self.prompt, "replies": self.replies}
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
         return {"task": self.name, **dumped, "language_model_config": policy.model.config.to_dict()}
 
     def model_folders(self, policy: LanguageModel) -> Mapping[str, Callable[[Path], None]]:
-        """Return what writes the language model and its tokenizer as a Hugging Face folder: the language model's own is needed no longer."""
+        """Return what writes model and tokenizer as a Hugging Face folder: the one that was read is needed no longer."""
         return {FOLDER: partial(write_huggingface, policy, self.tokenizer)}
 
     def fingerprint(self, data: DialogueData, *, draws: bool = True) -> dict[str, Any]:

@@ -185,8 +185,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Return one row per graph and rule (columns: docs/molecules_rewards.md).
 
-    Rules: ``policy`` and ``start``, ``n_samples`` graphs for each of at most ``molecules.sampling.prompts`` prompts, a group as in
-    training; ``training``, the molecules of the training split, without a prompt and a reward.
+    Rules: ``policy`` and ``start``, ``n_samples`` graphs for each of at most ``molecules.sampling.prompts`` prompts, a group as
+    in training; ``training``, the molecules of the training split, without a prompt and a reward.
 
     Args:
         task: the task; its start is the policy that it builds, and draws once for all arms.

@@ -92,7 +92,7 @@ def test_batches_are_decoded_row_by_row():
     ("graph", "sanitises", "is_connected", "fragment", "cause"),
     [
         # Five bonds on a carbon.
-        (ParsedMolecule(("C",) * 3, (0,) * 3, ((0, 1, "triple"), (0, 2, "double"))), False, True, "", "valence for atom # 0 C, 5"),
+        (ParsedMolecule(("C",) * 3, (0,) * 3, ((0, 1, "triple"), (0, 2, "double"))), False, True, "", "for atom # 0 C, 5"),
         # A neutral nitrogen with four bonds, and the same with its charge.
         (ParsedMolecule(("N", "C", "C"), (0,) * 3, ((0, 1, "double"), (0, 2, "double"))), False, True, "", "# 0 N, 4"),
         (ParsedMolecule(("N", "C", "C"), (1, 0, 0), ((0, 1, "double"), (0, 2, "double"))), True, True, "C=[N+]=C", ""),

@@ -182,7 +182,7 @@ def chosen(settings: Settings, folds: Document, choices: Sequence[Choice]) -> di
 
 
 def bench(params: CrossValidationParams, evaluation: EvaluationParams, folds: Document, examples: Any) -> Bench:
-    """Return what the trials are trained with; the metrics beside a trial are those of its fold, without the held-out examples."""
+    """Return what the trials are trained with; a trial's metrics are those of its fold, without the held-out examples."""
     score = partial(score_tested_rows, held_out=folds["held_out"], suite=suite_of(evaluation), cluster=evaluation.cluster)
     return Bench(find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
 

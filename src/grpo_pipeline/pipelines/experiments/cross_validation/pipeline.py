@@ -9,8 +9,8 @@ from grpo_pipeline.pipelines.experiments.cross_validation import nodes
 def create_pipeline(task: str) -> Pipeline:
     """Cross-validate the arms of ``<task>.cross_validation``.
 
-    ``…inner_trials_before`` and ``…inner_trials``, ``…trials_before`` and ``…trials`` are one folder each under two names: what is
-    finished is looked up in it, and what is trained is written to it.
+    ``…inner_trials_before`` and ``…inner_trials``, ``…trials_before`` and ``…trials`` are one folder each under two names: what
+    is finished is looked up in it, and what is trained is written to it.
     """
     name = f"{task}.cross_validation"
     # The parameters come first: Kedro matches their types to the function's arguments by position.

@@ -26,9 +26,9 @@ def story_text(title: str, text: str) -> str:
 def prompt_texts(question: str, stories: Sequence[str], *, kind: ModelKind) -> list[str]:
     """Return the texts of one prompt.
 
-    A seq2seq language model reads each story in a text of its own, with the question after it, and fuses them in its decoder. A causal
-    language model reads one text: all stories, the question once, and a cue after which the reply begins. The question stands last, so
-    that ``too_long: keep_end`` cuts stories before it cuts the question.
+    A seq2seq language model reads each story in a text of its own, with the question after it, and fuses them in its decoder. A
+    causal language model reads one text: all stories, the question once, and a cue after which the reply begins. The question
+    stands last, so that ``too_long: keep_end`` cuts stories before it cuts the question.
 
     Args:
         question: "persona: … context: …".

@@ -124,8 +124,8 @@ def check_tokenizer(language_model: LanguageModel, tokenizer: Tokenizer) -> None
     """
     if tokenizer.size > language_model.choices:
         raise ValueError(
-            f"the tokenizer must have at most {language_model.choices} ids, one per row of the model's embedding, got {tokenizer.size}; "
-            "give the tokenizer that the model was trained with"
+            f"the tokenizer must have at most {language_model.choices} ids, one per row of the model's embedding, "
+            f"got {tokenizer.size}; give the tokenizer that the model was trained with"
         )
 
 

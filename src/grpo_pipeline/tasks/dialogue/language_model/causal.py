@@ -153,7 +153,8 @@ def layers_of(model: Any) -> CausalLayers:
     return _LAYERS[model.config.model_type](model)
 
 
-# Write replies with a causal language model, a token of each at a time: own keys and values grow in place, a prompt's are not copied.
+# Write replies with a causal language model, a token of each at a time: own keys and values grow in place, a prompt's are not
+# copied.
 
 # Tokens that there is room for at first; the room is doubled when it is full.
 ROOM = 32
@@ -228,8 +229,8 @@ class CausalModel(LanguageModel):
         check_prompts(ids, is_token)
         if ids.shape[1] != 1 or not bool(is_token[:, 0, -1].all()):
             raise ValueError(
-                f"a causal language model must get one text per prompt, padded on the left, got {ids.shape[1]} texts or padding at the "
-                "end; join the stories, and encode with padding: left"
+                f"a causal language model must get one text per prompt, padded on the left, got {ids.shape[1]} texts or padding "
+                "at the end; join the stories, and encode with padding: left"
             )
         read, seen = ids[:, 0, :-1], is_token[:, 0, :-1]
         positions = (seen.cumsum(dim=1) - 1).clamp_min(0)

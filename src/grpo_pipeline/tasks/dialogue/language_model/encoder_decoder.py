@@ -75,7 +75,7 @@ class Seq2SeqModel(LanguageModel):
 
 
 class Seq2SeqDecoding:
-    """See ``language_model.Decoding``: keys and values of the replies grow; those of the memory are computed by the first step."""
+    """See ``language_model.Decoding``: keys and values of the replies grow; those of the memory come with the first step."""
 
     def __init__(self, language_model: Seq2SeqModel, encoded: Encoded, group_size: int) -> None:
         self._reader, self._group_size = language_model, group_size
