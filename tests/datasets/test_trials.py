@@ -27,7 +27,7 @@ def test_a_cell_comes_back_as_it_was_saved(tmp_path):
     assert found.metric_rows("grpo.seed0")["reward/mean"].tolist() == [0.5, 0.25]
     assert torch.equal(found.weights("grpo.seed0").tensors["a"], torch.arange(3.0))
     assert sorted(path.name for path in (tmp_path / "trials" / "grpo.seed0").iterdir()) == [
-        "trial.json", "metrics.jsonl", "predictions.csv", "text_columns.json", "weights",
+        "metrics.jsonl", "predictions.csv", "text_columns.json", "trial.json", "weights",
     ]  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_a_cell_that_is_run_again_replaces_all_of_the_old_one(tmp_path):
     )
     dataset.save(TrialRecord(lost, traceback="Traceback"))
     assert dataset.load().headers == {"grpo.seed0": lost}
-    assert sorted(path.name for path in (tmp_path / "trials" / "grpo.seed0").iterdir()) == ["trial.json", "traceback.txt"]
+    assert sorted(path.name for path in (tmp_path / "trials" / "grpo.seed0").iterdir()) == ["traceback.txt", "trial.json"]
     with pytest.raises(DatasetError, match=r"trial grpo\.seed0 must hold predictions\.csv in .*; train the trial again"):
         dataset.load().predictions("grpo.seed0")
 

@@ -5,7 +5,8 @@ import pytest
 from kedro.io import DataCatalog, DatasetError
 
 from grpo_pipeline.rewards.functions import load_function
-from grpo_pipeline.runs.moved import CLASSES, MOVED, PACKAGE
+from grpo_pipeline.runs.moved import CLASSES, MOVED, PACKAGE, RENAMED
+from grpo_pipeline.runs.parameters import check_renamed
 
 
 @pytest.mark.parametrize("old", sorted(MOVED))
@@ -30,6 +31,19 @@ def test_a_class_that_left_its_module_says_where_it_is(old):
     assert resolve_name(PACKAGE + CLASSES[old])
     with pytest.raises(AttributeError, match="has no attribute 'Unknown'"):
         resolve_name(f"{PACKAGE}{old.rpartition('.')[0]}.Unknown")
+
+
+@pytest.mark.parametrize("old", sorted(RENAMED))
+def test_an_old_name_of_a_parameter_says_the_new_one(old):
+    *sections, name = old.split(".")
+    given: dict[str, object] = {name: 4}
+    for section in reversed(sections):
+        given = {section: given}
+    with pytest.raises(
+        ValueError, match=f"^mine.{old} must be given by its new name, got its old one; write mine.{RENAMED[old]}$"
+    ):
+        check_renamed({"seed": 0, "mine": given})
+    check_renamed({"seed": 0, "mine": {"other": given, name + "s": 4}})
 
 
 def test_a_name_that_never_was_is_not_found():

@@ -35,10 +35,14 @@ PLACES = {
     "datasets.checkpoint": "datasets.trained_arms",
     "datasets.examples": "datasets.dialogue_examples datasets.molecule_examples",
     "datasets.figure": "datasets.figure_folder",
+    "datasets.trials": "datasets.cells",
     "pipelines.data.attention.features": "datasets.features",
     "pipelines.data.attention.heatmaps": "datasets.heatmaps",
     "pipelines.data.attention.image_folder": "datasets.image_folder",
     "pipelines.data.dialogue.datasets": "datasets.dialogue_folder datasets.story_index",
+    "pipelines.experiments.trials.records": "pipelines.experiments.trials.cells",
+    "pipelines.experiments.trials.setup": "pipelines.experiments.trials.kit",
+    "pipelines.experiments.trials.setups": "pipelines.experiments.trials.kits",
     "pipelines.prediction": "pipelines.inference",
     "rewards.functions": "tasks.reward_measure",
     "statistics.metric": "tasks.metric",
@@ -56,6 +60,9 @@ CLASSES = {
     "datasets.raw_file.DialogueFolderDataset": "pipelines.data.dialogue.datasets.DialogueFolderDataset",
     "pipelines.reward_audit.warnings.RewardAuditParams": "pipelines.params.RewardAuditParams",
 }
+
+# Below a task: the old name of a parameter -> the new one.
+RENAMED = {"reader": "language_model", "predict.sets": "predict.n_samples", "reward_audit.sets": "reward_audit.n_samples"}
 
 
 class MovedNames(MetaPathFinder):

@@ -15,6 +15,7 @@ from kedro.validation.type_extractor import TypeExtractor
 from grpo_pipeline.pipeline_registry import SHORT
 from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.runs.machine import check_threads
+from grpo_pipeline.runs.moved import RENAMED
 from grpo_pipeline.tasks import TASKS, find_task
 
 DEPTH = 2  # deeper names are refused by the model of their section
@@ -34,6 +35,7 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
         ParameterValidationError: with all values that are wrong, as Kedro says them.
         ValueError: for a name that nothing reads, or a wrong value of what concerns the whole run.
     """
+    check_renamed(given)
     models = {task: {f"{task}.{name}": model for name, model in sections(find_task(task)).items()} for task in TASKS}
     chosen = {path: model for task in tasks_of(pipelines) for path, model in models[task].items()}
     validator = ParameterValidator({})
@@ -46,6 +48,22 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
     known = [*OF_A_STEP, *(path for found in models.values() for path in found)]
     check_names(given, _base_parameters(loader), known, others=others)
     check_threads(given.get("threads", 1))
+
+
+def check_renamed(given: Mapping[str, Any]) -> None:
+    """Refuse a parameter under a name that it once had.
+
+    Raises:
+        ValueError: naming the new one.
+    """
+    names = {
+        name: f"{task}.{RENAMED[rest]}"
+        for name in paths(given, depth=3)
+        for task, _, rest in [name.partition(".")]
+        if rest in RENAMED
+    }
+    for old, new in names.items():
+        raise ValueError(f"{old} must be given by its new name, got its old one; write {new}")
 
 
 class DeclaredTypes(TypeExtractor):

@@ -122,6 +122,8 @@ def read_exported(folder: Path) -> ExportedModel:
     config = weights.config
     if config.get("task") != "dialogue":
         raise ValueError(f"{folder} must hold a model of the dialogue task, got {config.get('task')!r}; name another folder")
+    for old, new in (("reader", "language_model"), ("reader_config", "language_model_config")):  # as earlier exports say
+        config = {new: config[old], **config} if old in config else config
     params: LanguageModelParams = TypeAdapter(LanguageModelParams).validate_python(config["language_model"])
     language_model = build_from_config(config["language_model_config"], params.lora)
     language_model.load_state_dict(dict(weights.tensors))
