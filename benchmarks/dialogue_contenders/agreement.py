@@ -72,7 +72,8 @@ def of_pipeline(ours: PipelineStep, experience: Experience) -> Named:
     context = collect.encode_batch(task, state, ours.batch)
     moved = collect.collect_experience(
         experience.batch, context, experience.rollouts, experience.temperature, experience.outcomes, experience.rewards,
-        experience.advantages, experience.reference, experience.baseline, Resampled(experience.rollouts, {}), experience.importance,
+        experience.advantages, experience.reference, experience.baseline, Resampled(experience.rollouts, {}),
+        experience.importance,
     )  # fmt: skip
     terms, diagnostics = update.policy_terms(ours.algorithm, ours.training, task, state, moved, 0)
     supervised = update.supervised_term(task, state, moved, 0)

@@ -53,7 +53,7 @@ class GraphTask(Task, Protocol):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What the classes of atoms and bonds mean."""
+        """Meaning of the classes of atoms and bonds."""
         ...
 
     @property
