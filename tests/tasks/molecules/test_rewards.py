@@ -187,7 +187,7 @@ def test_a_part_without_a_weight_is_not_computed(monkeypatch):
     with RewardPool(params.pool) as pool:
         found = rewards.submit_rewards(params, pool, molecules=[[decode_parsed(parsed("CCO"))] * 2], known={"CCO"}).result()
         assert pool.counts.measured == 0
-    assert {name: part.tolist() for name, part in found.parts.items()} == {"validity": [[1.0, 1.0]]}
+    assert {name: part.tolist() for name, part in found.components.items()} == {"validity": [[1.0, 1.0]]}
 
 
 @pytest.mark.parametrize(
