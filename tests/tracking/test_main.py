@@ -5,8 +5,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from torch import nn
 
+from grpo_pipeline.core.storage.weights import save_weights, weights_of
 from grpo_pipeline.tracking import __main__ as command
+from grpo_pipeline.tracking.served import can_be_served, save_served
 
 
 @pytest.fixture
@@ -40,3 +43,17 @@ def test_outside_a_project(tmp_path):
     done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("the current folder must lie in a Kedro project")
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"task": "dialogue"}, "must be a model of a task that answers requests, got one of dialogue; use it in Python"),
+        ({"task": "attention"}, "must be a model with preprocessing and calibration, got one that cannot be used alone"),
+    ],
+)
+def test_a_model_that_cannot_be_served_is_refused(tmp_path, config, says):
+    save_weights(tmp_path / "model", weights_of(nn.Linear(1, 1), config))
+    assert not can_be_served(tmp_path / "model")
+    with pytest.raises(ValueError, match=says):
+        save_served(tmp_path / "model", tmp_path / "served")

@@ -37,7 +37,7 @@ def differences(here: Mapping[str, Any], there: Mapping[str, Any], *, names: Map
     Args:
         here: nested JSON values of this run.
         there: those of the checkpoint.
-        names: first key -> what the path begins with instead, such as "training" -> "attention.training".
+        names: first key -> what the path begins with instead, such as "training" -> "<task>.training".
     """
     flat = [dict(_flat(json.loads(json.dumps(values)), names or {})) for values in (here, there)]
     mine, stored = flat

@@ -21,7 +21,7 @@ class ArraysDataset(AbstractVersionedDataset[Arrays, Arrays]):
     Example:
         ::
 
-            attention.grpo.showcase:
+            <task>.grpo.showcase:
               type: grpo_pipeline.datasets.arrays.ArraysDataset
               filepath: data/07_model_output/showcase.npz
               versioned: true

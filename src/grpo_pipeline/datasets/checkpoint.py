@@ -150,7 +150,7 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
 
     def save(self, data: Any) -> None:
         """Refuse: each arm writes its own model."""
-        raise DatasetError(f"{self._filepath} must be written by the arms, got {type(data).__name__}; save attention.<arm>.model")
+        raise DatasetError(f"{self._filepath} must be written by the arms, got {type(data).__name__}; save <task>.<arm>.model")
 
     def preview(self) -> JSONPreview:
         """Show the version of each arm's newest model."""

@@ -14,7 +14,7 @@ class FigureDataset(MatplotlibDataset):  # type: ignore[misc]
     Example:
         ::
 
-            attention.image_sheet:
+            <task>.image_sheet:
               type: grpo_pipeline.datasets.figure.FigureDataset
               filepath: data/08_reporting/image_sheet.png
               versioned: true
@@ -36,7 +36,7 @@ class FigureFolderDataset(MatplotlibDataset):  # type: ignore[misc]
     Example:
         ::
 
-            attention.compare.forests:
+            <task>.compare.forests:
               type: grpo_pipeline.datasets.figure.FigureFolderDataset
               filepath: data/08_reporting/forests
               versioned: true

@@ -62,7 +62,7 @@ class TrialsDataset(AbstractDataset[TrialRecord | Literal[False], TrialFolder]):
     look up what is finished and one to write, so that the graph has no cycle.
 
     Example:
-        ``{type: grpo_pipeline.datasets.trials.TrialsDataset, filepath: data/07_model_output/attention/compare/trials}``
+        ``{type: grpo_pipeline.datasets.trials.TrialsDataset, filepath: data/07_model_output/<task>/compare/trials}``
     """
 
     is_keyed = True  # each trial holds the key of what it was made from

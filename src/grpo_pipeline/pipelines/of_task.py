@@ -3,10 +3,10 @@
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
+from grpo_pipeline.pipelines.evaluation.prediction import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
 from grpo_pipeline.pipelines.experiments.cross_validation.pipeline import create_pipeline as create_cross_validation
 from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
-from grpo_pipeline.pipelines.prediction import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step

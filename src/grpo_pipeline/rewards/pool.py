@@ -1,6 +1,6 @@
 """Measure rewards of texts in worker processes, with a time limit and a cache.
 
-The texts may be replies with reference answers or anything else that one string describes, such as molecules.
+The texts may be replies with reference answers or anything else that one string describes.
 """
 
 import math

@@ -1,16 +1,19 @@
 """Read a trained model of any task back from the folder that an arm has written."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
+import pandas as pd
 from torch import nn
 
 from grpo_pipeline.core.storage.files import CorruptFolderError, content_digest, find_complete, read_header
 from grpo_pipeline.core.storage.weights import HEADER, ModelWeights, load_weights
+from grpo_pipeline.tasks import TASKS
 
 
 class Exported(Protocol):
@@ -37,10 +40,67 @@ def load_exported(folder: Path) -> Any:
     if found is None or not (found / HEADER).is_file():
         raise FileNotFoundError(f"{folder} must hold {HEADER}, got nothing there; name the folder of one version of a model")
     task = str(read_header(found / HEADER).get("config", {}).get("task"))
-    package = __package__ or ""
-    if not task.isidentifier() or find_spec(f"{package}.{task}") is None:
+    module = exported_module(task)
+    if module is None:
         raise ValueError(f"{folder} must hold a model of a task of this project, got {task!r}; name another folder")
-    return import_module(f"{package}.{task}.exported").read_exported(found)
+    return module.read_exported(found)
+
+
+def exported_module(task: str) -> ModuleType | None:
+    """Return the module ``exported`` of a task's package; None where there is no such task, or it has none."""
+    package = TASKS.get(task, "").rpartition(".")[0]
+    name = f"{package}.exported"
+    return import_module(name) if package and find_spec(name) else None
+
+
+# Models that answer requests, one table after the other.
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a request or of its answer.
+
+    Attributes:
+        name: of the column.
+        type: ``string``, ``double`` or ``boolean``; each ``[]`` behind it makes it a list of these.
+        is_required: whether it must be there and hold a value.
+    """
+
+    name: str
+    type: str
+    is_required: bool = False
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How exported models of a task answer requests: ``SERVING`` of its module ``exported``, where it has one.
+
+    Attributes:
+        load: makes the model of its weights.
+        answer: (model, table, options by keyword) -> table; raises ValueError for a request that cannot be answered.
+        inputs: columns of a request to the model with this description.
+        outputs: columns of an answer.
+        options: name -> default of what a request may ask for.
+        example: makes a request, of no patient and no person.
+        needs: what a model's description must say, so that it can be used alone.
+        requirements: libraries that a server installs.
+        optional: libraries that it needs for some requests alone.
+    """
+
+    load: Callable[[ModelWeights], Any]
+    answer: Callable[..., pd.DataFrame]
+    inputs: Callable[[Mapping[str, Any]], Sequence[Column]]
+    outputs: Sequence[Column]
+    options: Mapping[str, int | bool]
+    example: Callable[[], pd.DataFrame]
+    needs: frozenset[str]
+    requirements: Sequence[str]
+    optional: Sequence[str] = ()
+
+
+def serving_of(task: str) -> Serving | None:
+    """Return how models of a task answer requests, None where they do not."""
+    return getattr(exported_module(task), "SERVING", None)
 
 
 # The trained models below a folder, by arm; read when they are asked for.

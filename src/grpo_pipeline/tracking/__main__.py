@@ -17,19 +17,18 @@ from kedro.utils import find_kedro_project
 from grpo_pipeline.datasets.checkpoint import recorded_arms
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
+from grpo_pipeline.tasks import TASKS
 from grpo_pipeline.tasks.exported import TrainedArms
 from grpo_pipeline.tracking.served import save_served
 from grpo_pipeline.tracking.store import MlflowConfig, is_server, parse_config, redact, tracking_uri
 
 # Export a finished arm's newest model as a folder that MLflow can load and serve.
 
-MODELS = "attention.predict.models"
 
-
-def trained_arms(project: Path, *, env: str | None) -> TrainedArms:
-    """Return the models of a project's environment, where its catalogue says they are."""
+def trained_arms(project: Path, task: str, *, env: str | None) -> TrainedArms:
+    """Return a task's models of a project's environment, where its catalogue says they are."""
     catalog = ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["catalog"]
-    return recorded_arms(Path(os.path.abspath(project / catalog[MODELS]["filepath"])))
+    return recorded_arms(Path(os.path.abspath(project / catalog[f"{task}.predict.models"]["filepath"])))
 
 
 def export_arm(arms: TrainedArms, arm: str, *, target: Path) -> Path:
@@ -71,6 +70,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m grpo_pipeline.tracking", description=__doc__)
     commands = parser.add_subparsers(dest="command")
     exported = commands.add_parser("export", help="write a finished arm's model as MLflow loads and serves it")
+    exported.add_argument("--task", choices=list(TASKS), default=next(iter(TASKS)), help="of which task; %(default)s if left out")
     exported.add_argument("--arm", required=True, help="whose newest model")
     exported.add_argument("--to", required=True, type=Path, help="folder to write; must not exist")
     exported.add_argument("--env", help="Kedro environment of the run; KEDRO_ENV if left out")
@@ -81,7 +81,7 @@ def export(project: Path, options: argparse.Namespace, *, env: str | None) -> in
     """Export a model and say how to use it."""
     target = options.to.absolute()
     try:
-        model = export_arm(trained_arms(project, env=env), options.arm, target=target)
+        model = export_arm(trained_arms(project, options.task, env=env), options.arm, target=target)
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

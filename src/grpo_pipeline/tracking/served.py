@@ -1,37 +1,32 @@
 """Write models that MLflow can load and serve: a folder with weights, code, signature and requirements, no pickle."""
 
-import base64
-import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from PIL import Image
-
 from grpo_pipeline.core.storage.files import read_header
 from grpo_pipeline.core.storage.weights import HEADER
+from grpo_pipeline.tasks.exported import Column, Serving, serving_of
 
 PACKAGE = Path(__file__).resolve().parents[1]
-CODE = {"attention": Path(__file__).with_name("attention_pyfunc.py")}
-"""Task -> the file that MLflow executes to load a model of it."""
-REQUIREMENTS = ("mlflow", "numpy", "pandas", "pillow", "pydantic", "safetensors", "scipy", "torch", "tqdm", "transformers")
-# Without these a model reads no NIfTI, DICOM or MetaImage file; a serving environment that reads none does not need them.
-FORMATS = ("nibabel", "pydicom", "SimpleITK")
-EXAMPLE_SIDE = 32
+CODE = Path(__file__).with_name("pyfunc.py")
+"""The file that MLflow executes to load a model."""
+
+
+def described(model: Path) -> dict[str, Any]:
+    """Return what a model's folder says of it; nothing where there is no model."""
+    return dict(read_header(model / HEADER).get("config", {})) if (model / HEADER).is_file() else {}
 
 
 def can_be_served(model: Path) -> bool:
-    """Return whether a model's folder holds all that is needed to use it alone, and its task has code for MLflow."""
-    if not (model / HEADER).is_file():
-        return False
-    config = read_header(model / HEADER).get("config", {})
-    return config.get("task") in CODE and {"preprocessing", "calibration"} <= config.keys()
+    """Return whether a model's folder holds all that is needed to use it alone, and its task answers requests."""
+    config = described(model)
+    serving = serving_of(str(config.get("task")))
+    return serving is not None and serving.needs <= config.keys()
 
 
 def save_served(model: Path, target: Path) -> None:
@@ -40,67 +35,65 @@ def save_served(model: Path, target: Path) -> None:
     Requirements are given with their versions, so that MLflow neither imports the model to guess them nor asks an index.
 
     Args:
-        model: folder of the weights, as ``attention.<arm>.model`` writes it.
+        model: folder of the weights, as ``<task>.<arm>.model`` writes it.
         target: folder to write; must not exist.
 
     Raises:
-        ValueError: if the model cannot be used alone.
+        ValueError: if the model's task answers no requests, or the model cannot be used alone.
     """
-    if not can_be_served(model):
+    config = described(model)
+    serving = serving_of(str(config.get("task")))
+    if config and serving is None:
+        raise ValueError(
+            f"{model} must be a model of a task that answers requests, got one of {config.get('task')}; "
+            "use it in Python with grpo_pipeline.tasks.exported.load_exported"
+        )
+    if serving is None or not serving.needs <= config.keys():
         raise ValueError(
             f"{model} must be a model with preprocessing and calibration, got one that cannot be used alone; train again"
         )
     import mlflow.pyfunc
 
-    config = read_header(model / HEADER)["config"]
     with quiet_mlflow():
         mlflow.pyfunc.save_model(
             str(target),
-            python_model=str(CODE[config["task"]]),
+            python_model=str(CODE),
             artifacts={"model": str(model)},
             code_paths=[str(PACKAGE)],
-            signature=signature(config["preprocessing"]["clinical"]),
-            input_example=example(),
-            pip_requirements=requirements(),
+            signature=signature(serving, config),
+            input_example=serving.example(),
+            pip_requirements=requirements(serving.requirements),
             metadata={
                 "task": config["task"],
-                "calibration": config["calibration"]["method"],
-                "optional_requirements": [*FORMATS],
+                "calibration": config.get("calibration", {}).get("method", "none"),
+                "optional_requirements": [*serving.optional],
             },
         )
 
 
-def requirements() -> list[str]:
+def requirements(names: Sequence[str]) -> list[str]:
     """Return what the model needs, in the versions that are installed; a build such as +cpu is on no public index."""
-    return [f"{name}=={version(name).partition('+')[0]}" for name in REQUIREMENTS]
+    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
-def signature(clinical: list[str]) -> Any:
+def signature(serving: Serving, config: Mapping[str, Any]) -> Any:
     """Return the columns of a request and of its answer, and the parameters with their defaults."""
     from mlflow.models.signature import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import Array
 
-    masks = [ColSpec("string", name, required=False) for name in ("region_mask", "bag_mask")]
-    numbers = [ColSpec("double", name, required=False) for name in clinical]
-    # Each is null where there is no value.
-    answers = [ColSpec("double", name, required=False) for name in ("prob", "prob_calibrated", "involvement", "distance")]
-    doubts = [ColSpec("boolean", "outside", required=False), ColSpec("string", "outside_why", required=False)]
-    points = ColSpec(Array(Array(Array("double"))), "points")
-    wishes = [ParamSpec(name, "boolean", False) for name in ("heatmap", "abstain")]
+    def spec(column: Column) -> Any:
+        kind: Any = column.type.removesuffix("[]" * column.type.count("[]"))
+        for _ in range(column.type.count("[]")):
+            kind = Array(kind)
+        return ColSpec(kind, column.name, required=column.is_required)
+
+    kinds = {bool: "boolean", int: "long"}
     return ModelSignature(
-        inputs=Schema([ColSpec("string", "image"), *masks, *numbers]),
-        outputs=Schema([*answers, *doubts, points, ColSpec("string", "heatmap", required=False)]),
-        params=ParamSchema([ParamSpec("seed", "long", 0), ParamSpec("sets", "long", 8), *wishes]),
+        inputs=Schema([spec(column) for column in serving.inputs(config)]),
+        outputs=Schema([spec(column) for column in serving.outputs]),
+        params=ParamSchema([ParamSpec(name, kinds[type(default)], default) for name, default in serving.options.items()]),
     )
-
-
-def example() -> pd.DataFrame:
-    """Return a request with one small grey image inside of it, of no patient."""
-    levels = np.add.outer(np.arange(EXAMPLE_SIDE), np.arange(EXAMPLE_SIDE)).astype(np.uint8) * 4
-    buffer = io.BytesIO()
-    Image.fromarray(levels).save(buffer, format="PNG")
-    return pd.DataFrame({"image": [base64.b64encode(buffer.getvalue()).decode("ascii")]})
 
 
 @contextmanager

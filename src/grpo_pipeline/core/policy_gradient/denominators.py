@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from grpo_pipeline.core.policy_gradient.algorithms import RatioLevel, Reduction, check_name
+from grpo_pipeline.core.policy_gradient.kl import count_kl
 from grpo_pipeline.core.policy_gradient.losses import count_units, counted_units
 
 GradientReduction = Literal["sum", "mean"]
@@ -76,16 +77,6 @@ def count(
         value=prompts if returns is None else (~returns.isnan()).sum().double(),
         supervised=prompts if examples is None else _scalar(examples, is_valid),
     )
-
-
-def count_kl(is_valid: Tensor, *, ratio_level: RatioLevel, reduction: Reduction, max_decisions: int | None = None) -> Tensor:
-    """Count what one micro-batch adds to the denominator of a KL over decisions, ``kl_loss`` or ``rollout_kl_loss``.
-
-    Under ``constant`` it is the policy loss's own number, rows * L_max or, for joint samples, rows: a KL weight then means the
-    same beside the policy loss at every length, as in Dr. GRPO. Under the others it is that of the decisions.
-    """
-    counted = counted_units(is_valid, ratio_level) if reduction == "constant" else is_valid
-    return count_units(counted, reduction, max_decisions)
 
 
 def add(*counts: StepDenominators) -> StepDenominators:

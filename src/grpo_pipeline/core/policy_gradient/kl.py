@@ -13,8 +13,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from grpo_pipeline.core.policy_gradient.algorithms import Reduction, choose
-from grpo_pipeline.core.policy_gradient.losses import LOG_RATIO_BOUND, reduce_units
+from grpo_pipeline.core.policy_gradient.algorithms import RatioLevel, Reduction, choose
+from grpo_pipeline.core.policy_gradient.losses import LOG_RATIO_BOUND, count_units, counted_units, reduce_units
 
 # Largest k3 of one decision, in nats; verl's number.
 K3_BOUND = 10.0
@@ -193,3 +193,13 @@ def _check_shapes(logprobs: Tensor, ref_logprobs: Tensor, is_valid: Tensor) -> N
             f"both log-probabilities and is_valid must share one shape [P, G, L], got {list(logprobs.shape)}, "
             f"{list(ref_logprobs.shape)} and {list(is_valid.shape)}; score the stored actions"
         )
+
+
+def count_kl(is_valid: Tensor, *, ratio_level: RatioLevel, reduction: Reduction, max_decisions: int | None = None) -> Tensor:
+    """Count what one micro-batch adds to the denominator of a KL over decisions, ``kl_loss`` or ``rollout_kl_loss``.
+
+    Under ``constant`` it is the policy loss's own number, rows * L_max or, for joint samples, rows: a KL weight then means the
+    same beside the policy loss at every length, as in Dr. GRPO. Under the others it is that of the decisions.
+    """
+    counted = counted_units(is_valid, ratio_level) if reduction == "constant" else is_valid
+    return count_units(counted, reduction, max_decisions)

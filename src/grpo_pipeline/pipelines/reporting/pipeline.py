@@ -1,14 +1,19 @@
 """Wiring of the reports: metric rows, predictions, samples and comparison -> figures and one page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import pandas as pd
 from kedro.pipeline import Node, Pipeline
 from plotly import graph_objects as go
 
+from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
+from grpo_pipeline.pipelines.reporting import tables
 from grpo_pipeline.pipelines.reporting.figures import learning_curves
-from grpo_pipeline.pipelines.reporting.task_page import report_of
+from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, render
+from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.tasks import find_task
 
 
@@ -36,3 +41,45 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
     )
     pages = report_of(task, spec.wiring())
     return Pipeline([curves, *pages(arms, spec.shown_arm or arms[-1])])
+
+
+# The page of a task that has none of its own: what every task has, in one layout.
+
+SAMPLES = 30
+
+
+def render_task(
+    params: EvaluationParams,
+    comparison: Mapping[str, Any],
+    learning_curves: go.Figure,
+    rollouts: pd.DataFrame,
+    reward_audit: Mapping[str, Any],
+    reward_audit_figure: bytes,
+    parameters: Mapping[str, Any],
+) -> str:
+    """Put comparison, curves, samples and the reward's audit on one self-contained HTML page."""
+    suite, words = build_suite(params.task, params.metric_options), find_task(params.task).words
+    metrics = suite.for_names(comparison["arms"][comparison["control"]]["metrics"]).metrics
+    parts = {
+        "words": words,
+        "arms": tables.arms_table(comparison, metrics, words=words),
+        "baselines": tables.baselines_table(comparison, metrics, words=words),
+        "learning_curves": learning_curves,
+        "samples": tables.frame_table(f"Samples of {params.baseline_arm}", rollouts, limit=SAMPLES),
+        "reward": reward_section(reward_audit),
+        "reward_figure": reward_audit_figure,
+    }
+    return render(Page("task.html", comparison, suite.unit.noun, configuration_text(parameters, params.task), parts))
+
+
+def create_report(task: str, arms: Sequence[str], shown: str) -> list[Node]:
+    """Return the node of a task's page; ``shown`` is the arm whose samples it holds."""
+    del arms
+    named = {name: f"{task}.{name}" for name in ("comparison", "learning_curves", "reward_audit", "reward_audit_figure")}
+    inputs = {"params": f"params:{task}.evaluation", **named, "rollouts": f"{task}.{shown}.rollouts", "parameters": "parameters"}
+    return [Node(render_task, inputs=inputs, outputs=f"{task}.report", name="render_task")]
+
+
+def report_of(task: str, wiring: Any) -> Any:
+    """Return what wires a task's report: its own ``create_report``, or the general one."""
+    return getattr(wiring, "create_report", partial(create_report, task))

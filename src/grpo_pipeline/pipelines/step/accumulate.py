@@ -16,7 +16,8 @@ from torch import Generator, Tensor
 
 from grpo_pipeline.core.diagnostics.statistics import Gradient, add_gradients, report_gradients, term_gradients
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams
-from grpo_pipeline.core.policy_gradient.denominators import StepDenominators, add, all_reduce_counts, count, count_kl
+from grpo_pipeline.core.policy_gradient.denominators import StepDenominators, add, all_reduce_counts, count
+from grpo_pipeline.core.policy_gradient.kl import count_kl
 from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.micro_batches import bounds, count_prompts, join_prompts, take_prompts
 from grpo_pipeline.core.training.optim import accumulate, clear_gradients, step

@@ -10,9 +10,8 @@ from torch import Tensor
 from grpo_pipeline.core.diagnostics.statistics import gradient_report, ratio_statistics
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
 from grpo_pipeline.core.policy_gradient.algorithms import Algorithm
-from grpo_pipeline.core.policy_gradient.denominators import count_kl
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
-from grpo_pipeline.core.policy_gradient.kl import LossEstimator, categorical_kl, kl_loss, rollout_kl_loss
+from grpo_pipeline.core.policy_gradient.kl import LossEstimator, categorical_kl, count_kl, kl_loss, rollout_kl_loss
 from grpo_pipeline.core.policy_gradient.losses import (
     check_finite,
     explained_variance,

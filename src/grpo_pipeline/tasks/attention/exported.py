@@ -1,9 +1,24 @@
-"""Read an exported attention model from its folder alone."""
+"""Use an exported attention model: read it from its folder alone, and let it answer requests of a server."""
 
+import base64
+import io
+import os
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
 
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.attention.inference.predictor import Predictor, build_predictor
+from grpo_pipeline.tasks.attention.inference.request import answer
+from grpo_pipeline.tasks.exported import Column, Serving
+
+ROOT_VARIABLE = "GRPO_IMAGE_ROOT"
+EXAMPLE_SIDE = 32
 
 
 def read_exported(folder: Path) -> Predictor:
@@ -15,3 +30,43 @@ def read_exported(folder: Path) -> Predictor:
         ValueError: if it is no attention model, or says nothing of its preprocessing and calibration.
     """
     return build_predictor(load_weights(folder), name=str(folder))
+
+
+def answer_request(predictor: Predictor, table: pd.DataFrame, *, heatmap: bool, **options: Any) -> pd.DataFrame:
+    """Score every row (``inference.request.answer``); paths lie below ``GRPO_IMAGE_ROOT``, else below the current folder."""
+    return answer(predictor, table, root=Path(os.environ.get(ROOT_VARIABLE) or "."), with_heatmap=heatmap, **options)
+
+
+def request_columns(config: Mapping[str, Any]) -> list[Column]:
+    """Return the columns of a request: the image, its masks, and what the model was trained with beside it."""
+    optional = [Column(name, "string") for name in ("region_mask", "bag_mask")]
+    return [Column("image", "string", True), *optional, *(Column(n, "double") for n in config["preprocessing"]["clinical"])]
+
+
+def example() -> pd.DataFrame:
+    """Return a request with one small grey image inside of it, of no patient."""
+    levels = np.add.outer(np.arange(EXAMPLE_SIDE), np.arange(EXAMPLE_SIDE)).astype(np.uint8) * 4
+    buffer = io.BytesIO()
+    Image.fromarray(levels).save(buffer, format="PNG")
+    return pd.DataFrame({"image": [base64.b64encode(buffer.getvalue()).decode("ascii")]})
+
+
+SERVING = Serving(
+    load=partial(build_predictor, name="in MLflow"),
+    answer=answer_request,
+    inputs=request_columns,
+    # Each but the points is null where there is no value.
+    outputs=(
+        *(Column(name, "double") for name in ("prob", "prob_calibrated", "involvement", "distance")),
+        Column("outside", "boolean"),
+        Column("outside_why", "string"),
+        Column("points", "double[][][]", True),
+        Column("heatmap", "string"),
+    ),
+    options={"seed": 0, "n_samples": 8, "heatmap": False, "abstain": False},
+    example=example,
+    needs=frozenset({"preprocessing", "calibration"}),
+    requirements=("mlflow", "numpy", "pandas", "pillow", "pydantic", "safetensors", "scipy", "torch", "tqdm", "transformers"),
+    # Without these a model reads no NIfTI, DICOM or MetaImage file; a serving environment that reads none does not need them.
+    optional=("nibabel", "pydicom", "SimpleITK"),
+)

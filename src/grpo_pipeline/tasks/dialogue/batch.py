@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,10 +11,8 @@ from torch import Generator, Tensor
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.base import ModelKind, prompt_texts, story_text
-from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Side, Tokenizer, Tokens, TokenTable, stack_rows
-from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams
-from grpo_pipeline.tasks.dialogue.rewards import PendingRewards, ReplyRewards, RewardFailedError
+from grpo_pipeline.tasks.dialogue.params import PromptParams
 
 # The data of a run: examples, and their prompts and reference replies as tokens of the language model's tokenizer.
 
@@ -120,13 +118,6 @@ class DialogueBatch:
     answers: PerPrompt
 
 
-class RewardShare(NamedTuple):
-    """The rewards of one prompt's replies: a row of those that are being measured together."""
-
-    pending: PendingRewards
-    place: int
-
-
 @dataclass(frozen=True)
 class Outcomes:
     """Outcomes of the samples of P prompts.
@@ -174,45 +165,3 @@ def make_batch(
 
 def _to(tokens: Tokens, device: torch.device) -> Tokens:
     return Tokens(tokens.ids.to(device), tokens.is_token.to(device))
-
-
-# Put the rewards of a batch together from those that were measured with it; what stands for replies that are not there.
-
-
-def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
-    """Return G replies of no token to each of P prompts: the samples of an arm that learns from references alone.
-
-    Args:
-        start: [P], of the encoding; gives P and the device.
-        group_size: G.
-    """
-    shape = (len(start), group_size, 0)
-    actions = torch.zeros(shape, dtype=torch.int64, device=start.device)
-    return ReplyRollouts(actions, torch.zeros(shape, device=start.device), torch.zeros_like(actions, dtype=torch.bool))
-
-
-def gather_rewards(params: RewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]) -> dict[str, Tensor]:
-    """Wait for the rewards of P prompts and return the parts, float64 [P, G].
-
-    Where nothing was written there is nothing to measure: every part is NaN (not scored), never the score of an empty reply.
-
-    Raises:
-        RewardFailedError: if a part failed under the rule ``stop``, or a weighted part could not be measured for any reply: a
-            reward that always fails would train nothing without a word.
-    """
-    if not outcomes.rewards:
-        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.component_weights}
-    results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
-    shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
-    _refuse_without_any(list(results.values()))
-    return {name: torch.stack([result.components[name][place] for result, place in shares]) for name in params.component_weights}
-
-
-def _refuse_without_any(results: list[ReplyRewards]) -> None:
-    for name, weight in results[0].weights.items():
-        if weight and all(bool(result.is_failed[name].all()) for result in results):
-            cause = next(result.causes[name] for result in results if name in result.causes)
-            raise RewardFailedError(
-                f"reward {name!r} must score at least one reply of a batch, got no value from {cause}; correct the function, or "
-                "set its weight to 0"
-            )

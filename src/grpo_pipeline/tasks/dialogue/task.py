@@ -25,21 +25,18 @@ from grpo_pipeline.tasks.dialogue.batch import (
     DialogueBatch,
     DialogueData,
     Outcomes,
-    RewardShare,
-    gather_rewards,
     make_batch,
-    nothing_written,
 )
 from grpo_pipeline.tasks.dialogue.evaluation import evaluate, showcase, tabulate, validate
 from grpo_pipeline.tasks.dialogue.exported import FOLDER, write_huggingface
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, ModelKind, detached
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, NewModelParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, sample_replies
+from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, nothing_written, sample_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_logprobs, reference_loss, score_replies
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer, decode_rows
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards import RewardShare, gather_rewards, submit_rewards
 from grpo_pipeline.tasks.shared import Cache
 
 # Refuse settings that an arm of the dialogue task cannot train with; checked when its parameters are read.

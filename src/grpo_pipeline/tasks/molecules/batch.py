@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from grpo_pipeline.core.training.micro_batches import PerPrompt
-from grpo_pipeline.rewards.pool import GroupRewards, RewardFailedError
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
@@ -20,8 +18,7 @@ from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, entries_of, pair_index, prompts_of
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
-from grpo_pipeline.tasks.molecules.params import MEASURED, GraphPromptParams, MoleculeRewardParams
-from grpo_pipeline.tasks.molecules.rewards import PendingMoleculeRewards, apply_invalid_rule, unique_in_batch
+from grpo_pipeline.tasks.molecules.params import GraphPromptParams
 
 # The data of a run: the examples, and what prompts are told about their molecules beside the size.
 
@@ -110,13 +107,6 @@ class MoleculeBatch:
     targets: PerPrompt
 
 
-class RewardShare(NamedTuple):
-    """The rewards of one prompt's graphs: a row of those that are being measured together."""
-
-    pending: PendingMoleculeRewards
-    place: int
-
-
 @dataclass(frozen=True)
 class Outcomes:
     """Outcomes of the samples of P prompts.
@@ -169,12 +159,6 @@ def target_texts(data: MoleculeData, rows: np.ndarray) -> PerPrompt:
     return PerPrompt(tuple(f"{value:.6g}" for value in values) for values in data.targets[rows])
 
 
-# Put the rewards of a batch together from those that were measured with it; what stands for graphs that are not there.
-
-# From so many valid molecules on, a reward that scores none of them is broken and not unlucky.
-ENOUGH = 8
-
-
 def nothing_sampled(prompts: GraphPrompts, group_size: int) -> Trajectories:
     """Return G trajectories without a step for each prompt: the samples of an arm that learns from molecules alone."""
     shape, device = (len(prompts.sizes), group_size), prompts.sizes.device
@@ -191,39 +175,3 @@ def nothing_sampled(prompts: GraphPrompts, group_size: int) -> Trajectories:
         sizes=prompts.sizes,
         conditions=prompts.conditions,
     )
-
-
-def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]) -> dict[str, Tensor]:
-    """Wait for the rewards of P prompts and return the parts, float64 [P, G].
-
-    Where nothing was drawn there is nothing to measure: every part is NaN (not scored).
-
-    Raises:
-        RewardFailedError: if a part failed under the rule ``stop``, or a weighted part could not be measured for any of at
-            least 8 valid molecules: a reward that always fails would train nothing without a word.
-    """
-    if not outcomes.rewards:
-        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.component_weights}
-    results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
-    shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
-    valid = torch.tensor([[molecule.is_valid for molecule in group] for group in outcomes.molecules])
-    _refuse_without_any(params, shares, valid)
-    parts = {name: torch.stack([result.components[name][place] for result, place in shares]) for name in params.component_weights}
-    if "batch_uniqueness" in parts and len(results) > 1:  # micro-batches were measured apart, each beside itself alone
-        smiles = [[molecule.smiles for molecule in group] for group in outcomes.molecules]
-        parts["batch_uniqueness"] = apply_invalid_rule(unique_in_batch(smiles), valid, params.invalid)
-    return parts
-
-
-def _refuse_without_any(params: MoleculeRewardParams, shares: list[tuple[GroupRewards, int]], is_valid: Tensor) -> None:
-    """Raise where a weighted part failed for every valid molecule, bool [P, G]; a few of them say nothing yet."""
-    for name in (*MEASURED, *(params.own or {})):
-        if not params.component_weights.get(name) or int(is_valid.sum()) < ENOUGH:
-            continue
-        failed = torch.stack([result.is_failed[name][place] for result, place in shares])
-        if bool(failed[is_valid].all()):
-            cause = next(result.causes[name] for result, _ in shares if name in result.causes)
-            raise RewardFailedError(
-                f"reward {name!r} must score at least one valid molecule of a batch, got no value from {cause}; correct the "
-                "function, or set its weight to 0"
-            )

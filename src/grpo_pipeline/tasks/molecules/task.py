@@ -22,8 +22,6 @@ from grpo_pipeline.tasks.molecules.batch import (
     MoleculeBatch,
     MoleculeData,
     Outcomes,
-    RewardShare,
-    gather_rewards,
     make_batch,
     nothing_sampled,
 )
@@ -54,7 +52,7 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts
 from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
-from grpo_pipeline.tasks.molecules.rewards import submit_rewards
+from grpo_pipeline.tasks.molecules.rewards import RewardShare, gather_rewards, submit_rewards
 from grpo_pipeline.tasks.shared import Cache
 
 # Refuse settings that an arm of the molecule task cannot train with; checked when its parameters are read.

@@ -236,3 +236,15 @@ def _logits(hidden: Tensor, head: tuple[Tensor, Tensor | None]) -> Tensor:
     """Return logits [..., V], in float32 at least: a sum over many choices in half precision is not a probability."""
     logits = functional.linear(hidden, *head)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
+    """Return G replies of no token to each of P prompts: the samples of an arm that learns from references alone.
+
+    Args:
+        start: [P], of the encoding; gives P and the device.
+        group_size: G.
+    """
+    shape = (len(start), group_size, 0)
+    actions = torch.zeros(shape, dtype=torch.int64, device=start.device)
+    return ReplyRollouts(actions, torch.zeros(shape, device=start.device), torch.zeros_like(actions, dtype=torch.bool))

@@ -1,0 +1,46 @@
+"""A model as MLflow loads it: this file is the model's code, and its weights are safetensors beside it.
+
+MLflow copies the file into the model's folder and executes it to load the model ("models from code"): nothing is pickled.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.models import set_model
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from mlflow.pyfunc.model import PythonModel
+
+from grpo_pipeline.core.storage.weights import load_weights
+from grpo_pipeline.tasks.exported import Serving, serving_of
+
+
+class ServedModel(PythonModel):
+    """Answers tables as its task does (``tasks.exported.Serving``)."""
+
+    _serving: Serving
+    _model: Any
+
+    def load_context(self, context: Any) -> None:
+        """Build the model from its folder; a server's log needs no progress of single requests."""
+        os.environ.setdefault("GRPO_PROGRESS", "off")
+        weights = load_weights(Path(context.artifacts["model"]))
+        serving = serving_of(str(weights.config["task"]))
+        if serving is None:
+            raise ValueError(f"the task of a served model must answer requests, got {weights.config['task']}; export it anew")
+        self._serving, self._model = serving, serving.load(weights)
+
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Answer every row, or none of them."""
+        given = params or {}
+        options = {name: type(default)(given.get(name, default)) for name, default in self._serving.options.items()}
+        try:
+            return self._serving.answer(self._model, model_input, **options)
+        except ValueError as error:
+            # A server answers this with status 400 and the sentence; any other error with 500 and a traceback.
+            raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error
+
+
+set_model(ServedModel())
