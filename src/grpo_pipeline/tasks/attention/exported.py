@@ -32,9 +32,10 @@ def read_exported(folder: Path) -> Predictor:
     return build_predictor(load_weights(folder), name=str(folder))
 
 
-def answer_request(predictor: Predictor, table: pd.DataFrame, *, heatmap: bool, **options: Any) -> pd.DataFrame:
+def answer_request(predictor: Predictor, table: pd.DataFrame, *, sets: int, heatmap: bool, **options: Any) -> pd.DataFrame:
     """Score every row (``inference.request.answer``); paths lie below ``GRPO_IMAGE_ROOT``, else below the current folder."""
-    return answer(predictor, table, root=Path(os.environ.get(ROOT_VARIABLE) or "."), with_heatmap=heatmap, **options)
+    root = Path(os.environ.get(ROOT_VARIABLE) or ".")
+    return answer(predictor, table, root=root, n_samples=sets, with_heatmap=heatmap, **options)
 
 
 def request_columns(config: Mapping[str, Any]) -> list[Column]:
@@ -63,7 +64,7 @@ SERVING = Serving(
         Column("points", "double[][][]", True),
         Column("heatmap", "string"),
     ),
-    options={"seed": 0, "n_samples": 8, "heatmap": False, "abstain": False},
+    options={"seed": 0, "sets": 8, "heatmap": False, "abstain": False},
     example=example,
     needs=frozenset({"preprocessing", "calibration"}),
     requirements=("mlflow", "numpy", "pandas", "pillow", "pydantic", "safetensors", "scipy", "torch", "tqdm", "transformers"),

@@ -153,8 +153,8 @@ def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: t
     Where nothing was drawn there is nothing to measure: every component is NaN (not scored).
 
     Raises:
-        RewardFailedError: if a component failed under the rule ``stop``, or a weighted component could not be measured for any of at
-            least 8 valid molecules: a reward that always fails would train nothing without a word.
+        RewardFailedError: if a component failed under the rule ``stop``, or a weighted component could not be measured for any
+            of at least 8 valid molecules: a reward that always fails would train nothing without a word.
     """
     if not outcomes.rewards:
         return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.component_weights}
