@@ -74,27 +74,22 @@ CONTROL_RULE = (
     r"policy_weight, kl_weight, rollout_kl_weight, value_weight and entropy_weight must be 0 and update_epochs 1 for "
     r"name = supervised; use name = grpo or reinforce to train the policy"
 )
-ONE_OF = "Input should be '"
 REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, CONTROL, {"policy_weight": constant(1.0)}, CONTROL_RULE),
     (AlgorithmParams, CONTROL, {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0}}, CONTROL_RULE),
-    (AlgorithmParams, CONTROL, {"kl_weight": 0.1}, CONTROL_RULE),
-    (AlgorithmParams, CONTROL, {"value_weight": 0.1}, CONTROL_RULE),
-    (AlgorithmParams, CONTROL, {"update_epochs": 2}, CONTROL_RULE),
+    *[(AlgorithmParams, CONTROL, change, CONTROL_RULE) for change in (
+        {"value_weight": 0.1}, {"update_epochs": 2}, {"kl_weight": 0.1}, {"rollout_kl_weight": 0.1},
+        {"entropy_weight": constant(0.1)})],
     (AlgorithmParams, GRPO, {"policy_weight": constant(0.0)},
      r"policy_weight must be positive for name = grpo, got start = 0.0; use warmup_steps"),
-    (AlgorithmParams, REINFORCE, {"policy_weight": constant(0.0)}, r"policy_weight must be positive for name = reinforce"),
     (AlgorithmParams, GRPO, {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0}}, "policy_weight must be positive"),
     (AlgorithmParams, CONTROL, {"supervised_weight": 0.0}, "supervised_weight must be positive for name = supervised, got 0"),
-    (AlgorithmParams, CONTROL, {"entropy_weight": constant(0.1)}, CONTROL_RULE),
-    (AlgorithmParams, CONTROL, {"rollout_kl_weight": 0.1}, CONTROL_RULE),
     (AlgorithmParams, CONTROL, {"policy_loss": POLICY_LOSS, "replay": REPLAY},
      "policy_loss and replay must be null for name = supervised, got a value; the control has no policy"),
     (AlgorithmParams, GRPO, {"policy_loss": None}, "policy_loss must be given for name = grpo, got null"),
     (AlgorithmParams, GRPO, {"proposal": "uniform"},
      "proposal must be policy for name = grpo, got uniform; a policy learns from its own samples: use name = supervised"),
     (AlgorithmParams, REINFORCE, {"proposal": "oracle"}, "proposal must be policy for name = reinforce, got oracle"),
-    (AlgorithmParams, CONTROL, {"proposal": "lesion"}, ONE_OF),
     (AlgorithmParams, REINFORCE, {"update_epochs": 4},
      r"update_epochs must be 1 for algorithm reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
     (AlgorithmParams, REINFORCE, {"replay": REPLAY}, "replay must be null for name = reinforce, got a value; it has no ratio"),
@@ -103,15 +98,9 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, PPO, {"value_weight": 0.0}, "value_weight must be positive with a value baseline, got 0 for name = ppo"),
     (AlgorithmParams, GRPO, {"value_weight": 0.0, "value_clip": 0.2}, "value_clip must be null without value_weight, got 0.2"),
     (AlgorithmParams, GRPO, {"name": "gspo"}, "ratio_level must be sequence for algorithm gspo, got decision"),
-    (AlgorithmParams, GSPO, {"name": "grpo"}, "ratio_level must be decision or joint for algorithm grpo, got sequence"),
-    (AlgorithmParams, GRPO, {"name": "dr_grpo"}, "reduction must be constant for algorithm dr_grpo, got per_sequence"),
-    (AlgorithmParams, GRPO, {"name": "dapo"}, "reduction must be per_decision for algorithm dapo, got per_sequence"),
-    (AlgorithmParams, GRPO, {"name": "bnpo"}, "reduction must be per_decision_local for algorithm bnpo, got per_sequence"),
     (AlgorithmParams, CISPO, {"name": "grpo"}, "policy_loss.ratio_cap must be absent for name = grpo, got 4.0; only cispo reads"),
     (AlgorithmParams, SAPO, {"name": "cispo"}, "policy_loss.tau_positive must be absent for name = cispo, got 1.0; only sapo"),
-    (AlgorithmParams, SAPO, {"policy_loss": POLICY_LOSS | {"delta": 3.0}}, "delta and dual_clip must be absent for algorithm"),
     (AlgorithmParams, GRPO, {"policy_loss": POLICY_LOSS | {"delta": 1.1}}, r"delta must be finite and above 1 \+ clip_high"),
-    (AlgorithmParams, GRPO, {"policy_loss": POLICY_LOSS | {"delta": 3.0, "dual_clip": 3.0}}, "at most one of delta"),
     (AlgorithmParams, GRPO, {"kl_estimator": "k1"},
      "kl_estimator must be one of exact, k2, k3, ratio_k3 with kl_placement = loss, got k1; its gradient has mean 0"),
     (AlgorithmParams, GRPO, {"kl_placement": "reward"},
@@ -120,14 +109,10 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (AlgorithmParams, GRPO, {"replay": REPLAY | {"share": 1.0}}, "replay.share\n.*less than 1"),
     (AlgorithmParams, GRPO, {"dynamic_sampling": {"max_retries": 0}}, "max_retries\n.*greater than or equal to 1"),
     (AlgorithmParams, GRPO, {"reference": {"update": "ema", "decay": 1.0}}, "reference.decay\n.*less than 1"),
-    (AlgorithmParams, GRPO, {"name": "ppo2"}, ONE_OF),
     (AlgorithmParams, GRPO, {"supervised_weight": -1.0}, "supervised_weight must be greater than or equal to 0, got -1"),
-    (AlgorithmParams, GRPO, {"kl_weight": -0.1}, "kl_weight must be greater than or equal to 0, got -0.1"),
     (AlgorithmParams, GRPO, {"value_weight": {"kind": "linear", "start": 0.1, "end": -0.1}},
      "value_weight must be greater than or equal to 0, got -0.1"),
     (AlgorithmParams, GRPO, {"update_epochs": 0}, "update_epochs\n.*greater than or equal to 1"),
-    (AdvantageParams, ADVANTAGE, {"method": "z"}, ONE_OF),
-    (AdvantageParams, ADVANTAGE, {"std": "n"}, ONE_OF),
     (AdvantageParams, ADVANTAGE, {"top_k_ratio": 0.0}, "top_k_ratio\n.*greater than 0"),
     (AdvantageParams, ADVANTAGE, {"eps": -1e-9}, "eps\n.*greater than or equal to 0"),
     (AdvantageParams, ADVANTAGE, {"tie_tolerance": float("inf")}, "tie_tolerance\n.*finite"),
@@ -136,16 +121,12 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
     (PolicyLossParams, POLICY_LOSS, {"clip_low": 0.0}, "clip_low\n.*greater than 0"),
     (PolicyLossParams, POLICY_LOSS, {"clip_low": 1.0}, "clip_low\n.*less than 1"),
     (PolicyLossParams, POLICY_LOSS, {"clip_high": 0.0}, "clip_high\n.*greater than 0"),
-    (PolicyLossParams, POLICY_LOSS, {"ratio_level": "token"}, ONE_OF),
-    (PolicyLossParams, POLICY_LOSS, {"reduction": "mean"}, ONE_OF),
     (PolicyLossParams, POLICY_LOSS, {"dual_clip": 1.0}, "dual_clip must be finite and above 1, got 1.0"),
     (PolicyLossParams, POLICY_LOSS, {"max_decisions": 8}, "max_decisions must be absent with reduction = per_sequence, got 8"),
     (OptimizerParams, OPTIMIZER, {"weight_decay": -0.1}, "weight_decay\n.*greater than or equal to 0"),
     (OptimizerParams, OPTIMIZER, {"max_grad_norm": 0.0}, "max_grad_norm\n.*greater than 0"),
-    (OptimizerParams, OPTIMIZER, {"clip": "none"}, ONE_OF),
     (TrainingParams, TRAINING, {"group_size": 1},
      r"group_size must be at least 2, got 1; the advantage of a sample is measured against the other samples of its group"),
-    (TrainingParams, TRAINING, {"encoder_refresh": "never"}, ONE_OF),
     *[(TrainingParams, TRAINING, {name: 0}, f"{name}\n.*greater than or equal to 1") for name in (
         "epochs", "batch_size", "group_size", "log_every_steps", "checkpoint_every_steps", "gradient_report_every_steps",
         "validate_every_epochs", "validation_samples")],
@@ -153,21 +134,15 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
      r"encoder_width must be a multiple of encoder_heads, got 16 and 3; change one of them"),
     (ModelParams, MODEL, {"feature_channels": 12},
      r"feature_channels must be a multiple of 8 and its half a multiple of decoder_heads, got 12 and 2"),
-    (ModelParams, MODEL, {"decoder_heads": 3}, r"its half a multiple of decoder_heads, got 16 and 3; change one of them"),
     (ModelParams, MODEL, {"policy_channels": 12}, "policy_channels\n.*multiple of 8"),
-    (ModelParams, MODEL, {"points": 0}, "points\n.*greater than or equal to 1"),
     (ModelParams, MODEL, {"stop": {"min_points": 3}},
      "stop.min_points must be below points = 3, got 3; raise points, or set stop to null"),
     (ModelParams, MODEL, {"stop": {"min_points": 0}}, "min_points\n.*greater than or equal to 1"),
     (ModelParams, MODEL, {"stop": {"min_points": 1}, "likelihood": "independent"},
      "likelihood must be plackett_luce with a stop decision, got independent"),
-    (ModelParams, MODEL, {"likelihood": "exact"}, ONE_OF),
     (RewardParams, REWARD, {"points_weight": -0.1}, "points_weight\n.*greater than or equal to 0"),
     (ModelParams, MODEL, {"patch_size": 1}, "patch_size\n.*greater than or equal to 2"),
     (ModelParams, MODEL, {"encoder_window": -1}, "encoder_window\n.*greater than or equal to 0"),
-    (ModelParams, MODEL, {"encoder": "prefix"}, ONE_OF),
-    (ModelParams, MODEL, {"class_decoder": "both"}, ONE_OF),
-    (ModelParams, MODEL, {"glimpse_pool": "max"}, ONE_OF),
     (ModelParams, MODEL, {"glimpse_size": 3}, "glimpse_size\n.*greater than or equal to 4"),
     (RewardParams, REWARD, {"class_weight": 0.0},
      r"class_weight \+ heatmap_weight must be positive, got 0; give one part a weight"),
@@ -196,12 +171,7 @@ def test_is_accepted_frozen_and_complete(model: type[BaseModel], values: dict[st
             model.model_validate({key: value for key, value in values.items() if key != name})
 
 
-def test_a_misspelt_nested_name_is_refused_with_its_path():
-    with pytest.raises(ValidationError, match=r"policy_loss.clip_hihg\n.*Extra inputs"):
-        AlgorithmParams.model_validate(GRPO | {"policy_loss": POLICY_LOSS | {"clip_hihg": 0.3}})
-
-
-@pytest.mark.parametrize("values", [PPO, GSPO, CISPO, SAPO, DR_GRPO, DAPO, BNPO, EVERYTHING], ids=lambda values: values["name"])
+@pytest.mark.parametrize("values", [PPO, GSPO, CISPO, SAPO, DR_GRPO, DAPO, BNPO, EVERYTHING, CONTROL | {"proposal": "oracle"}])
 def test_a_combination_that_works_is_accepted(values: dict[str, Any]):
     params = AlgorithmParams.model_validate(values)
     assert AlgorithmParams.model_validate(params.model_dump(mode="json")) == params
@@ -222,14 +192,3 @@ def test_the_control_draws_uniformly():
     proposals = [AlgorithmParams.model_validate(values).proposal for values in (CONTROL, REINFORCE, GRPO)]
     assert proposals == ["uniform", "policy", "policy"]
     assert AlgorithmParams.model_validate(GRPO | {"proposal": None}).proposal == "policy"
-
-
-@pytest.mark.parametrize("proposal", ["policy", "uniform", "none", "oracle"])
-def test_a_control_may_draw_from_any_proposal(proposal: str):
-    params = AlgorithmParams.model_validate(CONTROL | {"proposal": proposal})
-    assert params.proposal == proposal
-    assert AlgorithmParams.model_validate(params.model_dump(mode="json")) == params
-
-
-def test_no_clipping_is_null():
-    assert OptimizerParams.model_validate(OPTIMIZER | {"max_grad_norm": None}).max_grad_norm is None

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import figures
 import pytest
-from figures import Figure
 from step_files import Recorder, steps
 
 # Add a figure when its target is reached.
@@ -60,30 +59,6 @@ def test_a_body_begins_after_the_docstring() -> None:
     function = 'def f():\n    """Say.\n\n    More.\n    """\n    a = 1\n\n    # why\n    return a\n'
     text = function + 'class C:\n    def g(self): return 1\n    def h(self):\n        "Only words."\n'
     assert list(figures.body_lengths(text)) == [4, 1, 0]
-
-
-def test_comment_lines_are_those_without_code() -> None:
-    assert figures.comment_lines('# one\nx = 1  # beside\ny = """\n# text\n"""\n    # two\n') == 2
-
-
-def test_docstrings_that_begin_with_what(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text('"""Words."""\n\n\ndef f():\n    """' + 'What it is."""\n')
-    assert list(figures.what_docstrings(tmp_path, "a.py")) == ["a.py:5"]
-
-
-@pytest.mark.parametrize(
-    ("figure", "line"),
-    [
-        (Figure("files", 3, 3), "3   at most 3     ok"),
-        (Figure("files", 4, 3), "4   at most 3     over"),
-        (Figure("lines", 5.5, at_least=6), "5.5   at least 6    under"),
-        (Figure("lines", 6, at_least=6), "6   at least 6    ok"),
-        (Figure("lines", 7), "7"),
-    ],
-)
-def test_a_line_says_whether_the_target_is_met(figure: Figure, line: str) -> None:
-    assert figure.line().split(maxsplit=1)[1] == line
-    assert figure.is_ok == line.endswith(("ok", "7"))
 
 
 def test_the_files_of_the_widest_step_are_kept() -> None:

@@ -77,12 +77,6 @@ def test_patients_are_paired_inside_their_fold():
     assert value(stratify(METRICS["auroc_patient"]), table) == pytest.approx(won_pairs(patients, inside_folds=True), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["reward", "brier", "lesion_hit", "lesion_hit_ratio"])
-def test_a_mean_over_rows_is_the_same_stratified_and_pooled(name):
-    table = rows(5)
-    assert value(stratify(METRICS[name]), table) == pytest.approx(value(METRICS[name], table), abs=1e-12)
-
-
 def test_a_fold_with_one_class_counts_nothing_and_is_named():
     table = rows(7)
     single = table.assign(label=np.where(table["fold"] == "fold2", 0, table["label"]))

@@ -271,7 +271,6 @@ def whitened(values=ONES, is_valid=SCORED, scope="batch", eps=1e-4, **options):
         ({"rewards": torch.ones(3)}, r"shape \[P, G\], got \[3\]"),
         ({"rewards": torch.ones(3, 1)}, "group size must be at least 2 for group advantages, got 1"),
         ({"rewards": torch.ones(3, 1), "method": "leave_one_out"}, "group size must be at least 2"),
-        ({"rewards": torch.ones(3, 1), "method": "mean_only"}, "group size must be at least 2"),
         ({"rewards": torch.ones(3, 1), "values": torch.ones(3)}, "group size must be at least 2"),
         ({"rewards": torch.tensor([[0.0, 1.0], [0.0, -math.inf]])}, "infinite one for prompt 1"),
         ({"rewards": ONES, "method": "zscore"}, "must be one of .* got 'zscore'"),
@@ -285,19 +284,15 @@ def whitened(values=ONES, is_valid=SCORED, scope="batch", eps=1e-4, **options):
         per_reward_advantages,
         ({"components": PAIR, "weights": {"b": 1.0}}, r"must name the components \['a'\], got \['b'\]"),
         ({"components": PAIR, "weights": {"a": -1.0}}, "reward weight of 'a' must be finite and >= 0, got -1.0"),
-        ({"components": PAIR, "weights": {"a": NAN}}, "reward weight of 'a' must be finite and >= 0, got nan"),
         ({"components": PAIR, "weights": {"a": 0.0}}, "some reward weight must be positive"),
         ({"components": {"a": torch.ones(2, 1)}, "weights": {"a": 1.0}}, "at least 2 for per_reward advantages, got 1"),
         ({"components": PAIR | {"b": torch.ones(2, 3)}, "weights": {"a": 1.0, "b": 1.0}}, r"share one shape \[P, G\]"),
         ({"components": {"a": torch.tensor([[0.0, math.inf]])}, "weights": {"a": 1.0}}, "'a' must be finite or NaN .* prompt 0"),
-        ({"components": PAIR, "weights": {"a": 1.0}, "std": "unbiased"}, "got 'unbiased'"),
-        ({"components": PAIR, "weights": {"a": 1.0}, "eps": NAN}, "eps must be finite and >= 0, got nan"),
     )
     + rows(
         partial(keep_top, ADVANTAGES),
         ({"rewards": ONES, "ratio": 0.0}, r"ratio must be within \(0, 1\], got 0.0"),
         ({"rewards": ONES, "ratio": 1.5}, r"ratio must be within \(0, 1\], got 1.5"),
-        ({"rewards": ONES, "ratio": NAN}, r"ratio must be within \(0, 1\], got nan"),
         ({"rewards": torch.ones(2, 3), "ratio": 0.5}, r"rewards must have shape \[2, 2\], got \[2, 3\]"),
         ({"rewards": torch.tensor([[0.0, 1.0], [math.inf, 1.0]]), "ratio": 0.5}, "infinite one for prompt 1"),
     )
@@ -310,7 +305,6 @@ def whitened(values=ONES, is_valid=SCORED, scope="batch", eps=1e-4, **options):
         ({"values": ONES.long()}, "got torch.int64"),
         ({"values": torch.tensor([[0.0, NAN]]), "is_valid": SCORED[:1]}, r"finite where valid, got nan at \[0, 1\]"),
         ({"eps": -1.0}, "eps must be finite and >= 0, got -1.0"),
-        ({"std": "biased"}, "got 'biased'"),
     )
     + rows(
         partial(apply_prompt_weights, ADVANTAGES),

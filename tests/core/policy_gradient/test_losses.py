@@ -136,16 +136,6 @@ def test_invalid_decisions_never_matter_even_at_minus_infinity(algorithm, level,
     assert torch.count_nonzero(padded.grad[~is_valid]) == 0
 
 
-def test_max_decisions_makes_the_constant_reduction_independent_of_padding():
-    new, old, advantages, is_valid = example()
-    wider = [torch.nn.functional.pad(x, (0, 3)) for x in (new, old, is_valid)]
-    names = {"algorithm": "dr_grpo", "reduction": "constant"}
-    fixed = names | {"options": LossOptions(max_decisions=10)}
-    narrow = float(policy_loss(new, old, advantages, is_valid, **fixed))
-    assert float(policy_loss(wider[0], wider[1], advantages, wider[2], **fixed)) == pytest.approx(narrow, abs=1e-15)
-    assert narrow == pytest.approx(float(policy_loss(new, old, advantages, is_valid, **names)) * 5 / 10, abs=1e-15)
-
-
 @pytest.mark.parametrize("clip", [None, 0.2])
 def test_value_loss_agrees_with_a_naive_loop_and_finite_differences(clip):
     generator = torch.Generator().manual_seed(6)

@@ -83,24 +83,6 @@ def test_padding_is_never_read():
     assert rewards.grad.tolist() == [[1.0, 1.25, 0.0], [0.0, 0.0, 0.0]]
 
 
-def test_value_baseline_over_decisions():
-    # Three samples of 2, 4 and 3 decisions; the reward is known at the last one.
-    is_valid = torch.tensor([[[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 0]]], dtype=torch.bool)
-    reward = torch.tensor([[2.0, -1.0, 0.5]], dtype=F64)
-    values = torch.randn(1, 3, 5, dtype=F64, generator=torch.Generator().manual_seed(5))
-    values[..., -1] = 0.0
-    is_last = is_valid & (is_valid.cumsum(dim=-1) == is_valid.sum(dim=-1, keepdim=True))
-    rewards = torch.where(is_last, reward[..., None], 0.0)
-    got, targets = generalized_advantages(rewards, values, gamma=1.0, gae_lambda=1.0, is_valid=is_valid)
-    want = (reward[..., None] - values[..., :-1]).masked_fill(~is_valid, 0.0)
-    torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
-    torch.testing.assert_close(targets, (reward[..., None] * is_valid).to(F64), atol=1e-12, rtol=0)
-    # One-step TD: the reward reaches only the decision that earned it, the others see the change of the value.
-    one_step, _ = generalized_advantages(rewards, values, gamma=1.0, gae_lambda=0.0, is_valid=is_valid)
-    v = values[0, 0]
-    torch.testing.assert_close(one_step[0, 0], torch.stack([v[1] - v[0], 2.0 - v[1], v[0] * 0, v[0] * 0]), atol=1e-12, rtol=0)
-
-
 def test_gradient_of_the_rewards_is_the_discount_and_values_get_none():
     rewards = torch.zeros(20, dtype=F64, requires_grad=True)
     values = torch.zeros(21, dtype=F64, requires_grad=True)
@@ -108,14 +90,6 @@ def test_gradient_of_the_rewards_is_the_discount_and_values_get_none():
     advantages[0].backward()
     torch.testing.assert_close(rewards.grad, 0.72 ** torch.arange(20, dtype=F64), atol=1e-12, rtol=0)
     assert values.grad is None
-
-
-def test_gradients_agree_with_finite_differences():
-    generator = torch.Generator().manual_seed(6)
-    rewards = torch.randn(2, 11, dtype=F64, generator=generator, requires_grad=True)
-    bootstrap = torch.randn(2, dtype=F64, generator=generator, requires_grad=True)
-    dones = torch.rand(2, 11, generator=generator) < 0.2
-    assert torch.autograd.gradcheck(lambda r, b: discounted_returns(r, gamma=0.9, dones=dones, bootstrap=b), (rewards, bootstrap))
 
 
 class CountedOperations(TorchDispatchMode):
@@ -147,11 +121,6 @@ def test_work_is_linear_in_time_and_calls_are_logarithmic():
     assert large.calls - small.calls < 150
 
 
-def test_large_finite_entries_are_not_mistaken_for_infinite_ones():
-    rewards = torch.full((8,), 3e38)
-    assert discounted_returns(rewards, gamma=0.0).tolist() == rewards.tolist()
-
-
 def gae(rewards, values=None, *, gamma=0.5, gae_lambda=0.5, **options):
     return generalized_advantages(
         rewards, torch.ones(4) if values is None else values, gamma=gamma, gae_lambda=gae_lambda, **options
@@ -166,13 +135,10 @@ ROWS = torch.ones(2, 3)
     ("call", "message"),
     [
         (lambda: gae(THREE, THREE), r"values must have shape \[4\], T \+ 1 steps, got \[3\]"),
-        (lambda: gae(ROWS), r"values must have shape \[2, 4\], T \+ 1 steps, got \[4\]"),
         (lambda: gae(torch.ones(2, 0), torch.ones(2, 1)), r"T >= 1, got torch.float32 \[2, 0\]"),
-        (lambda: gae(torch.ones(()), torch.ones(1)), r"rewards must be floating point \[..., T\]"),
         (lambda: gae(THREE.long()), "rewards must be floating point .* got torch.int64"),
         (lambda: gae(THREE, gamma=1.01), r"gamma must be within \[0, 1\], got 1.01"),
         (lambda: gae(THREE, gae_lambda=-0.1), r"gae_lambda must be within \[0, 1\], got -0.1"),
-        (lambda: gae(THREE, gamma=math.nan), r"gamma must be within \[0, 1\], got nan"),
         (lambda: gae(THREE, dones=THREE), r"dones must be bool \[3\], got torch.float32 \[3\]"),
         (lambda: gae(THREE, is_valid=THREE[:2] > 0), r"is_valid must be bool \[3\], got torch.bool \[2\]"),
         (lambda: gae(torch.tensor([0.0, math.nan, 0.0])), "rewards must be finite, got nan"),
@@ -182,8 +148,6 @@ ROWS = torch.ones(2, 3)
         (lambda: discounted_returns(ROWS, gamma=0.5, bootstrap=THREE), r"bootstrap must have shape \[2\], got \[3\]"),
         (lambda: discounted_returns(ROWS, gamma=0.5, bootstrap=THREE[:2] / 0), "bootstrap must be finite, got inf"),
         (lambda: discounted_returns(ROWS, gamma=0.5, dones=ROWS[:, :1] > 0), r"dones must be bool \[2, 3\]"),
-        (lambda: discounted_returns(THREE * math.nan, gamma=0.5), "rewards must be finite, got nan"),
-        (lambda: discounted_returns(ROWS, gamma=-1.0), r"gamma must be within \[0, 1\], got -1.0"),
     ],
 )
 def test_refuses(call, message):

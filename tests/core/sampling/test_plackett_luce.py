@@ -98,19 +98,6 @@ def test_cells_behind_one_that_holds_nearly_all_mass_are_drawn_by_their_own_weig
     assert chisquare(counts[1:4].numpy(), [n / 7, 2 * n / 7, 4 * n / 7]).pvalue > 0.01
 
 
-def test_draws_are_distinct_allowed_and_a_function_of_the_generator():
-    logits = torch.randn(5, 20)
-    allowed = torch.rand(5, 20) < 0.5
-    allowed[:, :4] = True
-    first, second = (
-        gumbel_top_k(logits, 4, 50, generator=torch.Generator().manual_seed(7), is_allowed=allowed) for _ in range(2)
-    )
-    assert torch.equal(first, second)
-    assert first.dtype == torch.int64
-    assert bool(allowed[:, None].expand(5, 50, 20).gather(2, first).all())
-    assert bool((first.sort(-1).values.diff(dim=-1) > 0).all())
-
-
 def test_a_choice_that_is_not_allowed_is_never_drawn(monkeypatch):
     # A generator that draws exactly 0: the noise is -log(0), and -inf + inf is NaN, which topk would take first.
     monkeypatch.setattr(torch.Tensor, "exponential_", lambda self, generator: self.zero_())

@@ -112,19 +112,6 @@ def test_gradients_by_finite_differences():
     assert torch.autograd.gradcheck(lambda s: score(logits.detach(), s), one)
 
 
-def test_draws_are_a_function_of_the_generator():
-    allowed = torch.rand(5, 20, generator=torch.Generator().manual_seed(0)) < 0.5
-    allowed[:, :3] = True
-    names = {"k_min": 2, "is_allowed": allowed}
-    (first, _), (second, _) = (
-        sample_with_stop(torch.zeros(5, 20), torch.zeros(5), 8, 50, generator=torch.Generator().manual_seed(7), **names)
-        for _ in range(2)
-    )
-    assert torch.equal(first, second)
-    assert first.dtype == torch.int64
-    assert bool(torch.cat([allowed, torch.ones(5, 1) > 0], dim=1)[:, None].expand(5, 50, 21).gather(2, first).all())
-
-
 def test_what_cannot_be_drawn_has_probability_zero():
     allowed = torch.tensor([[True, True, True, False]])
     too_early = logprobs_with_stop(LOGITS, STOPS, torch.tensor([[[0, V, V]]]), k_min=2, is_allowed=allowed)

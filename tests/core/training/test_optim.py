@@ -221,17 +221,6 @@ def test_accumulate_moves_no_weight_and_step_starts_anew():
     assert net.a.tolist() == [-3.0, -2.0]
 
 
-def test_a_failed_step_drops_what_was_accumulated():
-    net = Two()
-    state = sgd(net)
-    accumulate(state, net.a.sum())
-    accumulate(state, math.inf * net.b.sum())
-    with pytest.raises(NonFiniteGradientError, match="parameter 'b'"):
-        step(state, max_grad_norm=1.0)
-    assert (net.a.tolist(), net.b.tolist()) == ([1.0, 2.0], [3.0])
-    assert (net.a.grad, net.b.grad) == (None, None)
-
-
 def test_advance_counts_batches():
     state = build()
     assert (advance(state).step, advance(state).epoch) == (5, 1)

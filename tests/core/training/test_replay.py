@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
-from grpo_pipeline.core.policy_gradient.losses import policy_loss
 from grpo_pipeline.core.training.replay import (
     ReplayBuffer,
     ReplayState,
@@ -268,54 +266,3 @@ def test_refuses(call, message):
 
 
 # Unbiasedness, by enumeration. A sample is one choice of three, and, unless that was 0, a second one: 7 outcomes.
-
-OUTCOMES = [(0, 0)] + [(first, second) for first in (1, 2) for second in range(3)]
-ACTIONS = torch.tensor(OUTCOMES)
-HAS_SECOND = torch.tensor([[True, first != 0] for first, _ in OUTCOMES])
-REWARD = torch.tensor([0.2, 1.0, 0.0, 0.5, 0.5, 0.9, -1.0], dtype=torch.float64)
-BEHAVIOUR = torch.tensor([[0.3, -0.4, 0.1], [0.0, 0.5, -0.2]], dtype=torch.float64)
-PROXIMAL = torch.tensor([[-0.6, 0.2, 0.9], [0.4, -0.3, 0.1]], dtype=torch.float64)
-
-
-def outcome_logprobs(logits):
-    """[7, 2]: log-probability of each decision of each outcome; the second one of outcome 0 means nothing."""
-    return torch.stack([logits.log_softmax(-1)[i][ACTIONS[:, i]] for i in range(2)], dim=1)
-
-
-def outcome_probs(logits):
-    return outcome_logprobs(logits).masked_fill(~HAS_SECOND, 0.0).sum(1).exp()
-
-
-def expected_gradient(algorithm, level):
-    """Return E[gradient of the loss] over all 49 ordered pairs of outcomes, drawn by the behaviour policy."""
-    pairs = torch.tensor(list(itertools.product(range(7), repeat=2)))
-    logits = PROXIMAL.clone().requires_grad_(True)
-    logprobs, is_valid = outcome_logprobs(logits)[pairs], HAS_SECOND[pairs]
-    behaviour = outcome_logprobs(BEHAVIOUR)[pairs]
-    advantages = compute_advantages(REWARD[pairs], method="leave_one_out").values
-    advantages = advantages * importance_weights(logprobs, behaviour, is_valid, cap=None)
-    probability = outcome_probs(BEHAVIOUR)[pairs].prod(1, keepdim=True)
-    assert float(probability.sum()) == pytest.approx(1.0, abs=1e-14)
-    loss = policy_loss(
-        logprobs,
-        logprobs.detach(),
-        advantages * probability,
-        is_valid,
-        algorithm=algorithm,
-        ratio_level=level,
-        reduction="constant",
-        denominator=1.0,
-    )
-    return torch.autograd.grad(loss, logits)[0]
-
-
-def exact_gradient():
-    """Minus the gradient of the expected reward at the proximal policy, once for each of the two samples."""
-    logits = PROXIMAL.clone().requires_grad_(True)
-    return -2 * torch.autograd.grad((outcome_probs(logits) * REWARD).sum(), logits)[0]
-
-
-@pytest.mark.parametrize(("algorithm", "level"), [("reinforce", "decision"), ("grpo", "decision"), ("grpo", "joint")])
-def test_the_corrected_gradient_is_the_on_policy_gradient(algorithm, level):
-    found = expected_gradient(algorithm, level)
-    torch.testing.assert_close(found, exact_gradient(), rtol=0, atol=1e-10)
