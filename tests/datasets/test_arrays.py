@@ -53,12 +53,6 @@ def test_a_pickled_array_in_the_file_is_not_loaded(tmp_path):
         ArraysDataset(filepath=str(tmp_path / "arrays.npz")).load()
 
 
-def test_preview_lists_the_arrays(tmp_path):
-    dataset = ArraysDataset(filepath=str(tmp_path / "arrays.npz"))
-    dataset.save(ARRAYS)
-    assert dataset.preview()["data"][2] == ["image", "3 x 4 x 4", "uint8"]
-
-
 def test_a_figure_comes_back_as_png_bytes(tmp_path):
     from matplotlib.figure import Figure
 

@@ -49,15 +49,6 @@ def test_refuses_other_data(tmp_path):
         CheckpointDataset(str(tmp_path / "c")).save({})
 
 
-def test_preview_reads_progress_alone(tmp_path, state):
-    dataset = CheckpointDataset(str(tmp_path / "c"))
-    assert json.loads(dataset.preview()) == {"folder": "c", "progress": None}
-    dataset.save(snapshot(state, progress={"batch": 2}))
-    (tmp_path / "c" / "policy.safetensors").unlink()
-    assert json.loads(dataset.preview())["progress"] == {"step": 0, "epoch": 0, "seed": 0, "batch": 2}
-    assert CheckpointDataset.preview.__annotations__["return"].__name__ == "JSONPreview"
-
-
 def test_versioned_weights_keep_every_version(tmp_path):
     net, path = nn.Linear(2, 1), tmp_path / "model"
     assert not ModelDataset(str(path), Version(None, None)).exists()

@@ -74,27 +74,12 @@ def test_failed_save_leaves_the_old_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["examples"]
 
 
-def test_missing_folder_says_what_to_run(tmp_path):
-    data = open_examples(tmp_path / "examples")
-    assert not data.exists()
-    with pytest.raises(DatasetError, match="got nothing there; run the data pipeline of the task first"):
-        data.load()
-
-
 def test_parts_that_do_not_belong_together_are_refused(tmp_path):
     data = open_examples(tmp_path / "examples")
     data.save(examples(3))
     np.save(tmp_path / "examples" / "bag.npy", np.zeros((2, 8, 8), bool), allow_pickle=False)
     with pytest.raises(DatasetError, match="must hold as many rows in every part, got .*'bag': 2"):
         data.load()
-
-
-def test_preview_is_the_head_of_the_table(tmp_path):
-    data = open_examples(tmp_path / "examples")
-    data.save(examples(3))
-    preview = data.preview(nrows=1)
-    assert preview["columns"] == ["core_id", "center", "label", "involvement", "has_lesion_mask", "row", "split"]
-    assert preview["data"] == [["000", "NA", 0, 0.1 + 0.2, False, 2, "train"]]
 
 
 def chunks(whole, size):

@@ -1,7 +1,6 @@
 """The metric file grows, goes on, and survives a kill."""
 
 import json
-import time
 
 import numpy as np
 import pandas as pd
@@ -41,13 +40,6 @@ def test_rows_come_back_in_order_with_late_columns(path):
     pd.testing.assert_frame_equal(stream.load(), expected, check_dtype=False)
 
 
-def test_rows_are_on_disk_after_each_save(path):
-    stream = MetricStreamDataset(str(path))
-    for step in range(3):
-        stream.save([row(step)])
-        assert steps(path) == list(range(step + 1))
-
-
 def test_a_fresh_run_starts_the_file_anew(path):
     MetricStreamDataset(str(path)).save([row(step) for step in range(5)])
     MetricStreamDataset(str(path)).save([row(0)])
@@ -61,12 +53,6 @@ def test_a_resumed_run_keeps_the_rows_before_its_first_step(path, resumed_at, ke
     again.save([row(resumed_at)])
     again.save([row(resumed_at + 1)])
     assert steps(path) == [*kept, resumed_at, resumed_at + 1]
-
-
-def test_the_lowest_step_of_the_first_save_counts(path):
-    MetricStreamDataset(str(path)).save([row(step) for step in range(5)])
-    MetricStreamDataset(str(path)).save([row(3, "val"), row(2)])
-    assert steps(path) == [0, 1, 3, 2]
 
 
 def test_a_torn_last_line_is_dropped_and_not_appended_to(path):
@@ -112,20 +98,6 @@ def test_a_row_needs_a_step(path, bad):
     with pytest.raises(DatasetError, match="rows with an integer 'step'"):
         MetricStreamDataset(str(path)).save([bad])
     assert not path.exists()
-
-
-def test_an_append_does_not_get_slower_as_the_file_grows(path):
-    stream = MetricStreamDataset(str(path))
-
-    def seconds():
-        start = time.thread_time()
-        for step in range(200):
-            stream.save([row(step, **{f"m{i}": 0.1 for i in range(30)})])
-        return time.thread_time() - start
-
-    first = seconds()
-    stream.save([row(step, **{f"m{i}": 0.1 for i in range(30)}) for step in range(20_000)])
-    assert seconds() < 5 * first + 0.05
 
 
 def test_the_preview_draws_each_metric_and_split(path):

@@ -80,9 +80,3 @@ def test_a_damaged_header_is_a_dataset_error_with_the_remedy(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"colour": 1}))
     with pytest.raises(DatasetError, match=r"trial\.json must be the header of a finished trial.*; remove the folder"):
         dataset.load()
-
-
-def test_the_preview_shows_how_each_cell_ended(tmp_path):
-    dataset = TrialsDataset(str(tmp_path / "trials"))
-    dataset.save(TrialRecord(HEADER, ROWS, METRICS))
-    assert dataset.preview()["data"] == [["grpo.seed0", "finished", 1.5, None]]

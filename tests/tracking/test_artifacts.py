@@ -7,13 +7,7 @@ from kedro.io import CachedDataset, MemoryDataset, Version
 from kedro_datasets.pandas import CSVDataset
 
 from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
-from grpo_pipeline.tracking.tracker import catalog_text, dataset_path, matches, parameters_text
-
-
-def test_patterns():
-    assert matches("attention.grpo.rollouts", ["*.report", "*.rollouts"])
-    assert not matches("attention.rollouts_sheet", ["*.rollouts"])
-    assert not matches("attention.report", [])
+from grpo_pipeline.tracking.tracker import catalog_text, dataset_path
 
 
 def test_the_path_of_a_plain_and_a_cached_dataset(tmp_path):
@@ -45,7 +39,3 @@ def test_the_catalogue_goes_without_secrets():
         "a": {"type": "pandas.CSVDataset", "filepath": "https://host/a.csv"},
         "b": {"type": "x", "load_args": {"sep": ";"}, "fs_args": [{}]},
     }
-
-
-def test_parameters_keep_their_order():
-    assert parameters_text({"b": 1, "a": {"z": [1, 2]}}) == "b: 1\na:\n  z:\n  - 1\n  - 2\n"

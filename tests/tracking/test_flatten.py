@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from grpo_pipeline.tracking.metrics import arm_parameters, batches, flatten, sanitise, shorten, to_plain
+from grpo_pipeline.tracking.metrics import arm_parameters, flatten, sanitise, shorten, to_plain
 
 
 class Model(BaseModel):
@@ -33,10 +33,6 @@ def test_models_dataclasses_and_lists():
         "attention.arms": "{}",
         "attention.on": "True",
     }
-
-
-def test_the_separator_is_a_choice():
-    assert flatten({"a": {"b": {"c": 1}}}, sep="/") == {"a/b/c": "1"}
 
 
 def test_plain_parameters_survive_yaml():
@@ -103,8 +99,3 @@ def test_a_long_value_is_cut_and_says_so():
     cut = shorten("x" * 501)
     assert len(cut) == 500
     assert cut.endswith("x … (501 characters; all of it in config/parameters.yml)")
-
-
-def test_batches_cover_everything_in_order():
-    assert list(batches(list(range(7)), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert list(batches([], 3)) == []

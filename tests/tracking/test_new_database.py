@@ -72,14 +72,6 @@ def test_only_the_creation_does_without_waiting_for_the_disk(tmp_path: Path) -> 
     assert set(waits) == {2}
 
 
-def test_a_database_that_is_there_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "mlflow.db"
-    path.write_bytes(b"somebody's")
-    create_database(f"sqlite:///{path}")
-    assert path.read_bytes() == b"somebody's"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
     path = tmp_path / "mlflow.db"
     path.touch()

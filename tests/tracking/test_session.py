@@ -93,13 +93,6 @@ def test_sigterm_unwinds_what_runs_and_the_handler_goes_back():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_handler_goes_back_after_a_quiet_end():
-    before = signal.getsignal(signal.SIGTERM)
-    with sigterm_raises():
-        assert signal.getsignal(signal.SIGTERM) is not before
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 def test_a_thread_changes_no_handler():
     code = (
         "import signal, threading\n"

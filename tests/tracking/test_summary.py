@@ -66,10 +66,6 @@ def test_columns_name_the_control_and_the_differences():
     ]
 
 
-def test_no_baselines_no_table():
-    assert sum(isinstance(part, Table) for part in comparison_tables({**COMPARISON, "baselines": {}})) == 1
-
-
 UNDEFINED = {"value": None, "ci95": None, "reason": "undefined: the split holds one class"}
 
 
@@ -104,22 +100,6 @@ def test_with_more_arms_the_differences_are_a_table_of_their_own():
     text = shown({**COMPARISON, **many}, width=120)
     assert "…" not in text
     assert [line.count("[-0.689, -0.663]") for line in text.splitlines() if "reward_rouge_l" in line] == [3, 2]
-
-
-def test_the_tables_of_the_attention_task_fit_a_terminal():
-    names = ["sensitivity_at_80_specificity", "lesion_hit_ratio", "reward"]
-    scores = {"metrics": {name: {"value": -0.678, "ci95": [-0.689, -0.663]} for name in names}}
-    rules = ("greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
-    comparison = {
-        **COMPARISON,
-        "arms": {"supervised": scores, "grpo": scores},
-        "differences": {"grpo": scores["metrics"]},
-        "baselines": dict.fromkeys(rules, scores),
-    }
-    text = shown(comparison, width=120)
-    assert max(map(len, text.splitlines())) <= 120
-    assert "…" not in text
-    assert text.count("-0.678 [-0.689, -0.663]") == 9
 
 
 def test_the_graph_is_a_file_where_one_was_built(tmp_path):

@@ -96,11 +96,6 @@ def test_differences_and_gains_have_the_right_sign_and_operands(document):
     assert document["policy_gain"]["grpo"]["reward"]["ci95"][0] > 0
 
 
-def test_paired_interval_is_narrower_than_the_two_arms_together(document):
-    widths = [np.ptp(document["arms"][arm]["metrics"]["auroc"]["ci95"]) for arm in ("grpo", "supervised")]
-    assert np.ptp(document["differences"]["grpo"]["auroc"]["ci95"]) < 0.75 * np.hypot(*widths)
-
-
 def test_interval_is_that_of_a_naive_loop_over_repeated_rows(arms):
     params = PARAMS.model_copy(update={"resamples": 20})
     rows = arms["grpo"][arms["grpo"]["rule"] == "policy"].sort_values("core_id")
@@ -122,34 +117,12 @@ def test_order_of_rows_changes_nothing(document, arms):
     assert compare_arms(PARAMS, "abc123", **shuffled) == document
 
 
-def test_numeric_core_ids_are_read_as_names(document, arms):
-    numbered = {arm: rows.assign(core_id=rows["core_id"].str.removeprefix("core").astype(int)) for arm, rows in arms.items()}
-    assert compare_arms(PARAMS, "abc123", **numbered)["n"] == document["n"]
-
-
 def test_verdict_says_what_the_intervals_say(document):
     ratio = document["arms"]["grpo"]["metrics"]["lesion_hit_ratio"]["value"]
     text = "\n".join(document["summary"])
     assert f"grpo: points fall into lesions {ratio:.1f} times as often as uniform points" in text
     assert "the policy has learned from reward" in text
     assert "supervised: " not in text
-
-
-def test_a_policy_without_skill_is_seldom_called_better(predictions):
-    """Over 40 patients a 95% interval leaves out a true 0 in about 6% of draws; 6 or more of 25 have probability 0.3%."""
-    params = PARAMS.model_copy(update={"resamples": 100, "baseline_arm": "supervised"})
-    gains = [
-        compare_arms(params, "abc123", supervised=predictions(seed=100 + i, skill=0.0))["policy_gain"]["supervised"]["reward"][
-            "ci95"
-        ]
-        for i in range(25)
-    ]
-    assert sum(not low <= 0 <= high for low, high in gains) < 6
-
-
-def test_equal_arms_show_no_difference(arms):
-    summary = compare_arms(PARAMS, "abc123", supervised=arms["grpo"], grpo=arms["grpo"])["summary"]
-    assert "grpo: AUROC difference to supervised +0.000 (95% interval +0.000 to +0.000): no difference shown." in summary
 
 
 def test_single_class_split_is_undefined_with_a_reason(arms):

@@ -42,22 +42,10 @@ def test_raw_values_are_the_rows_and_smoothed_ones_are_not(figure, metric_rows):
     assert np.diff(smoothed.y).std() < 0.3 * np.diff(raw.y).std()
 
 
-def test_a_metric_that_one_arm_never_measured_is_drawn_for_the_other(metric_rows):
-    figure = learning_curves({"supervised": metric_rows(seed=1).drop(columns="kl/reference"), "grpo": metric_rows(seed=2)})
-    assert len(named(figure, "supervised, train")) == 6
-    assert len(named(figure, "grpo, train")) == 7
-
-
 def test_rows_with_empty_cells_are_skipped():
     rows = pd.DataFrame({"step": [0, 1, 2], "split": "train", "reward/mean": [0.1, np.nan, 0.3]})
     trace = named(learning_curves({"grpo": rows}), "grpo, train, raw")[0]
     assert (list(trace.x), list(trace.y)) == ([0, 2], [0.1, 0.3])
-
-
-def test_without_any_metric_the_figure_says_so():
-    rows = pd.DataFrame({"step": [0], "split": ["train"], "lr": [0.1]})
-    figure = learning_curves({"grpo": rows})
-    assert [annotation.text for annotation in figure.layout.annotations] == ["No training metrics were recorded."]
 
 
 def test_smoothing_keeps_a_constant_and_follows_a_step():

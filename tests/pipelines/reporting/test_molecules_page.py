@@ -70,15 +70,6 @@ def test_it_fetches_and_runs_nothing_and_is_small(page):
     assert len(html.encode()) < 1_000_000
 
 
-def test_without_window_and_refused_molecules_it_says_so(page):
-    parts = page[1]
-    changes = {"quarantine": parts["quarantine"].iloc[:0]}
-    changes["logp_window"] = measure_window(PARAMS, reward_params(logp=False), **all_arms())
-    html = render_molecules(PARAMS, **parts | changes)
-    assert "No molecule was refused." in html
-    assert "Valid molecules with a logP" not in html
-
-
 def test_what_came_with_a_molecule_cannot_become_markup(page):
     arms = {arm: rows.assign(cause="<script>alert(1)</script>") for arm, rows in all_arms().items()}
     html = render_molecules(PARAMS, **page[1] | draw_molecules(PARAMS, **arms))

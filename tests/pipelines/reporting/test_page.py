@@ -8,12 +8,10 @@ from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from tiny_audit import audit_document
 
-from grpo_pipeline.pipelines.data.attention.report import draw_image_sheet, plot_roc, render_report
+from grpo_pipeline.pipelines.data.attention.report import plot_roc, render_report
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
-from grpo_pipeline.pipelines.reporting.page import configuration_text
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline, plot_learning_curves
-from grpo_pipeline.pipelines.reporting.tables import baselines_table, difference_cell, flatten, frame_table, shorten
-from grpo_pipeline.tasks import find_task
+from grpo_pipeline.pipelines.reporting.tables import difference_cell, frame_table, shorten
 from grpo_pipeline.tasks.attention.metrics import METRICS
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
@@ -115,10 +113,6 @@ def test_names_inside_figures_cannot_end_the_script(make_page, params, metric_ro
     assert "</script><b>x" not in html
 
 
-def test_a_page_without_refused_rows_says_so(make_page):
-    assert "No row of the manifest was refused." in make_page(quarantine=QUARANTINE.iloc[:0])
-
-
 def test_undefined_is_shown_with_its_reason_and_never_as_nan(make_page, params, arms):
     comparison = compare_arms(params, "x", **{arm: rows.assign(lesion_hit=float("nan")) for arm, rows in arms.items()})
     text = " ".join(Page(make_page(comparison=comparison)).words)
@@ -142,29 +136,11 @@ def test_a_difference_is_marked_by_interval_and_direction(metric, interval, tone
     assert difference_cell(entry, METRICS[metric]).tone == tone
 
 
-def test_baselines_start_with_the_policy_and_leave_out_what_no_rule_has(params, arms):
-    table = baselines_table(compare_arms(params, "x", **arms), METRICS, words=find_task("attention").words)
-    assert table.heads == ["metric", "policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"]
-    titles = [row[0].text for row in table.rows]
-    assert "AUROC ↑" in titles
-    assert METRICS["prompt_sensitivity_images"].title not in titles
-
-
 def test_long_tables_and_values_are_cut_and_say_so():
     frame = pd.DataFrame({"row": range(60)})
     table = frame_table("Refused rows", frame, limit=50)
     assert (len(table.rows), table.caption) == (50, "Refused rows: 60, the first 50 are shown")
     assert shorten("x" * 400) == "x" * 300 + " … (400 characters)"
-
-
-def test_nested_facts_become_dotted_names():
-    assert flatten({"a": {"b": {"c": 1}}, "d": [1, 2], "e": {}}) == {"a.b.c": 1, "d": [1, 2], "e": {}}
-
-
-def test_configuration_is_yaml_of_the_task_alone(params):
-    text = configuration_text({"attention": {"evaluation": params}, "dialogue": {"x": 1}}, "attention")
-    assert text.startswith("evaluation:\n  task: attention\n")
-    assert "dialogue" not in text
 
 
 def test_pipeline_draws_everything_from_the_catalogue_names(params, arms, metric_rows, showcase):
@@ -187,7 +163,3 @@ def test_pipeline_draws_everything_from_the_catalogue_names(params, arms, metric
     catalog = DataCatalog({name: MemoryDataset(given[name], copy_mode="assign") for name in figures.inputs()})
     drawn = SequentialRunner().run(figures, catalog)
     assert set(drawn) == {"attention.learning_curves", "attention.roc", "attention.image_sheet"}
-
-
-def test_image_sheet_names_the_arm_that_it_shows(params, showcase):
-    assert draw_image_sheet(params, showcase(cores=1)).get_suptitle() == "Held-out cores, points and heatmap of grpo"

@@ -90,13 +90,6 @@ def test_rows_are_drawn_from_the_named_split_and_never_from_test():
         params(split="test")
 
 
-def test_rows_depend_on_the_seed_alone():
-    rows = np.arange(50)
-    a, b, c = (reward_audit.choose_rows(rows, 10, seed=seed) for seed in (0, 0, 1))
-    assert a.tolist() == b.tolist() == sorted(set(a))
-    assert a.tolist() != c.tolist()
-
-
 def test_an_empty_split_is_refused():
     task, data = attention.make_task(), attention.make_data()
     data.examples.table["split"] = data.examples.table["split"].replace({"val": "train"})
@@ -151,15 +144,6 @@ def test_table_golden():
     assert table.loc["model", ["more_than_start", "way_to_ceiling"]].isna().all()
     assert table.loc["answer", ["group_std", "tied_groups"]].isna().all()
     assert table.loc["model", "tied_groups"] == 0
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"rows": 1}, {"n_samples": 1}, {"warmup_steps": -1}, {"resamples": 10}, {"row": 3}, {"warn": LIMITS | {"tied_groups": 0.0}}],
-)
-def test_wrong_parameters_are_refused(change):
-    with pytest.raises(ValidationError):
-        params(**change)
 
 
 def test_the_audit_reads_what_training_reads():

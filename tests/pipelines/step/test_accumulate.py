@@ -113,7 +113,7 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         assert float(difference[name].abs().max()) <= max(1e-5 * float(value.abs().max()), 5e-7 * largest), name
 
 
-@pytest.mark.parametrize("size", [1, 3, 5])
+@pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_gradients_and_weights_are_those_of_the_whole_batch(name: str, size: int) -> None:
     whole, metrics, gradients, experience = whole_batch(name)

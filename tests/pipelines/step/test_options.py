@@ -9,16 +9,13 @@ import torch
 from tiny_attention import (
     algorithm_params,
     constant,
-    differing,
     judge,
     make_batch,
     make_data,
     make_state,
     make_task,
-    section,
     shake,
     training_params,
-    weights,
 )
 from tiny_choices import TinyChoices, own_rates
 from torch import Tensor
@@ -27,13 +24,10 @@ from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.collect import Baseline, Resampled
-from grpo_pipeline.pipelines.training.loader import plan_batch, remember
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 TASK, DATA = make_task(), make_data()
-LOSS = section("grpo")["algorithm"]["policy_loss"]
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "reinforce": {"name": "reinforce", "update_epochs": 1},
     "ppo": {"name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2},
@@ -98,18 +92,6 @@ def test_a_value_baseline_is_the_predicted_value() -> None:
     values = experience.baseline.values
     assert float(values.std()) > 0
     torch.testing.assert_close(experience.advantages.values, experience.rewards.total - values.double()[:, None])
-
-
-def test_kl_in_the_reward_lowers_it_by_the_estimate_and_leaves_the_loss() -> None:
-    algorithm = algorithm_params(kl_placement="reward", kl_estimator="k1", kl_weight=0.5)
-    state = moved(algorithm)
-    experience = experience_of(algorithm, state)
-    measured = collect.compute_rewards(TASK, experience.batch, experience.rollouts, experience.outcomes)
-    k1 = (experience.rollouts.logprobs - experience.reference.logprobs).sum(-1)
-    assert float(k1.abs().max()) > 0.1
-    torch.testing.assert_close(experience.rewards.total, measured.total - 0.5 * k1.double(), atol=1e-6, rtol=0)
-    terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
-    assert "kl" not in terms
 
 
 def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_divided_by_a_deviation() -> None:
@@ -191,71 +173,6 @@ def test_a_term_that_the_task_cannot_give_is_refused_and_not_dropped() -> None:
         update.policy_terms(algorithm, training_params(), task, state, experience, 0)
 
 
-def test_reference_logprobs_are_those_of_the_reference() -> None:
-    algorithm = algorithm_params()
-    state = moved(algorithm)
-    assert state.reference is not None
-    shake(state.reference, seed=9)
-    experience = experience_of(algorithm, state)
-    context = TASK.encode(state.reference, experience.batch)
-    expected = TASK.score(state.reference, context, experience.rollouts, temperature=1.0).logprobs
-    torch.testing.assert_close(experience.reference.logprobs, expected, atol=1e-5, rtol=0)
-
-
-def test_the_rollout_kl_holds_the_policy_where_it_sampled() -> None:
-    """Its gradient is 0 where the policy has not moved, and points back where it has."""
-    algorithm = algorithm_params(**PURE | {"rollout_kl_weight": 1.0})
-    state = moved(algorithm)
-    experience = experience_of(algorithm, state)
-    network = state.policy.policy
-    parameters = [*network.trunk.parameters(), *network.attention.parameters()]
-
-    def gradient() -> Tensor:
-        terms, _ = update.policy_terms(algorithm, training_params(), TASK, state, experience, 1)
-        return torch.cat([g.flatten() for g in torch.autograd.grad(terms["kl_rollout"], parameters)])
-
-    def flat() -> Tensor:
-        return torch.cat([p.detach().flatten() for p in parameters])
-
-    assert float(gradient().abs().max()) < 1e-6
-    start = flat()
-    shake(network, seed=4, scale=0.05)
-    assert float(gradient() @ (flat() - start)) > 0
-
-
-def test_the_entropy_weight_moves_towards_its_target() -> None:
-    """The entropy of a policy over few cells is far below 5 nats: the weight rises; above 0.01 nats: it falls."""
-    found = []
-    for target in (5.0, 0.01):
-        algorithm = algorithm_params(entropy_target={"target": target, "learning_rate": 0.01, "minimum": 0.0, "maximum": 1.0})
-        state, runner = moved(algorithm), StepRunner(TASK, algorithm, training_params())
-        used = []
-        for _ in range(3):
-            state, metrics = runner(state, make_batch(TASK))
-            used.append(metrics["weight/entropy"])
-        found.append(used)
-    up, down = found
-    assert up[0] == down[0] == pytest.approx(0.05, abs=1e-9)
-    assert up[0] < up[1] < up[2]
-    assert down[0] > down[1] > down[2] >= 0
-
-
-@pytest.mark.parametrize(("rule", "moves_at"), [({"update": "frozen"}, []), ({"update": "copy", "every_steps": 2}, [2, 4]),
-                                               ({"update": "ema", "decay": 0.5}, [1, 2, 3, 4])])  # fmt: skip
-def test_the_reference_follows_its_rule(rule: dict[str, Any], moves_at: list[int]) -> None:
-    algorithm = algorithm_params(reference=rule)
-    state, runner = make_state(TASK, DATA, algorithm), StepRunner(TASK, algorithm, training_params())
-    moved_at = []
-    for step in range(1, 5):
-        before = weights(state.reference)
-        state, _ = runner(state, make_batch(TASK))
-        if differing(before, weights(state.reference)):
-            moved_at.append(step)
-    assert moved_at == moves_at
-    if rule["update"] == "copy":
-        assert differing(weights(state.policy), weights(state.reference)) == []
-
-
 @dataclass(frozen=True)
 class Coarse(AttentionTask):
     """Pays 1 for a set whose first point is cell 5, else 0: most groups tie."""
@@ -319,66 +236,12 @@ def test_samples_without_a_value_are_counted_and_silence_no_part() -> None:
     assert "reward/same/unscored_fraction" not in metrics
 
 
-REPLAY = {"replay": {"capacity": 16, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0}}
-
-
-def test_replayed_groups_keep_their_actions_and_are_weighed_by_the_policys_move() -> None:
-    algorithm, training = algorithm_params(**REPLAY), training_params(batch_size=4)
-    state, runner = moved(algorithm), StepRunner(TASK, algorithm, training)
-    rows = np.array([0, 1, 2, 3])
-    plan, replayed = plan_batch(algorithm, state, rows)
-    assert (plan.tolist(), replayed.positions) == ([0, 1, 2, 3], ())
-    done = runner.run(state, TASK.make_batch(DATA, plan), replayed)
-    remember(state, done.experience, plan, replayed)
-    assert state.replay is not None
-    assert sorted(group.row for group in state.replay.groups) == [0, 1, 2, 3]
-    shake(done.state.policy, seed=3, scale=0.05)
-    fresh = np.array([4, 5, 6, 7])
-    plan, replayed = plan_batch(algorithm, done.state, fresh)
-    assert plan[:2].tolist() == [4, 5]
-    assert set(plan[2:].tolist()) <= {0, 1, 2, 3}
-    assert replayed.positions == (2, 3)
-    second = runner.run(done.state, TASK.make_batch(DATA, plan), replayed)
-    experience = second.experience
-    for position, group in zip(replayed.positions, replayed.groups, strict=True):
-        assert torch.equal(experience.rollouts.actions[position], group.actions)
-        log_weight = (experience.rollouts.logprobs[position] - group.behaviour_logprobs).sum(-1)
-        expected = log_weight.exp().clamp(max=2.0)
-        assert float((expected - 1).abs().max()) > 1e-3
-        torch.testing.assert_close(experience.importance[position], expected, atol=1e-5, rtol=0)
-    assert bool((experience.importance[:2] == 1).all())
-    assert second.metrics["policy/ratio_first"] == pytest.approx(1.0, abs=1e-6)
-    remember(second.state, experience, plan, replayed)
-    assert len(second.state.replay.groups) == 6  # replayed groups are not stored a second time
-
-
-def test_importance_scales_the_advantages() -> None:
-    rewards = judge_rewards()
-    importance = torch.tensor([[1.0, 2.0, 0.5, 0.0]])
-    plain = collect.compute_advantages(algorithm_params(), TASK, None, rewards, Baseline(None), torch.ones(1, 4)).values
-    weighed = collect.compute_advantages(algorithm_params(), TASK, None, rewards, Baseline(None), importance).values
-    torch.testing.assert_close(weighed, plain * importance.double())
-
-
 def test_samples_that_were_not_scored_leave_the_reward_metrics() -> None:
     rewards = torch.tensor([[1.0, float("nan"), 3.0, 5.0], [2.0, 2.0, 2.0, 2.0]])
     metrics = update._component_metrics({"class": rewards})
     # [1, 3, 5]: mean 3, standard deviation 2; the tied group: 2 and 0
     assert float(metrics["reward/class/mean"]) == pytest.approx((1 + 3 + 5 + 4 * 2) / 7)
     assert float(metrics["reward/class/std"]) == pytest.approx((2 + 0) / 2)
-
-
-def judge_rewards() -> Any:
-    from grpo_pipeline.core.rewards import combine_rewards
-
-    return combine_rewards({"class": torch.tensor([[0.0, 1.0, 2.0, 4.0]])}, {"class": 1.0})
-
-
-def test_nothing_is_drawn_again_by_default() -> None:
-    state = moved(algorithm_params())
-    rollouts = experience_of(algorithm_params(), state).rollouts
-    drawn = collect.dynamic_sampling(algorithm_params(), training_params(), TASK, state, None, None, rollouts, 1.0)
-    assert drawn == Resampled(rollouts, {})
 
 
 FALLING = {"kind": "linear", "start": 1.0, "end": 0.0}

@@ -17,7 +17,6 @@ from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.step.collect import Experience
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction, point_rows, score_row
-from grpo_pipeline.tasks.attention.model.baselines import points_used
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -163,25 +162,6 @@ def test_what_an_arm_may_add_works_with_stops(option: str):
         assert [row.get("replay/groups") for row in trained] == [None, 2.0, 2.0, 2.0]
 
 
-def test_a_cost_per_point_teaches_to_stop():
-    task, data = stopping_task(reward={"points_weight": 2.0}), make_data()
-    rates = {"policy_head": 0.02}
-    algorithm = algorithm_params(supervised_weight=0.0, entropy_weight=0.0, kl_weight=0.0)
-    training = training_params(epochs=10, batch_size=8, optimizer={"learning_rates": rates}, validate_every_epochs=99)
-    state = make_state(task, data, algorithm, training)
-    before = mean_points(task, state.policy)
-    for _ in nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None):
-        pass
-    assert 2.4 < before < 2.9  # 1 + 0.88 + 0.77 on average
-    assert mean_points(task, state.policy) < before - 0.5
-
-
-def mean_points(task: AttentionTask, policy: AttentionModel) -> float:
-    context = task.encode(policy, make_batch(task))
-    drawn = task.sample(policy, context, 200, temperature=1.0, proposal="policy", generator=torch.Generator().manual_seed(0))
-    return float(points_used(drawn.actions, CELLS).mean())
-
-
 def test_a_trained_model_with_stops_is_exported_and_predicts():
     task, data = stopping_task(), make_data()
     algorithm, training = algorithm_params(), training_params(epochs=1, batch_size=4)
@@ -220,14 +200,3 @@ def test_untrained_weights_are_those_without_a_stop():
     a, b = (weights(task.build_policy(0)) for task in (make_task(), stopping_task()))
     assert set(b) - set(a) == {name for name in b if name.startswith("stop.")} != set()
     assert [name for name in a if not torch.equal(a[name], b[name])] == []
-
-
-@pytest.mark.parametrize("decoder", ["glimpse", "global"])
-def test_the_ratio_is_exactly_one_in_bfloat16(decoder: str):
-    task, data = stopping_task(class_decoder=decoder), make_data()
-    algorithm, training = algorithm_params(), training_params(epochs=1, batch_size=4, precision="bf16")
-    state = make_state(task, data, algorithm, training)
-    shake(state.policy, scale=0.1)
-    yielded = nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None)
-    rows = [row for found, _ in yielded for row in found if row["split"] == "train"]
-    assert [row["policy/ratio_first"] for row in rows] == [1.0, 1.0]

@@ -65,9 +65,3 @@ def test_an_arm_reads_what_it_shares_and_writes_its_own():
         f"params:{PREFIX}.algorithm", f"{PREFIX}.resume_from",
     }  # fmt: skip
     assert all(name.startswith(f"{PREFIX}.") for name in arm.datasets() - arm.inputs())
-
-
-def test_the_probe_comes_before_the_training():
-    names = [node.name for node in create_pipeline("attention", "grpo").nodes]
-    assert names.index(f"{PREFIX}.probe.apply_update") >= 0
-    assert names.index(f"{PREFIX}.tabulate_probe") < names.index(f"{PREFIX}.train")

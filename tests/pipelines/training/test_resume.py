@@ -15,7 +15,7 @@ from kedro_processes import start
 from grpo_pipeline.core.storage.checkpoint import CheckpointError, load_progress
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-EPOCHS, SAVE_EVERY = 30, 3
+EPOCHS, SAVE_EVERY = 14, 3
 # One checkpoint every third step; gradients are reported and held-out cores scored as usual.
 PARAMS = f"attention.training.epochs={EPOCHS},attention.training.checkpoint_every_steps={SAVE_EVERY}"
 TIMES = {"step_seconds", "samples_per_second", "peak_memory_mb"}

@@ -1,11 +1,10 @@
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from kedro.io import DatasetError
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from grpo_pipeline.pipelines.data.attention.features import FeaturesDataset
 from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
@@ -27,13 +26,6 @@ def test_comes_back_as_it_was(tmp_path: Path):
     assert loaded.values.dtype == np.float32
     np.testing.assert_array_equal(loaded.values, VALUES)
     assert [p.name for p in path.parent.iterdir()] == ["features.safetensors"]
-
-
-def test_an_empty_set_comes_back_empty(tmp_path: Path):
-    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
-    dataset.save(FeatureSet("abc", VALUES))
-    dataset.save(FeatureSet("", None))
-    assert dataset.load() == FeatureSet("", None)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path):
@@ -83,13 +75,6 @@ def test_chunks_make_the_file_that_the_library_reads(tmp_path: Path, dtype: type
     assert mapped.dtype == dtype
 
 
-def test_a_file_of_the_library_is_mapped(tmp_path: Path):
-    save_file({"features": VALUES}, tmp_path / "f.safetensors", metadata={"key": "old", "more": "x" * 13})
-    loaded = FeaturesDataset(str(tmp_path / "f.safetensors")).load()
-    assert loaded.key == "old"
-    np.testing.assert_array_equal(loaded.values, VALUES)
-
-
 def test_features_that_are_there_are_not_written_again(tmp_path: Path):
     path = tmp_path / "features.safetensors"
     dataset = FeaturesDataset(str(path))
@@ -134,10 +119,3 @@ def test_release_removes_an_unfinished_file(tmp_path: Path):
     dataset.save(chunks(VALUES, 1)[0])
     dataset.release()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_preview_shows_key_and_shape(tmp_path: Path):
-    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
-    assert json.loads(dataset.preview()) == {"key": "", "shape": None}
-    dataset.save(FeatureSet("abc", VALUES))
-    assert json.loads(dataset.preview()) == {"key": "abc", "shape": [2, 3, 2, 2]}

@@ -1,12 +1,8 @@
-import io
-
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.contour import ContourSet
-from PIL import Image
 
-from grpo_pipeline.pipelines.data.attention.image_sheet import MARKERS, OUTLINES, image_sheet
+from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet
 
 
 @pytest.fixture(scope="module")
@@ -72,24 +68,3 @@ def test_heatmap_is_as_opaque_as_it_is_probable(sheet):
 def test_a_core_without_lesion_has_no_lesion_outline(sheet):
     _, figure = sheet
     assert [len(outlines(axes)) for axes in figure.axes[:4]] == [2, 3, 2, 3]
-
-
-def test_legend_names_every_outline_and_marker(sheet):
-    _, figure = sheet
-    labels = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert labels > {label for *_, label in OUTLINES.values()} | {label for *_, label in MARKERS.values()}
-
-
-def test_untrained_and_trained_points_differ_in_shape_and_colour(sheet):
-    _, figure = sheet
-    untrained, trained = markers(figure.axes[0])
-    assert to_hex(untrained.get_facecolor()[0]) != to_hex(trained.get_facecolor()[0])
-    assert len(untrained.get_paths()[0].vertices) != len(trained.get_paths()[0].vertices)
-
-
-@pytest.mark.parametrize("cores", [1, 3, 5])
-def test_any_number_of_cores_makes_a_picture(showcase, cores):
-    buffer = io.BytesIO()
-    figure = image_sheet(showcase(cores=cores, size=32, cells=8), arm="grpo")
-    figure.savefig(buffer, dpi=40, format="png")
-    assert Image.open(buffer).size == (round(40 * 3.1 * min(cores, 4)), round(40 * (3.3 * -(-cores // 4) + 1.1)))

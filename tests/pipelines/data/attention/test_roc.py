@@ -3,7 +3,6 @@ import pytest
 from sklearn.metrics import roc_curve
 
 from grpo_pipeline.pipelines.data.attention.report import LEVELS, plot_roc
-from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 
 
 def curve(figure, arm):
@@ -39,20 +38,9 @@ def test_band_holds_the_curve_and_ends_at_one(figure, arm):
     assert np.ptp([low, high], axis=0).max() > 0.05
 
 
-def test_legend_states_the_comparisons_interval(figure, params, arms):
-    entry = compare_arms(params, "unknown", **arms)["arms"]["grpo"]["metrics"]["auroc"]
-    low, high = entry["ci95"]
-    assert curve(figure, "grpo").name == f"grpo: AUROC {entry['value']:.3f} [{low:.3f}, {high:.3f}]"
-
-
 def test_a_single_class_has_no_curve_and_says_so(params, arms):
     figure = plot_roc(params, **{arm: rows.assign(label=1) for arm, rows in arms.items()})
     assert {trace.name for trace in figure.data} == {
         *("chance", "supervised: undefined (a single class)", "grpo: undefined (a single class)")
     }
     assert all(trace.y == (None,) for trace in figure.data[1:])
-
-
-def test_one_patient_has_a_curve_without_a_band(params, predictions):
-    figure = plot_roc(params, grpo=predictions(seed=2, patients=1, cores=60))
-    assert [trace.name.split(" 0.")[0] for trace in figure.data] == ["chance", "grpo: AUROC"]

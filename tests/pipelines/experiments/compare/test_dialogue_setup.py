@@ -109,14 +109,6 @@ def test_a_cell_is_what_an_ordinary_run_gives_and_a_start_is_trained_once_per_se
     assert kept.metrics["f1"] == pytest.approx(expected[expected["rule"] == "policy"]["f1"].mean())
 
 
-def test_each_seed_has_a_start_of_its_own_which_its_arms_share() -> None:
-    store = run(grid({name: ARMS[name] for name in ("supervised", "grpo")}))
-    starts = {key: store.predictions(key).query("rule == 'start'").reset_index(drop=True) for key in store.headers}
-    nll = {key: rows["reference_nll"].to_list() for key, rows in starts.items()}
-    assert nll["supervised.seed0"] == nll["grpo.seed0"]
-    assert nll["supervised.seed0"] != nll["supervised.seed1"]
-
-
 def test_an_arm_that_readers_do_not_have_fails_before_a_warm_start_is_trained_for_it(trainings) -> None:
     impossible = {"base": "grpo", "set": {"algorithm": {"kl_estimator": "exact"}, "warm_start": {"training": {"epochs": 3}}}}
     store = run(grid({"supervised": ARMS["supervised"], "impossible": impossible}, seeds=(0,)))
@@ -134,26 +126,12 @@ def test_a_digest_needs_no_training_and_knows_the_warm_start(trainings) -> None:
     assert trainings == []
 
 
-def test_a_split_replaces_that_of_the_examples() -> None:
-    examples = make_examples()
-    there = find_setup("dialogue").resplit(examples, {"e00": "test", "e09": "train"})
-    assert there.table["split"].to_list() == ["test", *[""] * 8, "train", *[""] * 3]
-    assert there.digest != examples.digest
-    with pytest.raises(ValueError, match="a split must name examples of the data, got 'e99'"):
-        find_setup("dialogue").resplit(examples, {"e99": "test"})
-
-
 def test_the_arms_of_the_configuration_can_be_arranged() -> None:
     plan = arrange(CompareParams.model_validate(BASE["compare"]["dialogue"]["compare"]))
     assert len(plan.trials) == 18
     assert {arm for arm, found in plan.arms.items() if not found.algorithm.pays_kl} == {"supervised", "no_kl"}
     assert plan.arms["best_half"].algorithm.advantage.top_k_ratio == 0.5
     assert plan.arms["per_reward"].algorithm.advantage.method == "per_reward"
-
-
-def test_rewards_of_different_weights_are_not_one_quantity() -> None:
-    with pytest.raises(ValueError, match=r"must not hold 'reward' where arms weigh its parts differently.* the arm weighted"):
-        arrange(grid(ARMS, primary=("f1", "reward")))
 
 
 def test_a_reward_of_the_users_is_in_the_table_and_the_page_speaks_of_replies() -> None:

@@ -188,12 +188,6 @@ def test_a_failed_cell_costs_its_seed_and_is_named(store, document):
     assert found["summary"][-1] == "Not in the table: grpo.seed1 (loss must be finite, got nan)."
 
 
-def test_seeds_that_never_meet_give_no_difference(store):
-    lost = lose(lose(store, "grpo.seed1", status="failed"), "supervised.seed0", status="failed")
-    entry = compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)["differences"]["grpo"]["auroc"]
-    assert (entry["value"], entry["reason"]) == (None, "undefined: no seed was finished by both arms")
-
-
 def test_a_cell_of_other_parameters_does_not_take_part(store):
     stale = lose(store, "grpo.seed0", parameters={"training": {"epochs": 99}})
     found = compare_trials(PLAN, stale, params(), evaluation(), suite=SUITE)
@@ -215,15 +209,6 @@ def test_without_the_control_there_is_no_comparison(store):
         CompareError, match=r"the control supervised must have a finished trial, got none \(supervised.seed0: broken\)"
     ):
         compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)
-
-
-def test_cells_of_other_cores_are_refused(store):
-    found = Memory(dict(store.records))
-    record = found.records["grpo.seed1"]
-    rows = record.predictions[record.predictions["core_id"] != "core0003"]
-    found.records["grpo.seed1"] = replace(record, predictions=rows)
-    with pytest.raises(ValueError, match=r"predictions of grpo\.seed1 / policy must hold the same cores"):
-        compare_trials(PLAN, found, params(), evaluation(), suite=SUITE)
 
 
 def test_too_few_resamples_for_the_correction_are_said():

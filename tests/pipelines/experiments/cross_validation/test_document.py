@@ -103,11 +103,6 @@ def test_values_are_those_of_scikit_learn_averaged_over_the_seeds(result, arm):
     assert spread["sd"] == pytest.approx(np.std(np.mean(means, axis=0), ddof=1))
 
 
-def test_the_differently_scaled_folds_hide_skill_when_pooled(result):
-    found = result["arms"]["grpo"]["metrics"]["auroc"]
-    assert found["stratified"]["value"] > found["pooled"]["value"] + 0.05
-
-
 def test_differences_are_paired(result):
     gap = result["differences"]["grpo"]
     for kind in ("stratified", "pooled", "fold_mean"):

@@ -2,6 +2,7 @@ import pytest
 import torch
 from tiny_graphs import generator, policy, prompts, sample, trajectory_params
 
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import rescored
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import graphs_at
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components
@@ -16,6 +17,15 @@ def test_a_group_starts_from_one_graph_or_each_sample_from_its_own() -> None:
             assert (len(starts) == 1) is is_shared
     assert not torch.equal(shared.bonds[0, 0, noise], shared.bonds[1, 0, noise])
     assert len({tuple(row) for row in shared.bonds[0, :, noise - 1].tolist()}) > 1  # they part at the first step
+
+
+@pytest.mark.parametrize("start", ["per_group", "independent"])
+def test_a_group_may_be_one_sample_that_is_scored_as_it_was_drawn(start: str) -> None:
+    model = policy()
+    drawn = sample(model, prompts([3, 5], 5), 1, start=start)
+    assert drawn.atoms.shape == (2, 1, 6, 5)
+    again = rescored(model, drawn, params=trajectory_params(start=start), temperature=1.0)
+    torch.testing.assert_close(again.logprobs, drawn.logprobs, rtol=1e-10, atol=1e-10)
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
