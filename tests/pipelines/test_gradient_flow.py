@@ -19,7 +19,6 @@ from grpo_pipeline.pipelines import gradient_flow
 from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.params import GradientFlowParams
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.training import warm_up
 from grpo_pipeline.pipelines.training.loop import StepRunner, rows_of_step
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -200,16 +199,6 @@ def test_norms_are_those_of_a_backward_pass_per_term(tmp_path):
         for name, group in task.parameter_groups(state.policy).items():
             squares = sum(float(p.grad.double().square().sum()) for p in group if p.grad is not None)
             assert got[term, name] == pytest.approx(losses.weights[term] * squares**0.5, rel=1e-6), (term, name)
-
-
-def test_warm_up_trains_as_the_arm_does():
-    task, algorithm, training = attention.make_task(), attention.algorithm_params(), attention.training_params(batch_size=4)
-    state = gradient_flow.warm_up(algorithm, training, WARM, 0, task, attention.make_data())
-    by_hand = warm_state(attention.make_task(), algorithm)
-    assert state.step == by_hand.step == 3
-    assert attention.differing(attention.weights(state.policy), attention.weights(by_hand.policy)) == []
-    batch = warm_up.pick_batch(attention.algorithm_params(), training, task, attention.make_data(), state)
-    assert batch.rows.tolist() == rows_of_step(np.arange(8), 3, batch_size=4, seed=0).tolist()
 
 
 def test_a_term_that_the_arm_never_weighs_is_left_out(tmp_path):

@@ -58,13 +58,6 @@ def test_a_failure_stops_the_run_after_its_figures_are_saved(monkeypatch, tmp_pa
     assert not (tmp_path / "table.txt").exists()
 
 
-def test_the_pipeline_needs_the_seed_alone():
-    pipeline = self_check.create_pipeline()
-    assert pipeline.inputs() == {"params:seed"}
-    assert pipeline.all_outputs() == {"self_check.result", "self_check.table"}
-    assert [node.name for node in pipeline.nodes] == ["run_self_check", "report_self_check"]
-
-
 def test_the_hit_rate_of_sets_is_that_of_what_is_drawn():
     logits = set_bandit.shuffled_logits(0)
     allowed, generator = torch.ones_like(logits, dtype=torch.bool), torch.Generator().manual_seed(0)

@@ -42,9 +42,3 @@ def test_a_long_warning_is_wrapped_and_a_brief_text_has_no_table():
     assert title.startswith("val split")
     assert (first[:5], second[:5], third) == ("- so ", "  so ", "- little")
     assert max(map(len, text.split("\n"))) <= 120
-
-
-def test_without_warm_up_and_warnings():
-    text = reward_audit_text(DOCUMENT | {"warmup_steps": 0, "warnings": []})
-    assert text.startswith("val split, 64 examples, 28 clusters by patient_id\n")
-    assert text.endswith("\n- nothing to warn about")

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from forked_kedro import kedro_command
 
 from grpo_pipeline.session import Terminated, resume_command, sigterm_raises
 
@@ -118,7 +119,7 @@ def test_ctrl_c_in_a_notebook_stays_a_keyboard_interrupt(tiny):
         "    except KeyboardInterrupt:\n"
         "        print('interrupted')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
+    done = subprocess.run(kedro_command(code=code), cwd="/", capture_output=True, text=True, check=False)
     assert done.stdout.endswith("interrupted\n"), done.stderr
     assert done.stderr == ""
     assert {status for _, status in tiny.statuses()} == {"KILLED"}

@@ -42,12 +42,6 @@ def test_raw_values_are_the_rows_and_smoothed_ones_are_not(figure, metric_rows):
     assert np.diff(smoothed.y).std() < 0.3 * np.diff(raw.y).std()
 
 
-def test_rows_with_empty_cells_are_skipped():
-    rows = pd.DataFrame({"step": [0, 1, 2], "split": "train", "reward/mean": [0.1, np.nan, 0.3]})
-    trace = named(learning_curves({"grpo": rows}), "grpo, train, raw")[0]
-    assert (list(trace.x), list(trace.y)) == ([0, 2], [0.1, 0.3])
-
-
 def test_smoothing_keeps_a_constant_and_follows_a_step():
     np.testing.assert_allclose(smooth(pd.Series([2.0] * 90)), 2.0)
     # span 60 / 15 = 4 -> factor 2 / 5: the second of two values weighs 1 against 3 / 5 -> 1 / 1.6

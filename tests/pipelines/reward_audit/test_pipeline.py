@@ -90,6 +90,13 @@ def test_rows_are_drawn_from_the_named_split_and_never_from_test():
         params(split="test")
 
 
+def test_rows_depend_on_the_seed_alone():
+    rows = np.arange(50)
+    a, b, c = (reward_audit.choose_rows(rows, 10, seed=seed) for seed in (0, 0, 1))
+    assert a.tolist() == b.tolist() == sorted(set(a))
+    assert a.tolist() != c.tolist()
+
+
 def test_an_empty_split_is_refused():
     task, data = attention.make_task(), attention.make_data()
     data.examples.table["split"] = data.examples.table["split"].replace({"val": "train"})

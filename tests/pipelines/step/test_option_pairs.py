@@ -252,6 +252,7 @@ def test_every_option_of_the_models_has_a_setting() -> None:
     assert {name for name, *_ in SETTINGS["name"]} | {"grpo"} == set(get_args(AlgorithmName))
 
 
+@pytest.mark.slow
 def test_every_pair_of_settings_acts_is_refused_or_is_listed() -> None:
     problems, acted, silent, refusals = [], 0, 0, set()
     for first, second in combinations([None, *ALL], 2):

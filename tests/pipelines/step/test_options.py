@@ -1,5 +1,6 @@
 """Options of an arm: other algorithms, value baselines, KL in the reward, other references, replay, retries."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from tiny_choices import TinyChoices, own_rates
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect, update
@@ -200,20 +202,38 @@ def test_tied_groups_are_drawn_again_and_the_others_are_kept() -> None:
     torch.testing.assert_close(logprobs, drawn.rollouts.logprobs, atol=1e-6, rtol=0)
 
 
-def test_retries_are_bounded_and_their_number_is_logged() -> None:
+@pytest.mark.parametrize(("spread", "advantage"), [(0.0, {}), (0.01, {"tie_tolerance": 0.5})])
+def test_retries_are_bounded_and_their_number_is_logged(spread: float, advantage: dict[str, float]) -> None:
+    """Samples tie that earn the same, or differ by less than the tolerance."""
+
     @dataclass(frozen=True)
     class Flat(AttentionTask):
         def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> Any:
-            return {"none": torch.zeros(rollouts.actions.shape[:2])}, {"none": 1.0}
+            prompts, samples = rollouts.actions.shape[:2]
+            return {"flat": spread * torch.arange(samples, dtype=torch.float64).repeat(prompts, 1)}, {"flat": 1.0}
 
     task = Flat(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
-    algorithm = algorithm_params(dynamic_sampling={"max_retries": 3})
+    algorithm = algorithm_params(dynamic_sampling={"max_retries": 3}, advantage=advantage)
     training = training_params(gradient_report_every_steps=1)
     _, metrics = StepRunner(task, algorithm, training)(make_state(task, DATA, algorithm), make_batch(task))
     assert metrics["reward/retries"] == 3.0
     assert metrics["reward/ties_fraction"] == 1.0
-    assert metrics["dead/reward_none"] == 1.0
+    assert metrics["dead/reward_flat"] == float(spread == 0)
     assert metrics["dead/policy"] == 1.0
+
+
+def test_a_sample_of_which_one_part_was_scored_pays_its_kl_under_per_reward() -> None:
+    first = torch.tensor([[0.0, 1.0, 2.0, 4.0]])
+    second = torch.tensor([[math.nan, 2.0, 1.0, 0.0]])
+    rewards = combine_rewards({"first": first, "second": second}, {"first": 1.0, "second": 1.0})
+    algorithm = algorithm_params(advantage={"method": "per_reward"})
+    free, paid = (
+        collect.compute_advantages(
+            algorithm, TASK, None, replace(rewards, kl_penalty=kl), Baseline(None), torch.ones(1, 4)
+        ).values
+        for kl in (torch.zeros(1, 4), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
+    )
+    torch.testing.assert_close(paid - free, torch.tensor([[-0.75, 0.25, 0.25, 0.25]], dtype=torch.float64))
 
 
 def test_samples_without_a_value_are_counted_and_silence_no_part() -> None:

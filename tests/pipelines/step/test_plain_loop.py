@@ -222,19 +222,22 @@ class PlainLoop:
         found = {name: [one[name] for one in collected if name in one] for name in collected[0]}
         self.metrics.append({name: sum(values) / len(values) for name, values in found.items()})
         self.metrics[-1] |= {"reward": np.nanmean(rewards), "spread": spread_of(rewards)}
+        if self.ages:
+            self.metrics[-1] |= {"age": np.mean(self.ages), "importance": np.mean(importance[-len(self.ages) :])}
 
     def replayed(self, rows: list[int], actions: list[Any], seen: dict[str, Any]) -> list[list[float]]:
         """Say how likely each sample is now beside when it was drawn; the last prompts are those that are replayed."""
         self.stored = [one for one in self.stored if self.number - one.step <= self.p["replay"]["max_age_steps"]]
         self.n_replayed = min(int(self.p["replay"]["share"] * PROMPTS), len(self.stored))
         importance = [[1.0] * GROUP for _ in range(PROMPTS)]
-        left = list(self.stored)
+        left, self.ages = list(self.stored), []
         for p in range(PROMPTS):
             if p < PROMPTS - self.n_replayed:
                 assert torch.equal(seen["drawn"][p], seen["actions"][p])
                 continue
             one = next(one for one in left if one.row == rows[p] and one.actions == actions[p])
             left.remove(one)
+            self.ages.append(self.number - one.step)
             now = self.logprobs(rows[p], actions[p], self.w)
             for g in range(GROUP):
                 moved = math.exp(sum(now[g]) - sum(one.logprobs[g]))
@@ -375,9 +378,11 @@ def test_the_metrics_are_those_of_the_plain_loop(both: tuple[Any, ...]) -> None:
     _, _, rows, plain = both
     names = {"policy/loss": "policy", "value/loss": "value", "supervised/loss": "supervised"}
     names |= {"reward/mean": "reward", "reward/std": "spread"}
+    of_replay = {"replay/age_steps": "age", "replay/importance_mean": "importance"}
     for step, row in enumerate(rows):
         found = plain.metrics[step]
-        for metric, term in names.items():
+        assert ("replay/groups" in row) == ("age" in found)
+        for metric, term in (names | (of_replay if "age" in found else {})).items():
             assert row[metric] == pytest.approx(found[term], abs=1e-7), (step, metric)
         assert row["policy/entropy"] == pytest.approx(-found["entropy"], abs=1e-7)
         if "kl" in found:

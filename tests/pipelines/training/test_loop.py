@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_attention import algorithm_params, make_batch, make_data, make_state, make_task, training_params
 
-from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes, rows_of_step, steps_per_epoch, to_floats
+from grpo_pipeline.pipelines.training.loop import StepRunner, merge_metrics, quiet_nodes, rows_of_step, steps_per_epoch
 
 ROWS = np.array([3, 5, 8, 13, 21, 34, 55])
 
@@ -35,10 +35,6 @@ def test_order_is_a_function_of_seed_and_step():
     assert epoch_of(0) != epoch_of(0, seed=1)
 
 
-def test_steps_per_epoch_golden():
-    assert [steps_per_epoch(n, 8) for n in (1, 8, 15, 16, 17)] == [1, 1, 1, 2, 2]
-
-
 def test_merge_metrics_golden():
     first = {"policy/ratio_mean": 1.0, "policy/ratio_max": 1.0, "supervised/loss": torch.tensor(0.5), "policy/loss": 2.0}
     second = {"policy/ratio_mean": 1.5, "policy/ratio_max": 4.0, "policy/loss": torch.tensor(1.0)}
@@ -49,16 +45,6 @@ def test_merge_metrics_golden():
         "policy/loss": 1.5,
         "policy/ratio_first": 1.0,
     }
-
-
-def test_merge_metrics_of_the_control_has_no_ratio():
-    assert merge_metrics([{"supervised/loss": 0.5}]) == {"supervised/loss": 0.5}
-
-
-def test_to_floats_keeps_nan_for_not_measured():
-    numbers = to_floats({"a": torch.tensor(2, dtype=torch.int64), "b": float("nan"), "c": 1})
-    assert (numbers["a"], numbers["c"]) == (2.0, 1.0)
-    assert np.isnan(numbers["b"])
 
 
 @pytest.mark.parametrize(("arm", "proposal", "samples"), [("grpo", "policy", 16), ("supervised", "none", 4)])

@@ -1,68 +1,30 @@
 """The data pipeline under Kedro's own loader, validator, catalogue and runner, with the committed configuration."""
 
 import os
-import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from kedro.framework.context.context import _convert_paths_to_absolute_posix
 from kedro.io import DataCatalog
-from kedro.runner import SequentialRunner
-from kedro.validation.parameter_validator import ParameterValidator
 from PIL import Image
 
 from grpo_pipeline.pipelines.data.attention import create_pipeline
-from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 
-ROOT = Path(__file__).resolve().parents[4]
-STAGES = ("phantom", "data", "split")
-GLOBALS = "data: data\nattention_folder: attention\n"
-
-
-def make_project(folder: Path) -> Path:
-    for file in ("catalog/attention.yml", "catalog/tasks.yml", "parameters/attention_data.yml"):
-        (folder / "conf/base" / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "conf/base" / file, folder / "conf/base" / file)
-    (folder / "conf/base/globals.yml").write_text(GLOBALS)
-    (folder / "conf/smoke/parameters").mkdir(parents=True)
-    shutil.copy(ROOT / "conf/smoke/parameters/attention_data.yml", folder / "conf/smoke/parameters")
-    shutil.copytree(ROOT / "conf/busi", folder / "conf/busi")
-    return folder
+Run = Callable[..., DataCatalog]
 
 
 @pytest.fixture
-def data_project(tmp_path: Path) -> Path:
-    return make_project(tmp_path / "project")
+def run(run_data: Run) -> Run:
+    """``run(env, section)``."""
+    return partial(run_data, "attention", create_pipeline())
 
 
-def prepare(project: Path, env: str, runtime: dict | None = None) -> DataCatalog:
-    """Return the catalogue with its parameters, as ``kedro run --env <env> --params ...`` builds it."""
-    merge = {"parameters": "soft"}
-    loader = ReplacingConfigLoader(
-        str(project / "conf"),
-        env=env,
-        base_env="base",
-        default_run_env="smoke",
-        merge_strategy=merge,
-        runtime_params=runtime or {},
-    )
-    catalog = DataCatalog.from_config(_convert_paths_to_absolute_posix(project, loader["catalog"]))
-    parameters = ParameterValidator({"data": create_pipeline()}).validate_raw_params(loader["parameters"])
-    for stage in STAGES:
-        catalog[f"params:attention.{stage}"] = parameters["attention"][stage]
-    return catalog
-
-
-def run(catalog: DataCatalog) -> DataCatalog:
-    SequentialRunner().run(create_pipeline(), catalog)
-    return catalog
-
-
-def test_phantom_from_nothing_to_model_input(data_project, monkeypatch):
+def test_phantom_from_nothing_to_model_input(run, data_project, monkeypatch):
     monkeypatch.chdir(os.sep)
-    catalog = run(prepare(data_project, "smoke"))
+    catalog = run("smoke")
     examples, splits = catalog.load("attention.examples"), catalog.load("attention.splits")
     assert examples.images.shape == (42, 64, 64)
     for name in ("train", "val", "test"):
@@ -96,12 +58,12 @@ def write_own_data(root: Path, *, groups: int = 18) -> None:
 
 
 @pytest.mark.parametrize("given", ["absolute", "relative"])
-def test_own_images_by_configuration_only(data_project, tmp_path, monkeypatch, given):
+def test_own_images_by_configuration_only(run, data_project, tmp_path, monkeypatch, given):
     """``--env busi --params attention.data.root=<folder>``: relative to the project, wherever the command is started."""
     write_own_data(tmp_path / "own")
     monkeypatch.chdir(os.sep)
     root = str(tmp_path / "own") if given == "absolute" else "../own"
-    catalog = run(prepare(data_project, "busi", {"attention": {"data": {"root": root}}}))
+    catalog = run("busi", {"data": {"root": root}})
     examples = catalog.load("attention.examples")
     assert len(examples.table) == 36
     assert examples.table["label"].sum() == 12
@@ -113,18 +75,17 @@ def test_own_images_by_configuration_only(data_project, tmp_path, monkeypatch, g
     assert not (data_project / "data/01_raw/attention_busi/phantom").exists()
 
 
-def test_root_from_globals(data_project, tmp_path):
+def test_root_from_globals(run, data_project, tmp_path):
     write_own_data(tmp_path / "own")
     settings = data_project / "conf/busi/globals.yml"
     settings.write_text(settings.read_text().replace("../shared/data/busi", "../own"))
-    assert run(prepare(data_project, "busi")).load("attention.data_report")["usable"] == 36
+    assert run("busi").load("attention.data_report")["usable"] == 36
 
 
-def test_quarantine_reaches_its_file(data_project, tmp_path):
+def test_quarantine_reaches_its_file(run, data_project, tmp_path):
     write_own_data(tmp_path / "own")
     (tmp_path / "own/images/benign_000_0.png").write_bytes(b"no image")
-    runtime = {"attention": {"data": {"root": "../own", "on_bad_row": "quarantine"}}}
-    catalog = run(prepare(data_project, "busi", runtime))
+    catalog = run("busi", {"data": {"root": "../own", "on_bad_row": "quarantine"}})
     assert catalog.load("attention.quarantine").to_dict("records") == [
         {
             "row": "2",
@@ -136,10 +97,10 @@ def test_quarantine_reaches_its_file(data_project, tmp_path):
     assert len(catalog.load("attention.examples").table) == 35
 
 
-def test_real_busi(data_project, shared_data):
+def test_real_busi(run, data_project, shared_data):
     """The committed mapping fits the real data set."""
     root = shared_data("busi")
-    catalog = run(prepare(data_project, "busi", {"attention": {"data": {"root": str(root)}}}))
+    catalog = run("busi", {"data": {"root": str(root)}})
     report = catalog.load("attention.data_report")
     assert (report["rows"], report["quarantined"], report["cores_by_label"]) == (464, 0, {"0": 342, "1": 122})
     assert report["bags_replaced_by_region"] == 72

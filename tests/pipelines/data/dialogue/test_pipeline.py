@@ -2,58 +2,27 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from kedro.framework.context.context import _convert_paths_to_absolute_posix
 from kedro.io import DataCatalog, DatasetError
-from kedro.runner import SequentialRunner
-from kedro.validation.parameter_validator import ParameterValidator
-from pydantic import BaseModel
 
 from grpo_pipeline.pipelines.data.dialogue import create_pipeline
-from grpo_pipeline.runs.replacing import ReplacingConfigLoader
-from grpo_pipeline.settings import CONFIG_LOADER_ARGS
-from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
-from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
 
-ROOT = Path(__file__).resolve().parents[4]
-STAGES: dict[str, type[BaseModel]] = {
-    "personas": PersonaParams,
-    "data": DialogueDataParams,
-    "split": DialogueSplitParams,
-    "retrieval": RetrievalParams,
-}
+Run = Callable[..., DataCatalog]
 
 
 @pytest.fixture
-def data_project(tmp_path: Path) -> Path:
-    project = tmp_path / "project"
-    shutil.copytree(ROOT / "conf", project / "conf", ignore=lambda folder, names: names if Path(folder).name == "local" else [])
-    return project
+def run(run_data: Run) -> Run:
+    """``run(env, section)``."""
+    return partial(run_data, "dialogue", create_pipeline())
 
 
-def prepare(project: Path, env: str, runtime: dict | None = None) -> DataCatalog:
-    """Return the catalogue with its parameters, as ``kedro run --env <env> --params ...`` builds it."""
-    loader = ReplacingConfigLoader(str(project / "conf"), env=env, runtime_params=runtime or {}, **CONFIG_LOADER_ARGS)
-    entries = {name: entry for name, entry in loader["catalog"].items() if name.startswith("dialogue.")}
-    catalog = DataCatalog.from_config(_convert_paths_to_absolute_posix(project, entries))
-    parameters = ParameterValidator({"data": create_pipeline()}).validate_raw_params(loader["parameters"])
-    for stage in STAGES:
-        catalog[f"params:dialogue.{stage}"] = parameters["dialogue"][stage]
-    return catalog
-
-
-def run(catalog: DataCatalog) -> DataCatalog:
-    SequentialRunner().run(create_pipeline(), catalog)
-    return catalog
-
-
-def test_generated_data_from_nothing_to_model_input(data_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_data_from_nothing_to_model_input(run: Run, data_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(os.sep)
-    catalog = run(prepare(data_project, "smoke"))
+    catalog = run("smoke")
     examples, splits = catalog.load("dialogue.examples"), catalog.load("dialogue.splits")
     report, found = catalog.load("dialogue.data_report"), catalog.load("dialogue.retrieval_report")
     table = examples.table
@@ -68,10 +37,10 @@ def test_generated_data_from_nothing_to_model_input(data_project: Path, monkeypa
     written = json.loads((data_project / "data/01_raw/dialogue_smoke/generated.json").read_text())
     assert written["examples"] == 80
     # The same again: a pure function of the parameters.
-    assert run(prepare(data_project, "smoke")).load("dialogue.examples").digest == examples.digest
+    assert run("smoke").load("dialogue.examples").digest == examples.digest
 
 
-def test_rows_of_ones_own(data_project: Path, tmp_path: Path) -> None:
+def test_rows_of_ones_own(run: Run, data_project: Path, tmp_path: Path) -> None:
     root = tmp_path / "mine"
     root.mkdir()
     rows = [
@@ -82,10 +51,8 @@ def test_rows_of_ones_own(data_project: Path, tmp_path: Path) -> None:
     (root / "tales.jsonl").write_text("\n".join(map(json.dumps, stories)))
     with (data_project / "conf/base/globals.yml").open("a") as file:
         file.write("dialogue_examples: rows.jsonl\ndialogue_stories: tales.jsonl\n")
-    settings = {
-        "dialogue": {"data": {"root": str(root), "source": "jsonl", "on_bad_row": "quarantine"}, "retrieval": {"top_n": 1}}
-    }
-    catalog = run(prepare(data_project, "smoke", settings))
+    data = {"root": str(root), "source": "jsonl", "on_bad_row": "quarantine"}
+    catalog = run("smoke", {"data": data, "retrieval": {"top_n": 1}})
     table = catalog.load("dialogue.examples").table.set_index("persona")
     assert table["story_ids"]["i am bob."] == ["bob"]
     assert table["split"].nunique() == 3
@@ -94,19 +61,18 @@ def test_rows_of_ones_own(data_project: Path, tmp_path: Path) -> None:
     assert not (data_project / "data/01_raw/dialogue_smoke/personas").exists()
 
 
-def test_a_folder_that_is_not_there_is_named(data_project: Path) -> None:
-    catalog = prepare(data_project, "smoke", {"dialogue": {"data": {"root": "nowhere", "source": "jsonl"}}})
+def test_a_folder_that_is_not_there_is_named(run: Run) -> None:
     with pytest.raises(
         DatasetError, match="the data root must be an existing folder, got nothing at .*nowhere; set dialogue_root"
     ):
-        run(catalog)
+        run("smoke", {"data": {"root": "nowhere", "source": "jsonl"}})
 
 
-def test_synthetic_persona_chat(data_project: Path, shared_data: Callable[[str], Path]) -> None:
+def test_synthetic_persona_chat(run: Run, data_project: Path, shared_data: Callable[[str], Path]) -> None:
     root = shared_data("persona_chat")
     (data_project.parent / "shared" / "data").mkdir(parents=True)
     (data_project.parent / "shared" / "data" / "persona_chat").symlink_to(root)
-    catalog = run(prepare(data_project, "persona_chat", {"dialogue": {"data": {"conversations": {"every": 5}}}}))
+    catalog = run("persona_chat", {"data": {"conversations": {"every": 5}}})
     report, examples, splits = (catalog.load(f"dialogue.{name}") for name in ("data_report", "examples", "splits"))
     table = examples.table
     assert report["rows"] == 1000

@@ -2,54 +2,29 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from kedro.framework.context.context import _convert_paths_to_absolute_posix
 from kedro.io import DataCatalog, DatasetError
-from kedro.runner import SequentialRunner
-from kedro.validation.parameter_validator import ParameterValidator
-from pydantic import BaseModel
 from rdkit import Chem
 
 from grpo_pipeline.pipelines.data.molecules import create_pipeline
-from grpo_pipeline.runs.replacing import ReplacingConfigLoader
-from grpo_pipeline.settings import CONFIG_LOADER_ARGS
-from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 
-ROOT = Path(__file__).resolve().parents[4]
-STAGES: dict[str, type[BaseModel]] = {"generator": GeneratorParams, "data": MoleculeDataParams, "split": MoleculeSplitParams}
+Run = Callable[..., DataCatalog]
 
 
 @pytest.fixture
-def data_project(tmp_path: Path) -> Path:
-    project = tmp_path / "project"
-    shutil.copytree(ROOT / "conf", project / "conf", ignore=lambda folder, names: names if Path(folder).name == "local" else [])
-    return project
+def run(run_data: Run) -> Run:
+    """``run(env, section)``."""
+    return partial(run_data, "molecules", create_pipeline())
 
 
-def prepare(project: Path, env: str, runtime: dict | None = None) -> DataCatalog:
-    """Return the catalogue with its parameters, as ``kedro run --env <env> --params ...`` builds it."""
-    loader = ReplacingConfigLoader(str(project / "conf"), env=env, runtime_params=runtime or {}, **CONFIG_LOADER_ARGS)
-    entries = {name: entry for name, entry in loader["catalog"].items() if name.startswith("molecules.")}
-    catalog = DataCatalog.from_config(_convert_paths_to_absolute_posix(project, entries))
-    parameters = ParameterValidator({"data": create_pipeline()}).validate_raw_params(loader["parameters"])
-    for stage in STAGES:
-        catalog[f"params:molecules.{stage}"] = parameters["molecules"][stage]
-    return catalog
-
-
-def run(catalog: DataCatalog) -> DataCatalog:
-    SequentialRunner().run(create_pipeline(), catalog)
-    return catalog
-
-
-def test_generated_data_from_nothing_to_model_input(data_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_data_from_nothing_to_model_input(run: Run, data_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(os.sep)
-    catalog = run(prepare(data_project, "smoke"))
+    catalog = run("smoke")
     examples, splits, report = (catalog.load(f"molecules.{name}") for name in ("examples", "splits", "data_report"))
     table = examples.table
     # All 8 of two and 23 of three atoms, then 40 of each size.
@@ -61,10 +36,10 @@ def test_generated_data_from_nothing_to_model_input(data_project: Path, monkeypa
     assert examples.vocabulary.max_atoms == 6
     assert json.loads((data_project / "data/01_raw/molecules_smoke/generated.json").read_text())["molecules"] == 151
     # The same again: a pure function of the parameters.
-    assert run(prepare(data_project, "smoke")).load("molecules.examples").digest == examples.digest
+    assert run("smoke").load("molecules.examples").digest == examples.digest
 
 
-def test_a_table_of_ones_own(data_project: Path, tmp_path: Path) -> None:
+def test_a_table_of_ones_own(run: Run, data_project: Path, tmp_path: Path) -> None:
     root = tmp_path / "mine"
     root.mkdir()
     (root / "mine.csv").write_text("id,structure\na,CCO\nb,OCC\nc,C[N+](C)(C)C\nd,c1cc[nH]c1\ne,[Na+].[Cl-]\nf,CC(=O)[O-]\n")
@@ -72,7 +47,7 @@ def test_a_table_of_ones_own(data_project: Path, tmp_path: Path) -> None:
         file.write("molecules_file: mine.csv\n")
     data = {"root": str(root), "source": "csv", "on_bad_row": "quarantine", "columns": {"smiles": "structure", "name": "id"}}
     fractions = {"train": 0.5, "val": 0.25, "test": 0.25}
-    catalog = run(prepare(data_project, "smoke", {"molecules": {"data": data, "split": {"fractions": fractions}}}))
+    catalog = run("smoke", {"data": data, "split": {"fractions": fractions}})
     quarantine = catalog.load("molecules.quarantine")
     assert quarantine[["row", "name", "kind"]].to_numpy().tolist() == [["3", "b", "duplicate"], ["6", "e", "refused"]]
     table = catalog.load("molecules.examples").table
@@ -81,19 +56,18 @@ def test_a_table_of_ones_own(data_project: Path, tmp_path: Path) -> None:
     assert not (data_project / "data/01_raw/molecules_smoke/enumerated").exists()
 
 
-def test_a_folder_that_is_not_there_is_named(data_project: Path) -> None:
-    catalog = prepare(data_project, "smoke", {"molecules": {"data": {"root": "nowhere", "source": "smiles"}}})
+def test_a_folder_that_is_not_there_is_named(run: Run) -> None:
     message = "the data root must be an existing folder, got nothing at .*nowhere; set molecules_root"
     with pytest.raises(DatasetError, match=message):
-        run(catalog)
+        run("smoke", {"data": {"root": "nowhere", "source": "smiles"}})
 
 
-def test_zinc(data_project: Path, tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
+def test_zinc(run: Run, data_project: Path, tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
     lines = (shared_data("molecules") / "zinc_valid.txt").read_text().split()[::40]
     root = tmp_path / "shared" / "data" / "molecules"
     root.mkdir(parents=True)
     (root / "zinc_valid.txt").write_text("\n".join(lines))
-    catalog = run(prepare(data_project, "zinc"))
+    catalog = run("zinc")
     report, examples = catalog.load("molecules.data_report"), catalog.load("molecules.examples")
     assert (report["rows"], report["refused"], report["duplicates"]) == (len(lines), 0, 0)
     assert report["lost_stereo"] > 100

@@ -35,7 +35,3 @@ def test_many_sizes_become_groups_of_about_equally_many_graphs():
     # 35 sizes in 12 groups: 2 to 4 sizes each, 143 graphs a size.
     assert max(counts) < 2.5 * min(counts)
     assert [group_label(group) for group in ((9, 9), (9, 12))] == ["9", "9 to 12"]
-
-
-def test_few_sizes_stand_alone():
-    assert size_groups(np.array([9.0, 4.0, 4.0])) == [(4, 4), (9, 9)]

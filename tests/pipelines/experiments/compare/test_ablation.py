@@ -3,11 +3,11 @@
 import pytest
 import yaml
 from tiny_attention import CONF, make_clinical_examples, merge
+from tiny_folds import EVALUATION
 from tiny_grid import SHORT, Memory, tiny_parameters
 
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, train_trial
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.params import EvaluationParams
 
 ARMS = yaml.safe_load((CONF / "ablation/parameters/attention_compare.yml").read_text())["attention"]["compare"]["arms"]
 LIMITS = {
@@ -20,10 +20,6 @@ LIMITS = {
     "replay": "replay",
     "number of points": "stop_decision",
 }
-EVALUATION = EvaluationParams(
-    task="attention", split="test", control="supervised", baseline_arm="grpo", headline_rule="policy", chance_rule="uniform",
-    cluster="patient_id", seed=0, resamples=50, max_undefined=0.1, metric_options={},
-)  # fmt: skip
 
 
 def test_each_of_the_eight_limits_has_an_arm():
@@ -31,18 +27,16 @@ def test_each_of_the_eight_limits_has_an_arm():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(ARMS))
-def test_an_arm_of_the_ablation_can_be_trained(name):
-    arm = ARMS[name] | {"set": merge({"training": SHORT["training"]}, ARMS[name]["set"])}
+def test_every_arm_of_the_ablation_can_be_trained():
+    arms = {name: arm | {"set": merge({"training": SHORT["training"]}, arm["set"])} for name, arm in ARMS.items()}
     params = CompareParams(
-        seeds=(0,), control="supervised", arms={"supervised": {"base": "supervised"}, name: arm},
+        seeds=(0,), control="supervised", arms={"supervised": {"base": "supervised"}} | arms,
         primary_metrics=("auroc", "reward_class"), baseline_rules=(), keep="predictions",
     )  # fmt: skip
-    plan = arrange_trials(params, EVALUATION, {"attention": tiny_parameters()})
-    wanted, store = tuple(trial for trial in plan.trials if trial.arm == name), Memory()
-    for record in train_trial(params, EVALUATION, type(plan)(plan.task, plan.arms, wanted), make_clinical_examples(), store):
+    plan, store = arrange_trials(params, EVALUATION, {"attention": tiny_parameters()}), Memory()
+    for record in train_trial(params, EVALUATION, plan, make_clinical_examples(), store):
         if record is not False:
             store.keep(record)
-    [header] = store.headers.values()
-    assert (header.status, header.reason) == ("finished", None)
-    assert "auroc" in header.metrics
+    assert len(store.headers) > len(ARMS)
+    assert {header.reason for header in store.headers.values()} == {None}
+    assert all("auroc" in header.metrics for header in store.headers.values())

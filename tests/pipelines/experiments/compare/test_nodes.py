@@ -1,18 +1,14 @@
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
+from tiny_folds import EVALUATION
 from tiny_grid import SHORT, tiny_parameters
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, score_rows
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.params import EvaluationParams
 
 SUITE = build_suite("attention", {})
-EVALUATION = EvaluationParams(
-    task="attention", split="test", control="supervised", baseline_arm="grpo", headline_rule="policy", chance_rule="uniform",
-    cluster="patient_id", seed=0, resamples=50, max_undefined=0.1, metric_options={},
-)  # fmt: skip
 PARAMETERS = {"attention": tiny_parameters()}
 
 

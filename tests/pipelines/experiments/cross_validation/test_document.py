@@ -138,16 +138,6 @@ def test_the_mean_over_models_leaves_what_belongs_to_the_core():
     assert "fold" not in together
 
 
-def test_folds_and_counts_are_described(result):
-    labels = CORES.set_index("core_id")["label"]
-    for fold, described in zip(PLAN.folds, result["folds"], strict=True):
-        assert described == {
-            **{"name": fold.name, "train": len(fold.train), "val": len(fold.val), "test": len(fold.test)},
-            **{"test_positives": int(labels[list(fold.test)].sum()), "single_class": False},
-        }
-    assert result["n"] == {"examples": 60, "clusters": 20, "cluster": "patient_id", "folds": 3}
-
-
 def test_a_seed_with_a_missing_fold_is_left_out_and_named():
     lost = score(stored(without=["grpo.seed1.fold2"], failed=["grpo.seed0.fold0"]))
     assert lost["missing"] == {"grpo.seed0.fold0": "out of memory", "grpo.seed1.fold2": "not trained"}
@@ -205,12 +195,6 @@ def test_the_summary_says_what_the_result_says(result):
     sizes = f"{fold['train']} | {fold['val']} | {fold['test']} ({fold['test_positives']})"
     assert f"| fold1 | {sizes} | {values[0]:.3f} | {values[1]:.3f} |" in text
     assert "The held-out test split, 30 cores of 10 clusters by patient_id; nothing was chosen on it:" in text
-
-
-def test_a_fold_with_one_class_is_named_in_the_summary(result):
-    folds = [fold | {"single_class": fold["name"] == "fold1"} for fold in result["folds"]]
-    text = tables.summary(result | {"folds": folds}, METRICS)
-    assert "- 1 of 3 folds test a single class and say nothing about a ranking: fold1" in text
 
 
 def test_the_figure_shows_value_interval_and_folds(result):

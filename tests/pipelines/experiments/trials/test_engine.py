@@ -11,7 +11,7 @@ from tiny_grid import SHORT, Memory, resolve_tiny, tiny_bench, tiny_plan
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.experiments.trials import engine
-from grpo_pipeline.pipelines.experiments.trials.engine import Pace, run_trials
+from grpo_pipeline.pipelines.experiments.trials.engine import run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Trial
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention import build
@@ -165,12 +165,3 @@ def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
     run(tiny_plan(seeds=(0,), grpo=frozen, again=frozen), tiny_bench(), store)
     assert encoded == [15]
     pd.testing.assert_frame_equal(store.predictions("grpo.seed0"), store.predictions("again.seed0"), check_exact=True)
-
-
-def test_the_time_left_is_judged_by_the_cells_of_this_run():
-    pace = Pace(3, [])
-    assert pace.left() == ""
-    pace = Pace(3, [100.0, 20.0])
-    assert pace.left() == ", about 3 min left"
-    pace.count(20.0)
-    assert pace.left() == ", about 40 s left"
