@@ -227,12 +227,9 @@ def test_a_sample_of_which_one_part_was_scored_pays_its_kl_under_per_reward() ->
     second = torch.tensor([[math.nan, 2.0, 1.0, 0.0]])
     rewards = combine_rewards({"first": first, "second": second}, {"first": 1.0, "second": 1.0})
     algorithm = algorithm_params(advantage={"method": "per_reward"})
-    free, paid = (
-        collect.compute_advantages(
-            algorithm, TASK, None, replace(rewards, kl_penalty=kl), Baseline(None), torch.ones(1, 4)
-        ).values
-        for kl in (torch.zeros(1, 4), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
-    )
+    given = [replace(rewards, kl_penalty=torch.tensor([[kl, 0.0, 0.0, 0.0]])) for kl in (0.0, 1.0)]
+    baseline, once = collect.Baseline(None), torch.ones(1, 4)
+    free, paid = (collect.compute_advantages(algorithm, TASK, None, one, baseline, once).values for one in given)
     torch.testing.assert_close(paid - free, torch.tensor([[-0.75, 0.25, 0.25, 0.25]], dtype=torch.float64))
 
 

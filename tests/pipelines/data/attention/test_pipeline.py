@@ -95,12 +95,3 @@ def test_quarantine_reaches_its_file(run, data_project, tmp_path):
         }
     ]
     assert len(catalog.load("attention.examples").table) == 35
-
-
-def test_real_busi(run, data_project, shared_data):
-    """The committed mapping fits the real data set."""
-    root = shared_data("busi")
-    catalog = run("busi", {"data": {"root": str(root)}})
-    report = catalog.load("attention.data_report")
-    assert (report["rows"], report["quarantined"], report["cores_by_label"]) == (464, 0, {"0": 342, "1": 122})
-    assert report["bags_replaced_by_region"] == 72

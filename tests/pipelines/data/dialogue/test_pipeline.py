@@ -36,8 +36,6 @@ def test_generated_data_from_nothing_to_model_input(run: Run, data_project: Path
     assert told <= set(examples.stories["story_id"])
     written = json.loads((data_project / "data/01_raw/dialogue_smoke/generated.json").read_text())
     assert written["examples"] == 80
-    # The same again: a pure function of the parameters.
-    assert run("smoke").load("dialogue.examples").digest == examples.digest
 
 
 def test_rows_of_ones_own(run: Run, data_project: Path, tmp_path: Path) -> None:
