@@ -10,21 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
-from parameter_models import (
-    GRAPH_ARMS,
-    TALK_ARMS,
-    TASKS,
-    build_attention,
-    build_dialogue,
-    build_molecule_task,
-    read_sections,
-    sections,
-)
+from parameter_models import BUILDERS, TASKS, build_attention, read_sections, sections
 from pydantic import ValidationError
 
-from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
-from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_cells
+from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
@@ -36,57 +26,30 @@ ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = sorted(folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir())
 
 
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_every_section_has_a_model_and_passes_it(env: str) -> None:
-    read_sections(ROOT / "conf", env, "attention")
+def test_every_section_has_a_model_and_passes_it_and_the_task_can_be_trained(env: str, task: str) -> None:
+    read = read_sections(ROOT / "conf", env, task)
+    BUILDERS[task](read)
+    assert len({section.device for name, section in read.items() if name.endswith("training")}) == 1
+    evaluation = read["evaluation"]
+    assert {f"{arm}.algorithm" for arm in (evaluation.control, evaluation.baseline_arm)} <= read.keys()
+    rules = build_suite(evaluation.task, evaluation.metric_options).rules
+    assert {evaluation.headline_rule, evaluation.chance_rule} <= set(rules)
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_the_model_of_an_environment_can_be_built_and_trained(env: str) -> None:
+def test_the_numbers_of_an_environment_fit_each_other(env: str) -> None:
     found = read_sections(ROOT / "conf", env, "attention")
     model, data = found["model"], found["data"]
-    task = build_attention(found)
-    assert model.points <= task.grid**2
+    assert model.points <= build_attention(found).grid ** 2
     assert model.glimpse_size < data.image_size
     assert data.source == "manifest" or found["phantom"].image_size >= data.image_size
-
-
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_every_section_of_the_dialogue_task_passes_and_can_be_trained(env: str) -> None:
-    read = read_sections(ROOT / "conf", env, "dialogue")
-    build_dialogue(read)
-    assert read["training"].device == read["warm_start.training"].device
-    evaluation = read["evaluation"]
-    assert {evaluation.control, evaluation.baseline_arm} <= set(TALK_ARMS)
-    assert {evaluation.headline_rule, evaluation.chance_rule} <= set(
-        build_suite(evaluation.task, evaluation.metric_options).rules
-    )
-
-
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_every_section_of_the_molecule_task_passes_and_can_be_trained(env: str) -> None:
     read = read_sections(ROOT / "conf", env, "molecules")
-    build_molecule_task(read)
-    for stage in ("warm_start.training", "eager.training"):
-        assert read[stage].device == read["training"].device
     # What makes the arms comparable: they differ in their learning rates and in nothing else.
     loops = [read[name].model_dump(exclude={"optimizer": {"learning_rates"}}) for name in ("training", "eager.training")]
     assert loops[0] == loops[1]
-    evaluation = read["evaluation"]
-    assert {evaluation.control, evaluation.baseline_arm} <= set(GRAPH_ARMS)
-    assert {evaluation.headline_rule, evaluation.chance_rule} <= set(
-        build_suite(evaluation.task, evaluation.metric_options).rules
-    )
-    assert read["reward_audit"].sets == read["training"].group_size
-
-
-def test_a_misspelt_parameter_does_not_pass(tmp_path: Path) -> None:
-    (tmp_path / "base").symlink_to(ROOT / "conf" / "base")
-    file = tmp_path / "wrong" / "parameters" / "attention.yml"
-    file.parent.mkdir(parents=True)
-    file.write_text(yaml.safe_dump({"attention": {"training": {"groupsize": 4}}}))
-    with pytest.raises(ValidationError, match="groupsize"):
-        TrainingParams(**sections(tmp_path, "wrong")["training"])
+    assert read["reward_audit"].n_samples == read["training"].group_size
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -137,8 +100,8 @@ def test_the_example_of_images_of_ones_own_passes(tmp_path: Path) -> None:
 def test_every_arm_of_a_comparison_passes_the_models(env: str) -> None:
     parameters = ReplacingConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]
     task = parameters["attention"]
-    plan = arrange_cells(CompareParams(**task["compare"]), EvaluationParams(**task["evaluation"]), parameters)
+    plan = arrange_trials(CompareParams(**task["compare"]), EvaluationParams(**task["evaluation"]), parameters)
     seeds = task["compare"]["seeds"]
-    assert {cell.key for cell in plan.cells} == {f"{arm}.seed{seed}" for arm in plan.arms for seed in seeds}
+    assert {trial.key for trial in plan.trials} == {f"{arm}.seed{seed}" for arm in plan.arms for seed in seeds}
     settings = [str(arm.parameters) for arm in plan.arms.values()]
     assert len(set(settings)) == len(settings), "two arms are the same"
