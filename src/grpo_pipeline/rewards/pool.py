@@ -293,12 +293,18 @@ class PendingRewards:
         """
         measured = {name: future.result() for name, future in self._futures.items()}
         if self._failure.rule == "stop":
-            self._stop_at_failure(measured)
+            for name, cause in self._first_causes(measured):
+                raise RewardFailedError(
+                    f"reward {name!r} must score every {self._subjects.noun} under rule 'stop', got no value from {cause}; "
+                    "correct the function, or use rule 'exclude'"
+                )
         is_failed = {name: self._spread(np.isnan(found.values), False) for name, found in measured.items()}
         components = {name: self._spread(found.values, np.nan) for name, found in measured.items()}
+        rule: FailureRule = "penalty" if self._failure.rule == "penalty" else "exclude"  # under "stop" nothing has failed
         return GroupRewards(
             components={
-                name: _apply_rule(component, is_failed[name], failure=self._failure) for name, component in components.items()
+                name: apply_failure_rule(component, is_failed[name], rule=rule, penalty=self._failure.penalty or 0.0)
+                for name, component in components.items()
             },
             weights=self._weights,
             is_failed=is_failed,
@@ -320,13 +326,6 @@ class PendingRewards:
             first = next(((place, cause) for place, cause in pairs if cause is not None), None)
             if first is not None:
                 yield name, f"{found.function} on the {self._subjects.noun} {shorten(texts[first[0]])}: {first[1]}"
-
-    def _stop_at_failure(self, measured: Mapping[str, CollectedRewards]) -> None:
-        for name, cause in self._first_causes(measured):
-            raise RewardFailedError(
-                f"reward {name!r} must score every {self._subjects.noun} under rule 'stop', got no value from {cause}; correct "
-                "the function, or use rule 'exclude'"
-            )
 
 
 def try_rewards(
@@ -357,8 +356,3 @@ def check_groups(groups: Sequence[Sequence[object]], *, name: str) -> None:
     sizes = sorted({len(group) for group in groups})
     if len(sizes) != 1 or not sizes[0]:
         raise ValueError(f"{name} must be groups of one size, got sizes {sizes}; sample the same number for every prompt")
-
-
-def _apply_rule(component: Tensor, is_failed: Tensor, *, failure: FailureParams) -> Tensor:
-    rule: FailureRule = "penalty" if failure.rule == "penalty" else "exclude"  # under "stop" nothing has failed
-    return apply_failure_rule(component, is_failed, rule=rule, penalty=failure.penalty or 0.0)

@@ -259,18 +259,14 @@ def response_logprobs(model: nn.Module, prompts: Tensor, responses: Tensor, atte
     Raises:
         ValueError: for wrong shapes, or a model that cannot take the mask or returns no logits.
     """
-    ids = _join(prompts, responses)
-    logits = _logits(model, ids, attention_mask)[:, prompts.shape[1] - 1 : -1]
-    return logits.gather(2, responses.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
-
-
-def _join(prompts: Tensor, responses: Tensor) -> Tensor:
     if prompts.ndim != 2 or responses.ndim != 2 or len(prompts) != len(responses) or 0 in (*prompts.shape, *responses.shape):
         raise ValueError(
             f"prompts and responses must have shapes [B, T_p] and [B, T_r], got {list(prompts.shape)} and "
             f"{list(responses.shape)}; give each response its prompt, of at least one token"
         )
-    return torch.cat([prompts, responses], dim=1)
+    ids = torch.cat([prompts, responses], dim=1)  # [B, T_p + T_r]
+    logits = _logits(model, ids, attention_mask)[:, prompts.shape[1] - 1 : -1]
+    return logits.gather(2, responses.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
 
 
 def _logits(model: nn.Module, ids: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -18,7 +18,7 @@ from grpo_pipeline.core.policy_gradient.algorithms import (
     with_clip,
 )
 from grpo_pipeline.core.policy_gradient.kl import unbounded_k3
-from grpo_pipeline.core.policy_gradient.losses import UNITS, Units, decision_units
+from grpo_pipeline.core.policy_gradient.losses import UNITS, decision_units
 
 Gradient = Mapping[str, list[Tensor]]
 
@@ -71,13 +71,17 @@ def ratio_statistics(
     if not bool(units.is_valid.any()):
         raise ValueError("at least one decision must be valid, got none; check the is_valid mask of the rollouts")
     r = units.ratio[units.is_valid]
-    a = advantages.unsqueeze(-1).expand_as(units.log_ratio)[units.is_valid]
+    a = advantages.unsqueeze(-1).expand_as(units.log_ratio)[units.is_valid]  # [P, G, U] -> [n], as r
+    # The effective share in units of the largest ratio, so that nothing under- or overflows.
+    log_ratio = units.log_ratio[units.is_valid]
+    weights = (log_ratio - log_ratio.max()).exp()
+    likelihoods = decision_units(new, old, is_valid) if ratio_level == "sequence" else units
     statistics = {
         "policy/ratio_mean": r.mean(),
         "policy/ratio_max": r.max(),
         **_clip_shares(r, a, algorithm, with_clip(options, clip_low, clip_high)),
-        "policy/ess": _effective_share(units.log_ratio[units.is_valid]),
-        "kl/rollout": _kl_rollout(decision_units(new, old, is_valid) if ratio_level == "sequence" else units),
+        "policy/ess": weights.sum().square() / (weights.numel() * weights.square().sum()),
+        "kl/rollout": unbounded_k3(likelihoods.log_ratio[likelihoods.is_valid]).mean(),
     }
     # One transfer from the device for all of them.
     return dict(zip(statistics, torch.stack(list(statistics.values())).tolist(), strict=True))
@@ -95,16 +99,6 @@ def _clip_shares(r: Tensor, a: Tensor, algorithm: Algorithm, options: LossOption
         if bound is not None:
             held["policy/clip_dual"] = (r > bound) & (a < 0)
     return {name: mask.double().mean() for name, mask in held.items()}
-
-
-def _effective_share(log_ratio: Tensor) -> Tensor:
-    """Return (sum r)^2 / (n * sum r^2); in units of the largest ratio, so that nothing under- or overflows."""
-    weights = (log_ratio - log_ratio.max()).exp()
-    return weights.sum().square() / (weights.numel() * weights.square().sum())
-
-
-def _kl_rollout(units: Units) -> Tensor:
-    return unbounded_k3(units.log_ratio[units.is_valid]).mean()
 
 
 def gradient_report(
@@ -158,13 +152,19 @@ def report_gradients(
     supervised: str = "supervised",
 ) -> dict[str, float]:
     """Return what ``gradient_report`` returns, from gradients that are there already."""
-    rl = _sum_gradients([g for name, g in gradients.items() if name != supervised], parameters)
+    others = [gradient for name, gradient in gradients.items() if name != supervised]
+    # Tensor by tensor; a term without a graph has an empty list and adds nothing.
+    rl = {group: _sum_lists([gradient[group] for gradient in others if gradient[group]]) for group in parameters}
     report: dict[str, float] = {}
     for name, gradient in gradients.items():
         report |= _norms(name, gradient)
         report[f"dead/{name}"] = float(report[f"grad_norm/{name}"] == 0.0)
     if supervised in gradients:
-        report |= _cosines(gradients[supervised], rl)
+        a, prefix = gradients[supervised], "group_grad_cosine/supervised_rl/"
+        dots = {prefix + name: (_dot(a[name], rl[name]), _dot(a[name], a[name]), _dot(rl[name], rl[name])) for name in a}
+        ab, aa, bb = (sum(column) for column in zip(*dots.values(), strict=True))
+        dots["grad_cosine/supervised_rl"] = (ab, aa, bb)
+        report |= {name: ab / (aa**0.5 * bb**0.5) for name, (ab, aa, bb) in dots.items() if aa > 0 and bb > 0}
     return report | _norms("rl", rl)
 
 
@@ -179,11 +179,6 @@ def _weighted_gradient(term: Tensor, weight: float, parameters: Mapping[str, Seq
     }
 
 
-def _sum_gradients(gradients: Sequence[Gradient], parameters: Mapping[str, Sequence[torch.nn.Parameter]]) -> Gradient:
-    """Add gradients tensor by tensor; a term without a graph has an empty list and adds nothing."""
-    return {name: _sum_lists([g[name] for g in gradients if g[name]]) for name in parameters}
-
-
 def _sum_lists(parts: Sequence[list[Tensor]]) -> list[Tensor]:
     return [torch.stack(same).sum(dim=0) for same in zip(*parts, strict=True)]
 
@@ -192,14 +187,6 @@ def _norms(label: str, gradient: Gradient) -> dict[str, float]:
     squares = {name: _dot(tensors, tensors) for name, tensors in gradient.items()}
     report = {f"group_grad_norm/{label}/{name}": square**0.5 for name, square in squares.items()}
     return report | {f"grad_norm/{label}": sum(squares.values()) ** 0.5}
-
-
-def _cosines(a: Gradient, b: Gradient) -> dict[str, float]:
-    prefix = "group_grad_cosine/supervised_rl/"
-    dots = {prefix + name: (_dot(a[name], b[name]), _dot(a[name], a[name]), _dot(b[name], b[name])) for name in a}
-    ab, aa, bb = (sum(column) for column in zip(*dots.values(), strict=True))
-    dots["grad_cosine/supervised_rl"] = (ab, aa, bb)
-    return {name: ab / (aa**0.5 * bb**0.5) for name, (ab, aa, bb) in dots.items() if aa > 0 and bb > 0}
 
 
 def _dot(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:

@@ -108,7 +108,12 @@ def check_combination(
     check_name(ratio_level, RATIO_LEVELS, "ratio_level")
     check_name(reduction, REDUCTIONS, "reduction")
     _check_ratio_level(algorithm, ratio_level)
-    _check_reduction(algorithm, reduction)
+    required = REQUIRED_REDUCTION.get(algorithm, reduction)
+    if reduction != required:
+        raise ValueError(
+            f"reduction must be {required} for algorithm {algorithm}, got {reduction}; the name means that reduction: "
+            "use it, or algorithm grpo"
+        )
     if algorithm == "reinforce" and update_epochs != 1:
         raise ValueError(
             f"update_epochs must be 1 for algorithm reinforce, got {update_epochs}; it has no ratio to correct for a policy "
@@ -152,15 +157,6 @@ def _check_ratio_level(algorithm: str, ratio_level: str) -> None:
         raise ValueError(
             f"ratio_level must be decision or joint for algorithm {algorithm}, got sequence; the length-normalised ratio "
             "belongs to gspo"
-        )
-
-
-def _check_reduction(algorithm: str, reduction: str) -> None:
-    required = REQUIRED_REDUCTION.get(algorithm, reduction)
-    if reduction != required:
-        raise ValueError(
-            f"reduction must be {required} for algorithm {algorithm}, got {reduction}; the name means that reduction: "
-            "use it, or algorithm grpo"
         )
 
 

@@ -136,7 +136,11 @@ def _solve(x: Tensor, c: Tensor, last: Tensor) -> Tensor:
     """Solve y_t = x_t + c_t * y_{t+1} with time first: x [T, ...], c [T, ...] or broadcastable, last [...] -> [T, ...]."""
     steps = len(x)
     if steps <= LOOP_STEPS:
-        return _solve_by_loop(x, c, last)
+        solved = []
+        for t in reversed(range(steps)):
+            last = torch.addcmul(x[t], c[t], last)
+            solved.append(last)
+        return torch.stack(solved[::-1])
     if steps % 2:
         rest = _solve(x[1:], c[1:], last)
         return torch.cat([torch.addcmul(x[:1], c[:1], rest[:1]), rest])
@@ -144,14 +148,6 @@ def _solve(x: Tensor, c: Tensor, last: Tensor) -> Tensor:
     even = _solve(torch.addcmul(x[::2], c[::2], x[1::2]), c[::2] * c[1::2], last)
     odd = torch.addcmul(x[1::2], c[1::2], torch.cat([even[1:], last[None]]))
     return torch.stack([even, odd], dim=1).flatten(0, 1)
-
-
-def _solve_by_loop(x: Tensor, c: Tensor, last: Tensor) -> Tensor:
-    solved = []
-    for t in reversed(range(len(x))):
-        last = torch.addcmul(x[t], c[t], last)
-        solved.append(last)
-    return torch.stack(solved[::-1])
 
 
 def _check_share(name: str, value: float) -> None:

@@ -62,7 +62,13 @@ def resample_tied(
     while tied and attempt < max_retries:
         attempt += 1
         fresh, fresh_rewards = draw(attempt)
-        _check_draw(fresh, fresh_rewards, rollouts, rewards, attempt)
+        wanted = [list(rollouts.actions.shape), list(rewards.shape)]
+        found = [list(fresh.actions.shape), list(fresh_rewards.shape)]
+        if found != wanted:
+            raise ValueError(
+                f"rollouts and rewards of a further draw must have the shapes of the first, {wanted}, got {found} in attempt "
+                f"{attempt}; draw the whole batch with a fixed number of decisions"
+            )
         is_taken = is_tied & ~find_silent(fresh_rewards, tie_tolerance)
         rollouts, rewards = _take(rollouts, fresh, is_taken), _take_rows(rewards, fresh_rewards, is_taken)
         is_tied = is_tied & ~is_taken
@@ -85,13 +91,3 @@ def _take(old: Rollouts, new: Rollouts, is_taken: Tensor) -> Rollouts:
 
 def _take_rows(old: Tensor, new: Tensor, is_taken: Tensor) -> Tensor:
     return torch.where(is_taken.to(old.device).reshape(-1, *[1] * (old.ndim - 1)), new, old)
-
-
-def _check_draw(fresh: Rollouts, fresh_rewards: Tensor, rollouts: Rollouts, rewards: Tensor, attempt: int) -> None:
-    wanted = [list(rollouts.actions.shape), list(rewards.shape)]
-    found = [list(fresh.actions.shape), list(fresh_rewards.shape)]
-    if found != wanted:
-        raise ValueError(
-            f"rollouts and rewards of a further draw must have the shapes of the first, {wanted}, got {found} in attempt "
-            f"{attempt}; draw the whole batch with a fixed number of decisions"
-        )

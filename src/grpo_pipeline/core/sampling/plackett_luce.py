@@ -100,8 +100,12 @@ def gumbel_top_k(
     z = masked_logits(tempered_logits(logits, temperature), is_allowed)
     actions, is_found = _first_distinct(_draws_with_replacement(z, DRAWS_PER_CHOICE * k, group_size, generator), k)
     p, g = (~is_found).any(dim=-1).nonzero(as_tuple=True)
-    if len(p):
-        actions[p, g] = _completed(z[p], actions[p, g], is_found[p, g], generator)
+    if len(p):  # the missing ends are drawn from the cells left; what follows does not depend on how the start was found
+        start, is_drawn = actions[p, g], is_found[p, g]  # [n, k]
+        left = z[p].scatter(1, start, -float("inf"))  # [n, V]
+        rest = perturbed_top_k(left, k, 1, generator=generator)[:, 0]
+        position = torch.arange(k, device=z.device) - is_drawn.sum(dim=-1, keepdim=True)
+        actions[p, g] = torch.where(is_drawn, start, rest.gather(1, position.clamp_min(0)))
     return actions
 
 
@@ -145,7 +149,10 @@ def plackett_luce_logprobs(logits: Tensor, actions: Tensor, *, temperature: floa
     z = masked_logits(tempered_logits(logits, temperature), is_allowed)
     p, g, k = actions.shape
     is_taken = torch.zeros(p, g, z.shape[1], dtype=torch.bool, device=z.device).scatter_(2, actions, True)
-    _check_distinct(is_taken, k)
+    is_repeated = is_taken.sum(dim=-1) != k  # [P, G]
+    if bool(is_repeated.any()):
+        row, sample = is_repeated.nonzero()[0].tolist()
+        raise ValueError(f"actions must be distinct, got a repeat in row {row}, sample {sample}; draw without replacement")
     z_taken = z.gather(1, actions.reshape(p, g * k)).reshape(p, g, k)
     return z_taken - log_remaining(z, z_taken, is_taken)
 
@@ -214,14 +221,6 @@ def _first_distinct(drawn: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return drawn.gather(-1, first), ~is_repeat.gather(-1, first)
 
 
-def _completed(z: Tensor, actions: Tensor, is_found: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw the missing end of actions [n, k] from the cells left; what follows does not depend on how the start was found."""
-    left = z.scatter(1, actions, -float("inf"))
-    rest = perturbed_top_k(left, actions.shape[1], 1, generator=generator)[:, 0]
-    position = torch.arange(actions.shape[1], device=z.device) - is_found.sum(dim=-1, keepdim=True)
-    return torch.where(is_found, actions, rest.gather(1, position.clamp_min(0)))
-
-
 def check_allowed(is_allowed: Tensor, k: int) -> None:
     """Raise unless every row of is_allowed [..., V] allows at least k choices, k >= 1.
 
@@ -237,10 +236,3 @@ def check_allowed(is_allowed: Tensor, k: int) -> None:
         raise ValueError(
             f"row {row} must allow at least {k} choices, got {int(counts.reshape(-1)[row])}; choose fewer or widen its mask"
         )
-
-
-def _check_distinct(is_taken: Tensor, k: int) -> None:
-    is_repeated = is_taken.sum(dim=-1) != k
-    if bool(is_repeated.any()):
-        row, sample = is_repeated.nonzero()[0].tolist()
-        raise ValueError(f"actions must be distinct, got a repeat in row {row}, sample {sample}; draw without replacement")

@@ -121,7 +121,14 @@ def logprobs_with_stop(
     z, stops = _tempered(logits, stop_logits, actions.shape[-1], k_min, temperature, is_allowed)
     choices = z.shape[1]
     is_taken, is_valid = _taken(actions, choices), decisions_taken(actions, choices)
-    _check_actions(actions, is_taken, is_valid)
+    is_cell = actions < is_taken.shape[-1]
+    is_wrong = (is_taken.sum(dim=-1) != is_cell.sum(dim=-1)) | (is_cell & ~is_valid).any(dim=-1)  # [P, G]
+    if bool(is_wrong.any()):
+        row, sample = is_wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"actions must be distinct and nothing but the stop after a stop, got {actions[row, sample].tolist()} in row {row}, "
+            f"sample {sample}; replay what was drawn"
+        )
     z_taken = _gather(z, actions)
     s = stops.unsqueeze(1).expand(z_taken.shape)
     total = torch.logaddexp(log_remaining(z, z_taken, is_taken), s)
@@ -171,14 +178,3 @@ def _taken(actions: Tensor, choices: int) -> Tensor:
     """Return bool [P, G, V], True for the cells that a sample takes."""
     p, g, _ = actions.shape
     return torch.zeros(p, g, choices + 1, dtype=torch.bool, device=actions.device).scatter_(2, actions, True)[..., :-1]
-
-
-def _check_actions(actions: Tensor, is_taken: Tensor, is_valid: Tensor) -> None:
-    is_cell = actions < is_taken.shape[-1]
-    is_wrong = (is_taken.sum(dim=-1) != is_cell.sum(dim=-1)) | (is_cell & ~is_valid).any(dim=-1)
-    if bool(is_wrong.any()):
-        row, sample = is_wrong.nonzero()[0].tolist()
-        raise ValueError(
-            f"actions must be distinct and nothing but the stop after a stop, got {actions[row, sample].tolist()} in row {row}, "
-            f"sample {sample}; replay what was drawn"
-        )

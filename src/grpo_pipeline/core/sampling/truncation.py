@@ -41,7 +41,10 @@ def kept_choices(
     Raises:
         ValueError: if temperature, top_k or top_p is out of range, or a row allows nothing (names the row).
     """
-    _check_limits(top_k, top_p)
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}; leave it out to keep every choice")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}; leave it out to keep every choice")
     allowed = torch.ones_like(logits, dtype=torch.bool) if is_allowed is None else is_allowed.expand(logits.shape)
     z = masked_logits(tempered_logits(logits, temperature), allowed)
     if top_k is None and top_p in (None, 1.0):
@@ -124,10 +127,3 @@ def _mass_before(ranked: Tensor) -> Tensor:
     """Return the mass of the choices ranked before each one, in float64: float32 cannot tell a tail of 1e-8 from none."""
     mass = ranked.to(torch.float64).softmax(dim=-1).cumsum(dim=-1)
     return functional.pad(mass[..., :-1], (1, 0))
-
-
-def _check_limits(top_k: int | None, top_p: float | None) -> None:
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k must be at least 1, got {top_k}; leave it out to keep every choice")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}; leave it out to keep every choice")

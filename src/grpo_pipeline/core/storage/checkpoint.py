@@ -24,7 +24,7 @@ from grpo_pipeline.core.storage.files import (
     replacing_folder,
     write_tensors,
 )
-from grpo_pipeline.core.training.replay import ReplayBuffer, ReplayState
+from grpo_pipeline.core.training.replay import ReplayState
 from grpo_pipeline.core.training.state import TrainState
 
 # Bounds on the numbers in a checkpoint's header: the file was written by a machine, but anyone may have changed it since.
@@ -159,7 +159,12 @@ def snapshot(
     Raises:
         CheckpointError: if a coefficient is not finite.
     """
-    _check_coefficients(state)
+    for name, value in state.coefficients.items():
+        if not math.isfinite(value):
+            raise CheckpointError(
+                f"coefficient '{name}' must be finite, got {value} at step {state.step}; bound it and resume from the last "
+                "checkpoint"
+            )
     is_stored = state.reference is not None and frozen_reference is None
     counters = {"step": state.step, "epoch": state.epoch, "seed": state.generator_seed}
     return Checkpoint(
@@ -202,14 +207,22 @@ def restore(
     Raises:
         CheckpointError: if the checkpoint was written under other parameters or for another model or optimiser.
     """
-    _check_parameters(checkpoint, parameters, names)
+    if parameters is not None and (found := differences(parameters, checkpoint.parameters, names=names)):
+        where = f"the checkpoint {checkpoint.folder}" if checkpoint.folder else "the checkpoint"
+        raise CheckpointError(
+            f"{where} must be of a run with these parameters, got {summary(found)}; go on with the checkpoint's values, or "
+            "remove its folder to train this part anew"
+        )
     _check_fit(state, checkpoint, frozen_reference)
     optimizer_state = _optimizer_state_dict(state, checkpoint.optimizer)
     _load_module(state.policy, checkpoint.policy, "policy")
     if state.reference is not None and checkpoint.reference is not None:
         _load_module(state.reference, checkpoint.reference, "reference")
     if state.replay is not None and checkpoint.replay is not None:
-        _load_replay(state.replay, checkpoint.replay)
+        try:
+            state.replay.load(checkpoint.replay)
+        except ValueError as error:
+            raise CheckpointError(f"the checkpoint must fit the replay buffer, got: {error}") from error
     state.optimizer.load_state_dict(optimizer_state)
     restore_rng(checkpoint.rng, generators)
     p = checkpoint.progress
@@ -320,24 +333,6 @@ def _damaged(folder: Path, error: Exception) -> CheckpointError:
     return CheckpointError(f"{what}; the checkpoint is damaged or edited: remove {folder} and train anew, or put back a copy")
 
 
-def _check_coefficients(state: TrainState) -> None:
-    for name, value in state.coefficients.items():
-        if not math.isfinite(value):
-            raise CheckpointError(
-                f"coefficient '{name}' must be finite, got {value} at step {state.step}; bound it and resume from the last "
-                "checkpoint"
-            )
-
-
-def _check_parameters(checkpoint: Checkpoint, parameters: Mapping[str, Any] | None, names: Mapping[str, str] | None) -> None:
-    if parameters is not None and (found := differences(parameters, checkpoint.parameters, names=names)):
-        where = f"the checkpoint {checkpoint.folder}" if checkpoint.folder else "the checkpoint"
-        raise CheckpointError(
-            f"{where} must be of a run with these parameters, got {summary(found)}; go on with the checkpoint's values, or "
-            "remove its folder to train this part anew"
-        )
-
-
 def _check_fit(state: TrainState, checkpoint: Checkpoint, frozen_reference: str | None) -> None:
     step, total = checkpoint.progress["step"], state.total_steps
     if "total_steps" in checkpoint.progress and step > total:
@@ -357,13 +352,6 @@ def _check_fit(state: TrainState, checkpoint: Checkpoint, frozen_reference: str 
             raise CheckpointError(f"the checkpoint's {name} must be the run's, got {has} for {runs}; use the same parameters")
     if missing := sorted(set(state.coefficients) - set(checkpoint.coefficients)):
         raise CheckpointError(f"the checkpoint must hold the run's coefficients, got none for {missing}; use the same parameters")
-
-
-def _load_replay(buffer: ReplayBuffer, stored: ReplayState) -> None:
-    try:
-        buffer.load(stored)
-    except ValueError as error:
-        raise CheckpointError(f"the checkpoint must fit the replay buffer, got: {error}") from error
 
 
 def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -406,13 +394,11 @@ def _optimizer_state_dict(state: TrainState, stored: Mapping[str, Any]) -> dict[
     for name, tensor in stored["tensors"].items():
         parameter, key = name.rsplit(":", 1)
         entries.setdefault(index[parameter], {})[key] = tensor.clone()
-    groups = [_group_from_json(group, index) for group in stored["groups"]]
+    groups = []
+    for group in stored["groups"]:  # JSON has lists for the optimiser's tuples, and names for its numbers
+        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
+        groups.append({**settings, "params": [index[name] for name in group["params"]]})
     return {"state": entries, "param_groups": groups}
-
-
-def _group_from_json(group: Mapping[str, Any], index: Mapping[str, int]) -> dict[str, Any]:
-    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
-    return {**settings, "params": [index[name] for name in group["params"]]}
 
 
 def _load_module(module: nn.Module, tensors: Mapping[str, Tensor], label: str) -> None:

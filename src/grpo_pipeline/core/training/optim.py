@@ -55,7 +55,8 @@ def build_optimizer(
             if (first := owner.setdefault(id(parameter), name)) != name:
                 raise ValueError(f"parameter groups must be disjoint, got one parameter in '{first}' and '{name}'; keep one")
         built.append({"params": trainable, "lr": lr, "name": name})
-    fused = True if all(_can_fuse(p) for group in built for p in group["params"]) else None
+    held = [parameter for group in built for parameter in group["params"]]
+    fused = True if all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in held) else None
     return torch.optim.AdamW(built, weight_decay=weight_decay, betas=betas, fused=fused)
 
 
@@ -126,15 +127,18 @@ def step(
     """Take one optimiser step on the accumulated gradients, and clear them; arguments, metrics and errors of ``apply_update``."""
     optimizer = state.optimizer
     try:
-        gradients = _group_gradients(optimizer)
+        groups = parameter_groups(optimizer)
+        gradients = {name: [p.grad for p in parameters if p.grad is not None] for name, parameters in groups.items()}
         if not any(gradients.values()):
             raise ValueError(f"the loss must depend on a trained parameter, got none at step {state.step}; find the detach")
         norms = _norms(gradients)
         total = math.hypot(*norms.values())
         if not math.isfinite(total):
             raise NonFiniteGradientError(_describe_non_finite(state, total))
-        if max_grad_norm is not None:
-            _clip(optimizer, norms, total, max_grad_norm=max_grad_norm, scope=clip)
+        for name, parameters in groups.items():
+            norm = total if clip == "joint" else norms[name]
+            if max_grad_norm is not None and norm > max_grad_norm:
+                clip_grads_with_norm_(parameters, max_grad_norm, torch.tensor(norm))
         rates = _step(optimizer, learning_rate_scale)
     finally:
         clear_gradients(state)
@@ -153,10 +157,6 @@ def parameter_groups(optimizer: torch.optim.Optimizer) -> dict[str, list[nn.Para
     return {str(group.get("name", i)): list(group["params"]) for i, group in enumerate(optimizer.param_groups)}
 
 
-def _can_fuse(parameter: Tensor) -> bool:
-    return parameter.is_floating_point() and parameter.device.type in ("cpu", "cuda")
-
-
 def _step(optimizer: torch.optim.Optimizer, scale: float) -> dict[str, float]:
     """Step with scaled learning rates and return them by group; the base rates come back even if the step fails."""
     base = [group["lr"] for group in optimizer.param_groups]
@@ -170,25 +170,11 @@ def _step(optimizer: torch.optim.Optimizer, scale: float) -> dict[str, float]:
     return {name: rate * scale for name, rate in zip(parameter_groups(optimizer), base, strict=True)}
 
 
-def _group_gradients(optimizer: torch.optim.Optimizer) -> dict[str, list[Tensor]]:
-    groups = parameter_groups(optimizer)
-    return {name: [p.grad for p in parameters if p.grad is not None] for name, parameters in groups.items()}
-
-
 def _norms(gradients: Mapping[str, list[Tensor]]) -> dict[str, float]:
     """Return the norm of each group; one transfer from the device for all of them."""
     filled = {name: get_total_norm(tensors) for name, tensors in gradients.items() if tensors}
     values = torch.stack(list(filled.values())).tolist() if filled else []
     return dict.fromkeys(gradients, 0.0) | dict(zip(filled, values, strict=True))
-
-
-def _clip(
-    optimizer: torch.optim.Optimizer, norms: Mapping[str, float], total: float, *, max_grad_norm: float, scope: ClipScope
-) -> None:
-    for name, parameters in parameter_groups(optimizer).items():
-        norm = total if scope == "joint" else norms[name]
-        if norm > max_grad_norm:
-            clip_grads_with_norm_(parameters, max_grad_norm, torch.tensor(norm))
 
 
 def _describe_non_finite(state: TrainState, total: float) -> str:
@@ -301,7 +287,10 @@ def update_reference(reference: nn.Module, policy: nn.Module, rule: ReferenceUpd
         raise ValueError(f"the reference must own its memory, got {_first(found)} shared with the policy; use frozen_copy")
     for name, target in old.items():
         source = new[name].to(target)
-        target.copy_(_blend(target, source, rule.decay) if rule.method == "ema" else source)
+        if rule.method == "ema" and target.is_floating_point():
+            # Equal entries stay to the bit, and -inf stays -inf.
+            source = torch.where(target == source, target, torch.lerp(target, source, 1.0 - rule.decay))
+        target.copy_(source)
     return True
 
 
@@ -322,12 +311,6 @@ def check_not_optimised(optimizer: Optimizer, reference: nn.Module) -> None:
 def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers by name; each tied tensor once, so that it is not averaged twice."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
-def _blend(old: Tensor, new: Tensor, decay: float) -> Tensor:
-    if not old.is_floating_point():
-        return new
-    return torch.where(old == new, old, torch.lerp(old, new, 1.0 - decay))
 
 
 def _misfits(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:

@@ -277,20 +277,16 @@ def importance_weights(proximal_logprobs: Tensor, behaviour_logprobs: Tensor, is
         raise ValueError(f"the cap of importance weights must be at least 1, got {cap}; a fresh sample weighs 1")
     difference = proximal_logprobs.detach().double() - behaviour_logprobs.detach().double()
     log_weights = difference.masked_fill(~is_valid, 0.0).sum(dim=-1)
-    _check_log_weights(log_weights)
-    weights = log_weights.clamp(max=LOG_RATIO_BOUND).exp()
-    return weights if cap is None else weights.clamp(max=cap)
-
-
-def _check_log_weights(log_weights: Tensor) -> None:
     # A comparison that is False for NaN as well; -inf (an action that is no longer allowed) is the weight 0.
-    is_bad = ~(log_weights < math.inf)
+    is_bad = ~(log_weights < math.inf)  # [P, G]
     if bool(is_bad.any()):
         prompt, sample = is_bad.nonzero()[0].tolist()
         raise ValueError(
             f"importance weights must be finite, got the log {float(log_weights[prompt, sample])} for prompt {prompt}, sample "
             f"{sample}; look at the stored log-probabilities"
         )
+    weights = log_weights.clamp(max=LOG_RATIO_BOUND).exp()
+    return weights if cap is None else weights.clamp(max=cap)
 
 
 def _check_group(group: StoredGroup) -> None:
