@@ -52,6 +52,8 @@ Types: a **section** holds the keys that follow it. **or null** means that a key
 A **schedule** is a number, or a section `{kind, start, end, warmup_steps}` with kind `constant`, `linear` or `cosine`.
 Keys marked ↻ only say how a run is executed: they may change when it is resumed. Where sections differ, the usual default
 stands first, and then the sections with another one.
+
+`<task>.arms` lists the arms that a run trains, and each arm is a section of that name ([running.md](running.md)).
 """
 
 

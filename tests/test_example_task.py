@@ -35,9 +35,9 @@ def project(tmp_path_factory: pytest.TempPathFactory, make_project: Callable[[Pa
     return project
 
 
-def run(project: Path, pipeline: str) -> "subprocess.CompletedProcess[str]":
+def run(project: Path, pipeline: str, *options: str) -> "subprocess.CompletedProcess[str]":
     paths = [str(project / "site"), str(EXAMPLE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = kedro_command("run", "--env", "smoke", "--pipelines", pipeline)
+    command = kedro_command("run", "--env", "smoke", "--pipelines", pipeline, *options)
     environ = clean_environ(PYTHONPATH=os.pathsep.join(paths))
     done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -61,7 +61,7 @@ def test_the_example_runs_through_every_feature(project: Path) -> None:
     flow = pd.read_csv(reports / "grpo/gradient_flow.csv")
     assert set(flow["component"]) >= {"policy", "right"}
     result = json.loads(newest(reports / "compare/result.json").read_text())
-    assert {cell["status"] for cell in result["cells"].values()} == {"finished"}
+    assert {trial["status"] for trial in result["trials"].values()} == {"finished"}
     assert set(result["arms"]["grpo"]["metrics"]) == {"accuracy", "reward"}
     folds = json.loads(newest(reports / "cross_validation/result.json").read_text())
     assert folds["n"] == {"examples": 320, "clusters": 320, "cluster": "digit_id", "folds": 2}
@@ -70,8 +70,25 @@ def test_the_example_runs_through_every_feature(project: Path) -> None:
     assert len(samples) == 80 * 3
     assert set(samples["actions"]) <= set("0123456789")
     # Ids such as 0001 are text, wherever they are read back.
-    cells = pd.read_csv(output / "compare/trials/grpo.seed0/predictions.csv", dtype=str)
-    assert set(cells["digit_id"].str.len()) == {4}
+    rows = pd.read_csv(output / "compare/trials/grpo.seed0/predictions.csv", dtype=str)
+    assert set(rows["digit_id"].str.len()) == {4}
+
+
+def test_a_new_arm_is_a_section_of_the_parameters(project: Path) -> None:
+    """It is trained without the control, and the comparison says so; nothing that another arm left behind is read."""
+    (project / "conf/smoke/parameters/digits_arm.yml").write_text(
+        "digits: {plain: {base: grpo, algorithm: {advantage: {method: mean_only}}, training: {epochs: 1}}}\n"
+    )
+    done = run(project, "digits", "--params", "digits.arms=plain,digits_folder=digits_arm")
+    reports = project / "data/08_reporting/digits_arm"
+    comparison = json.loads(newest(reports / "comparison.json").read_text())
+    assert (list(comparison["arms"]), comparison["control"], comparison["differences"]) == (["plain"], "plain", {})
+    said = "supervised, the control, was not trained in this run: nothing says what its reward has added."
+    assert comparison["summary"][0] == said
+    assert "supervised</b>, the control, was not trained" in (reports / "report.html").read_text()
+    assert "plain" in done.stdout + done.stderr
+    rows = [json.loads(line) for line in newest(project / "data/06_models/digits_arm/plain/metric_rows.jsonl").open()]
+    assert max(row["step"] for row in rows) < 20  # its own one epoch
 
 
 def test_the_example_is_short() -> None:

@@ -4,7 +4,7 @@ Nodes import torch, and a command that only lists pipelines or refuses a paramet
 (docs/decisions/0050-pipelines-are-built-when-they-are-used.md).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -45,6 +45,23 @@ def register_pipelines() -> dict[str, Pipeline]:
     return {"__default__": found[first], **found, **short, "self_check": LazyPipeline(_build_self_check)}
 
 
+def use_arms(parameters: Mapping[str, Any]) -> None:
+    """Let the pipelines have the arms of these parameters; built are those that are used after it."""
+    from kedro.framework.project import pipelines
+
+    from grpo_pipeline.pipelines.arms import arms_of
+
+    chosen = {task: arms_of(find_task(task), parameters) for task in TASKS}
+    if chosen != _arms:
+        _arms.clear()
+        _arms.update(chosen)
+        _pipelines.cache_clear()
+        pipelines.configure(__name__)
+
+
+_arms: dict[str, Mapping[str, tuple[str, ...]]] = {}  # task -> arms, once the parameters of a run are known
+
+
 def _build(task: str, name: str) -> Pipeline:
     return _pipelines(task)[name]
 
@@ -53,7 +70,7 @@ def _build(task: str, name: str) -> Pipeline:
 def _pipelines(task: str) -> dict[str, Pipeline]:
     from grpo_pipeline.pipelines.of_task import task_pipelines  # imports torch
 
-    return task_pipelines(find_task(task))
+    return task_pipelines(find_task(task), _arms.get(task))
 
 
 def _build_self_check() -> Pipeline:

@@ -35,7 +35,7 @@ TASKS: dict[str, dict[str, type[BaseModel]]] = {
 def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
     """Return a task's sections as Kedro resolves them, those of its arms as ``<arm>.algorithm``."""
     parameters = ReplacingConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"][task]
-    flat = {name: section for name, section in parameters.items() if "algorithm" not in (section or {})}
+    flat = {name: section for name, section in parameters.items() if "algorithm" not in (section or {}) and name != "arms"}
     arms = {name: section for name, section in parameters.items() if "algorithm" in (section or {})}
     return flat | {f"{arm}.{name}": part for arm, section in arms.items() for name, part in section.items()}
 

@@ -2,6 +2,7 @@
 
 from kedro.pipeline import Pipeline
 
+from grpo_pipeline.pipelines.arms import Arms, arms_of
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.evaluation.prediction import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
@@ -15,14 +16,18 @@ from grpo_pipeline.pipelines.training.stages import create_stages
 from grpo_pipeline.tasks.spec import TaskSpec
 
 
-def task_pipelines(spec: TaskSpec) -> dict[str, Pipeline]:
+def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipeline]:
     """Return the pipelines of one task by name: end to end under its own, every other one with its name in front.
 
     The registry lists these names (``pipeline_registry.PIPELINES``) before anything is built.
+
+    Args:
+        spec: the task.
+        own: its arms, and the sections of parameters that each has for itself; None for those of the spec.
     """
-    task, arms, wiring = spec.name, spec.arms, spec.wiring()
-    data, prepare = within(task, wiring.create_pipeline()), within(task, wiring.create_preparation()) + create_stages(spec)
-    own = {arm: spec.own.get(arm, ()) for arm in arms}
+    own = arms_of(spec, {}) if own is None else own
+    task, arms, wiring = spec.name, tuple(own), spec.wiring()
+    data, prepare = within(task, wiring.create_pipeline()), within(task, wiring.create_preparation()) + create_stages(spec, own)
     audit = within(task, create_reward_audit(task))
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
     evaluate = within(task, create_evaluation(task, arms) + create_reporting(task, arms))

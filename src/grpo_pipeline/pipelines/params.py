@@ -6,7 +6,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_pipeline.core.params import AlgorithmParams, Expectation, TrainingParams
-from grpo_pipeline.pipelines.experiments.trials.arms import NAME, CompareParams, GridParams
+from grpo_pipeline.pipelines.arms import NAME, Arms, arms_of
+from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, GridParams
 from grpo_pipeline.tasks.params import FoldParams
 from grpo_pipeline.tasks.spec import TaskSpec
 
@@ -22,6 +23,7 @@ class EvaluationParams(BaseModel):
     task: str = Field(description="the task whose metrics are computed")
     split: str = Field(description="name of the split that the predictions belong to")
     control: str = Field(description="the arm that every other arm is compared with")
+    not_run: str | None = Field(default=None, description="the control that is not among the arms of the run; not to be given")
     baseline_arm: str = Field(description="the arm whose decoder scores the other point rules")
     headline_rule: str = Field(description="the point rule by which arms are compared: one set of k points")
     chance_rule: str = Field(description="the point rule that policy_gain is measured against")
@@ -118,11 +120,14 @@ def check_candidates(candidates: Mapping[str, Any]) -> None:
         raise ValueError(f"candidates must be named by small letters, digits and _, got {bad[0]!r}; rename it")
 
 
-def sections(spec: TaskSpec) -> dict[str, Any]:
+def sections(spec: TaskSpec, arms: Arms | None = None) -> dict[str, Any]:
     """Return the name of each section of a task's parameters -> the type that reads it: what every task has, and its own.
+
+    The arms are those of the spec unless they are given, each with the sections that it has for itself.
 
     tests/test_startup.py compares it with what the nodes of the pipelines ask for.
     """
+    arms = arms_of(spec, {}) if arms is None else arms
     shared = {
         "training": TrainingParams,
         "evaluation": EvaluationParams,
@@ -133,6 +138,6 @@ def sections(spec: TaskSpec) -> dict[str, Any]:
         "predict": SamplingParams,
     }
     found = shared | dict(spec.sections)
-    algorithms = {f"{arm}.algorithm": AlgorithmParams for arm in (*spec.stages, *spec.arms)}
-    own = {f"{arm}.{name}": found[name] for arm, names in spec.own.items() for name in names if name in found}
+    algorithms = {f"{arm}.algorithm": AlgorithmParams for arm in (*spec.stages, *arms)}
+    own = {f"{arm}.{name}": found[name] for arm, names in arms.items() for name in names if name in found}
     return found | algorithms | {f"{stage}.training": TrainingParams for stage in spec.stages} | own

@@ -13,6 +13,7 @@ from kedro.validation.parameter_validator import ParameterValidator
 from kedro.validation.type_extractor import TypeExtractor
 
 from grpo_pipeline.pipeline_registry import SHORT
+from grpo_pipeline.pipelines.arms import arms_of
 from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.runs.machine import check_threads
 from grpo_pipeline.runs.moved import RENAMED
@@ -36,7 +37,10 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
         ValueError: for a name that nothing reads, or a wrong value of what concerns the whole run.
     """
     check_renamed(given)
-    models = {task: {f"{task}.{name}": model for name, model in sections(find_task(task)).items()} for task in TASKS}
+    models = {
+        task: {f"{task}.{name}": model for name, model in sections(find_task(task), arms_of(find_task(task), given)).items()}
+        for task in TASKS
+    }
     chosen = {path: model for task in tasks_of(pipelines) for path, model in models[task].items()}
     validator = ParameterValidator({})
     validator.type_extractor = DeclaredTypes(chosen)
@@ -45,7 +49,7 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
         others = loader["globals"]
     except (KeyError, MissingConfigException):
         others = {}
-    known = [*OF_A_STEP, *(path for found in models.values() for path in found)]
+    known = [*OF_A_STEP, *(f"{task}.arms" for task in TASKS), *(path for found in models.values() for path in found)]
     check_names(given, _base_parameters(loader), known, others=others)
     check_threads(given.get("threads", 1))
 

@@ -7,40 +7,8 @@ from typing import Any
 from kedro.config import MissingConfigException, OmegaConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
+from grpo_pipeline.pipelines.arms import with_arms, without_replaced
 from grpo_pipeline.tasks import TASKS
-
-# Parameters that are replaced as a whole: who names the weights of the rewards gets these, and none of the defaults beside them.
-#
-# Elsewhere an environment, ``--params`` or an arm of a comparison names what differs from the defaults, and the rest stays.
-
-# Paths inside the parameters of a task.
-REPLACED = ("rewards.weights", "rewards.own")
-
-
-def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any], *, depth: int) -> dict[str, Any]:
-    """Return the base without what is replaced as a whole and the change names.
-
-    Args:
-        base: what the change is merged onto; it stays as it is.
-        change: nested like the base.
-        depth: how many names lead to the parameters of a task: 0 for these themselves, 1 where tasks have names.
-    """
-    if depth:
-        return {
-            name: without_replaced(below, change[name], depth=depth - 1) if _are_mappings(below, change.get(name)) else below
-            for name, below in base.items()
-        }
-    kept = dict(base)
-    for path in REPLACED:
-        section, key = path.split(".")
-        if _are_mappings(kept.get(section), change.get(section)) and key in change[section]:
-            kept[section] = {name: value for name, value in kept[section].items() if name != key}
-    return kept
-
-
-def _are_mappings(*values: Any) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
-
 
 TASK, FOLDER = "{task}", "{folder}"
 PLAIN = (None, "base", "local")  # environments whose results lie in the task's own folder
@@ -56,6 +24,8 @@ class ReplacingConfigLoader(OmegaConfigLoader):
     def __getitem__(self, key: str) -> Any:
         """Return a part of the configuration, the catalogue with the entries of every task."""
         found = super().__getitem__(key)
+        if key == "parameters":
+            return with_arms(found)
         return self._with_tasks(found) if key == "catalog" else found
 
     def _with_tasks(self, catalog: dict[str, Any]) -> dict[str, Any]:

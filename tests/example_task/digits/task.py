@@ -94,7 +94,7 @@ class DigitsTask(BaseTask):
         return loss if shares is None else loss * shares[0]
 
     @torch.no_grad()
-    def evaluate(self, policy, data, rows, *, seed, sets):
+    def evaluate(self, policy, data, rows, *, seed, n_samples):
         batch = self.make_batch(data, rows)
         chances = {"policy": policy(batch.pixels).softmax(-1), "uniform": torch.full((len(rows), 10), 0.1)}
         table = data.table.iloc[rows][["digit_id", "label"]]

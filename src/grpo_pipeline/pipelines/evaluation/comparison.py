@@ -121,6 +121,10 @@ def compare(
         **describe_unscored(arms, training or {}, rule=params.headline_rule, split=params.split),
     }
     told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
+    if params.not_run is not None:
+        beside = f"the others are compared with {params.control}" if len(arms) > 1 else "nothing says what its reward has added"
+        document["not_run"] = params.not_run
+        told = [f"{params.not_run}, the control, was not trained in this run: {beside}.", *told]
     return document | {"summary": [*told, *suite.summary(document), *unscored_sentences(document.get("unscored", {}))]}
 
 

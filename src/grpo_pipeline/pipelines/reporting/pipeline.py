@@ -40,7 +40,7 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
         name="plot_learning_curves",
     )
     pages = report_of(task, spec.wiring())
-    return Pipeline([curves, *pages(arms, spec.shown_arm or arms[-1])])
+    return Pipeline([curves, *pages(arms, spec.shown_arm if spec.shown_arm in arms else arms[-1])])
 
 
 # The page of a task that has none of its own: what every task has, in one layout.

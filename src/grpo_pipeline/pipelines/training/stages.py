@@ -6,6 +6,7 @@ from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.pipelines.arms import Arms
 from grpo_pipeline.pipelines.experiments.trials.arms import validate
 from grpo_pipeline.pipelines.training.pipeline import create_stage
 from grpo_pipeline.tasks.base import Task
@@ -47,12 +48,16 @@ def take_sections(task: Task, **sections: Any) -> Task:
     return task.with_sections(sections, path=task.name)
 
 
-def create_stages(spec: TaskSpec) -> Pipeline:
+def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
     """Wire ``<task>.untrained_task`` and ``<task>.data`` -> ``<task>.task``, and ``<task>.<arm>.task`` of an arm with its own."""
-    if not spec.stages:
-        return Pipeline([])
     task, nodes = spec.name, []
-    own = {arm: [name for name in spec.own.get(arm, ()) if name != "training"] for arm in (*spec.stages, *spec.arms)}
+    own = {arm: [name for name in arms.get(arm, ()) if name != "training"] for arm in (*spec.stages, *arms)}
+    for arm in arms:
+        if own[arm]:
+            taken = {"task": f"{task}.task"} | {name: f"params:{task}.{arm}.{name}" for name in own[arm]}
+            nodes.append(Node(take_sections, taken, f"{task}.{arm}.task", name=f"take_sections_of_{arm}", namespace=task))
+    if not spec.stages:
+        return Pipeline(nodes, tags=task)
     sections = {f"{arm}{BETWEEN}{name}": f"params:{task}.{arm}.{name}" for arm in own for name in ("algorithm", *own[arm])}
     inputs = {"task": f"{task}.untrained_task", "data": f"{task}.data", **sections}
     stages = sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
@@ -69,8 +74,4 @@ def create_stages(spec: TaskSpec) -> Pipeline:
                 namespace=task,
             )
         )
-    for arm in spec.arms:
-        if own[arm]:
-            taken = {"task": f"{task}.task"} | {name: f"params:{task}.{arm}.{name}" for name in own[arm]}
-            nodes.append(Node(take_sections, taken, f"{task}.{arm}.task", name=f"take_sections_of_{arm}", namespace=task))
     return Pipeline(nodes, tags=task) + stages

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_pipeline.pipelines.arms import merge
 from grpo_pipeline.pipelines.experiments.trials.arms import (
     ArmParams,
     GridParams,
     ResolvedArm,
     Sections,
-    merge,
     resolve_arms,
 )
 from grpo_pipeline.pipelines.params import CrossValidationParams

@@ -1,6 +1,5 @@
 """Resolve arms that YAML describes by their differences into all parameters, and check these before anything is trained."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,11 +8,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.runs.replacing import without_replaced
+from grpo_pipeline.pipelines.arms import NAME, merge
 
 # Parameters of the comparison of many arms: ``<task>.compare``.
-
-NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class ArmParams(BaseModel):
@@ -111,18 +108,6 @@ class ResolvedArm:
     def parameters(self) -> dict[str, Any]:
         """All parameters of the arm as JSON values; without what no arm may set."""
         return {name: section.model_dump(mode="json") for name, section in self.sections.items() if name not in FIXED}
-
-
-def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings; whatever is not a mapping on both sides is replaced, by ``None`` too, and so is ``REPLACED``."""
-    merged: dict[str, Any] = _merge(without_replaced(base, change, depth=0), change)
-    return merged
-
-
-def _merge(base: Any, change: Any) -> Any:
-    if not (isinstance(base, Mapping) and isinstance(change, Mapping)):
-        return change
-    return {**base, **{name: _merge(base.get(name), value) for name, value in change.items()}}
 
 
 def resolve_arms(

@@ -1,0 +1,156 @@
+"""Arms as the parameters describe them: which are trained, what each has for itself, and which other arm it goes out from.
+
+<task>:
+  arms: [supervised, grpo, plain]      # trained in this order; a name alone, or names with + between them, is a list, too
+  plain:                               # a new arm is a section and a name in the list
+    base: grpo                         # everything that is not said here is as in this arm
+    algorithm: {advantage: {method: mean_only}}
+    training: {epochs: 20}             # any section of the task's: the arm's own, merged onto the one that the others share
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from grpo_pipeline.tasks import TASKS, find_task
+from grpo_pipeline.tasks.spec import TaskSpec
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+ARMS, ALGORITHM, BASE, NOT_RUN = "arms", "algorithm", "base", "not_run"
+Arms = Mapping[str, tuple[str, ...]]  # arm -> the sections of parameters that it has for itself, beside its algorithm
+
+
+def with_arms(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all parameters with the arms of every task complete.
+
+    An arm that names a ``base`` has what it does not say itself. Where the control or the baseline arm of the evaluation is
+    not trained, the first arm takes its place, and ``evaluation.not_run`` names the control that there is none of.
+
+    Args:
+        parameters: of the run, by task; they stay as they are. What is complete already comes back equal.
+
+    Raises:
+        ValueError: naming the arm that is unknown, named twice, or goes out from itself.
+    """
+    found = dict(parameters)
+    for task in TASKS:
+        if isinstance(section := parameters.get(task), Mapping):
+            found[task] = _complete(task, section)
+    return found
+
+
+def arms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> Arms:
+    """Return the arms of a task whose parameters ``with_arms`` has completed; without parameters those of its spec."""
+    section = parameters.get(spec.name)
+    if not isinstance(section, Mapping) or ARMS not in section:
+        return {arm: spec.own.get(arm, ()) for arm in spec.arms}
+    return {arm: tuple(name for name in section[arm] if name != ALGORITHM) for arm in section[ARMS]}
+
+
+def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
+    found, spec = dict(section), find_task(task)
+    described = [name for name, value in section.items() if _is_arm(value) and name not in spec.stages]
+    for name in described:
+        found[name] = _whole(task, name, section, described)
+    if ARMS not in section:
+        return found
+    found[ARMS] = _names(task, section[ARMS], described)
+    for arm in found[ARMS]:
+        _check_sections(task, arm, found)
+        # An own section says what differs from the one that the arms share.
+        found[arm] = {
+            name: merge(found.get(name) or {}, own) if isinstance(own, Mapping) else own for name, own in found[arm].items()
+        }
+    return found | {"evaluation": _judged_by(found[ARMS], found["evaluation"])} if "evaluation" in found else found
+
+
+def _is_arm(section: Any) -> bool:
+    return isinstance(section, Mapping) and (ALGORITHM in section or BASE in section)
+
+
+def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]) -> dict[str, Any]:
+    """Return an arm's section merged onto those that it goes out from."""
+    chain = [arm]
+    while (base := section[chain[-1]].get(BASE)) is not None:
+        if base not in described or base in chain:
+            known = ", ".join(name for name in described if name not in chain)
+            raise ValueError(f"{task}.{chain[-1]}.base must be another arm, got {base!r}; name one of {known}")
+        chain.append(base)
+    whole: dict[str, Any] = {}
+    for name in reversed(chain):
+        whole = merge(whole, {key: value for key, value in section[name].items() if key != BASE})
+    return whole
+
+
+def _names(task: str, given: Any, described: list[str]) -> list[str]:
+    names = given.split("+") if isinstance(given, str) else list(given or [])
+    for name in names:
+        if name not in described:
+            close = get_close_matches(str(name), described, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"describe it in {task}.{name}, with base: or algorithm:"
+            raise ValueError(f"{task}.arms must be among {', '.join(described)}, got {name!r}; {meant}")
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{task}.arms must be named by small letters, digits and _, got {name!r}; rename it")
+    if not names or len({*names}) < len(names):
+        raise ValueError(f"{task}.arms must be different names, at least one, got {given!r}; choose among {', '.join(described)}")
+    return names
+
+
+def _check_sections(task: str, arm: str, section: Mapping[str, Any]) -> None:
+    """Refuse a section of an arm that the task does not have: nothing would read it."""
+    known = [name for name, value in section.items() if name not in (ARMS, "evaluation") and not _is_arm(value)]
+    if unknown := [name for name in section[arm] if name not in (ALGORITHM, *known)]:
+        close = get_close_matches(unknown[0], [ALGORITHM, *known], n=1)
+        meant = f"did you mean {close[0]}?" if close else f"it may have {', '.join([ALGORITHM, *known])}"
+        raise ValueError(f"{task}.{arm} must hold sections of {task}, got {unknown[0]!r}; {meant}")
+
+
+def _judged_by(arms: list[str], evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    absent = {key: arms[0] for key in ("control", "baseline_arm") if evaluation.get(key) not in arms}
+    return {**evaluation, **absent} | ({NOT_RUN: evaluation["control"]} if "control" in absent else {})
+
+
+# Parameters that are replaced as a whole: who names the weights of the rewards gets these, and none of the defaults beside them.
+#
+# Elsewhere an environment, ``--params`` or an arm of a comparison names what differs from the defaults, and the rest stays.
+
+# Paths inside the parameters of a task.
+REPLACED = ("rewards.weights", "rewards.own")
+
+
+def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any], *, depth: int) -> dict[str, Any]:
+    """Return the base without what is replaced as a whole and the change names.
+
+    Args:
+        base: what the change is merged onto; it stays as it is.
+        change: nested like the base.
+        depth: how many names lead to the parameters of a task: 0 for these themselves, 1 where tasks have names.
+    """
+    if depth:
+        return {
+            name: without_replaced(below, change[name], depth=depth - 1) if _are_mappings(below, change.get(name)) else below
+            for name, below in base.items()
+        }
+    kept = dict(base)
+    for path in REPLACED:
+        section, key = path.split(".")
+        if _are_mappings(kept.get(section), change.get(section)) and key in change[section]:
+            kept[section] = {name: value for name, value in kept[section].items() if name != key}
+    return kept
+
+
+def _are_mappings(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested mappings; whatever is not a mapping on both sides is replaced, by ``None`` too, and so is ``REPLACED``."""
+    merged: dict[str, Any] = _merge(without_replaced(base, change, depth=0), change)
+    return merged
+
+
+def _merge(base: Any, change: Any) -> Any:
+    if not (isinstance(base, Mapping) and isinstance(change, Mapping)):
+        return change
+    return {**base, **{name: _merge(base.get(name), value) for name, value in change.items()}}

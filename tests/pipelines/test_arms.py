@@ -1,0 +1,91 @@
+"""Arms as the parameters describe them."""
+
+from typing import Any
+
+import pytest
+
+from grpo_pipeline.pipelines.arms import arms_of, with_arms
+from grpo_pipeline.pipelines.of_task import task_pipelines
+from grpo_pipeline.pipelines.params import sections
+from grpo_pipeline.tasks import find_task
+
+SPEC = find_task("attention")
+
+
+def described(**changes: Any) -> dict[str, Any]:
+    """Return parameters with two arms, and what an own section of an arm is merged onto."""
+    attention = {
+        "arms": ["supervised", "grpo"],
+        "supervised": {"algorithm": {"name": "supervised", "kl_weight": 0.0}},
+        "grpo": {"algorithm": {"name": "grpo", "advantage": {"method": "group", "std": "sample"}, "policy_loss": {"clip": 0.2}}},
+        "training": {"epochs": 12, "optimizer": {"clip": "joint", "rate": 0.1}},
+        "model": {"points": 3},
+        "evaluation": {"control": "supervised", "baseline_arm": "grpo"},
+    }
+    return {"seed": 0, "attention": {**attention, **changes}}
+
+
+def test_an_arm_has_what_it_does_not_say_from_its_base() -> None:
+    near = {"base": "grpo", "algorithm": {"advantage": {"method": "batch"}}, "training": {"optimizer": {"rate": 0.5}}}
+    far = {"base": "near", "algorithm": {"policy_loss": None}, "training": {"epochs": 1}}
+    found = with_arms(described(arms=["far", "supervised"], near=near, far=far))
+    assert found["attention"]["far"] == {
+        "algorithm": {"name": "grpo", "advantage": {"method": "batch", "std": "sample"}, "policy_loss": None},
+        "training": {"epochs": 1, "optimizer": {"clip": "joint", "rate": 0.5}},
+    }
+    assert found["attention"]["grpo"] == described()["attention"]["grpo"]
+    assert arms_of(SPEC, found) == {"far": ("training",), "supervised": ()}
+    assert with_arms(found) == found  # a loader may hand on what it has completed
+
+
+@pytest.mark.parametrize(
+    ("arms", "control", "baseline_arm", "not_run"),
+    [
+        (["supervised", "grpo"], "supervised", "grpo", None),
+        ("grpo", "grpo", "grpo", "supervised"),
+        ("grpo+supervised", "supervised", "grpo", None),
+        (["other", "grpo"], "other", "grpo", "supervised"),
+        (["supervised"], "supervised", "supervised", None),
+    ],
+)
+def test_an_absent_control_is_named_and_the_first_arm_takes_its_place(arms, control, baseline_arm, not_run) -> None:
+    found = with_arms(described(arms=arms, other={"base": "grpo"}))["attention"]["evaluation"]
+    assert (found["control"], found["baseline_arm"], found.get("not_run")) == (control, baseline_arm, not_run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"arms": ["grop"]}, "attention.arms must be among supervised, grpo, got 'grop'; did you mean grpo\\?"),
+        ({"arms": ["x", "grpo"]}, "got 'x'; describe it in attention.x, with base: or algorithm:"),
+        ({"arms": ["model"]}, "attention.arms must be among supervised, grpo, got 'model'"),
+        ({"arms": []}, r"must be different names, at least one, got \[\]; choose among supervised, grpo"),
+        ({"arms": "grpo+grpo"}, "must be different names, at least one, got 'grpo\\+grpo'"),
+        ({"arms": ["Own"], "Own": {"base": "grpo"}}, "must be named by small letters, digits and _, got 'Own'; rename it"),
+        ({"own": {"base": "gone"}}, "attention.own.base must be another arm, got 'gone'; name one of supervised, grpo"),
+        ({"a": {"base": "b"}, "b": {"base": "a"}}, "attention.b.base must be another arm, got 'a'"),
+        (
+            {"arms": ["own"], "own": {"base": "grpo", "trainin": {}}},
+            "attention.own must hold sections of attention, got 'trainin'; did you mean training\\?",
+        ),
+    ],
+)
+def test_what_is_no_arm_is_refused(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        with_arms(described(**changes))
+
+
+def test_pipelines_and_types_are_those_of_the_arms() -> None:
+    arms = {"plain": (), "own": ("training", "model")}
+    whole = task_pipelines(SPEC, arms)["attention"]
+    assert {node.namespace.split(".")[1] for node in whole.nodes if "train" in node.short_name} >= {"plain", "own"}
+    assert {"params:attention.own.training", "params:attention.own.model", "params:attention.training"} <= whole.inputs()
+    assert not [name for name in whole.all_outputs() if name.startswith(("attention.grpo.", "attention.supervised."))]
+    assert {"attention.own.task", "attention.own.predictions", "attention.plain.predictions"} <= whole.all_outputs()
+    assert "attention.plain.task" not in whole.datasets()
+    types = sections(SPEC, arms)
+    assert {
+        "own.model": types["model"],
+        "own.training": types["training"],
+        "plain.algorithm": types["own.algorithm"],
+    }.items() <= types.items()
