@@ -79,15 +79,15 @@ def test_a_new_arm_is_a_section_of_the_parameters(project: Path) -> None:
     (project / "conf/smoke/parameters/digits_arm.yml").write_text(
         "digits: {plain: {base: grpo, algorithm: {advantage: {method: mean_only}}, training: {epochs: 1}}}\n"
     )
-    done = run(project, "digits", "--params", "digits.arms=plain,digits_folder=digits_arm")
-    reports = project / "data/08_reporting/digits_arm"
+    done = run(project, "digits", "--params", "digits.arms=plain")
+    reports = project / "data/08_reporting/digits_smoke"
     comparison = json.loads(newest(reports / "comparison.json").read_text())
     assert (list(comparison["arms"]), comparison["control"], comparison["differences"]) == (["plain"], "plain", {})
     said = "supervised, the control, was not trained in this run: nothing says what its reward has added."
     assert comparison["summary"][0] == said
     assert "supervised</b>, the control, was not trained" in (reports / "report.html").read_text()
     assert "plain" in done.stdout + done.stderr
-    rows = [json.loads(line) for line in newest(project / "data/06_models/digits_arm/plain/metric_rows.jsonl").open()]
+    rows = [json.loads(line) for line in newest(project / "data/07_model_output/digits_smoke/plain/metric_rows.jsonl").open()]
     assert max(row["step"] for row in rows) < 20  # its own one epoch
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from tiny_chemist import make_data
 
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.pipelines.arms import arms_of
 from grpo_pipeline.pipelines.params import sections as declared
 from grpo_pipeline.runs.replacing import ReplacingConfigLoader
 from grpo_pipeline.settings import CONFIG_LOADER_ARGS
@@ -22,14 +23,16 @@ from grpo_pipeline.tasks.molecules.diffusion.params import Diffusion
 ROOT = Path(__file__).resolve().parents[2]
 TALK_ARMS = ("warm_start", "supervised", "reinforce", "grpo")
 GRAPH_ARMS = ("warm_start", "supervised", "grpo", "eager")
-# A section may be null where its type allows it; the model reads the others.
-TASKS: dict[str, dict[str, type[BaseModel]]] = {
-    task: {
-        name: next(part for part in get_args(type_) or (type_,) if part is not NoneType)
-        for name, type_ in declared(find_task(task)).items()
-    }
-    for task in BUILT_IN
-}
+
+
+def models_of(task: str, parameters: dict[str, Any] | None = None) -> dict[str, type[BaseModel]]:
+    """Return section -> model. A section may be null where its type allows it; the model reads the others."""
+    spec = find_task(task)
+    types = declared(spec, arms_of(spec, parameters or {}))
+    return {name: next(part for part in get_args(type_) or (type_,) if part is not NoneType) for name, type_ in types.items()}
+
+
+TASKS = {task: models_of(task) for task in BUILT_IN}
 
 
 def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
@@ -42,7 +45,8 @@ def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
 
 def read_sections(conf: Path, env: str, task: str) -> dict[str, Any]:
     """Return a task's sections as their models; each section has one, and each model a section."""
-    models, found = TASKS[task], sections(conf, env, task)
+    parameters = ReplacingConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"]
+    models, found = models_of(task, parameters), sections(conf, env, task)
     assert found.keys() == models.keys()
     return {name: None if section is None else models[name].model_validate(section) for name, section in found.items()}
 
