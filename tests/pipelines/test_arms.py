@@ -62,6 +62,7 @@ def test_an_absent_control_is_named_and_the_first_arm_takes_its_place(arms, cont
         ({"arms": []}, r"must be different names, at least one, got \[\]; choose among supervised, grpo"),
         ({"arms": "grpo+grpo"}, "must be different names, at least one, got 'grpo\\+grpo'"),
         ({"arms": ["Own"], "Own": {"base": "grpo"}}, "must be named by small letters, digits and _, got 'Own'; rename it"),
+        ({"arms": ["report"], "report": {"base": "grpo"}}, "and not data, audit, .*, got 'report'; rename it"),
         ({"own": {"base": "gone"}}, "attention.own.base must be another arm, got 'gone'; name one of supervised, grpo"),
         ({"a": {"base": "b"}, "b": {"base": "a"}}, "attention.b.base must be another arm, got 'a'"),
         (

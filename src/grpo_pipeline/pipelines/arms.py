@@ -18,6 +18,8 @@ from grpo_pipeline.tasks.spec import TaskSpec
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 ARMS, ALGORITHM, BASE, NOT_RUN = "arms", "algorithm", "base", "not_run"
+# Boxes of a task beside its arms: the second part of the names of nodes that belong to no arm.
+GROUPS = ("data", "audit", "evaluation", "report", "compare", "cross_validation", "predict")
 Arms = Mapping[str, tuple[str, ...]]  # arm -> the sections of parameters that it has for itself, beside its algorithm
 
 
@@ -90,8 +92,9 @@ def _names(task: str, given: Any, described: list[str]) -> list[str]:
             close = get_close_matches(str(name), described, n=1)
             meant = f"did you mean {close[0]}?" if close else f"describe it in {task}.{name}, with base: or algorithm:"
             raise ValueError(f"{task}.arms must be among {', '.join(described)}, got {name!r}; {meant}")
-        if not NAME.fullmatch(name):
-            raise ValueError(f"{task}.arms must be named by small letters, digits and _, got {name!r}; rename it")
+        if not NAME.fullmatch(name) or name in GROUPS:
+            taken = f", and not {', '.join(GROUPS)}" if name in GROUPS else ""
+            raise ValueError(f"{task}.arms must be named by small letters, digits and _{taken}, got {name!r}; rename it")
     if not names or len({*names}) < len(names):
         raise ValueError(f"{task}.arms must be different names, at least one, got {given!r}; choose among {', '.join(described)}")
     return names

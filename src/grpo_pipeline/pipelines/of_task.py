@@ -2,7 +2,7 @@
 
 from kedro.pipeline import Pipeline
 
-from grpo_pipeline.pipelines.arms import Arms, arms_of
+from grpo_pipeline.pipelines.arms import GROUPS, Arms, arms_of
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.evaluation.prediction import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
@@ -27,10 +27,11 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     """
     own = arms_of(spec, {}) if own is None else own
     task, arms, wiring = spec.name, tuple(own), spec.wiring()
-    data, prepare = within(task, wiring.create_pipeline()), within(task, wiring.create_preparation()) + create_stages(spec, own)
-    audit = within(task, create_reward_audit(task))
+    data, built = within(task, "data", wiring.create_pipeline()), within(task, "data", wiring.create_preparation())
+    prepare = built + create_stages(spec, own)
+    audit = within(task, "audit", create_reward_audit(task))
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
-    evaluate = within(task, create_evaluation(task, arms) + create_reporting(task, arms))
+    evaluate = within(task, "evaluation", create_evaluation(task, arms)) + within(task, "report", create_reporting(task, arms))
     found = {
         "data": data,
         "train": train,
@@ -38,19 +39,21 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
         "step": create_step(),
         "gradient_flow": sum((create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare),
         "reward_audit": data + prepare + audit,
-        "compare": data + within(task, create_compare(task)),
-        "cross_validate": data + within(task, create_cross_validation(task)),
+        "compare": data + within(task, "compare", create_compare(task)),
+        "cross_validate": data + within(task, "cross_validation", create_cross_validation(task)),
     }
     predict = getattr(wiring, "create_prediction", None)
     found["predict"] = within(
-        task, predict() if predict else create_sampling(spec, wiring.create_pipeline() + wiring.create_preparation())
+        task, "predict", predict() if predict else create_sampling(spec, wiring.create_pipeline() + wiring.create_preparation())
     )
     return {task: data + train + evaluate} | {f"{task}_{name}": pipeline for name, pipeline in found.items()}
 
 
-def within(task: str, pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline with its nodes in the task's namespace; the datasets have the task in their names already.
+def within(task: str, group: str, pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline with its nodes in the namespace ``<task>.<group>``; its datasets have the task in their names already.
 
-    Nodes of several tasks then have names of their own in one run, and Kedro-Viz draws a task as one box.
+    Nodes of several tasks then have names of their own in one run, and Kedro-Viz draws a task as a few boxes: its groups and
+    its arms.
     """
-    return Pipeline(pipeline, namespace=task, prefix_datasets_with_namespace=False)
+    assert group in GROUPS, f"{group} must be among {', '.join(GROUPS)}: no arm may have the name of a group"
+    return Pipeline(pipeline, namespace=f"{task}.{group}", prefix_datasets_with_namespace=False)

@@ -18,6 +18,7 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 
+from grpo_pipeline.pipelines.arms import GROUPS
 from grpo_pipeline.pipelines.experiments.trials.records import TrialRecord
 from grpo_pipeline.runs.process import source_tags
 from grpo_pipeline.tracking.metrics import (
@@ -71,9 +72,9 @@ class Arm:
 
 
 def node_key(node: Node) -> Key | None:
-    """Return task and arm of a node's namespace; deeper levels belong to the arm, a namespace of one level to no arm."""
+    """Return task and arm of a node's namespace; deeper levels belong to the arm, one level or a group of nodes to none."""
     parts = (node.namespace or "").split(".")
-    return (parts[0], parts[1]) if len(parts) > 1 else None
+    return (parts[0], parts[1]) if len(parts) > 1 and parts[1] not in GROUPS else None
 
 
 def dataset_key(name: str) -> Key | None:

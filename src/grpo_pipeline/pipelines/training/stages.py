@@ -55,13 +55,15 @@ def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
     for arm in arms:
         if own[arm]:
             taken = {"task": f"{task}.task"} | {name: f"params:{task}.{arm}.{name}" for name in own[arm]}
-            nodes.append(Node(take_sections, taken, f"{task}.{arm}.task", name=f"take_sections_of_{arm}", namespace=task))
+            nodes.append(Node(take_sections, taken, f"{task}.{arm}.task", name="take_sections", namespace=f"{task}.{arm}"))
     if not spec.stages:
         return Pipeline(nodes, tags=task)
     sections = {f"{arm}{BETWEEN}{name}": f"params:{task}.{arm}.{name}" for arm in own for name in ("algorithm", *own[arm])}
     inputs = {"task": f"{task}.untrained_task", "data": f"{task}.data", **sections}
     stages = sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
-    nodes.append(Node(check_arms, inputs, f"{task}.{spec.stages[0]}.task", name="check_arms", namespace=task))
+    nodes.append(
+        Node(check_arms, inputs, f"{task}.{spec.stages[0]}.task", name="check_arms", namespace=f"{task}.{spec.stages[0]}")
+    )
     after = {stage: f"{task}.{following}.task" for stage, following in zip(spec.stages, spec.stages[1:], strict=False)}
     for stage in spec.stages:
         begun = after.get(stage, f"{task}.task")
@@ -71,7 +73,7 @@ def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
                 [f"{task}.{stage}.task", f"{task}.{stage}.model"],
                 begun,
                 name=f"begin_with_{stage}",
-                namespace=task,
+                namespace=f"{task}.{stage}",
             )
         )
     return Pipeline(nodes, tags=task) + stages
