@@ -15,6 +15,7 @@ def node(name, namespace, inputs=None, outputs="out"):
     [
         ("attention.grpo", ("attention", "grpo")),
         ("attention.grpo.probe", ("attention", "grpo")),
+        ("attention.data", None),
         ("attention", None),
         (None, None),
     ],

@@ -11,7 +11,7 @@ def policy(role, reward, gap, groups=None):
     return {"role": role, "reward": entry(reward), "more_than_start": gap, "metrics": {"f1": entry(reward / 2)}, "groups": groups}
 
 
-GROUPS = {"std": entry(0.125), "tied": 0.25, "parts": {"f1": {"explained": entry(0.75)}, "bleu": {"explained": entry(0.25)}}}
+GROUPS = {"std": entry(0.125), "tied": 0.25, "components": {"f1": {"explained": entry(0.75)}, "bleu": {"explained": entry(0.25)}}}
 DOCUMENT = {
     "split": "val",
     "warmup_steps": 20,
