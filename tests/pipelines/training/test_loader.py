@@ -13,6 +13,7 @@ from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.pipelines.training import loader, nodes
 from grpo_pipeline.pipelines.training.loader import BatchLoader, make_training_batch
+from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.runs.lookahead import THREAD_NAME
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
@@ -146,6 +147,17 @@ def test_with_replay_a_batch_waits_for_the_step_before_it(monkeypatch: pytest.Mo
         assert len(made) == steps
     assert not [name for name in made if name.startswith(THREAD_NAME)]
     generator.close()
+
+
+def test_each_step_replays_groups_of_its_own_draw():
+    params, training, rows = algorithm_params(replay=REPLAY | {"max_age_steps": 50}), settings(0), np.arange(8)
+    state = make_state(TASK, DATA, params, training)
+    plan, replayed = loader.plan_batch(params, state, rows)
+    done = StepRunner(TASK, params, training).run(state, TASK.make_batch(DATA, plan), replayed)
+    loader.remember(state, done.experience, plan, replayed)
+    plans = [loader.plan_batch(params, replace(state, step=step), rows[:4])[0].tolist() for step in (1, 1, 2, 3, 4)]
+    assert plans[0] == plans[1]
+    assert len(set(map(tuple, plans))) > 2
 
 
 def test_workers_without_work_are_refused():
