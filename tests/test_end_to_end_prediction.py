@@ -32,7 +32,7 @@ FRESH = """
 import json, sys
 import pandas as pd, mlflow.pyfunc
 model = mlflow.pyfunc.load_model(sys.argv[1])
-answers = model.predict(pd.read_json(sys.argv[2], orient="records"), params={"n_samples": 3})
+answers = model.predict(pd.read_json(sys.argv[2], orient="records"), params={"sets": 3})
 import grpo_pipeline
 json.dump({"answers": answers.to_dict("records"), "code": grpo_pipeline.__file__}, open(sys.argv[3], "w"))
 """
@@ -220,7 +220,7 @@ def test_a_server_answers_with_the_same_numbers(project: Path, exported: Path, s
     try:
         wait_until_alive(server, f"http://127.0.0.1:{port}/ping", log=project / "server.log")
         url = f"http://127.0.0.1:{port}/invocations"
-        status, body = post(url, {"dataframe_records": inline(project), "params": {"n_samples": 3}})
+        status, body = post(url, {"dataframe_records": inline(project), "params": {"sets": 3}})
         assert status == 200, body
         answers = pd.DataFrame(body["predictions"])
         np.testing.assert_allclose(answers["prob"], scores["prob"].iloc[:2], atol=1e-6)
