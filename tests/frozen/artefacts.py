@@ -74,7 +74,9 @@ def _read_file(path: Path) -> Iterator[tuple[str, str, np.ndarray]]:
         yield from (("tables", name, column) for name, column in _read_table(path).items())
     elif path.suffix == ".jsonl":
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if rows and "step" in rows[0]:
+        if rows and isinstance(rows[0], list):  # a table: its columns stand in the first line
+            yield from (("tables", name, column) for name, column in _json_columns(*rows).items())
+        elif rows and "step" in rows[0]:
             yield from (("metric rows", name, value) for name, value in _series(rows).items())
         else:
             yield from (("tables", name, value) for name, value in _series(rows, by="").items())
@@ -97,6 +99,18 @@ def _read_table(path: Path) -> Numbers:
             continue
         if values.size and not np.isnan(values).all():
             columns[name] = values
+    return columns
+
+
+def _json_columns(heads: list[str], *rows: dict[str, Any]) -> Numbers:
+    """Return the columns of a table in JSON lines, by the rule of ``_read_table``."""
+    columns = {}
+    for name in heads:
+        cells = [row[name] for row in rows]
+        if all(cell is None or isinstance(cell, int | float) for cell in cells):
+            values = np.array([np.nan if cell is None else float(cell) for cell in cells])
+            if values.size and not np.isnan(values).all():
+                columns[name] = values
     return columns
 
 

@@ -1,6 +1,7 @@
 """Numbers are found wherever they lie, a changed one is named, and a rename is told from a change."""
 
 import json
+import math
 import shutil
 import sqlite3
 from pathlib import Path
@@ -112,6 +113,17 @@ def test_a_changed_number_is_named(project: Path, changed: Path, pattern: str, o
     assert found.keys() == {kind}
     assert found[kind].startswith("differs:")
     assert said in found[kind]
+
+
+def test_a_table_in_another_format_is_renamed(project: Path, changed: Path) -> None:
+    table = only(changed, "predictions.csv")
+    rows = [["id", "rule", "prob", "std"], {"id": "P1", "rule": "greedy", "prob": 0.25, "std": math.nan}]
+    rows.append({"id": "P2", "rule": "greedy", "prob": 0.5, "std": 0.125})
+    table.with_suffix(".jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    table.unlink()
+    assert verdicts(project, changed)["tables"].startswith("renamed")
+    edit(only(changed, "predictions.jsonl"), "0.125", "0.126")
+    assert verdicts(project, changed)["tables"].startswith("differs")
 
 
 def test_one_bit_of_a_weight_under_another_name_differs(project: Path, changed: Path) -> None:
