@@ -32,6 +32,7 @@ from projects import (
     without,
 )
 
+LEFT_BEHIND = "what a killed run leaves behind"
 RESUME = ("--params", "resume=auto")
 REWARD_PROCESS = b"grpo_pipeline.rewards.worker_main"  # in its command line
 
@@ -131,7 +132,7 @@ def killed_runs(bench: Bench) -> Iterator[Outcome]:
             continue
         yield bench.judge(fault, case, done, task)
         if left := [path.name for path in bench.project.glob("**/*partial*")]:
-            yield Outcome("what a killed run leaves behind", case, "no clear end", ", ".join(left[:4]))
+            yield Outcome(LEFT_BEHIND, case, "no clear end", ", ".join(left[:4]))
 
 
 def two_at_once(bench: Bench) -> Iterator[Outcome]:

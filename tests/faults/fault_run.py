@@ -78,6 +78,8 @@ def _commit() -> str:
 def remember(outcomes: Sequence[Outcome], options: argparse.Namespace, commit: str) -> dict[str, Any]:
     """Put the counts of these faults beside those of others that were measured before, and return all."""
     found = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
+    if "kills" in options.only:
+        found.pop(disturbed.LEFT_BEHIND, None)  # counted where it is seen alone
     for fault, counts in count(outcomes).items():
         wrong = [f"{one.case}: {one.verdict}" for one in outcomes if one.fault == fault and not one.is_good]
         found[fault] = {

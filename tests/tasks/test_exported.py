@@ -63,7 +63,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"encoder": "lora", "encoder_tuning": {"rank": 2, "alpha": 4, "targets": ["qkv"]}}),
     ("attention", {"encoder": "adapter", "encoder_tuning": {"rank": 2}}),
     ("dialogue", {}),
-    ("dialogue", {"reader": {"architecture": "llama", "max_positions": 400, "lora": {"rank": 2, "alpha": 4.0}}}),
+    ("dialogue", {"language_model": {"architecture": "llama", "max_positions": 400, "lora": {"rank": 2, "alpha": 4.0}}}),
     ("molecules", {}),
     ("molecules", {"prompt": {"conditions": ["qed"]}, "noise": {"limit": "uniform"}}),
 ]

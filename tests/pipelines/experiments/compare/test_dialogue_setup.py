@@ -89,7 +89,7 @@ def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     for name in ("warm_start", "supervised", "reinforce", "grpo"):
         given[f"params:dialogue.{name}.algorithm"] = AlgorithmParams.model_validate(found[name]["algorithm"])
         given[f"dialogue.{name}.resume_from"] = NoCheckpoint("none")
-    pipeline = prepare() + create_stages(find_task("dialogue")) + create_arm("dialogue", arm)
+    pipeline = prepare() + create_stages(find_task("dialogue"), {}) + create_arm("dialogue", arm)
     kept = {name: MemoryDataset(value, copy_mode="assign") for name, value in given.items()}
     inner = {name: MemoryDataset(copy_mode="assign") for name in pipeline.datasets() - kept.keys()}
     catalog = DataCatalog(kept | inner)

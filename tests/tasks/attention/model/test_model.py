@@ -167,7 +167,7 @@ def test_samples_of_a_group_are_told_the_same():
 def test_only_training_batches_drop_and_the_generator_decides():
     task, data = clinical_task(dropout=0.5), make_data(make_clinical_examples())
     whole = task.make_batch(data, ROWS).clinical
-    expected = data.examples.table.loc[ROWS, ["age", "psa", "kit"]].to_numpy(np.float32)
+    expected = data.examples.table.loc[ROWS, ["age", "psa", "setup"]].to_numpy(np.float32)
     np.testing.assert_array_equal(whole.numpy(), expected)
     first, again, other = (
         task.make_batch(data, ROWS, generator=torch.Generator().manual_seed(seed)).clinical.isnan() for seed in (0, 0, 3)
@@ -201,7 +201,7 @@ def test_another_split_needs_another_task():
     task = make_task(examples, clinical=ON)
     other = replace(examples, table=examples.table.assign(split=["test"] * 5 + ["train"] * 8 + ["val"] * 2))
     assert make_task(other, clinical=ON).clinical == fit_statistics(other.table, examples.clinical) != task.clinical
-    assert task.fingerprint(make_data(examples))["clinical_columns"] == ["age", "psa", "kit"]
+    assert task.fingerprint(make_data(examples))["clinical_columns"] == ["age", "psa", "setup"]
     with pytest.raises(ValueError, match="must be normalised by the training rows of the data, got a task .* another split"):
         task.fingerprint(make_data(other))
 
