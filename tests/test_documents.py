@@ -1,14 +1,12 @@
 """Documents say the truth: the tree, the commands, the links, the numbering."""
 
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Literal
 
 import pytest
+from benchmark_scripts import load_script
 from pydantic import BaseModel, Field
 
 from grpo_pipeline.pipeline_registry import register_pipelines
@@ -80,18 +78,7 @@ def test_links_between_documents_lead_somewhere(committed_files: tuple[Path, ...
     assert not dead
 
 
-def load_parameters_script() -> ModuleType:
-    """Load docs/parameters.py, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location("parameters_script", ROOT / "docs" / "parameters.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-parameters = load_parameters_script()
+parameters = load_script("docs/parameters.py", name="parameters_script")
 
 
 def test_the_page_of_parameters_is_that_of_the_models_and_of_base() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from forked_kedro import kedro_command
-from kedro_processes import clean_environ
+from kedro_processes import run
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
@@ -31,13 +30,6 @@ GRPO_METRICS = {
     "kl/rollout",
     "value/loss",
 }
-
-
-def kedro(project: Path, *args: str, cwd: str = ".", uri: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``kedro run --env smoke`` from a folder of the project."""
-    env = clean_environ(**({"MLFLOW_TRACKING_URI": uri} if uri else {}))
-    command = kedro_command("run", "--env", "smoke", *args)
-    return subprocess.run(command, cwd=project / cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def versions(project: Path, layer: str, name: str) -> list[Path]:
@@ -61,7 +53,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Pa
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
         subprocess.run([*git, *command], cwd=project, check=True)
-    done = kedro(project)
+    done = run(project)
     assert done.returncode == 0, done.stderr
     return project, done
 
@@ -85,7 +77,7 @@ def runs_of(client: MlflowClient) -> list[Run]:
 def runs(client: MlflowClient) -> dict[str, Run]:
     """The runs of the first command by name."""
     first = runs_of(client)[:3]
-    return {run.info.run_name: run for run in first}
+    return {entry.info.run_name: entry for entry in first}
 
 
 def test_every_layer_holds_its_artefacts(project: Path) -> None:
@@ -234,7 +226,7 @@ def in_parts(finished, runs) -> Path:
     """The same project after the three parts of the pipeline were run one by one, from a folder inside of it."""
     project = finished[0]
     for part in ("attention_data", "attention_train", "attention_evaluate"):
-        done = kedro(project, "--pipelines", part, cwd="data")
+        done = run(project, "--pipelines", part, folder="data")
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
     return project
@@ -258,7 +250,7 @@ def test_without_mlflow_a_run_goes_on_and_another_seed_gives_another_result(in_p
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    done = kedro(in_parts, "--pipelines", "attention_train", "--params", "seed=1", uri=f"http://127.0.0.1:{port}")
+    done = run(in_parts, "--pipelines", "attention_train", "--params", "seed=1", MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}")
     assert done.returncode == 0
     assert re.fullmatch(r"MLflow at http://127\.0\.0\.1:\d+ cannot be reached \(.*\); the run goes on, .*\n", done.stderr)
     assert not predictions(in_parts, "grpo", 2)["prob"].equals(predictions(in_parts, "grpo", 0)["prob"])

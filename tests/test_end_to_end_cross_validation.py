@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from forked_kedro import kedro_command
-from kedro_processes import clean_environ
+from kedro_processes import run
 from mlflow.tracking import MlflowClient
 
 KEYS = {f"{arm}.seed0.fold{fold}" for arm in ("supervised", "grpo") for fold in (0, 1)}
@@ -16,8 +15,7 @@ KEYS = {f"{arm}.seed0.fold{fold}" for arm in ("supervised", "grpo") for fold in 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Path, subprocess.CompletedProcess[str]]:
     project = make_project(tmp_path_factory.mktemp("folds") / "project")
-    command = kedro_command("run", "--pipelines", "cross_validate", "--env", "smoke")
-    done = subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=600, check=False)
+    done = run(project, "--pipelines", "cross_validate")
     assert done.returncode == 0, done.stderr
     return project, done
 
@@ -75,10 +73,10 @@ def test_each_cell_is_a_child_run_with_its_fold(finished):
     project, _ = finished
     client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("grpo_pipeline_smoke")
-    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    runs = {entry.info.run_name: entry for entry in client.search_runs([experiment.experiment_id])}
     assert runs.keys() >= KEYS
     assert {runs[key].data.tags["fold"] for key in KEYS} == {"0", "1"}
-    (parent,) = (run for name, run in runs.items() if name not in KEYS)
+    (parent,) = (entry for name, entry in runs.items() if name not in KEYS)
     result = read_result(project)
     expected = result["arms"]["grpo"]["metrics"]["reward"]["stratified"]["value"]
     assert parent.data.metrics["mean/grpo/reward"] == pytest.approx(expected)

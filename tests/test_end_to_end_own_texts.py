@@ -1,14 +1,12 @@
 """Real dialogues and molecules by configuration only: the committed environments, shortened, from their files to the report."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_kedro import kedro_command
-from kedro_processes import clean_environ
+from kedro_processes import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TALK = (
@@ -27,9 +25,8 @@ GRAPHS = (
 )
 
 
-def run(project: Path, env: str, pipeline: str, params: str) -> str:
-    command = kedro_command("run", "--env", env, "--pipelines", pipeline, "--params", params)
-    done = subprocess.run(command, cwd=project, env=clean_environ(), capture_output=True, text=True, timeout=840, check=False)
+def say(project: Path, env: str, pipeline: str, params: str) -> str:
+    done = run(project, "--pipelines", pipeline, "--params", params, env=env, seconds=840)
     # Beside the note that max_steps ends a training early, nothing is to be said.
     said = [line for line in done.stderr.splitlines() if "max_steps = " not in line]
     assert (done.returncode, said) == (0, [])
@@ -46,7 +43,7 @@ def test_conversations_of_synthetic_persona_chat(project: Path, shared_data: Cal
     root = shared_data("persona_chat")
     (project.parent / "shared" / "data").mkdir(parents=True)
     (project.parent / "shared" / "data" / "persona_chat").symlink_to(root)
-    said = run(project, "persona_chat", "dialogue", TALK)
+    said = say(project, "persona_chat", "dialogue", TALK)
     document = comparison(project, "dialogue_persona_chat")
     assert set(document["arms"]) == {"supervised", "reinforce", "grpo"}
     # Two steps teach nothing: whoever repeats what was said before is paid more, and the language model is told.
@@ -58,7 +55,7 @@ def test_conversations_of_synthetic_persona_chat(project: Path, shared_data: Cal
 def test_drug_like_molecules(project: Path, tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
     lines = (shared_data("molecules") / "zinc_valid.txt").read_text().split()[::100]
     (tmp_path / "zinc_valid.txt").write_text("\n".join([*lines, lines[0]]))
-    run(project, "zinc", "molecules", f"{GRAPHS},molecules.data.root={tmp_path}")
+    say(project, "zinc", "molecules", f"{GRAPHS},molecules.data.root={tmp_path}")
     report = json.loads((project / "data/02_intermediate/molecules_zinc/data_report.json").read_text())
     assert (report["molecules"], report["duplicates"], report["refused"]) == (len(lines), 1, 0)
     document = comparison(project, "molecules_zinc")

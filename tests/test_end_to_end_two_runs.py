@@ -6,18 +6,14 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forked_kedro import kedro_command
-from kedro_processes import start
+from kedro_processes import run, start
 
 FOLDER = "attention_smoke"
 ARMS = ("supervised", "grpo")
-KedroRun = Callable[..., "subprocess.CompletedProcess[str]"]
 FUTURE = "2099-01-01T00.00.00.000Z"
 
 
@@ -36,21 +32,11 @@ def without_progress(files: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, make_project, run_smoke) -> Path:
+def done(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
     """A project in which the attention task ran once, seed 0."""
     project = make_project(tmp_path_factory.mktemp("runs") / "project")
-    assert run_smoke(project).returncode == 0
+    assert run(project).returncode == 0
     return project
-
-
-@pytest.fixture(scope="module")
-def run_smoke() -> KedroRun:
-    def run(project: Path, *args: str) -> "subprocess.CompletedProcess[str]":
-        process = start(project, *args)
-        out, said = process.communicate(timeout=600)
-        return subprocess.CompletedProcess(args, process.returncode, out, said)
-
-    return run
 
 
 @pytest.fixture
@@ -92,37 +78,37 @@ def test_every_artefact_names_its_run_and_what_it_was_made_from(done: Path) -> N
     assert [path.suffix for path in (done / "data/.runs").iterdir() if path.is_dir()] == []
 
 
-def test_a_run_stamped_in_the_future_changes_nothing(finished: Path, run_smoke: KedroRun) -> None:
+def test_a_run_stamped_in_the_future_changes_nothing(finished: Path) -> None:
     """Its versions lie beside the others: an earlier model of other weights, and predictions of nonsense."""
     stamp = record(finished)["attention.grpo.model"]["version"]
     for path in [*(finished / "data").glob(f"0*/{FOLDER}/**/{stamp}")]:
         shutil.copytree(path, path.with_name(FUTURE))
     for path in (finished / "data").glob(f"07*/{FOLDER}/*/predictions.csv/{FUTURE}/predictions.csv"):
         path.write_text("core_id\nnobody\n")
-    again = run_smoke(finished, "--params", "seed=1")
+    again = run(finished, "--params", "seed=1")
     assert (again.returncode, "did not match" in again.stderr) == (0, False)
     made = record(finished)
     now = made["attention.grpo.model"]["version"]
     assert stamp < now < FUTURE
     assert made["attention.comparison"]["sources"]["attention.grpo.model"] == made["attention.grpo.model"]["digest"]
-    predicted = run_smoke(finished, "--pipelines", "attention_predict")
+    predicted = run(finished, "--pipelines", "attention_predict")
     assert predicted.returncode == 0, predicted.stderr
     report = json.loads((finished / f"data/07_model_output/{FOLDER}/predict/report.json").read_text())
     assert report["model"] == now
-    assert run_smoke(finished, "--pipelines", "attention_evaluate").returncode == 0
+    assert run(finished, "--pipelines", "attention_evaluate").returncode == 0
 
 
-def test_a_model_that_was_exchanged_is_not_used(finished: Path, run_smoke: KedroRun) -> None:
+def test_a_model_that_was_exchanged_is_not_used(finished: Path) -> None:
     version = record(finished)["attention.grpo.model"]["version"]
     models = finished / f"data/06_models/{FOLDER}"
     shutil.rmtree(models / f"grpo/model/{version}")
     shutil.copytree(models / f"supervised/model/{version}", models / f"grpo/model/{version}")
-    refused = run_smoke(finished, "--pipelines", "attention_predict")
+    refused = run(finished, "--pipelines", "attention_predict")
     assert refused.returncode == 1
     assert f"must be the model that run {record(finished)['attention.grpo.model']['run']} saved" in refused.stderr
 
 
-def test_arms_of_two_seeds_are_not_compared(finished: Path, run_smoke: KedroRun) -> None:
+def test_arms_of_two_seeds_are_not_compared(finished: Path) -> None:
     """A run that failed after its first arm, or files put together by hand."""
     path = finished / f"data/.runs/{FOLDER}.json"
     noted = json.loads(path.read_text())
@@ -131,22 +117,22 @@ def test_arms_of_two_seeds_are_not_compared(finished: Path, run_smoke: KedroRun)
             entry["run"], entry["sources"]["params:seed"] = "otherother12", "0" * 16
     path.write_text(json.dumps(noted))
     before = tree(finished)
-    refused = run_smoke(finished, "--pipelines", "attention_evaluate")
+    refused = run(finished, "--pipelines", "attention_evaluate")
     assert refused.returncode == 1
     (line,) = [text for text in refused.stderr.splitlines() if text.startswith("error: ")]
     assert "must be made from the same params:seed, got attention.grpo" in line
-    for run in ("otherother12", noted["entries"]["attention.supervised.predictions"]["run"]):
-        assert f"by run {run} (since " in line
+    for made in ("otherother12", noted["entries"]["attention.supervised.predictions"]["run"]):
+        assert f"by run {made} (since " in line
     assert tree(finished) == before
 
 
-def test_an_edited_table_is_not_compared(finished: Path, run_smoke: KedroRun) -> None:
+def test_an_edited_table_is_not_compared(finished: Path) -> None:
     version = record(finished)["attention.grpo.predictions"]["version"]
     table = finished / f"data/07_model_output/{FOLDER}/grpo/predictions.csv/{version}/predictions.csv"
     before = table.read_text()
     table.write_text(re.sub(r"0\.(\d)", r"0.9\1", before, count=1))
     assert table.read_text() != before
-    refused = run_smoke(finished, "--pipelines", "attention_evaluate")
+    refused = run(finished, "--pipelines", "attention_evaluate")
     assert refused.returncode == 1
     assert "attention.grpo.predictions must be what run " in refused.stderr
 
@@ -159,17 +145,15 @@ def test_an_edited_table_is_not_compared(finished: Path, run_smoke: KedroRun) ->
         ("molecules", "molecules.generator.per_size=1,molecules.generator.max_atoms=3", "split 'val' must hold molecules"),
     ],
 )
-def test_data_that_cannot_be_trained_on_leave_every_file(
-    done: Path, run_smoke: KedroRun, task: str, params: str, said: str
-) -> None:
+def test_data_that_cannot_be_trained_on_leave_every_file(done: Path, task: str, params: str, said: str) -> None:
     before = tree(done)
-    failed = run_smoke(done, "--pipelines", task, "--params", params)
+    failed = run(done, "--pipelines", task, "--params", params)
     assert failed.returncode == 1, failed.stderr
     assert said in failed.stderr
     assert tree(done) == before
 
 
-def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(finished: Path, run_smoke: KedroRun) -> None:
+def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(finished: Path) -> None:
     before = without_progress(tree(finished))
     longer = "attention.training.epochs=16"
     process = start(finished, "--params", f"{longer},seed=2", forked=False)
@@ -187,16 +171,16 @@ def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(finished: Pa
     process.communicate()
     now = without_progress(tree(finished))
     assert {name: now.get(name) for name in before} == before
-    mixed = run_smoke(finished, "--pipelines", "attention_evaluate")
+    mixed = run(finished, "--pipelines", "attention_evaluate")
     assert mixed.returncode == 1
     assert "ended without a word; its folder attention_smoke is taken over" in mixed.stderr
     assert "left unfinished; go on with --params resume=auto" in mixed.stderr
-    resumed = run_smoke(finished, "--params", f"{longer},seed=2,resume=auto")
+    resumed = run(finished, "--params", f"{longer},seed=2,resume=auto")
     assert resumed.returncode == 0, resumed.stderr
-    assert run_smoke(finished, "--pipelines", "attention_evaluate").returncode == 0
+    assert run(finished, "--pipelines", "attention_evaluate").returncode == 0
 
 
-def test_a_full_disk_leaves_the_old_page(finished: Path, run_smoke: KedroRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_page(finished: Path) -> None:
     """No file may grow beyond a size that lies below that of the page, as on a full disk."""
     before = tree(finished)
     size = (finished / f"data/08_reporting/{FOLDER}/report.html").stat().st_size
@@ -206,20 +190,19 @@ def test_a_full_disk_leaves_the_old_page(finished: Path, run_smoke: KedroRun, mo
         "from kedro.framework.cli import main; sys.argv = ['kedro', *sys.argv[1:]]; main()"
     )
     (finished / "conf/smoke/mlflow.yml").write_text("tracking:\n  disable_tracking:\n    pipelines: [attention_evaluate]\n")
-    command = kedro_command("run", "--env", "smoke", "--pipelines", "attention_evaluate", code=code)
-    failed = subprocess.run(command, cwd=finished, capture_output=True, text=True, check=False, timeout=600)
+    failed = run(finished, "run", "--env", "smoke", "--pipelines", "attention_evaluate", code=code)
     assert failed.returncode == 1, failed.stderr
     assert "File too large" in failed.stderr
     now = tree(finished)
     assert {name: now.get(name) for name in before} == before
 
 
-def test_a_folder_of_its_own(finished: Path, run_smoke: KedroRun) -> None:
+def test_a_folder_of_its_own(finished: Path) -> None:
     before = tree(finished)
-    assert run_smoke(finished, "--pipelines", "attention_data", "--params", "attention_folder=mine").returncode == 0
+    assert run(finished, "--pipelines", "attention_data", "--params", "attention_folder=mine").returncode == 0
     assert (finished / "data/05_model_input/mine/examples/meta.json").is_file()
     now = tree(finished)
     assert {name: now.get(name) for name in before} == before
-    refused = run_smoke(finished, "--pipelines", "attention_data", "--params", "attention_folder=a/b")
+    refused = run(finished, "--pipelines", "attention_data", "--params", "attention_folder=a/b")
     assert refused.returncode == 1
     assert "attention_folder must be the name of one folder, got 'a/b'" in refused.stderr

@@ -1,28 +1,13 @@
 """The tables of results are those of today's defaults, and what writes them does it from one commit, once."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from benchmark_scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def load_script() -> ModuleType:
-    """Load docs/results.py, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location("results_script", ROOT / "docs" / "results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-results = load_script()
+results = load_script("docs/results.py", name="results_script")
 
 
 @pytest.mark.parametrize("task", list(results.SEEDED))

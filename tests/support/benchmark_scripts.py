@@ -1,16 +1,21 @@
-"""The scripts of benchmarks/, to be tested as modules."""
+"""Scripts of benchmarks/ and docs/, which are no part of a package, to be tested as modules."""
 
 import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def load_benchmark(name: str) -> ModuleType:
     """Import ``benchmarks/<name>.py`` under a name that no library has."""
-    spec = importlib.util.spec_from_file_location(f"{name}_benchmark", FOLDER / f"{name}.py")
+    return load_script(f"benchmarks/{name}.py", name=f"{name}_benchmark")
+
+
+def load_script(path: str, *, name: str) -> ModuleType:
+    """Import a file of the repository under a name."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -27,6 +27,18 @@ def start(project: Path, *args: str, forked: bool = True) -> "subprocess.Popen[s
     return subprocess.Popen(command, cwd=project, env=clean_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def run(
+    project: Path, *args: str, env: str = "smoke", folder: str = ".", code: str = "", seconds: float = 600, **environ: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run ``kedro run --env <env>`` with arguments to its end, in a folder of the project; ``code`` is run in its place.
+
+    Nothing that a shell has set for MLflow and Kedro is in its environment, and ``environ`` is.
+    """
+    command = kedro_command(*args, code=code) if code else kedro_command("run", "--env", env, *args)
+    where, variables = project / folder, clean_environ(**environ)
+    return subprocess.run(command, cwd=where, env=variables, capture_output=True, text=True, timeout=seconds, check=False)
+
+
 def trained_steps(project: Path, task: str, arm: str) -> int:
     """Return the step of an arm's last checkpoint in ``smoke``; 0 without one, or in the moment in which it is replaced."""
     try:
