@@ -77,8 +77,16 @@ from grpo_pipeline.tracking.runs import Runs
 
 ROOT = Path(__file__).resolve().parents[1]
 OVERRIDES = ("batch_size", "micro_batch_size", "device", "precision", "compile")
-WANTED = {"naive / ours": (">=", 8.0), "ours / floor": ("<=", 1.2), "overhead, all of it (%)": ("<=", 5.0)}
-WANTED_OF_VIT_B = {"naive / ours": (">=", 15.0), "grpo / supervised": ("<=", 1.15), "frozen, encoded / cached": (">=", 20.0)}
+WANTED = {
+    "naive / ours": (">=", 8.0),
+    "ours / floor": ("<=", 1.2),
+    "overhead, all of it (%)": ("<=", 5.0),
+}
+WANTED_OF_VIT_B = {
+    "naive / ours": (">=", 15.0),
+    "grpo / supervised": ("<=", 1.15),
+    "frozen, encoded / cached": (">=", 20.0),
+}
 
 
 @dataclass(frozen=True)
@@ -103,26 +111,57 @@ class Setting:
 def read_parameters(*environments: str) -> dict[str, Any]:
     """Return the section ``attention`` of the named environments, later ones over earlier ones."""
     merged: dict[str, Any] = {}
-    for file in (file for env in environments for file in sorted((ROOT / "conf" / env / "parameters").glob("*.yml"))):
+    for file in (
+        file
+        for env in environments
+        for file in sorted((ROOT / "conf" / env / "parameters").glob("*.yml"))
+    ):
         _merge(merged, yaml.safe_load(file.read_text(encoding="utf-8")))
     return merged["attention"]
 
 
 def build_setting(parameters: Mapping[str, Any], *, group_size: int, seed: int) -> Setting:
     """Generate one batch of phantom cores and put the task together, also with a frozen encoder and its features."""
-    training = TrainingParams(**parameters["training"] | {"group_size": group_size, "gradient_report_every_steps": 10**9})
+    training = TrainingParams(
+        **parameters["training"] | {"group_size": group_size, "gradient_report_every_steps": 10**9}
+    )
     model, reward, loss = (parameters[name] for name in ("model", "reward", "supervised_loss"))
-    examples = draw_examples(PhantomParams(**parameters["phantom"] | {"seed": seed}), training.batch_size)
-    build = partial(build_task, rewards=RewardParams(**reward), supervised=SupervisedParams(**loss), examples=examples)
-    task, frozen = (build(ModelParams(**model | {"encoder": name}), execution=training) for name in ("train", "frozen"))
-    grpo, supervised = (AlgorithmParams(**parameters[arm]["algorithm"]) for arm in ("grpo", "supervised"))
-    stored = encode_examples(frozen, frozen.build_policy(seed), examples, FeatureSet(key="", values=None)).values
+    examples = draw_examples(
+        PhantomParams(**parameters["phantom"] | {"seed": seed}), training.batch_size
+    )
+    build = partial(
+        build_task,
+        rewards=RewardParams(**reward),
+        supervised=SupervisedParams(**loss),
+        examples=examples,
+    )
+    task, frozen = (
+        build(ModelParams(**model | {"encoder": name}), execution=training)
+        for name in ("train", "frozen")
+    )
+    grpo, supervised = (
+        AlgorithmParams(**parameters[arm]["algorithm"]) for arm in ("grpo", "supervised")
+    )
+    stored = encode_examples(
+        frozen, frozen.build_policy(seed), examples, FeatureSet(key="", values=None)
+    ).values
 
     def setting(task: AttentionTask, data: AttentionData, other: Setting | None) -> Setting:
         data = task.with_reference(data, task.build_policy(seed))
-        return Setting(task, data, task.make_batch(data, examples.rows("train")), training, grpo, supervised, seed, other)
+        return Setting(
+            task,
+            data,
+            task.make_batch(data, examples.rows("train")),
+            training,
+            grpo,
+            supervised,
+            seed,
+            other,
+        )
 
-    return setting(task, AttentionData(examples, None), setting(frozen, AttentionData(examples, stored), None))
+    return setting(
+        task, AttentionData(examples, None), setting(frozen, AttentionData(examples, stored), None)
+    )
 
 
 def draw_examples(params: PhantomParams, n: int) -> Examples:
@@ -130,7 +169,8 @@ def draw_examples(params: PhantomParams, n: int) -> Examples:
     cores = [core for core, _ in zip(generate_cores(params), range(n), strict=False)]
     table = pd.DataFrame([core.row for core in cores]).assign(split="train")
     images, region, bag, lesion = (
-        np.stack([getattr(c, name) for c in cores]) for name in ("image", "region", "needle", "lesion")
+        np.stack([getattr(c, name) for c in cores])
+        for name in ("image", "region", "needle", "lesion")
     )
     return Examples(table, images, region, bag, lesion, digest="benchmark")
 
@@ -144,13 +184,16 @@ def naive_rollouts(setting: Setting, state: TrainState) -> tuple[Rollouts, Rewar
         for _ in range(setting.training.group_size):
             with network_precision(state):
                 context = task.encode(policy, batch)
-                one = task.sample(policy, context, 1, temperature=1.0, proposal="policy", generator=generator)
+                one = task.sample(
+                    policy, context, 1, temperature=1.0, proposal="policy", generator=generator
+                )
                 outcomes = task.decode(policy, context, one, batch)
             found, weights = task.reward(task.replicate(batch, 1), one, outcomes)
             drawn.append(one)
             parts.append(found)
     actions, logprobs, is_valid = (
-        torch.cat([getattr(one, name) for one in drawn], 1) for name in ("actions", "logprobs", "is_valid")
+        torch.cat([getattr(one, name) for one in drawn], 1)
+        for name in ("actions", "logprobs", "is_valid")
     )
     named = {name: torch.cat([found[name] for found in parts], 1) for name in parts[0]}
     return Rollouts(actions, logprobs, is_valid), combine_rewards(named, weights)
@@ -161,11 +204,24 @@ def naive_epoch(setting: Setting, state: TrainState, rollouts: Rollouts, rewards
     task, policy, group_size = setting.task, state.policy, setting.training.group_size
     batch, params = task.replicate(setting.batch, 1), setting.grpo.policy_loss
     baseline, ones = Baseline(None), torch.ones_like(rewards.total)
-    advantages = collect.compute_advantages(setting.grpo, task, batch, rewards, baseline, ones).values.float()
-    returns, names = rewards.total.mean(1).float(), ("supervised", "kl", "value", "policy", "entropy")
-    weights = {name: value_at(getattr(setting.grpo, f"{name}_weight"), state.step, state.total_steps) for name in names}
+    advantages = collect.compute_advantages(
+        setting.grpo, task, batch, rewards, baseline, ones
+    ).values.float()
+    returns, names = (
+        rewards.total.mean(1).float(),
+        ("supervised", "kl", "value", "policy", "entropy"),
+    )
+    weights = {
+        name: value_at(getattr(setting.grpo, f"{name}_weight"), state.step, state.total_steps)
+        for name in names
+    }
     for g in range(group_size):
-        one = Rollouts(*(part[:, g : g + 1] for part in (rollouts.actions, rollouts.logprobs, rollouts.is_valid)))
+        one = Rollouts(
+            *(
+                part[:, g : g + 1]
+                for part in (rollouts.actions, rollouts.logprobs, rollouts.is_valid)
+            )
+        )
         with network_precision(state):
             context = task.encode(policy, setting.batch)
             scores = task.score(policy, context, one, temperature=1.0)
@@ -210,12 +266,17 @@ def floor_step(setting: Setting, state: TrainState, rollouts: Rollouts, *, textu
             unused = 0.0 * context.texture.sum()
         else:
             features = state.policy.encode(setting.batch)
-            context, unused = AttentionContext(features, features, setting.batch.images, setting.batch.cells), 0.0
+            context, unused = (
+                AttentionContext(features, features, setting.batch.images, setting.batch.cells),
+                0.0,
+            )
         outcomes = task.decode(state.policy, context, rollouts, batch)
     (task.supervised_loss(state.policy, context, batch, outcomes) + unused).backward()
 
 
-def bound_step(setting: Setting, state: TrainState, rollouts: Rollouts, context: AttentionContext) -> None:
+def bound_step(
+    setting: Setting, state: TrainState, rollouts: Rollouts, context: AttentionContext
+) -> None:
     """Run the floor and the passes of the policy network that GRPO cannot do without: one to sample, K forward and backward."""
     floor_step(setting, state, rollouts, texture=True)
     with torch.no_grad(), network_precision(state):
@@ -232,23 +293,43 @@ def plain_step(setting: Setting, state: TrainState) -> tuple[TrainState, dict[st
     context = collect.encode_batch(task, state, setting.batch)
     replicated = collect.replicate_batch(training, task, setting.batch)
     sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    drawn = collect.dynamic_sampling(algorithm, training, task, state, context, replicated, sampled, temperature)
-    rollouts, importance = collect.replay_groups(algorithm, task, state, context, drawn, collect.nothing_replayed(), temperature)
+    drawn = collect.dynamic_sampling(
+        algorithm, training, task, state, context, replicated, sampled, temperature
+    )
+    rollouts, importance = collect.replay_groups(
+        algorithm, task, state, context, drawn, collect.nothing_replayed(), temperature
+    )
     outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
     measured_rewards = collect.compute_rewards(task, replicated, rollouts, outcomes)
     reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
     rewards = collect.penalise_kl(algorithm, state, measured_rewards, rollouts, reference)
     baseline = collect.predict_values(algorithm, task, state, context, rollouts, temperature)
-    advantages = collect.compute_advantages(algorithm, task, replicated, rewards, baseline, importance)
+    advantages = collect.compute_advantages(
+        algorithm, task, replicated, rewards, baseline, importance
+    )
     experience = collect.collect_experience(
-        replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, baseline, drawn, importance
+        replicated,
+        context,
+        rollouts,
+        temperature,
+        outcomes,
+        rewards,
+        advantages,
+        reference,
+        baseline,
+        drawn,
+        importance,
     )
     measured = []
     for epoch in range(algorithm.update_epochs):
-        policy, diagnostics = update.policy_terms(algorithm, training, task, state, experience, epoch)
+        policy, diagnostics = update.policy_terms(
+            algorithm, training, task, state, experience, epoch
+        )
         supervised = update.supervised_term(task, state, experience, epoch)
         terms = update.mix_losses(algorithm, task, state, policy, supervised, diagnostics)
-        state, metrics = update.apply_update(algorithm, training, task, state, terms, experience, epoch)
+        state, metrics = update.apply_update(
+            algorithm, training, task, state, terms, experience, epoch
+        )
         measured.append(metrics)
     return advance(state), merge_metrics(measured)
 
@@ -258,12 +339,27 @@ def make_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
     again = setting.training.model_copy(update={"encoder_refresh": "every_epoch"})
     report = setting.training.model_copy(update={"gradient_report_every_steps": 1})
     folds = {
-        "supervised": (StepRunner(setting.task, setting.supervised, setting.training), setting.start(setting.supervised)),
-        "grpo once": (StepRunner(setting.task, setting.grpo, setting.training), setting.start(setting.grpo)),
-        "grpo every_epoch": (StepRunner(setting.task, setting.grpo, again), setting.start(setting.grpo)),
-        "grpo with report": (StepRunner(setting.task, setting.grpo, report), setting.start(setting.grpo)),
+        "supervised": (
+            StepRunner(setting.task, setting.supervised, setting.training),
+            setting.start(setting.supervised),
+        ),
+        "grpo once": (
+            StepRunner(setting.task, setting.grpo, setting.training),
+            setting.start(setting.grpo),
+        ),
+        "grpo every_epoch": (
+            StepRunner(setting.task, setting.grpo, again),
+            setting.start(setting.grpo),
+        ),
+        "grpo with report": (
+            StepRunner(setting.task, setting.grpo, report),
+            setting.start(setting.grpo),
+        ),
     }
-    steps = {name: (lambda runner=runner, state=state: runner(state, setting.batch)) for name, (runner, state) in folds.items()}
+    steps = {
+        name: (lambda runner=runner, state=state: runner(state, setting.batch))
+        for name, (runner, state) in folds.items()
+    }
     steps |= _frozen_steps(setting)
     naive, bottom = setting.start(setting.grpo), setting.start(setting.grpo)
     rollouts, _ = naive_rollouts(setting, bottom)
@@ -283,13 +379,20 @@ def _frozen_steps(setting: Setting) -> dict[str, Callable[[], Any]]:
     if frozen is None:
         return {}
     runner = StepRunner(frozen.task, frozen.grpo, frozen.training)
-    bare = frozen.task.make_batch(replace(frozen.data, features=None), frozen.data.examples.rows("train"))
+    bare = frozen.task.make_batch(
+        replace(frozen.data, features=None), frozen.data.examples.rows("train")
+    )
     batches = {"frozen, encoded": bare, "frozen, cached": frozen.batch}
     states = {name: frozen.start(frozen.grpo) for name in batches}
-    return {name: (lambda name=name, batch=batch: runner(states[name], batch)) for name, batch in batches.items()}
+    return {
+        name: (lambda name=name, batch=batch: runner(states[name], batch))
+        for name, batch in batches.items()
+    }
 
 
-def count_encoder_passes(setting: Setting, steps: Mapping[str, Callable[[], Any]]) -> dict[str, int]:
+def count_encoder_passes(
+    setting: Setting, steps: Mapping[str, Callable[[], Any]]
+) -> dict[str, int]:
     """Return how many batches each step sends through the image encoder."""
     from transformers.models.sam.modeling_sam import SamVisionEncoder
 
@@ -341,7 +444,9 @@ def percent(r: Spread, share: float = 1.0) -> Spread:
 def open_runs(folder: Path) -> Iterator[Runs]:
     """Open an MLflow store in a folder, with one run for the training rows."""
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    runs = Runs(f"sqlite:///{folder}/mlflow.db", experiment="benchmark", project=folder, on_lost=_stop)
+    runs = Runs(
+        f"sqlite:///{folder}/mlflow.db", experiment="benchmark", project=folder, on_lost=_stop
+    )
     runs.open("benchmark", tags={}, artifacts=None)
     runs.open_child("attention.grpo", tags={}, resumed=None)
     try:
@@ -350,9 +455,14 @@ def open_runs(folder: Path) -> Iterator[Runs]:
         runs.end({runs.parent: "FINISHED"})
 
 
-def make_blocks(setting: Setting, runs: Runs, folder: Path, *, length: int) -> dict[str, Callable[[], None]]:
+def make_blocks(
+    setting: Setting, runs: Runs, folder: Path, *, length: int
+) -> dict[str, Callable[[], None]]:
     """Return blocks of steps as long as one interval of logging: plain calls, the fold, and the fold with all around it."""
-    runner, states = StepRunner(setting.task, setting.grpo, setting.training), [setting.start(setting.grpo) for _ in range(3)]
+    runner, states = (
+        StepRunner(setting.task, setting.grpo, setting.training),
+        [setting.start(setting.grpo) for _ in range(3)],
+    )
     catalog = DataCatalog({"metric_rows": MetricStreamDataset(str(folder / "metric_rows.jsonl"))})
     bar, numbers = _Bar(None, "train", file=io.StringIO()), iter(range(10**9))
 
@@ -412,10 +522,14 @@ def measure(setting: Setting, *, rounds: int, surroundings: bool = True) -> dict
         passes = count_encoder_passes(setting, steps)
         memory = {name: peak_memory_mb(step, setting.task.device) for name, step in steps.items()}
         seconds = take_turns(steps, rounds=rounds)
-    figures = compare_steps(seconds) | (measure_surroundings(setting, seconds, rounds=rounds) if surroundings else {})
+    figures = compare_steps(seconds) | (
+        measure_surroundings(setting, seconds, rounds=rounds) if surroundings else {}
+    )
     return {
         "machine": describe(setting),
-        "milliseconds": {name: 1000 * statistics.median(values) for name, values in seconds.items()},
+        "milliseconds": {
+            name: 1000 * statistics.median(values) for name, values in seconds.items()
+        },
         "encoder_passes": passes,
         "peak_memory_mb": memory,
         "figures": {name: vars(value) for name, value in figures.items()},
@@ -436,21 +550,33 @@ def compare_steps(seconds: Mapping[str, Sequence[float]]) -> dict[str, Spread]:
     }
 
 
-def measure_surroundings(setting: Setting, seconds: Mapping[str, Sequence[float]], *, rounds: int) -> dict[str, Spread]:
+def measure_surroundings(
+    setting: Setting, seconds: Mapping[str, Sequence[float]], *, rounds: int
+) -> dict[str, Spread]:
     """Return what Kedro, metrics, MLflow, the gradient report and checkpoints add to a step, in per cent."""
     training, ours = setting.training, seconds["grpo once"]
-    with tempfile.TemporaryDirectory() as name, open_runs(folder := Path(name)) as runs, quiet_nodes():
+    with (
+        tempfile.TemporaryDirectory() as name,
+        open_runs(folder := Path(name)) as runs,
+        quiet_nodes(),
+    ):
         # A few per cent are looked for: fewer rounds would show the machine's noise.
-        blocks = take_turns(make_blocks(setting, runs, folder, length=training.log_every_steps), rounds=max(5, rounds))
+        blocks = take_turns(
+            make_blocks(setting, runs, folder, length=training.log_every_steps),
+            rounds=max(5, rounds),
+        )
         saving = checkpoint_seconds(setting, folder, rounds=rounds)
     report_share = 1 / read_parameters("base")["training"]["gradient_report_every_steps"]
     return {
         "overhead, Kedro's nodes (%)": percent(ratio(blocks["fold"], blocks["plain"])),
         "overhead, metrics + MLflow + bar (%)": percent(ratio(blocks["tracked"], blocks["fold"])),
         "overhead, all of it (%)": percent(ratio(blocks["tracked"], blocks["plain"])),
-        "gradient report, spread (%)": percent(ratio(seconds["grpo with report"], ours), report_share),
+        "gradient report, spread (%)": percent(
+            ratio(seconds["grpo with report"], ours), report_share
+        ),
         "checkpoint, spread (%)": percent(
-            ratio([a + b for a, b in zip(saving, ours, strict=True)], ours), 1 / training.checkpoint_every_steps
+            ratio([a + b for a, b in zip(saving, ours, strict=True)], ours),
+            1 / training.checkpoint_every_steps,
         ),
     }
 
@@ -470,29 +596,39 @@ def describe(setting: Setting) -> dict[str, Any]:
     return about | machine.code(setting.seed) | sizes
 
 
-def format_report(found: Mapping[str, Any], targets: Mapping[str, tuple[str, float]] = WANTED) -> str:
+def format_report(
+    found: Mapping[str, Any], targets: Mapping[str, tuple[str, float]] = WANTED
+) -> str:
     """Return the report as text."""
     lines = [", ".join(f"{name} {value}" for name, value in found["machine"].items()), ""]
     lines.append(f"{'step':<22}{'ms (median)':>13}{'encoder passes':>16}{'peak memory, MB':>17}")
     for name, value in found["milliseconds"].items():
-        lines.append(f"{name:<22}{value:>13.1f}{found['encoder_passes'][name]:>16}{found['peak_memory_mb'][name]:>17.0f}")
+        lines.append(
+            f"{name:<22}{value:>13.1f}{found['encoder_passes'][name]:>16}{found['peak_memory_mb'][name]:>17.0f}"
+        )
     lines += ["", f"{'':<38}{'median':>8}{'min':>9}{'max':>9}   wanted"]
     for name, value in found["figures"].items():
         sign, limit = targets.get(name, ("", 0.0))
         wanted = f"{sign} {limit:g}" if sign else ""
-        lines.append(f"{name:<38}{value['median']:>8.2f}{value['low']:>9.2f}{value['high']:>9.2f}   {wanted}".rstrip())
+        lines.append(
+            f"{name:<38}{value['median']:>8.2f}{value['low']:>9.2f}{value['high']:>9.2f}   {wanted}".rstrip()
+        )
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--group-size", type=int, default=4, help="samples per core (default 4)")
     parser.add_argument("--repeats", type=int, default=7, help="rounds (default 7)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--smoke", action="store_true", help="sizes of conf/smoke")
-    parser.add_argument("--size", choices=["default", "vit_b", "tiny"], help="measure the steps alone, at this size")
+    parser.add_argument(
+        "--size", choices=["default", "vit_b", "tiny"], help="measure the steps alone, at this size"
+    )
     parser.add_argument("--image-size", type=int, help="pixels of the generated images")
     for option in OVERRIDES:
         kind = int if option.endswith("size") else str
@@ -500,8 +636,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    parameters = read_parameters("base", "smoke") if args.smoke or args.size == "tiny" else read_parameters("base")
-    parameters["training"] |= {name: value for name in OVERRIDES if (value := getattr(args, name)) is not None}
+    parameters = (
+        read_parameters("base", "smoke")
+        if args.smoke or args.size == "tiny"
+        else read_parameters("base")
+    )
+    parameters["training"] |= {
+        name: value for name in OVERRIDES if (value := getattr(args, name)) is not None
+    }
     if args.image_size is not None:
         parameters["phantom"]["image_size"] = args.image_size
     with tempfile.TemporaryDirectory() as folder:

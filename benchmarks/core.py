@@ -59,7 +59,12 @@ class Sizes:
     points: tuple[int, int, int, int]
 
 
-FULL = Sizes(lengths=(128, 512, 1024, 4096), loss=(8, 8, 512), head=(2048, 256, 32_768), points=(16, 8, 8, 64))
+FULL = Sizes(
+    lengths=(128, 512, 1024, 4096),
+    loss=(8, 8, 512),
+    head=(2048, 256, 32_768),
+    points=(16, 8, 8, 64),
+)
 SMOKE = Sizes(lengths=(16, 32), loss=(2, 2, 8), head=(32, 8, 512), points=(2, 2, 3, 8))
 
 
@@ -98,29 +103,50 @@ def gae_section(sizes: Sizes, seed: int) -> Section:
         generator = torch.Generator().manual_seed(seed)
         rewards, values = (torch.randn(64, n, generator=generator) for n in (length, length + 1))
         dones = torch.zeros(64, length, dtype=torch.bool)
-        steps |= {f"GAE T={length} {name}": step for name, step in gae_steps(rewards, values, dones).items()}
-        figures.append(Figure(f"GAE T={length}: loop / ours", f"GAE T={length} loop", f"GAE T={length} ours", ">=", 1.0))
+        steps |= {
+            f"GAE T={length} {name}": step
+            for name, step in gae_steps(rewards, values, dones).items()
+        }
+        figures.append(
+            Figure(
+                f"GAE T={length}: loop / ours",
+                f"GAE T={length} loop",
+                f"GAE T={length} ours",
+                ">=",
+                1.0,
+            )
+        )
         name = f"GAE T={length}: torchrl / ours"
         if is_installed("torchrl"):
-            figures.append(Figure(name, f"GAE T={length} torchrl", f"GAE T={length} ours", ">=", 1.0))
+            figures.append(
+                Figure(name, f"GAE T={length} torchrl", f"GAE T={length} ours", ">=", 1.0)
+            )
         else:
             skipped[name] = "torchrl is not installed"
     middle, longest = sizes.lengths[len(sizes.lengths) // 2 - 1], sizes.lengths[-1]
     growth = f"GAE growth per step, T={middle} to {longest}"
-    figures.append(Figure(growth, f"GAE T={longest} ours", f"GAE T={middle} ours", "<=", 1.25, longest / middle))
+    figures.append(
+        Figure(
+            growth, f"GAE T={longest} ours", f"GAE T={middle} ours", "<=", 1.25, longest / middle
+        )
+    )
     return Section(steps, figures, skipped)
 
 
 def gae_steps(rewards: Tensor, values: Tensor, dones: Tensor) -> dict[str, Step]:
     """Return ours, the plain loop and, where it is installed, torchrl's vectorised estimate."""
     steps: dict[str, Step] = {
-        "ours": lambda: generalized_advantages(rewards, values, gamma=GAMMA, gae_lambda=GAE_LAMBDA, dones=dones),
+        "ours": lambda: generalized_advantages(
+            rewards, values, gamma=GAMMA, gae_lambda=GAE_LAMBDA, dones=dones
+        ),
         "loop": lambda: loop_gae(rewards, values, dones),
     }
     if is_installed("torchrl"):
         from torchrl.objectives.value.functional import vec_generalized_advantage_estimate as theirs
 
-        inputs = [x.unsqueeze(-1).contiguous() for x in (values[:, :-1], values[:, 1:], rewards, dones)]
+        inputs = [
+            x.unsqueeze(-1).contiguous() for x in (values[:, :-1], values[:, 1:], rewards, dones)
+        ]
         steps["torchrl"] = lambda: theirs(GAMMA, GAE_LAMBDA, *inputs)
     return steps
 
@@ -142,7 +168,10 @@ def loss_section(sizes: Sizes, seed: int) -> Section:
     logprobs = (-torch.rand(shape, generator=generator)).requires_grad_()
     old = logprobs.detach() + 0.3 * torch.randn(shape, generator=generator)
     advantages = torch.randn(shape[:2], generator=generator)
-    is_valid = torch.arange(shape[2]) < torch.randint(1, shape[2] + 1, shape[:2], generator=generator)[..., None]
+    is_valid = (
+        torch.arange(shape[2])
+        < torch.randint(1, shape[2] + 1, shape[:2], generator=generator)[..., None]
+    )
 
     def ours() -> None:
         loss = policy_loss(
@@ -153,14 +182,22 @@ def loss_section(sizes: Sizes, seed: int) -> Section:
 
     steps: dict[str, Step] = {
         "policy loss ours": ours,
-        "policy loss loop": lambda: torch.autograd.grad(loop_loss(logprobs, old, advantages, is_valid), logprobs),
+        "policy loss loop": lambda: torch.autograd.grad(
+            loop_loss(logprobs, old, advantages, is_valid), logprobs
+        ),
     }
-    figures = [Figure("policy loss: loop over rows / ours", "policy loss loop", "policy loss ours", ">=", 1.0)]
+    figures = [
+        Figure(
+            "policy loss: loop over rows / ours", "policy loss loop", "policy loss ours", ">=", 1.0
+        )
+    ]
     name = "policy loss: TRL / ours"
     if not is_installed("trl"):
         return Section(steps, figures, {name: "trl is not installed"})
     steps["policy loss TRL"] = trl_step(logprobs, old, advantages, is_valid)
-    return Section(steps, [*figures, Figure(name, "policy loss TRL", "policy loss ours", ">=", 1.0)])
+    return Section(
+        steps, [*figures, Figure(name, "policy loss TRL", "policy loss ours", ">=", 1.0)]
+    )
 
 
 def loop_loss(logprobs: Tensor, old: Tensor, advantages: Tensor, is_valid: Tensor) -> Tensor:
@@ -169,7 +206,12 @@ def loop_loss(logprobs: Tensor, old: Tensor, advantages: Tensor, is_valid: Tenso
     for p, g in ((p, g) for p in range(logprobs.shape[0]) for g in range(logprobs.shape[1])):
         kept, advantage = is_valid[p, g], advantages[p, g]
         ratio = (logprobs[p, g][kept] - old[p, g][kept]).exp()
-        total = total - torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH) * advantage).sum()
+        total = (
+            total
+            - torch.minimum(
+                ratio * advantage, ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH) * advantage
+            ).sum()
+        )
     return total / is_valid.sum()
 
 
@@ -182,7 +224,9 @@ def trl_step(logprobs: Tensor, old: Tensor, advantages: Tensor, is_valid: Tensor
     batch = loss_inputs(LossCase("benchmark", logprobs, old, old, advantages, is_valid))
 
     def step() -> None:
-        stub = loss_stub(logprobs.flatten(0, 1), "dapo", level="token", beta=0.0, corrected=False, delta=None)
+        stub = loss_stub(
+            logprobs.flatten(0, 1), "dapo", level="token", beta=0.0, corrected=False, delta=None
+        )
         torch.autograd.grad(GRPOTrainer._compute_loss(stub, None, batch), logprobs)
 
     return step
@@ -207,7 +251,10 @@ def head_section(sizes: Sizes, seed: int) -> Section:
         torch.autograd.grad(logprobs.mean() + 0.01 * entropy.mean(), [hidden, weight])
 
     name, above, below = f"chunked_logprobs V={choices}: ours / plain", "head ours", "head plain"
-    seconds, memory = Figure(f"{name}, time", above, below, "<=", 1.1), Figure(f"{name}, memory", above, below, "<=", 1 / 8)
+    seconds, memory = (
+        Figure(f"{name}, time", above, below, "<=", 1.1),
+        Figure(f"{name}, memory", above, below, "<=", 1 / 8),
+    )
     return Section({above: chunked, below: plain}, [seconds], memory=[memory])
 
 
@@ -220,12 +267,20 @@ def points_section(sizes: Sizes, seed: int) -> Section:
 
     def ours() -> None:
         actions = gumbel_top_k(logits, k, group, generator=generator, is_allowed=is_allowed)
-        torch.autograd.grad(plackett_luce_logprobs(logits, actions, is_allowed=is_allowed).sum(), logits)
+        torch.autograd.grad(
+            plackett_luce_logprobs(logits, actions, is_allowed=is_allowed).sum(), logits
+        )
 
     def loop() -> None:
         torch.autograd.grad(loop_points(logits, k, group, generator), logits)
 
-    figure = Figure(f"Plackett-Luce k={k}, {side}x{side} cells: loop / ours", "points loop", "points ours", ">=", 20.0)
+    figure = Figure(
+        f"Plackett-Luce k={k}, {side}x{side} cells: loop / ours",
+        "points loop",
+        "points ours",
+        ">=",
+        20.0,
+    )
     return Section({"points ours": ours, "points loop": loop}, [figure])
 
 
@@ -243,12 +298,19 @@ def loop_points(logits: Tensor, k: int, group: int, generator: torch.Generator) 
     return total
 
 
-SECTIONS: tuple[Callable[[Sizes, int], Section], ...] = (gae_section, loss_section, head_section, points_section)
+SECTIONS: tuple[Callable[[Sizes, int], Section], ...] = (
+    gae_section,
+    loss_section,
+    head_section,
+    points_section,
+)
 
 
 def take_turns(steps: Mapping[str, Step], *, rounds: int) -> dict[str, list[float]]:
     """Time every step once per round, in an order that turns, after one round that does not count; seconds per call."""
-    calls = {name: max(1, round(TURN_SECONDS / max(timed(step), 1e-9))) for name, step in steps.items()}
+    calls = {
+        name: max(1, round(TURN_SECONDS / max(timed(step), 1e-9))) for name, step in steps.items()
+    }
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     names = list(steps)
     for number in range(rounds):
@@ -282,12 +344,22 @@ def measure_memory(section: Section, *, rounds: int) -> dict[str, list[float]]:
 def measure(sizes: Sizes, *, rounds: int, seed: int) -> dict[str, Any]:
     """Measure everything; JSON-able."""
     about = machine.hardware() | machine.library(torch.get_num_threads()) | machine.code(seed)
-    found: dict[str, Any] = {"machine": about, "milliseconds": {}, "memory_mb": {}, "figures": [], "skipped": {}}
+    found: dict[str, Any] = {
+        "machine": about,
+        "milliseconds": {},
+        "memory_mb": {},
+        "figures": [],
+        "skipped": {},
+    }
     for make in SECTIONS:
         section = make(sizes, seed)
         seconds = take_turns(section.steps, rounds=rounds)
-        found["milliseconds"] |= {name: 1000 * statistics.median(values) for name, values in seconds.items()}
-        found["figures"] += [vars(figure) | vars(compare(figure, seconds)) for figure in section.figures]
+        found["milliseconds"] |= {
+            name: 1000 * statistics.median(values) for name, values in seconds.items()
+        }
+        found["figures"] += [
+            vars(figure) | vars(compare(figure, seconds)) for figure in section.figures
+        ]
         found["skipped"] |= section.skipped
         if section.memory:
             add_memory(found, section, rounds=rounds)
@@ -299,7 +371,10 @@ def add_memory(found: dict[str, Any], section: Section, *, rounds: int) -> None:
     try:
         peaks = measure_memory(section, rounds=rounds)
     except OSError:
-        found["skipped"] |= {figure.name: "this system cannot reset the mark of its peak memory" for figure in section.memory}
+        found["skipped"] |= {
+            figure.name: "this system cannot reset the mark of its peak memory"
+            for figure in section.memory
+        }
         return
     found["memory_mb"] |= {name: statistics.median(values) for name, values in peaks.items()}
     found["figures"] += [vars(figure) | vars(compare(figure, peaks)) for figure in section.memory]
@@ -315,16 +390,25 @@ def format_report(found: Mapping[str, Any]) -> str:
     lines += ["", f"{'':<46}{'median':>8}{'min':>9}{'max':>9}   wanted"]
     for figure in found["figures"]:
         wanted = f"{figure['sign']} {figure['limit']:g}"
-        lines.append(f"{figure['name']:<46}{figure['median']:>8.2f}{figure['low']:>9.2f}{figure['high']:>9.2f}   {wanted}")
+        lines.append(
+            f"{figure['name']:<46}{figure['median']:>8.2f}{figure['low']:>9.2f}{figure['high']:>9.2f}   {wanted}"
+        )
     lines += [f"{name:<46} skipped: {reason}" for name, reason in found["skipped"].items()]
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=7, help="rounds (default 7)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1: more only on idle cores)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="threads of torch (default 1: more only on idle cores)",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--smoke", action="store_true", help="small sizes")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")

@@ -48,7 +48,9 @@ from measuring import machine
 from grpo_pipeline.pipelines.training.loop import quiet_nodes
 
 CONTENDERS = (TRL, PLAIN, OURS, HYBRID)
-QUICK = Workload(prompts=2, prompt_tokens=24, group_size=2, new_tokens=6, width=16, layers=2, heads=2)
+QUICK = Workload(
+    prompts=2, prompt_tokens=24, group_size=2, new_tokens=6, width=16, layers=2, heads=2
+)
 GROUPS, LENGTHS = (4, 8, 16), (32, 64, 128)
 
 
@@ -57,7 +59,11 @@ def sizes(first: Workload, which: str) -> list[Workload]:
     if which == "one":
         return [first]
     groups = [replace(first, group_size=g) for g in GROUPS if g != first.group_size]
-    return [first, *groups, *(replace(first, new_tokens=n) for n in LENGTHS if n != first.new_tokens)]
+    return [
+        first,
+        *groups,
+        *(replace(first, new_tokens=n) for n in LENGTHS if n != first.new_tokens),
+    ]
 
 
 def measure(workload: Workload, *, rounds: int, threads: int, memory: bool) -> dict[str, Any]:
@@ -65,7 +71,9 @@ def measure(workload: Workload, *, rounds: int, threads: int, memory: bool) -> d
     names = [name for name in CONTENDERS if name != TRL or with_trl.is_installed()]
     found = _ask({"task": "turns", "rounds": rounds}, workload, threads)
     if memory:
-        found["memory"] = {name: _ask({"task": "memory", "name": name}, workload, threads) for name in names}
+        found["memory"] = {
+            name: _ask({"task": "memory", "name": name}, workload, threads) for name in names
+        }
     return {"workload": asdict(workload), **found}
 
 
@@ -76,8 +84,12 @@ def answer(question: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
         if question["task"] == "memory":
             return memory_of(question["name"], workload, folder)
         if question["task"] == "agreement":
-            return agreement.distances(agreement.gradients(workload, folder, with_trl=with_trl.is_installed()))
-        return take_turns(workload, folder, rounds=question["rounds"], with_trl=with_trl.is_installed())
+            return agreement.distances(
+                agreement.gradients(workload, folder, with_trl=with_trl.is_installed())
+            )
+        return take_turns(
+            workload, folder, rounds=question["rounds"], with_trl=with_trl.is_installed()
+        )
 
 
 def _ask(question: Mapping[str, Any], workload: Workload, threads: int) -> dict[str, Any]:
@@ -86,10 +98,15 @@ def _ask(question: Mapping[str, Any], workload: Workload, threads: int) -> dict[
         path = Path(folder) / "answer.json"
         child = {**question, "workload": asdict(workload), "threads": threads, "answer": str(path)}
         done = subprocess.run(
-            [sys.executable, __file__, "--child", json.dumps(child)], capture_output=True, text=True, check=False
+            [sys.executable, __file__, "--child", json.dumps(child)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"the measurement {dict(question)} must end well, got status {done.returncode}:\n{done.stderr}")
+            raise RuntimeError(
+                f"the measurement {dict(question)} must end well, got status {done.returncode}:\n{done.stderr}"
+            )
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
@@ -97,7 +114,9 @@ def _ask(question: Mapping[str, Any], workload: Workload, threads: int) -> dict[
 def _answer_parent(text: str) -> None:
     child = json.loads(text)
     torch.set_num_threads(child["threads"])
-    Path(child["answer"]).write_text(json.dumps(answer(child, Workload(**child["workload"]))), encoding="utf-8")
+    Path(child["answer"]).write_text(
+        json.dumps(answer(child, Workload(**child["workload"]))), encoding="utf-8"
+    )
 
 
 def check_tokens(found: Mapping[str, Any]) -> None:
@@ -110,7 +129,9 @@ def check_tokens(found: Mapping[str, Any]) -> None:
     wanted = [work.samples * work.new_tokens]
     for name, counts in found["tokens"].items():
         if counts != wanted:
-            raise RuntimeError(f"{name} must write {wanted[0]} tokens in every step, got {counts}; the end must not be drawn")
+            raise RuntimeError(
+                f"{name} must write {wanted[0]} tokens in every step, got {counts}; the end must not be drawn"
+            )
 
 
 def _version(name: str) -> str:
@@ -120,14 +141,26 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def make_report(workloads: Sequence[Workload], *, rounds: int, threads: int, memory: bool) -> dict[str, Any]:
+def make_report(
+    workloads: Sequence[Workload], *, rounds: int, threads: int, memory: bool
+) -> dict[str, Any]:
     """Measure everything; JSON-able."""
     libraries = {name: _version(name) for name in ("torch", "transformers", "trl")}
-    about = machine.code(workloads[0].seed) | machine.hardware() | machine.load() | {"threads": threads} | libraries
+    about = (
+        machine.code(workloads[0].seed)
+        | machine.hardware()
+        | machine.load()
+        | {"threads": threads}
+        | libraries
+    )
     distances = _ask({"task": "agreement"}, workloads[0], threads)
     found = []
     for workload in workloads:
-        print(f"measuring groups of {workload.group_size}, replies of {workload.new_tokens} tokens", file=sys.stderr, flush=True)
+        print(
+            f"measuring groups of {workload.group_size}, replies of {workload.new_tokens} tokens",
+            file=sys.stderr,
+            flush=True,
+        )
         found.append(measure(workload, rounds=rounds, threads=threads, memory=memory))
         check_tokens(found[-1])
     return {"machine": about, "agreement": distances, "sizes": found}
@@ -135,16 +168,27 @@ def make_report(workloads: Sequence[Workload], *, rounds: int, threads: int, mem
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--prompts", type=int, help="prompts per step (default 4)")
     parser.add_argument("--prompt-tokens", type=int, help="length of every prompt (default 256)")
     parser.add_argument("--group-size", type=int, help="replies per prompt (default 8)")
     parser.add_argument("--new-tokens", type=int, help="tokens per reply (default 32)")
-    parser.add_argument("--sizes", choices=["one", "all"], default="all", help="one: without other group sizes and lengths")
+    parser.add_argument(
+        "--sizes",
+        choices=["one", "all"],
+        default="all",
+        help="one: without other group sizes and lengths",
+    )
     parser.add_argument("--repeats", type=int, default=7, help="rounds (default 7)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--no-memory", action="store_true", help="leave the memory out, which needs a process per contender")
+    parser.add_argument(
+        "--no-memory",
+        action="store_true",
+        help="leave the memory out, which needs a process per contender",
+    )
     parser.add_argument("--quick", action="store_true", help="a tiny model, one size, two rounds")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
     parser.add_argument("--child", help=argparse.SUPPRESS)

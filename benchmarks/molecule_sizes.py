@@ -32,16 +32,26 @@ from grpo_pipeline.runs.machine import keep_freed_memory
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
 from grpo_pipeline.tasks.molecules.diffusion.noise import uniform_limit
-from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams
+from grpo_pipeline.tasks.molecules.diffusion.params import (
+    DenoiserParams,
+    NoiseParams,
+    TrajectoryParams,
+)
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import choose_decisions
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, make_prompts
 
 CLASSES = Components(9, 3, 4)
-NOISE = NoiseParams(steps=50, limit="uniform", exponents={"atoms": 1.0, "charges": 1.0, "bonds": 1.5}, smoothing=0.0)
+NOISE = NoiseParams(
+    steps=50, limit="uniform", exponents={"atoms": 1.0, "charges": 1.0, "bonds": 1.5}, smoothing=0.0
+)
 TRAJECTORY = TrajectoryParams(
-    start="independent", entry_reduction="sum", estimator="step", steps_per_update=10, steps_per_chunk=10
+    start="independent",
+    entry_reduction="sum",
+    estimator="step",
+    steps_per_update=10,
+    steps_per_chunk=10,
 )
 NEVER = 2**62
 SAMPLE, UPDATE = "sampling", "update"
@@ -50,7 +60,10 @@ Step = Callable[[], Tensor]
 
 def draw_sizes(args: argparse.Namespace) -> GraphPrompts:
     """Return prompts with normal sizes between 1 and the largest."""
-    drawn = torch.randn(args.prompts, generator=torch.Generator().manual_seed(args.seed)) * args.spread + args.mean
+    drawn = (
+        torch.randn(args.prompts, generator=torch.Generator().manual_seed(args.seed)) * args.spread
+        + args.mean
+    )
     return make_prompts(drawn.round().clamp(1, args.largest).long(), args.largest)
 
 
@@ -65,15 +78,21 @@ def cutting(cost: int) -> Iterator[None]:
         trajectories.CUT_COSTS["cpu"] = before
 
 
-def make_steps(policy: GraphPolicy, prompts: GraphPrompts, args: argparse.Namespace) -> dict[str, tuple[Step, int]]:
+def make_steps(
+    policy: GraphPolicy, prompts: GraphPrompts, args: argparse.Namespace
+) -> dict[str, tuple[Step, int]]:
     """Return both contenders of both halves, with the number of graphs of one call.
 
     Raises:
         RuntimeError: if they do not give the same log-probabilities.
     """
-    draw = partial(sample_trajectories, policy, prompts, args.group_size, params=TRAJECTORY, temperature=1.0)
+    draw = partial(
+        sample_trajectories, policy, prompts, args.group_size, params=TRAJECTORY, temperature=1.0
+    )
     whole = draw(generator=torch.Generator().manual_seed(args.seed))
-    kept = choose_decisions(whole, TRAJECTORY.steps_per_update or 1, generator=torch.Generator().manual_seed(args.seed))
+    kept = choose_decisions(
+        whole, TRAJECTORY.steps_per_update or 1, generator=torch.Generator().manual_seed(args.seed)
+    )
 
     def sample() -> Tensor:
         return draw(generator=torch.Generator().manual_seed(args.seed)).logprobs
@@ -97,15 +116,26 @@ def make_steps(policy: GraphPolicy, prompts: GraphPrompts, args: argparse.Namesp
     graphs = args.prompts * args.group_size
     costs = {"whole": NEVER, "groups": usual}
     steps = {SAMPLE: sample, UPDATE: update}
-    return {f"{half}, {name}": (partial(as_groups, steps[half], cost), graphs) for half in steps for name, cost in costs.items()}
+    return {
+        f"{half}, {name}": (partial(as_groups, steps[half], cost), graphs)
+        for half in steps
+        for name, cost in costs.items()
+    }
 
 
 def make_report(args: argparse.Namespace) -> dict[str, Any]:
     """Measure both halves; JSON-able."""
     keep_freed_memory()
-    about = machine.code(args.seed) | machine.hardware() | machine.load() | machine.library(args.threads)
+    about = (
+        machine.code(args.seed)
+        | machine.hardware()
+        | machine.load()
+        | machine.library(args.threads)
+    )
     prompts = draw_sizes(args)
-    policy = build_policy(CLASSES.each(uniform_limit), NOISE, DenoiserParams(**args.sizes_of_network), seed=args.seed)
+    policy = build_policy(
+        CLASSES.each(uniform_limit), NOISE, DenoiserParams(**args.sizes_of_network), seed=args.seed
+    )
     found = take_turns(make_steps(policy, prompts, args), args.repeats)
     cpu = {name: [turn.cpu for turn in turns] for name, turns in found.items()}
     groups = trajectories.size_groups(prompts, args.group_size)
@@ -115,39 +145,67 @@ def make_report(args: argparse.Namespace) -> dict[str, Any]:
         "sizes": sorted(prompts.sizes.tolist()),
         "groups": [{"nodes": group.nodes, "prompts": len(group.rows)} for group in groups],
         "cpu_seconds_per_graph": cpu,
-        "whole_to_groups": {half: vars(ratio(cpu[f"{half}, whole"], cpu[f"{half}, groups"])) for half in (SAMPLE, UPDATE)},
+        "whole_to_groups": {
+            half: vars(ratio(cpu[f"{half}, whole"], cpu[f"{half}, groups"]))
+            for half in (SAMPLE, UPDATE)
+        },
     }
 
 
 def format_report(report: dict[str, Any]) -> str:
     """Return the report as text."""
-    groups = ", ".join(f"{group['prompts']} of up to {group['nodes']} atoms" for group in report["groups"])
+    groups = ", ".join(
+        f"{group['prompts']} of up to {group['nodes']} atoms" for group in report["groups"]
+    )
     lines = [
         ", ".join(f"{name} {value}" for name, value in report["machine"].items()),
         ", ".join(f"{name} {value}" for name, value in report["network"].items()),
         f"sizes {' '.join(str(size) for size in report['sizes'])}; groups when drawing: {groups}",
     ]
     for half, spread in report["whole_to_groups"].items():
-        lines.append(f"{half}: whole / groups {spread['median']:.2f} ({spread['low']:.2f} to {spread['high']:.2f})")
+        lines.append(
+            f"{half}: whole / groups {spread['median']:.2f} ({spread['low']:.2f} to {spread['high']:.2f})"
+        )
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mean", type=float, default=23.0, help="of the sizes, atoms (default 23)")
-    parser.add_argument("--spread", type=float, default=4.5, help="their standard deviation (default 4.5)")
-    parser.add_argument("--largest", type=int, default=38, help="atoms that there is room for (default 38)")
+    parser.add_argument(
+        "--spread", type=float, default=4.5, help="their standard deviation (default 4.5)"
+    )
+    parser.add_argument(
+        "--largest", type=int, default=38, help="atoms that there is room for (default 38)"
+    )
     parser.add_argument("--prompts", type=int, default=8, help="of a batch (default 8)")
     parser.add_argument("--group-size", type=int, default=12, help="graphs of each (default 12)")
-    parser.add_argument("--network", type=read_size, nargs="+", metavar="NAME=SIZE", help="other sizes than those of conf/base")
+    parser.add_argument(
+        "--network",
+        type=read_size,
+        nargs="+",
+        metavar="NAME=SIZE",
+        help="other sizes than those of conf/base",
+    )
     parser.add_argument("--repeats", type=int, default=3, help="rounds (default 3)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1: more only on idle cores)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="threads of torch (default 1: more only on idle cores)",
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="a tiny network, few graphs, one round")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tiny network, few graphs, one round"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the text")
     args = parser.parse_args(argv)
-    args.sizes_of_network = (TINY if args.quick else configured_network()) | dict(args.network or ())
+    args.sizes_of_network = (TINY if args.quick else configured_network()) | dict(
+        args.network or ()
+    )
     if args.quick:
         args.group_size, args.repeats = 4, 1
     torch.set_num_threads(args.threads)

@@ -42,7 +42,14 @@ from measuring.memory import added_mb
 from molecule_contenders import agreement
 from molecule_contenders.products import median_share
 from molecule_contenders.report import format_report
-from molecule_contenders.turns import SAMPLE, UPDATE, UPDATE_BY_CHUNKS, UPDATE_PLAIN, make_steps, take_turns
+from molecule_contenders.turns import (
+    SAMPLE,
+    UPDATE,
+    UPDATE_BY_CHUNKS,
+    UPDATE_PLAIN,
+    make_steps,
+    take_turns,
+)
 from molecule_contenders.workload import TINY, Workload, configured_network, read_size
 
 from grpo_pipeline.runs.machine import keep_freed_memory
@@ -58,7 +65,9 @@ AGREEMENT = Workload(nodes=6, steps=8, graphs=3, steps_per_chunk=3)
 def measure_cell(work: Workload, rounds: int) -> dict[str, Any]:
     """Time all contenders; JSON-able."""
     steps = make_steps(work)
-    take_turns(make_steps(replace(work, steps=2, graphs=2)), rounds=1)  # what only the first call of a process pays
+    take_turns(
+        make_steps(replace(work, steps=2, graphs=2)), rounds=1
+    )  # what only the first call of a process pays
     found = take_turns(steps, rounds)
     return {
         **{name: getattr(work, name) for name in ("nodes", "steps", "graphs", "plain_graphs")},
@@ -75,14 +84,24 @@ def measure_memory(first: Workload, times: Sequence[int], threads: int) -> list[
         added = _ask({"name": name, "workload": asdict(work), "threads": threads})
         if added is None:
             return []
-        rows.append({"name": name, "nodes": work.nodes, "graphs": work.graphs, "steps": work.steps, "added": added})
+        rows.append(
+            {
+                "name": name,
+                "nodes": work.nodes,
+                "graphs": work.graphs,
+                "steps": work.steps,
+                "added": added,
+            }
+        )
     return rows
 
 
 def measure_shares(work: Workload, rounds: int) -> dict[str, Any]:
     """Return the share of the matrix products in sampling and update."""
     steps = make_steps(work)
-    found = {name: median_share(steps[name][0], rounds) for name in (SAMPLE, UPDATE, UPDATE_BY_CHUNKS)}
+    found = {
+        name: median_share(steps[name][0], rounds) for name in (SAMPLE, UPDATE, UPDATE_BY_CHUNKS)
+    }
     return {"workload": asdict(work), "found": found}
 
 
@@ -102,7 +121,9 @@ def _ask(question: Mapping[str, Any]) -> float | None:
         child = [sys.executable, __file__, "--child", json.dumps({**question, "answer": str(path)})]
         done = subprocess.run(child, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"the measurement {dict(question)} must end well, got status {done.returncode}:\n{done.stderr}")
+            raise RuntimeError(
+                f"the measurement {dict(question)} must end well, got status {done.returncode}:\n{done.stderr}"
+            )
         found: float | None = json.loads(path.read_text(encoding="utf-8"))
         return found
 
@@ -116,7 +137,12 @@ def _answer_parent(text: str) -> None:
 def make_report(args: argparse.Namespace) -> dict[str, Any]:
     """Measure everything; JSON-able."""
     keep_freed_memory()
-    about = machine.code(args.seed) | machine.hardware() | machine.load() | machine.library(args.threads)
+    about = (
+        machine.code(args.seed)
+        | machine.hardware()
+        | machine.load()
+        | machine.library(args.threads)
+    )
     network = configured_network() | dict(args.network or ())
     if args.quick:
         network = TINY
@@ -133,7 +159,14 @@ def make_report(args: argparse.Namespace) -> dict[str, Any]:
         first, shares = replace(first, nodes=4, graphs=2), replace(shares, graphs=4, steps=3)
     memory = [] if args.no_memory else measure_memory(first, sorted(args.steps), args.threads)
     shown = measure_shares(shares, args.repeats)
-    return {"machine": about, "network": network, "agreement": found, "cells": cells, "memory": memory, "shares": shown}
+    return {
+        "machine": about,
+        "network": network,
+        "agreement": found,
+        "cells": cells,
+        "memory": memory,
+        "shares": shown,
+    }
 
 
 def cells_of(args: argparse.Namespace) -> list[Workload]:
@@ -148,18 +181,37 @@ def cells_of(args: argparse.Namespace) -> list[Workload]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, nargs="+", help="T (default 50 200 500)")
     parser.add_argument("--nodes", type=int, nargs="+", help="n (default 9 20 38)")
-    parser.add_argument("--network", type=read_size, nargs="+", metavar="NAME=SIZE", help="other sizes than those of conf/base")
-    parser.add_argument("--graphs", type=int, help="graphs of ours at a time (default by n: 64, 16, 4)")
+    parser.add_argument(
+        "--network",
+        type=read_size,
+        nargs="+",
+        metavar="NAME=SIZE",
+        help="other sizes than those of conf/base",
+    )
+    parser.add_argument(
+        "--graphs", type=int, help="graphs of ours at a time (default by n: 64, 16, 4)"
+    )
     parser.add_argument("--repeats", type=int, help="rounds (default 3)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1: more only on idle cores)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="threads of torch (default 1: more only on idle cores)",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--no-memory", action="store_true", help="leave the memory out, which needs a process per contender and T"
+        "--no-memory",
+        action="store_true",
+        help="leave the memory out, which needs a process per contender and T",
     )
-    parser.add_argument("--quick", action="store_true", help="a tiny network, tiny sizes, one round")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tiny network, tiny sizes, one round"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)

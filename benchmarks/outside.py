@@ -56,8 +56,16 @@ def shapes(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     height, width = image.shape
     picture = Image.fromarray(np.clip(gradient(image, rng), 0, 255).astype(np.uint8))
     for _ in range(12):
-        x, y, size = rng.uniform(0, width), rng.uniform(0, height), rng.uniform(0.05, 0.3) * min(height, width)
-        draw = ImageDraw.Draw(picture).ellipse if rng.random() < 0.5 else ImageDraw.Draw(picture).rectangle
+        x, y, size = (
+            rng.uniform(0, width),
+            rng.uniform(0, height),
+            rng.uniform(0.05, 0.3) * min(height, width),
+        )
+        draw = (
+            ImageDraw.Draw(picture).ellipse
+            if rng.random() < 0.5
+            else ImageDraw.Draw(picture).rectangle
+        )
         draw((x - size, y - size, x + size, y + size), fill=int(rng.integers(0, 256)))
     return np.asarray(picture)
 
@@ -66,7 +74,9 @@ def blurred(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the image as an eighth of its pixels would show it."""
     del rng
     height, width = image.shape
-    small = Image.fromarray(image).resize((max(1, width // 8), max(1, height // 8)), Image.Resampling.BOX)
+    small = Image.fromarray(image).resize(
+        (max(1, width // 8), max(1, height // 8)), Image.Resampling.BOX
+    )
     return np.asarray(small.resize((width, height), Image.Resampling.BILINEAR))
 
 
@@ -79,7 +89,9 @@ CHANGES: dict[str, Change] = {
     "noise, uniform": lambda image, rng: rng.integers(0, 256, image.shape),
     "noise, mean 128, spread 40": lambda image, rng: rng.normal(128, 40, image.shape),
     "noise, mean and spread of the image": own_noise,
-    "its pixels in any order": lambda image, rng: rng.permutation(image.ravel()).reshape(image.shape),
+    "its pixels in any order": lambda image, rng: rng.permutation(image.ravel()).reshape(
+        image.shape
+    ),
     "inverted": lambda image, _: 255 - image.astype(int),
     "all black": lambda image, _: np.zeros(image.shape),
     "all white": lambda image, _: np.full(image.shape, 255),
@@ -132,19 +144,30 @@ class Images:
     raw: ImageFolder
     rows: pd.DataFrame
 
-    def changed(self, kind: str | None, *, seed: int) -> Iterator[tuple[ImageFolder, dict[str, Any]]]:
+    def changed(
+        self, kind: str | None, *, seed: int
+    ) -> Iterator[tuple[ImageFolder, dict[str, Any]]]:
         """Yield every image with its row."""
         for number, row in enumerate(self.rows.to_dict("records")):
-            yield self.raw if kind is None else Changed(**vars(self.raw), kind=kind, number=number, seed=seed), row
+            yield (
+                self.raw
+                if kind is None
+                else Changed(**vars(self.raw), kind=kind, number=number, seed=seed),
+                row,
+            )
 
 
-def load(env: str, *, arm: str, predictor: Predictor | None = None) -> tuple[Predictor, Images, Splits | None]:
+def load(
+    env: str, *, arm: str, predictor: Predictor | None = None
+) -> tuple[Predictor, Images, Splits | None]:
     """Load an environment's newest model, unless another is given, its images and its splits."""
     with KedroSession.create(project_path=ROOT, env=env) as session:
         context = session.load_context()
         params = PredictParams.model_validate(context.params["attention"]["predict"])
         catalog = context.catalog
-        own = predictor or build_predictor(catalog.load("attention.predict.models").load(arm, parameter="--arm"), name=arm)
+        own = predictor or build_predictor(
+            catalog.load("attention.predict.models").load(arm, parameter="--arm"), name=arm
+        )
         raw = catalog.load("attention.predict.raw")
         rows, _, _ = check_predict_manifest(raw, params, own.rules)
         return own, Images(raw, rows), None if predictor else catalog.load("attention.splits")
@@ -155,27 +178,38 @@ def share(predictor: Predictor, images: Iterator[tuple[ImageFolder, dict[str, An
     judgements = [predictor.predict(raw, row, seed=0, n_samples=1).judgement for raw, row in images]
     found = [judgement for judgement in judgements if judgement is not None]
     reasons = [
-        reason.split(" times")[0].rsplit(" ", 1)[0] for one in found for reason in one.why.split("; ") if " times" in reason
+        reason.split(" times")[0].rsplit(" ", 1)[0]
+        for one in found
+        for reason in one.why.split("; ")
+        if " times" in reason
     ]
     return {
         "images": len(found),
         "outside": float(np.mean([one.is_outside for one in found])),
         "distance": float(np.median([one.distance for one in found])),
-        "named": {name: reasons.count(name) / len(found) for name in sorted(set(reasons), key=reasons.count, reverse=True)},
+        "named": {
+            name: reasons.count(name) / len(found)
+            for name in sorted(set(reasons), key=reasons.count, reverse=True)
+        },
     }
 
 
 def commit() -> str:
     """Return the commit of the working tree, marked where files differ from it."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=7"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return (
+        subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        or "unknown"
+    )
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Return the shares by kind of image, and what the model was fitted on."""
     predictor, images, splits = load(args.env, arm=args.arm)
     if not predictor.can_doubt or predictor.familiarity is None or splits is None:
-        raise SystemExit(f"error: the model of {args.arm} must know its training images, got one that does not; export it again")
+        raise SystemExit(
+            f"error: the model of {args.arm} must know its training images, got one that does not; export it again"
+        )
     test = Images(images.raw, images.rows[images.rows["core_id"].isin(splits["test"])])
     some = Images(images.raw, test.rows.iloc[: args.images])
     shares = {"held-out": share(predictor, test.changed(None, seed=args.seed))}
@@ -186,20 +220,37 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         some = Images(unlike.raw, unlike.rows.iloc[spread])
         shares[f"images of conf/{other}"] = share(predictor, some.changed(None, seed=args.seed))
     told = predictor.familiarity.told
-    fitted = {name: getattr(told, name) for name in ("trained_on", "held_out", "clusters", "false_alarms")}
-    return {"env": args.env, "arm": args.arm, "seed": args.seed, "commit": commit(), "fitted": fitted, "shares": shares}
+    fitted = {
+        name: getattr(told, name) for name in ("trained_on", "held_out", "clusters", "false_alarms")
+    }
+    return {
+        "env": args.env,
+        "arm": args.arm,
+        "seed": args.seed,
+        "commit": commit(),
+        "fitted": fitted,
+        "shares": shares,
+    }
 
 
 def main(arguments: list[str]) -> int:
     """Print a table, or JSON."""
-    parser = argparse.ArgumentParser(description="Shares of images that a trained model calls outside, by kind.")
+    parser = argparse.ArgumentParser(
+        description="Shares of images that a trained model calls outside, by kind."
+    )
     parser.add_argument("--env", default="base", help="Kedro environment of the model")
     parser.add_argument("--arm", default="grpo", help="whose newest model")
     parser.add_argument(
-        "--other", action="append", default=[], help="environment whose images are of another kind; again for more"
+        "--other",
+        action="append",
+        default=[],
+        help="environment whose images are of another kind; again for more",
     )
     parser.add_argument(
-        "--images", type=int, default=120, help="held-out images that are changed; all of them are judged unchanged"
+        "--images",
+        type=int,
+        default=120,
+        help="held-out images that are changed; all of them are judged unchanged",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the noise")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -217,7 +268,9 @@ def main(arguments: list[str]) -> int:
     )
     for kind, row in found["shares"].items():
         named = ", ".join(f"{name} {part:.2f}" for name, part in list(row["named"].items())[:3])
-        print(f"| {kind} | {row['images']} | {row['outside']:.3f} | {row['distance']:.1f} | {named} |")
+        print(
+            f"| {kind} | {row['images']} | {row['outside']:.3f} | {row['distance']:.1f} | {named} |"
+        )
     return 0
 
 

@@ -42,7 +42,10 @@ def correlation(centred: np.ndarray, mask: np.ndarray, lag: tuple[int, int]) -> 
     """Return the mean product of pixels that are one lag (down, right) apart, both inside the mask."""
     height, width = centred.shape
     down, right = lag
-    first, second = (slice(0, height - down), slice(0, width - right)), (slice(down, height), slice(right, width))
+    first, second = (
+        (slice(0, height - down), slice(0, width - right)),
+        (slice(down, height), slice(right, width)),
+    )
     both = mask[first] & mask[second]
     return float((centred[first] * centred[second])[both].mean())
 
@@ -56,7 +59,9 @@ def window(core: PhantomCore, pixel: int, side: int) -> np.ndarray:
     return mask
 
 
-def draw_window(rng: np.random.Generator, core: PhantomCore, where: np.ndarray, side: int) -> np.ndarray:
+def draw_window(
+    rng: np.random.Generator, core: PhantomCore, where: np.ndarray, side: int
+) -> np.ndarray:
     """Return a square centred on a random pixel of a mask."""
     return window(core, int(rng.choice(np.flatnonzero(where))), side)
 
@@ -73,7 +78,9 @@ def stand_in(rng: np.random.Generator, core: PhantomCore, params: PhantomParams)
     trace = np.argwhere(core.needle)
     y, x = (trace.mean(axis=0) + 0.5) / params.image_size
     needle = shapes.Needle(float(x), float(y), 0.0, 0.3, 0.06)
-    return shapes.draw_lesion(rng, core.region, needle, grid, share=rng.uniform(*params.lesion_share))
+    return shapes.draw_lesion(
+        rng, core.region, needle, grid, share=rng.uniform(*params.lesion_share)
+    )
 
 
 def auroc(features: np.ndarray, label: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
@@ -83,21 +90,35 @@ def auroc(features: np.ndarray, label: np.ndarray, groups: np.ndarray) -> tuple[
         RandomForestClassifier(300, min_samples_leaf=3, random_state=0, n_jobs=1),
     )
     folds = GroupKFold(5)
-    scores = [cross_val_predict(m, features, label, groups=groups, cv=folds, method="predict_proba")[:, 1] for m in models]
+    scores = [
+        cross_val_predict(m, features, label, groups=groups, cv=folds, method="predict_proba")[:, 1]
+        for m in models
+    ]
     return roc_auc_score(label, scores[0]), roc_auc_score(label, scores[1])
 
 
 def report(
-    name: str, cores: list[PhantomCore], masks: list[np.ndarray], label: np.ndarray, *, columns: slice = slice(None)
+    name: str,
+    cores: list[PhantomCore],
+    masks: list[np.ndarray],
+    label: np.ndarray,
+    *,
+    columns: slice = slice(None),
 ) -> None:
     """Print one row of the table."""
-    features = np.stack([texture(core.image, mask) for core, mask in zip(cores, masks, strict=True)])[:, columns]
+    features = np.stack(
+        [texture(core.image, mask) for core, mask in zip(cores, masks, strict=True)]
+    )[:, columns]
     groups = np.array([core.row["patient_id"] for core in cores])
     logistic, forest = auroc(features, label, groups)
-    print(f"{name:<18}{len(label):>7}{label.mean():>9.2f}{logistic:>11.3f}{forest:>9.3f}", flush=True)
+    print(
+        f"{name:<18}{len(label):>7}{label.mean():>9.2f}{logistic:>11.3f}{forest:>9.3f}", flush=True
+    )
 
 
-def train_cnn(cores: list[PhantomCore], label: np.ndarray, *, side: int, seed: int, epochs: int) -> tuple[float, float]:
+def train_cnn(
+    cores: list[PhantomCore], label: np.ndarray, *, side: int, seed: int, epochs: int
+) -> tuple[float, float]:
     """Train a small convolutional net on patches drawn anew in each epoch.
 
     Returns:
@@ -119,22 +140,32 @@ def train_cnn(cores: list[PhantomCore], label: np.ndarray, *, side: int, seed: i
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 1),
     )  # fmt: skip
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=1e-2)
-    weight = torch.tensor((1 - label[~is_test].mean()) / label[~is_test].mean(), dtype=torch.float32)
+    weight = torch.tensor(
+        (1 - label[~is_test].mean()) / label[~is_test].mean(), dtype=torch.float32
+    )
 
     def patches(which: np.ndarray) -> torch.Tensor:
         rows = [cores[i].image[draw_window(rng, cores[i], where(cores[i]), side)] for i in which]
-        return torch.tensor(np.stack(rows).reshape(-1, 1, side, side) / 127.5 - 1, dtype=torch.float32)
+        return torch.tensor(
+            np.stack(rows).reshape(-1, 1, side, side) / 127.5 - 1, dtype=torch.float32
+        )
 
     for _ in range(epochs):
-        for batch in np.array_split(rng.permutation(np.flatnonzero(~is_test)), max(1, (~is_test).sum() // 32)):
+        for batch in np.array_split(
+            rng.permutation(np.flatnonzero(~is_test)), max(1, (~is_test).sum() // 32)
+        ):
             target = torch.tensor(label[batch], dtype=torch.float32)
-            loss = nn.functional.binary_cross_entropy_with_logits(net(patches(batch))[:, 0], target, pos_weight=weight)
+            loss = nn.functional.binary_cross_entropy_with_logits(
+                net(patches(batch))[:, 0], target, pos_weight=weight
+            )
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     net.eval()
     with torch.no_grad():
-        logits = torch.stack([net(patches(np.flatnonzero(is_test)))[:, 0] for _ in range(8)]).numpy()
+        logits = torch.stack(
+            [net(patches(np.flatnonzero(is_test)))[:, 0] for _ in range(8)]
+        ).numpy()
     one = float(np.mean([roc_auc_score(label[is_test], row) for row in logits]))
     return one, float(roc_auc_score(label[is_test], logits.mean(axis=0)))
 
@@ -146,36 +177,56 @@ def where(core: PhantomCore) -> np.ndarray:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--patients", type=int, default=150)
     parser.add_argument("--patch", type=int, default=24, help="side of a patch in pixels")
-    parser.add_argument("--cnn", action="store_true", help="also train a small convolutional net on patches")
+    parser.add_argument(
+        "--cnn", action="store_true", help="also train a small convolutional net on patches"
+    )
     args = parser.parse_args()
     params = PhantomParams(seed=args.seed, patients=args.patients)
     rng = np.random.default_rng(args.seed)
     cores = list(generate_cores(params))
     label = np.array([int(core.lesion.any()) for core in cores])
     cancer = [core for core in cores if core.lesion.any()]
-    print(f"seed {args.seed}: {len(cores)} cores, {args.patients} patients, {label.sum()} with cancer")
+    print(
+        f"seed {args.seed}: {len(cores)} cores, {args.patients} patients, {label.sum()} with cancer"
+    )
     area = np.mean([core.lesion.sum() / core.region.sum() for core in cancer])
     involvement = np.median([core.row["involvement"] for core in cancer])
     faint = np.mean([core.conspicuity < 0.1 for core in cancer])
-    print(f"lesion / region {area:.3f}, median involvement {involvement:.2f}, lesions of conspicuity below 0.1: {faint:.2f}")
+    print(
+        f"lesion / region {area:.3f}, median involvement {involvement:.2f}, lesions of conspicuity below 0.1: {faint:.2f}"
+    )
     print(f"{'':<18}{'n':>7}{'positive':>9}{'logistic':>11}{'forest':>9}")
-    report("oracle", cores, [c.lesion if c.lesion.any() else stand_in(rng, c, params) for c in cores], label)
+    report(
+        "oracle",
+        cores,
+        [c.lesion if c.lesion.any() else stand_in(rng, c, params) for c in cores],
+        label,
+    )
     patches = [draw_window(rng, c, where(c), args.patch) for c in cores]
     report("patch", cores, patches, label)
     outside = [draw_window(rng, c, c.region & ~c.lesion, args.patch) for c in cancer]
     inside = [draw_window(rng, c, c.lesion, args.patch) for c in cancer]
     report("patch, same core", cancer * 2, inside + outside, np.repeat([1, 0], len(cancer)))
-    dark = [draw_window(rng, c, c.lesion, args.patch) if c.lesion.any() else darkest_window(c, args.patch) for c in cores]
+    dark = [
+        draw_window(rng, c, c.lesion, args.patch)
+        if c.lesion.any()
+        else darkest_window(c, args.patch)
+        for c in cores
+    ]
     report("look-alike", cores, dark, label)
     report("brightness", cores, patches, label, columns=slice(0, 1))
     report("whole core", cores, [c.region for c in cores], label)
     if args.cnn:
         one, eight = train_cnn(cores, label, side=args.patch, seed=args.seed, epochs=30)
-        print(f"small net, held-out patients: {one:.3f} from one patch, {eight:.3f} from eight patches in the lesion")
+        print(
+            f"small net, held-out patients: {one:.3f} from one patch, {eight:.3f} from eight patches in the lesion"
+        )
 
 
 if __name__ == "__main__":

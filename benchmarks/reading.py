@@ -48,14 +48,18 @@ def write_dialogues(folder: Path, rows: int) -> None:
         for n in range(rows)
     ]
     (folder / "examples.jsonl").write_bytes(dump_lines(list(examples)))
-    (folder / "stories.jsonl").write_bytes(dump_lines([{"id": "a", "title": "", "text": "a baker lost a ring."}]))
+    (folder / "stories.jsonl").write_bytes(
+        dump_lines([{"id": "a", "title": "", "text": "a baker lost a ring."}])
+    )
 
 
 def write_molecules(folder: Path, rows: int) -> None:
     """Write benzyl benzenes with five drawn groups; some are there twice."""
     numbers = random.Random(0)
     drawn = ([numbers.choice(GROUPS) for _ in range(5)] for _ in range(rows))
-    lines = [f"c1c({a})c({b})cc({c})c1Cc1ccc({d})cc1{e} m{n}" for n, (a, b, c, d, e) in enumerate(drawn)]
+    lines = [
+        f"c1c({a})c({b})cc({c})c1Cc1ccc({d})cc1{e} m{n}" for n, (a, b, c, d, e) in enumerate(drawn)
+    ]
     (folder / "molecules.smi").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -65,8 +69,12 @@ def check_dialogues(folder: Path) -> Callable[[], int]:
     from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
     from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
 
-    params = DialogueDataParams(**section("dialogue")["data"] | {"source": "jsonl", "root": str(folder)})
-    return lambda: len(check_dialogues(DialogueFolderDataset(filepath=str(folder)).load(), {}, params)[0])
+    params = DialogueDataParams(
+        **section("dialogue")["data"] | {"source": "jsonl", "root": str(folder)}
+    )
+    return lambda: len(
+        check_dialogues(DialogueFolderDataset(filepath=str(folder)).load(), {}, params)[0]
+    )
 
 
 def check_molecules(folder: Path) -> Callable[[], int]:
@@ -75,7 +83,9 @@ def check_molecules(folder: Path) -> Callable[[], int]:
     from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
     from grpo_pipeline.tasks.text_lines import TextFile
 
-    params = MoleculeDataParams(**section("molecules")["data"] | {"source": "smiles", "root": str(folder)})
+    params = MoleculeDataParams(
+        **section("molecules")["data"] | {"source": "smiles", "root": str(folder)}
+    )
     return lambda: len(check_molecules(TextFile(str(folder / "molecules.smi")), {}, params)[0])
 
 
@@ -88,7 +98,11 @@ def measure_here(task: str, folder: Path) -> dict[str, float]:
     check = CHECKS[task](folder)
     before, cpu, wall = peak_mb(), time.process_time(), time.perf_counter()
     usable = check()
-    taken = {"usable": usable, "cpu_seconds": time.process_time() - cpu, "seconds": time.perf_counter() - wall}
+    taken = {
+        "usable": usable,
+        "cpu_seconds": time.process_time() - cpu,
+        "seconds": time.perf_counter() - wall,
+    }
     return taken | {"before_mb": before, "peak_mb": peak_mb()}
 
 
@@ -108,7 +122,9 @@ def measure(task: str, rows: int) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--child", nargs=2, metavar=("TASK", "FOLDER"), help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
@@ -120,7 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for task in WRITERS:
         for rows in args.rows:
             taken = measure(task, rows)
-            figures = f"{taken['cpu_seconds']:>8.1f} {taken['before_mb']:>11.0f} {taken['peak_mb']:>9.0f}"
+            figures = (
+                f"{taken['cpu_seconds']:>8.1f} {taken['before_mb']:>11.0f} {taken['peak_mb']:>9.0f}"
+            )
             print(f"{task:<10} {rows:>8} {taken['usable']:>8.0f} {figures}", flush=True)
 
 

@@ -38,8 +38,20 @@ from grpo_pipeline.tasks import TASKS, find_task  # noqa: E402
 
 PAGE = ROOT / "docs" / "parameters.md"
 BASE = ROOT / "conf" / "base"
-SIMPLE = {int: "whole number", float: "number", str: "text", bool: "`true` or `false`", Any: "any value", object: "any value"}
-SIGNS = {bounds.Ge: ("at least", "ge"), bounds.Gt: ("above", "gt"), bounds.Le: ("at most", "le"), bounds.Lt: ("below", "lt")}
+SIMPLE = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bool: "`true` or `false`",
+    Any: "any value",
+    object: "any value",
+}
+SIGNS = {
+    bounds.Ge: ("at least", "ge"),
+    bounds.Gt: ("above", "gt"),
+    bounds.Le: ("at most", "le"),
+    bounds.Lt: ("below", "lt"),
+}
 HEAD = """# Parameters
 
 Written by `make parameters` from the models that check the parameters, and from `conf/base`; do not edit it by hand.
@@ -64,7 +76,9 @@ def sections() -> dict[str, type[BaseModel]]:
     found = {path: next(models_in(hint)) for path, hint in models.items()}
     for spec in map(find_task, TASKS):  # an arm's own section is one of the task's again
         own = ((arm, section) for arm, sections in spec.own.items() for section in sections)
-        found |= {f"{spec.name}.{arm}.{section}": found[f"{spec.name}.{section}"] for arm, section in own}
+        found |= {
+            f"{spec.name}.{arm}.{section}": found[f"{spec.name}.{section}"] for arm, section in own
+        }
     return {path: found[path] for path in sorted(found) if value_at(base(), path) is not ...}
 
 
@@ -101,8 +115,13 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
         listed = re.split(r"\n(?=\S)", textwrap.dedent(attributes))
         entries = (re.fullmatch(r"(\w+): (.+)", entry.strip(), re.DOTALL) for entry in listed)
         found |= {entry[1]: " ".join(entry[2].split()) for entry in entries if entry}
-    described = {name: field.description for name, field in model.model_fields.items() if field.description}
-    return {name: (found | described).get(name, "").replace("``", "`").rstrip(".") for name in model.model_fields}
+    described = {
+        name: field.description for name, field in model.model_fields.items() if field.description
+    }
+    return {
+        name: (found | described).get(name, "").replace("``", "`").rstrip(".")
+        for name in model.model_fields
+    }
 
 
 def spelled(hint: Any, metadata: tuple[Any, ...] = ()) -> str:
@@ -165,7 +184,10 @@ def rows(model: type[BaseModel], values: Mapping[str, Any], above: str = "") -> 
         inner = {section: value_at(value, name) for section, value in values.items()}
         mark = " ↻" if EXECUTION in field.metadata else ""
         kind = spelled(field.annotation, tuple(field.metadata)).replace(" | ", " or ")
-        usual, meaning = default(inner, is_section=kind.startswith("section")), said[name].replace("|", "\\|")
+        usual, meaning = (
+            default(inner, is_section=kind.startswith("section")),
+            said[name].replace("|", "\\|"),
+        )
         yield f"| `{above}{name}`{mark} | {kind} | {usual} | {meaning} |"
         many = "mapping from" in kind
         for nested in dict.fromkeys(models_in(field.annotation)):
@@ -184,7 +206,11 @@ def filled(section: Any, model: Any) -> Any:
 
 def default(values: Mapping[str, Any], *, is_section: bool) -> str:
     """Return the value of all sections, or the most frequent one and the sections with others."""
-    texts = {section.rpartition(".")[0]: shown(value) for section, value in values.items() if value is not ...}
+    texts = {
+        section.rpartition(".")[0]: shown(value)
+        for section, value in values.items()
+        if value is not ...
+    }
     if is_section:
         texts = {section: "" if text != "`null`" else text for section, text in texts.items()}
     if not texts:
@@ -196,7 +222,12 @@ def default(values: Mapping[str, Any], *, is_section: bool) -> str:
             others.setdefault(text, []).append(section)
     if usual == "" and len(others) == 0:
         return ""
-    return "; ".join([usual or "set", *(f"{', '.join(found)}: {text or 'set'}" for text, found in others.items())])
+    return "; ".join(
+        [
+            usual or "set",
+            *(f"{', '.join(found)}: {text or 'set'}" for text, found in others.items()),
+        ]
+    )
 
 
 def shown(value: Any) -> str:
@@ -204,7 +235,9 @@ def shown(value: Any) -> str:
     if isinstance(value, BaseModel):
         return ""
     if isinstance(value, Schedule):
-        return shown(value.start if value.kind == "constant" and not value.warmup_steps else asdict(value))
+        return shown(
+            value.start if value.kind == "constant" and not value.warmup_steps else asdict(value)
+        )
     if isinstance(value, Mapping) and len(yaml_text(value)) > 60:
         return f"{len(value)} keys"
     return "`" + yaml_text(value).replace("|", "\\|") + "`"
@@ -233,7 +266,9 @@ def page() -> str:
     for model, paths in sorted(by_model.items(), key=lambda pair: pair[1]):
         tasks = {path.partition(".")[0] for path in paths}
         group = "every task" if len(tasks) > 1 else f"the {tasks.pop()} task"
-        groups.setdefault(group, []).extend(section(model, {path: read(model, value_at(values, path)) for path in paths}))
+        groups.setdefault(group, []).extend(
+            section(model, {path: read(model, value_at(values, path)) for path in paths})
+        )
     lines = [
         HEAD,
         "## Of a run",
@@ -255,7 +290,11 @@ def read(model: type[BaseModel], section: Any) -> Any:
 def section(model: type[BaseModel], values: Mapping[str, Any]) -> Iterator[str]:
     """Yield heading and table of a model; ``values`` has the paths of its sections."""
     paths = ", ".join(f"`{path}`" for path in values)
-    yield f"### {' and '.join(dict.fromkeys(path.rpartition('.')[2] for path in values))}" if len(values) > 1 else f"### {paths}"
+    yield (
+        f"### {' and '.join(dict.fromkeys(path.rpartition('.')[2] for path in values))}"
+        if len(values) > 1
+        else f"### {paths}"
+    )
     yield cleandoc(model.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
     yield ""
     if len(values) > 1:

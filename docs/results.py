@@ -38,14 +38,44 @@ SEEDED = {  # beside `seed`: what draws the data of a seed
     "molecules": ("molecules.generator.seed", "molecules.split.seed"),
 }
 HEADLINES = {  # the first of them is the row of README's table, all stand first in docs/results.md
-    "attention": ("auroc", "average_precision", "auroc_patient", "brier", "lesion_hit_ratio", "heatmap_auroc", "reward"),
-    "dialogue": ("f1", "reward", "bleu", "rouge_l", "distinct_1", "distinct_2", "self_bleu", "perplexity"),
+    "attention": (
+        "auroc",
+        "average_precision",
+        "auroc_patient",
+        "brier",
+        "lesion_hit_ratio",
+        "heatmap_auroc",
+        "reward",
+    ),
+    "dialogue": (
+        "f1",
+        "reward",
+        "bleu",
+        "rouge_l",
+        "distinct_1",
+        "distinct_2",
+        "self_bleu",
+        "perplexity",
+    ),
     "molecules": ("vun", "reward", "validity", "uniqueness", "novelty", "logp", "sa"),
 }
-BASELINES = {"attention": "auroc", "dialogue": "reward", "molecules": "reward"}  # what the other rules are shown with
+BASELINES = {
+    "attention": "auroc",
+    "dialogue": "reward",
+    "molecules": "reward",
+}  # what the other rules are shown with
 # These say how a run is executed: another value rounds differently at most. `threads` is not among them.
 EXECUTION = {
-    *("device", "micro_batch_size", "compile", "memory_format", "activation_checkpointing", "loader", "pool", "workers"),
+    *(
+        "device",
+        "micro_batch_size",
+        "compile",
+        "memory_format",
+        "activation_checkpointing",
+        "loader",
+        "pool",
+        "workers",
+    ),
     *("log_every_steps", "checkpoint_every_steps", "gradient_report_every_steps"),
 }
 COMMAND = "make results"
@@ -65,10 +95,15 @@ def read_code() -> Code:
     """Ask git."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
 
     changes = git("diff", "HEAD", "--", "src", "conf")
-    return Code(git("rev-parse", "HEAD").strip(), hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else "")
+    return Code(
+        git("rev-parse", "HEAD").strip(),
+        hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else "",
+    )
 
 
 def decisive_parameters(task: str, *, env: str) -> dict[str, Any]:
@@ -77,10 +112,16 @@ def decisive_parameters(task: str, *, env: str) -> dict[str, Any]:
     Which sections these are is read from the pipeline: the ``params:`` that the nodes before ``<task>.comparison`` take.
     """
     seeds = nested({"seed": 0} | dict.fromkeys(SEEDED[task], 0))
-    loader = RunConfigLoader(str(ROOT / "conf"), env=env, runtime_params=seeds, **CONFIG_LOADER_ARGS)
+    loader = RunConfigLoader(
+        str(ROOT / "conf"), env=env, runtime_params=seeds, **CONFIG_LOADER_ARGS
+    )
     parameters = loader["parameters"]
     inputs = register_pipelines()[task].to_outputs(f"{task}.comparison").inputs()
-    names = sorted(name.removeprefix("params:") for name in inputs if name.startswith("params:") and name != "params:resume")
+    names = sorted(
+        name.removeprefix("params:")
+        for name in inputs
+        if name.startswith("params:") and name != "params:resume"
+    )
     found: dict[str, Any] = {"threads": parameters["threads"]}
     for name in names:
         value: Any = parameters
@@ -120,8 +161,15 @@ def digest_of(parameters: Mapping[str, Any]) -> str:
 
 def changed_since(stored: Mapping[str, Any], today: Mapping[str, Any]) -> list[str]:
     """Return a line for each parameter that is another one today."""
-    paths = sorted(path for path in stored.keys() | today.keys() if stored.get(path, ...) != today.get(path, ...))
-    return [f"{path}: {stored.get(path, 'absent')} in the table, {today.get(path, 'absent')} today" for path in paths]
+    paths = sorted(
+        path
+        for path in stored.keys() | today.keys()
+        if stored.get(path, ...) != today.get(path, ...)
+    )
+    return [
+        f"{path}: {stored.get(path, 'absent')} in the table, {today.get(path, 'absent')} today"
+        for path in paths
+    ]
 
 
 def train(task: str, seed: int, *, env: str, folder: Path, code: Code, digest: str) -> Document:
@@ -139,19 +187,45 @@ def train(task: str, seed: int, *, env: str, folder: Path, code: Code, digest: s
     folder.mkdir(parents=True, exist_ok=True)
     if not before.get("finished"):
         note.write_text(json.dumps(about))
-        chosen = {"data": folder, "seed": seed, "resume": "auto"} | dict.fromkeys(SEEDED[task], seed)
-        command = [sys.executable, "-m", "kedro", "run", "--env", env, "--pipelines", task, "--to-outputs", f"{task}.comparison"]
+        chosen = {"data": folder, "seed": seed, "resume": "auto"} | dict.fromkeys(
+            SEEDED[task], seed
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "kedro",
+            "run",
+            "--env",
+            env,
+            "--pipelines",
+            task,
+            "--to-outputs",
+            f"{task}.comparison",
+        ]
         command += ["--params", ",".join(f"{key}={value}" for key, value in chosen.items())]
-        environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}", "GRPO_PROGRESS": "off"}
+        environment = os.environ | {
+            "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
+            "GRPO_PROGRESS": "off",
+        }
         with log.open("a", encoding="utf-8") as output:
-            done = subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False)
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False
+            )
         if done.returncode:
             end = "\n".join(log.read_text(encoding="utf-8").splitlines()[-8:])
-            raise RuntimeError(f"{task} with seed {seed} must end well, got exit status {done.returncode}; see {log}:\n{end}")
-    found: Document = json.loads(sorted((folder / "08_reporting").glob("*/comparison.json/*/comparison.json"))[-1].read_text())
+            raise RuntimeError(
+                f"{task} with seed {seed} must end well, got exit status {done.returncode}; see {log}:\n{end}"
+            )
+    found: Document = json.loads(
+        sorted((folder / "08_reporting").glob("*/comparison.json/*/comparison.json"))[
+            -1
+        ].read_text()
+    )
     if found["commit"] != code.commit or read_code() != code:
         note.unlink()
-        raise RuntimeError(f"src/, conf/ and the commit must stay the same while {COMMAND} runs, got a change; run it again")
+        raise RuntimeError(
+            f"src/, conf/ and the commit must stay the same while {COMMAND} runs, got a change; run it again"
+        )
     note.write_text(json.dumps(about | {"finished": True}))
     return found
 
@@ -167,7 +241,10 @@ def combine(task: str, runs: Mapping[int, Document]) -> Document:
             for key in path:
                 found = found[key]
             per_seed.append(found)
-        return {name: entry([each[name] for each in per_seed], clusters=clusters) for name in per_seed[0]}
+        return {
+            name: entry([each[name] for each in per_seed], clusters=clusters)
+            for name in per_seed[0]
+        }
 
     return {
         "task": task,
@@ -189,9 +266,15 @@ def entry(seeds: Sequence[Mapping[str, Any]], *, clusters: int) -> dict[str, Any
     """Return one metric over the seeds; each seed has clusters of its own, so that their variances add up."""
     lost = [seed for seed in seeds if seed["value"] is None or "se" not in seed]
     if lost:
-        return {"value": None, "ci95": None, "reason": lost[0].get("reason", "no interval in one of the seeds")}
+        return {
+            "value": None,
+            "ci95": None,
+            "reason": lost[0].get("reason", "no interval in one of the seeds"),
+        }
     variance = sum(seed["se"] ** 2 for seed in seeds) / len(seeds) ** 2
-    return over_seeds([seed["value"] for seed in seeds], cluster_variance=variance, clusters=clusters)
+    return over_seeds(
+        [seed["value"] for seed in seeds], cluster_variance=variance, clusters=clusters
+    )
 
 
 def summary(documents: Sequence[Document]) -> str:
@@ -202,14 +285,20 @@ def summary(documents: Sequence[Document]) -> str:
         title = titles(document["task"], [name])[name]
         values = (f"{arms[arm][name]['value']:.3f}" for arm in (document["control"], "grpo"))
         difference = cell(document["differences"]["grpo"][name], "+")
-        lines.append("| " + " | ".join([f"{document['task']}, {title}", *values, difference]) + " |")
+        lines.append(
+            "| " + " | ".join([f"{document['task']}, {title}", *values, difference]) + " |"
+        )
     return "\n".join(lines)
 
 
 def tables(document: Document) -> str:
     """Return the block of docs/results.md: every metric, the main ones first, and what the policy gains over baselines."""
     task, control = document["task"], document["control"]
-    names = list(dict.fromkeys([*HEADLINES[task], *(name for found in document["arms"].values() for name in found)]))
+    names = list(
+        dict.fromkeys(
+            [*HEADLINES[task], *(name for found in document["arms"].values() for name in found)]
+        )
+    )
     shown = dict.fromkeys(("reward", BASELINES[task]))
     gains = [
         f"`{arm}`, its own policy minus the baseline `{document['chance_rule']}`: "
@@ -217,18 +306,28 @@ def tables(document: Document) -> str:
         for arm, found in document["policy_gain"].items()
         if arm != control
     ]
-    rules = [f"{rule} {cell(found[BASELINES[task]])}" for rule, found in document["baselines"].items()]
+    rules = [
+        f"{rule} {cell(found[BASELINES[task]])}" for rule, found in document["baselines"].items()
+    ]
     lines = [about(document), "", *table(document, names)]
     if gains:
         lines += ["", "; ".join(gains) + "."]
     if rules:
-        lines += ["", f"{BASELINES[task]} of baselines beside `{document['baseline_arm']}`: " + "; ".join(rules) + "."]
+        lines += [
+            "",
+            f"{BASELINES[task]} of baselines beside `{document['baseline_arm']}`: "
+            + "; ".join(rules)
+            + ".",
+        ]
     return "\n".join(lines)
 
 
 def about(document: Document) -> str:
     """Return where the numbers come from, in one sentence."""
-    seeds, state = ", ".join(map(str, document["seeds"])), " with changes" if document["changes"] else ""
+    seeds, state = (
+        ", ".join(map(str, document["seeds"])),
+        " with changes" if document["changes"] else "",
+    )
     return (
         f"**{document['task'].capitalize()}.** Held-out examples, mean of the seeds {seeds}, each with data, split and training "
         "of its own [95% interval over seeds and clusters]; last, the differences of the single seeds. "
@@ -247,21 +346,31 @@ def table(document: Document, names: Sequence[str]) -> list[str]:
     control, differences = document["control"], document["differences"]
     named = titles(document["task"], names)
     heads = ["metric", *(f"{arm} (control)" if arm == control else arm for arm in document["arms"])]
-    heads += [f"{arm} - {control}" for arm in differences] + [f"{arm} - {control}, of the seeds" for arm in differences]
+    heads += [f"{arm} - {control}" for arm in differences] + [
+        f"{arm} - {control}, of the seeds" for arm in differences
+    ]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for name in names:
-        if not any(found.get(name, {}).get("value") is not None for found in document["arms"].values()):
+        if not any(
+            found.get(name, {}).get("value") is not None for found in document["arms"].values()
+        ):
             continue
         cells = [named.get(name, name), *(cell(found[name]) for found in document["arms"].values())]
         cells += [cell(found[name], "+") for found in differences.values()]
-        cells += [" ".join(f"{value:+.3f}" for value in found[name].get("seeds", ())) or "-" for found in differences.values()]
+        cells += [
+            " ".join(f"{value:+.3f}" for value in found[name].get("seeds", ())) or "-"
+            for found in differences.values()
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
 def titles(task: str, names: Sequence[str]) -> dict[str, str]:
     """Return name -> how a table calls the metric."""
-    return {name: metric.title for name, metric in build_suite(task, {}).for_names(names).metrics.items()}
+    return {
+        name: metric.title
+        for name, metric in build_suite(task, {}).for_names(names).metrics.items()
+    }
 
 
 def cell(entry: Mapping[str, Any], sign: str = "") -> str:
@@ -269,7 +378,11 @@ def cell(entry: Mapping[str, Any], sign: str = "") -> str:
     if entry["value"] is None:
         return "-"
     text = f"{entry['value']:{sign}.3f}"
-    return text if entry["ci95"] is None else f"{text} [{entry['ci95'][0]:{sign}.3f}, {entry['ci95'][1]:{sign}.3f}]"
+    return (
+        text
+        if entry["ci95"] is None
+        else f"{text} [{entry['ci95'][0]:{sign}.3f}, {entry['ci95'][1]:{sign}.3f}]"
+    )
 
 
 def between_marks(text: str, name: str, block: str) -> str:
@@ -280,14 +393,18 @@ def between_marks(text: str, name: str, block: str) -> str:
     """
     pattern = re.compile(rf"(<!-- results:{name} -->\n).*?(\n<!-- /results:{name} -->)", re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"the document must hold the marks results:{name} and /results:{name} as comments, got none; add them")
+        raise ValueError(
+            f"the document must hold the marks results:{name} and /results:{name} as comments, got none; add them"
+        )
     return pattern.sub(lambda found: found[1] + block + found[2], text, count=1)
 
 
 def write(document: Document, *, out: Path) -> None:
     """Write the numbers of a task as JSON."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{document['task']}.json").write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    (out / f"{document['task']}.json").write_text(
+        json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+    )
 
 
 def stored(folder: Path) -> list[Document]:
@@ -298,7 +415,11 @@ def stored(folder: Path) -> list[Document]:
 
 def written(page: Path, text: str, documents: Sequence[Document]) -> str:
     """Return a page with its marked blocks as the numbers say."""
-    blocks = {"summary": summary(documents)} if page.name == "README.md" else {each["task"]: tables(each) for each in documents}
+    blocks = (
+        {"summary": summary(documents)}
+        if page.name == "README.md"
+        else {each["task"]: tables(each) for each in documents}
+    )
     for name, block in blocks.items():
         text = between_marks(text, name, block)
     return text
@@ -306,13 +427,23 @@ def written(page: Path, text: str, documents: Sequence[Document]) -> str:
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--tasks", nargs="+", choices=list(SEEDED), default=list(SEEDED))
-    parser.add_argument("--jobs", type=int, default=1, help="runs beside each other, one thread each")
-    parser.add_argument("--env", default="base", help="environment; another than base writes to --out alone")
-    parser.add_argument("--runs", type=Path, default=ROOT / "data" / "results", help="folder of the runs")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results", help="folder of the JSON")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="runs beside each other, one thread each"
+    )
+    parser.add_argument(
+        "--env", default="base", help="environment; another than base writes to --out alone"
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=ROOT / "data" / "results", help="folder of the runs"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "docs" / "results", help="folder of the JSON"
+    )
     return parser.parse_args(arguments)
 
 
@@ -333,7 +464,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = {
             (task, seed): pool.submit(
-                train, task, seed, env=options.env, folder=base / task / f"seed{seed}", code=code, digest=digests[task]
+                train,
+                task,
+                seed,
+                env=options.env,
+                folder=base / task / f"seed{seed}",
+                code=code,
+                digest=digests[task],
             )
             for task in options.tasks
             for seed in options.seeds
@@ -348,9 +485,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"error: {error}", file=sys.stderr)
                 failed = True
                 continue
-            facts = {"commit": code.commit, "changes": code.changes, "env": options.env, "digest": digests[task]}
+            facts = {
+                "commit": code.commit,
+                "changes": code.changes,
+                "env": options.env,
+                "digest": digests[task],
+            }
             chance = parameters[task][f"{task}.evaluation.chance_rule"]
-            document = combine(task, runs) | facts | {"chance_rule": chance, "parameters": parameters[task]}
+            document = (
+                combine(task, runs)
+                | facts
+                | {"chance_rule": chance, "parameters": parameters[task]}
+            )
             is_default = options.out.resolve() == ROOT / "docs" / "results"
             write(document, out=options.out)
             for page in PAGES if is_default else ():

@@ -35,7 +35,9 @@ def distances(found: Mapping[str, Named]) -> dict[str, float]:
     ours = found[OURS]
     size = torch.cat([ours[name].flatten() for name in ours]).norm()
     return {
-        other: float(torch.cat([(grads[name] - ours[name]).flatten() for name in ours]).norm() / size)
+        other: float(
+            torch.cat([(grads[name] - ours[name]).flatten() for name in ours]).norm() / size
+        )
         for other, grads in found.items()
         if other != OURS
     }
@@ -51,7 +53,9 @@ def draw(ours: PipelineStep) -> Experience:
     rewards = collect.compute_rewards(task, replicated, rollouts, outcomes)
     reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
     importance = torch.ones(rollouts.actions.shape[:2])
-    advantages = collect.compute_advantages(algorithm, task, replicated, rewards, Baseline(None), importance)
+    advantages = collect.compute_advantages(
+        algorithm, task, replicated, rewards, Baseline(None), importance
+    )
     return collect.collect_experience(
         replicated, context, rollouts, temperature, outcomes, rewards, advantages, reference, Baseline(None),
         Resampled(rollouts, {}), importance,

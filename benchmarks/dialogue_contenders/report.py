@@ -20,7 +20,10 @@ def format_report(report: Mapping[str, Any]) -> str:
     if report["machine"]["trl"] == "not installed":
         lines += [f"TRL is not installed; for the comparison: `{INSTALL}`", ""]
     distances = ", ".join(f"{name} {value:.1e}" for name, value in report["agreement"].items())
-    lines += [f"Gradient of the same replies, distance to ours as a share of its size: {distances}", ""]
+    lines += [
+        f"Gradient of the same replies, distance to ours as a share of its size: {distances}",
+        "",
+    ]
     lines += [line for found in report["sizes"] for line in _format_size(found)]
     return "\n".join(lines + _format_growth(report["sizes"]))
 
@@ -35,16 +38,30 @@ def _format_size(found: Mapping[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, wall in found["wall"].items():
-        cells = [name, f"{work.samples / statistics.median(wall):.1f}", _ms(wall), _ms(found["cpu"][name])]
-        cells += [_ratio_cell(ratio(found[kind][name], found[kind][OURS])) for kind in ("wall", "cpu")]
+        cells = [
+            name,
+            f"{work.samples / statistics.median(wall):.1f}",
+            _ms(wall),
+            _ms(found["cpu"][name]),
+        ]
+        cells += [
+            _ratio_cell(ratio(found[kind][name], found[kind][OURS])) for kind in ("wall", "cpu")
+        ]
         rows.append(f"| {' | '.join(cells + _memory_cells(found, name))} |")
-    wanted = [f"Wanted: TRL takes at least {WANTED} times as long as ours, and ours no more memory.", ""]
+    wanted = [
+        f"Wanted: TRL takes at least {WANTED} times as long as ours, and ours no more memory.",
+        "",
+    ]
     return [*rows, "", *(wanted if TRL in found["wall"] else [])]
 
 
 def _memory_cells(found: Mapping[str, Any], name: str) -> list[str]:
     memory = found.get("memory", {}).get(name)
-    return ["", ""] if memory is None else [f"{memory['peak'] - memory['held']:.0f}", f"{memory['peak']:.0f}"]
+    return (
+        ["", ""]
+        if memory is None
+        else [f"{memory['peak'] - memory['held']:.0f}", f"{memory['peak']:.0f}"]
+    )
 
 
 def _ms(seconds: Sequence[float]) -> str:
@@ -62,9 +79,16 @@ def _format_growth(found: Sequence[Mapping[str, Any]]) -> list[str]:
     first = found[0]["workload"]
     lines = ["**Growth**: CPU ms per step, and MB that steps add", ""]
     for axis, other in (("group_size", "new_tokens"), ("new_tokens", "group_size")):
-        by_value = {size["workload"][axis]: size for size in found if size["workload"][other] == first[other]}
+        by_value = {
+            size["workload"][axis]: size
+            for size in found
+            if size["workload"][other] == first[other]
+        }
         values = sorted(by_value)
-        lines += [f"| {axis.replace('_', ' ')} | {' | '.join(map(str, values))} |", "|---" * (1 + len(values)) + "|"]
+        lines += [
+            f"| {axis.replace('_', ' ')} | {' | '.join(map(str, values))} |",
+            "|---" * (1 + len(values)) + "|",
+        ]
         for name in found[0]["wall"]:
             cells = [_growth_cell(by_value[value], name) for value in values]
             lines.append(f"| {name} | {' | '.join(cells)} |")

@@ -22,7 +22,11 @@ def make_step(name: str, workload: Workload, folder: str) -> Callable[[], int]:
     """Return the step of a contender other than TRL; it returns the number of tokens written."""
     if name == PLAIN:
         return PlainLoop(workload, folder).step
-    return PipelineStep(workload, folder, Hybrid).step if name == HYBRID else PipelineStep(workload, folder).step
+    return (
+        PipelineStep(workload, folder, Hybrid).step
+        if name == HYBRID
+        else PipelineStep(workload, folder).step
+    )
 
 
 def take_turns(workload: Workload, folder: str, *, rounds: int, with_trl: bool) -> dict[str, Any]:

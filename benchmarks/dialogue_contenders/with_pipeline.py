@@ -23,7 +23,9 @@ from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokens, encode_te
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
-PARAMETERS = Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "dialogue_training.yml"
+PARAMETERS = (
+    Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "dialogue_training.yml"
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,9 @@ class ReinforcementAlone(DialogueTask):
         """Return as many rows as there are prompts; the batch is given, and no row is looked up."""
         return np.arange(data)
 
-    def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None) -> Tensor:
+    def supervised_loss(
+        self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None
+    ) -> Tensor:
         """Return 0."""
         return torch.zeros(())
 
@@ -54,12 +58,16 @@ class PipelineStep:
         kind: with the supervised loss (``Hybrid``) or without.
     """
 
-    def __init__(self, workload: Workload, folder: str, kind: type[ReinforcementAlone] = ReinforcementAlone) -> None:
+    def __init__(
+        self, workload: Workload, folder: str, kind: type[ReinforcementAlone] = ReinforcementAlone
+    ) -> None:
         self.workload = workload
         self.training, self.algorithm = training_params(workload), algorithm_params(workload)
         self.task = make_task(workload, folder, self.training, kind)
         self.batch = make_batch(workload, self.task)
-        self.state: TrainState = build_state(self.algorithm, self.training, workload.seed, self.task, workload.prompts)
+        self.state: TrainState = build_state(
+            self.algorithm, self.training, workload.seed, self.task, workload.prompts
+        )
         self._runner = StepRunner(self.task, self.algorithm, self.training)
 
     def step(self) -> int:
@@ -81,7 +89,9 @@ def training_params(workload: Workload) -> TrainingParams:
     }
     sizes = {"batch_size": workload.prompts, "group_size": workload.group_size, "device": "cpu"}
     base = yaml.safe_load(PARAMETERS.read_text(encoding="utf-8"))["dialogue"]["training"]
-    return TrainingParams(**{**base, **sizes, "optimizer": optimizer, "gradient_report_every_steps": 10**9})
+    return TrainingParams(
+        **{**base, **sizes, "optimizer": optimizer, "gradient_report_every_steps": 10**9}
+    )
 
 
 def algorithm_params(workload: Workload) -> AlgorithmParams:
@@ -96,15 +106,33 @@ def algorithm_params(workload: Workload) -> AlgorithmParams:
         value_weight=0.0,
         update_epochs=1,
         advantage={"method": "group", "std": "sample"},
-        policy_loss={"clip_low": CLIP, "clip_high": CLIP, "ratio_level": "decision", "reduction": "per_sequence"},
+        policy_loss={
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "ratio_level": "decision",
+            "reduction": "per_sequence",
+        },
     )
 
 
-def make_task(workload: Workload, folder: str, training: TrainingParams, kind: type[ReinforcementAlone]) -> ReinforcementAlone:
+def make_task(
+    workload: Workload, folder: str, training: TrainingParams, kind: type[ReinforcementAlone]
+) -> ReinforcementAlone:
     """Return the task; its rewards are measured in this process, as those of the others are."""
-    limits: dict[str, Any] = {"temperature": 1.0, "top_k": None, "top_p": None, "tokens_per_batch": None}
+    limits: dict[str, Any] = {
+        "temperature": 1.0,
+        "top_k": None,
+        "top_p": None,
+        "tokens_per_batch": None,
+    }
     letters = {"function": "dialogue_contenders.workload:letters", "weight": WEIGHTS["letters"]}
-    pool = {"workers": 0, "timeout_seconds": 60.0, "start_seconds": 60.0, "chunk_size": 10**6, "cache_size": 0}
+    pool = {
+        "workers": 0,
+        "timeout_seconds": 60.0,
+        "start_seconds": 60.0,
+        "chunk_size": 10**6,
+        "cache_size": 0,
+    }
     built = build_task(
         FolderModelParams(source="folder", path=folder, tokenizer="bytes", lora=None),
         PromptParams(max_tokens=workload.prompt_tokens, too_long="refuse"),
@@ -131,6 +159,8 @@ def make_batch(workload: Workload, task: DialogueTask) -> DialogueBatch:
     return DialogueBatch(
         rows=torch.arange(workload.prompts),
         prompt=Tokens(ids, torch.ones_like(ids, dtype=torch.bool)),
-        reference=encode_texts(task.tokenizer, first, max_tokens=workload.new_tokens, too_long="keep_start"),
+        reference=encode_texts(
+            task.tokenizer, first, max_tokens=workload.new_tokens, too_long="keep_start"
+        ),
         answers=PerPrompt(tuple(texts) for texts in workload.answers),
     )

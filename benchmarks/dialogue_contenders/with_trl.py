@@ -13,7 +13,15 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 
-from dialogue_contenders.workload import BETAS, CLIP, EPS, LEARNING_RATE, WEIGHT_DECAY, Workload, reward
+from dialogue_contenders.workload import (
+    BETAS,
+    CLIP,
+    EPS,
+    LEARNING_RATE,
+    WEIGHT_DECAY,
+    Workload,
+    reward,
+)
 from grpo_pipeline.tasks.dialogue.language_model.tokens import EOS, OFFSET, PAD, UNKNOWN
 
 INSTALL = 'pip install -c constraints.txt -e ".[oracles]"'
@@ -43,20 +51,31 @@ class TrlRun:
         self.trainer.train()
 
     def _measure(
-        self, completions: Sequence[str], completion_ids: Sequence[Sequence[int]], answers: Sequence[Sequence[str]], **_: Any
+        self,
+        completions: Sequence[str],
+        completion_ids: Sequence[Sequence[int]],
+        answers: Sequence[Sequence[str]],
+        **_: Any,
     ) -> list[float]:
         self._tokens = sum(map(len, completion_ids))
         return reward(completions, answers)
 
 
-def build_trainer(workload: Workload, folder: str, *, steps: int, measure: Callable[..., list[float]]) -> Any:
+def build_trainer(
+    workload: Workload, folder: str, *, steps: int, measure: Callable[..., list[float]]
+) -> Any:
     """Return a ``GRPOTrainer`` whose batch is all prompts, G times each."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, betas=BETAS, eps=EPS, weight_decay=WEIGHT_DECAY, fused=True
+        model.parameters(),
+        lr=LEARNING_RATE,
+        betas=BETAS,
+        eps=EPS,
+        weight_decay=WEIGHT_DECAY,
+        fused=True,
     )
     rows = {"prompt": list(workload.texts), "answers": [list(texts) for texts in workload.answers]}
     return GRPOTrainer(
@@ -105,7 +124,9 @@ def _config(workload: Workload, steps: int) -> Any:
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     """Return our byte-level tokenizer in the form that transformers knows: id = byte + 3."""
     special = {"<pad>": PAD, "</s>": EOS, "<unk>": UNKNOWN}
-    vocabulary = special | {character: byte + OFFSET for byte, character in enumerate(_characters())}
+    vocabulary = special | {
+        character: byte + OFFSET for byte, character in enumerate(_characters())
+    }
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -117,7 +138,9 @@ def _characters() -> list[str]:
     """Return the characters that stand for the bytes in byte-level vocabularies: themselves where they can be printed."""
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())
     silent = [byte for byte in range(256) if chr(byte) not in alphabet]
-    return [chr(byte) if chr(byte) in alphabet else chr(256 + silent.index(byte)) for byte in range(256)]
+    return [
+        chr(byte) if chr(byte) in alphabet else chr(256 + silent.index(byte)) for byte in range(256)
+    ]
 
 
 class _AfterStep(TrainerCallback):

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import torch
 
-from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams, generate_rows, generate_stories
+from grpo_pipeline.tasks.dialogue.data.generate import (
+    PersonaParams,
+    generate_rows,
+    generate_stories,
+)
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, prompt_texts, story_text
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import NewModelParams
@@ -88,7 +92,12 @@ class Workload:
         rows, stories = generate_rows(params), generate_stories(params)
         found = []
         for number, row in enumerate(rows[: self.prompts]):
-            told = [story_text(*(str(stories[(number + k) % len(stories)][part]) for part in ("title", "text"))) for k in (0, 1)]
+            told = [
+                story_text(
+                    *(str(stories[(number + k) % len(stories)][part]) for part in ("title", "text"))
+                )
+                for k in (0, 1)
+            ]
             # Repeated until it is long enough: what a prompt says makes no difference to what it costs.
             text = " ".join([*told * (1 + self.prompt_tokens // 100)])
             whole = prompt_texts(str(row["question"]), [text], kind="causal")[0]
@@ -137,7 +146,10 @@ def reward(replies: Sequence[str], answers: Sequence[Sequence[str]]) -> list[flo
         "bleu": bleu(replies, answers, smoothing="exp"),
         "letters": letters(replies, answers),
     }
-    return [sum(WEIGHTS[name] * float(values[n]) for name, values in parts.items()) for n in range(len(replies))]
+    return [
+        sum(WEIGHTS[name] * float(values[n]) for name, values in parts.items())
+        for n in range(len(replies))
+    ]
 
 
 def letters(replies: Sequence[str], answers: Sequence[Sequence[str]]) -> list[float]:

@@ -14,13 +14,23 @@ CPU = torch.device("cpu")
 
 def code(seed: int) -> dict[str, Any]:
     """Return the commit, ``-dirty`` where files differ from it and ``unknown`` without git, and the seed."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return {"commit": commit.stdout.strip() or "unknown", "seed": seed}
 
 
 def hardware(device: torch.device = CPU) -> dict[str, Any]:
     """Return the name of the device that computes, and how many cores the processor has."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    name = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else platform.processor() or platform.machine()
+    )
     return {"device": name, "cores": os.cpu_count()}
 
 

@@ -47,4 +47,6 @@ def check(found: dict[str, float]) -> None:
 def _gradient_of(work: Workload, update: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
     work.policy.zero_grad()
     logprobs = update()
-    return logprobs, torch.cat([p.grad.flatten() for p in work.policy.parameters() if p.grad is not None])
+    return logprobs, torch.cat(
+        [p.grad.flatten() for p in work.policy.parameters() if p.grad is not None]
+    )

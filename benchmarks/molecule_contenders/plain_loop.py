@@ -43,7 +43,9 @@ class PlainLoop:
         parts = Components(rollouts.atoms, rollouts.charges, rollouts.bonds)
         steps = []
         for t in range(self.workload.steps, 0, -1):
-            before, after = (parts.each(lambda part, s=s: part[row, 0, s].long()) for s in (t, t - 1))
+            before, after = (
+                parts.each(lambda part, s=s: part[row, 0, s].long()) for s in (t, t - 1)
+            )
             log_probs = self.log_probs(before, t)
             steps.append(_log_probability(log_probs, after))
         return torch.stack(steps)
@@ -53,7 +55,9 @@ class PlainLoop:
 
         p(z | z_t) = sum over x0 of softmax(logits)[x0] * Q_t[z, z_t] * Q-bar_{t-1}[x0, z] / Q-bar_t[x0, z_t]
         """
-        logits = self.policy.denoiser(entries.each(lambda part: part[None]), self.alone, self._time(t))
+        logits = self.policy.denoiser(
+            entries.each(lambda part: part[None]), self.alone, self._time(t)
+        )
 
         def step(scores: Tensor, noisy: Tensor, matrices: tuple[Tensor, Tensor]) -> Tensor:
             one, total = matrices
@@ -64,7 +68,9 @@ class PlainLoop:
         return logits.each(step, entries, self.matrices)
 
     def _draw(self, source: torch.Generator) -> Tensor:
-        states = [self.policy.noise.draw_start(self.alone, generator=source).each(lambda part: part[0])]
+        states = [
+            self.policy.noise.draw_start(self.alone, generator=source).each(lambda part: part[0])
+        ]
         steps = []
         for t in range(self.workload.steps, 0, -1):
             log_probs = self.log_probs(states[-1], t)
@@ -83,7 +89,9 @@ def loss_of(logprobs: Tensor, advantages: Tensor) -> Tensor:
 
 def _matrices(transition: Transition) -> tuple[Tensor, Tensor]:
     times = range(transition.steps + 1)
-    return torch.stack([transition.step_matrix(t) for t in times]), torch.stack([transition.total_matrix(t) for t in times])
+    return torch.stack([transition.step_matrix(t) for t in times]), torch.stack(
+        [transition.total_matrix(t) for t in times]
+    )
 
 
 def _draw_classes(log_probs: Tensor, source: torch.Generator) -> Tensor:
@@ -92,5 +100,7 @@ def _draw_classes(log_probs: Tensor, source: torch.Generator) -> Tensor:
 
 def _log_probability(log_probs: Components[Tensor], drawn: Components[Tensor]) -> Tensor:
     """Return the sum over all entries of one graph."""
-    picked = log_probs.each(lambda scores, classes: scores.gather(-1, classes[:, None]).sum(), drawn)
+    picked = log_probs.each(
+        lambda scores, classes: scores.gather(-1, classes[:, None]).sum(), drawn
+    )
     return picked.atoms + picked.charges + picked.bonds

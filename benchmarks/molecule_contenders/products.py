@@ -93,7 +93,9 @@ class _Matrices:
 
     def of(self, layouts: tuple[Layout, ...]) -> tuple[Tensor, ...]:
         if layouts not in self._sets:
-            self._sets[layouts] = [tuple(layout.filled() for layout in layouts) for _ in range(self.SETS)]
+            self._sets[layouts] = [
+                tuple(layout.filled() for layout in layouts) for _ in range(self.SETS)
+            ]
         self._turn += 1
         return self._sets[layouts][self._turn % self.SETS]
 

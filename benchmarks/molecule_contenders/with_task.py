@@ -3,7 +3,11 @@
 import torch
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, backward_by_chunks, score_steps
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import (
+    StepScores,
+    backward_by_chunks,
+    score_steps,
+)
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
 from molecule_contenders.plain_loop import loss_of
@@ -20,7 +24,14 @@ class TaskLoop:
     def sample(self) -> Tensor:
         """Draw trajectories; return the log-probabilities of their steps, [graphs, T]."""
         work = self.workload
-        drawn = sample_trajectories(self.policy, work.prompts, 1, params=work.params, temperature=1.0, generator=work.generator())
+        drawn = sample_trajectories(
+            self.policy,
+            work.prompts,
+            1,
+            params=work.params,
+            temperature=1.0,
+            generator=work.generator(),
+        )
         return drawn.logprobs.squeeze(1)
 
     def update(self) -> Tensor:

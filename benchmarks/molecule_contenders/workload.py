@@ -11,7 +11,11 @@ from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
 from grpo_pipeline.tasks.molecules.diffusion.noise import marginal_limit
-from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams
+from grpo_pipeline.tasks.molecules.diffusion.params import (
+    DenoiserParams,
+    NoiseParams,
+    TrajectoryParams,
+)
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, make_prompts
 
@@ -28,12 +32,16 @@ TINY = {
     "expansion": 2,
     "features": "cycles",
 }
-PARAMETERS = Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "molecules_training.yml"
+PARAMETERS = (
+    Path(__file__).resolve().parents[2] / "conf" / "base" / "parameters" / "molecules_training.yml"
+)
 
 
 def configured_network() -> dict[str, Any]:
     """Return the network of ``conf/base``, the values of ``DenoiserParams``."""
-    network: dict[str, Any] = yaml.safe_load(PARAMETERS.read_text(encoding="utf-8"))["molecules"]["denoiser"]
+    network: dict[str, Any] = yaml.safe_load(PARAMETERS.read_text(encoding="utf-8"))["molecules"][
+        "denoiser"
+    ]
     return network
 
 
@@ -68,7 +76,9 @@ class Workload:
     @cached_property
     def policy(self) -> GraphPolicy:
         """The policy of all contenders."""
-        noise = NoiseParams.model_validate({"steps": self.steps, "limit": "marginal", "exponents": EXPONENTS, "smoothing": 0.0})
+        noise = NoiseParams.model_validate(
+            {"steps": self.steps, "limit": "marginal", "exponents": EXPONENTS, "smoothing": 0.0}
+        )
         limits = COUNTS.each(lambda counts: marginal_limit(torch.tensor(counts), 0.0))
         network = DenoiserParams.model_validate(self.network or configured_network())
         return build_policy(limits, noise, network, seed=self.seed)
@@ -95,7 +105,9 @@ class Workload:
         source = self.generator()
         counts = (self.nodes, self.nodes, self.nodes * (self.nodes - 1) // 2)
         entries = self.policy.noise.classes.each(
-            lambda k, count: torch.randint(k, (self.graphs, 1, self.steps + 1, count), generator=source, dtype=torch.uint8),
+            lambda k, count: torch.randint(
+                k, (self.graphs, 1, self.steps + 1, count), generator=source, dtype=torch.uint8
+            ),
             Components(*counts),
         )
         times = torch.arange(self.steps, 0, -1).expand(self.graphs, 1, self.steps).contiguous()

@@ -38,12 +38,21 @@ OWN = (
     "grpo_pipeline.runs.lock:HeldError",
 )
 WRAPPERS = ("Failed while loading data from dataset ", "Failed while saving data to dataset ")
-ROOM = "must be writable", "free some space and run the command again: what was there before is unchanged"
+ROOM = (
+    "must be writable",
+    "free some space and run the command again: what was there before is unchanged",
+)
 RIGHTS = (
     "must be readable and writable for this user",
     "change its rights, or write elsewhere with --params data=<another folder>",
 )
-DISK = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, errno.EROFS: RIGHTS, errno.EACCES: RIGHTS, errno.EPERM: RIGHTS}
+DISK = {
+    errno.ENOSPC: ROOM,
+    errno.EDQUOT: ROOM,
+    errno.EROFS: RIGHTS,
+    errno.EACCES: RIGHTS,
+    errno.EPERM: RIGHTS,
+}
 OURS = Path(__file__).resolve().parent
 PARAMETER = re.compile(r"^- Parameter '([^']+)': ", re.MULTILINE)
 PROBLEM = re.compile(
@@ -70,7 +79,9 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
         return f"{dataset_file(str(relevant))} must hold a version of its data, got none; run the pipeline that writes it first"
     text = " ".join(str(relevant).split()) or type(relevant).__name__
     if isinstance(relevant, OSError) and relevant.errno in DISK:
-        place = relevant.filename or (dataset_file(str(error)) if relevant is not error else "the data folder")
+        place = relevant.filename or (
+            dataset_file(str(error)) if relevant is not error else "the data folder"
+        )
         rule, remedy = DISK[relevant.errno]
         return f"{place} {rule}, got {relevant.strerror}; {remedy}"
     if relevant is not error and not text.startswith(WRAPPERS) and is_library(relevant):
@@ -80,7 +91,11 @@ def sentence(error: BaseException, *, parameters: Mapping[str, Any] | None = Non
 
 def unwrap(error: BaseException) -> BaseException:
     """Return the error inside of Kedro's "failed while loading" and "failed while saving"."""
-    while isinstance(error, DatasetError) and str(error).startswith(WRAPPERS) and error.__cause__ is not None:
+    while (
+        isinstance(error, DatasetError)
+        and str(error).startswith(WRAPPERS)
+        and error.__cause__ is not None
+    ):
         error = error.__cause__
     return error
 
@@ -90,11 +105,15 @@ def is_expected(error: BaseException) -> bool:
 
     So is a library that this package asks the user to install.
     """
-    if isinstance(error, EXPECTED) or any(f"{kind.__module__}:{kind.__name__}" in OWN for kind in type(error).__mro__):
+    if isinstance(error, EXPECTED) or any(
+        f"{kind.__module__}:{kind.__name__}" in OWN for kind in type(error).__mro__
+    ):
         return True
     if isinstance(error, ModuleNotFoundError) and not is_library(error):
         return True
-    return isinstance(error, ValueError) and (not is_library(error) or module_of(error) in ("pandas", "json"))
+    return isinstance(error, ValueError) and (
+        not is_library(error) or module_of(error) in ("pandas", "json")
+    )
 
 
 def is_library(error: BaseException) -> bool:
@@ -131,7 +150,9 @@ def parameter_sentences(message: str, parameters: Mapping[str, Any]) -> Iterator
         if not problems:
             yield f"parameter {name}: {' '.join(text.split())}"
         for problem in problems:
-            yield parameter_sentence(".".join(filter(None, (name, problem["path"]))), problem, parameters)
+            yield parameter_sentence(
+                ".".join(filter(None, (name, problem["path"]))), problem, parameters
+            )
 
 
 def parameter_sentence(path: str, problem: re.Match[str], parameters: Mapping[str, Any]) -> str:
@@ -154,6 +175,14 @@ def suggestion(path: str, parameters: Mapping[str, Any]) -> str:
     siblings: Any = parameters
     for parent in parents:
         siblings = siblings.get(parent, {}) if isinstance(siblings, Mapping) else {}
-    names = [str(other) for other in siblings if str(other) != name] if isinstance(siblings, Mapping) else []
+    names = (
+        [str(other) for other in siblings if str(other) != name]
+        if isinstance(siblings, Mapping)
+        else []
+    )
     close = get_close_matches(name, names, n=1)
-    return f"did you mean {'.'.join([*parents, close[0]])}?" if close else "remove it or correct its name"
+    return (
+        f"did you mean {'.'.join([*parents, close[0]])}?"
+        if close
+        else "remove it or correct its name"
+    )

@@ -64,19 +64,30 @@ class MlflowHooks:
         self._project, self._env = Path(context.project_path), context.env or "local"
 
     @hook_impl
-    def after_catalog_created(self, conf_catalog: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+    def after_catalog_created(
+        self, conf_catalog: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> None:
         """Keep the resolved parameters and the catalogue's configuration."""
         self._catalog, self._parameters = conf_catalog, parameters["parameters"]
 
     @hook_impl
-    def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:
+    def before_pipeline_run(
+        self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog
+    ) -> None:
         """Open the parent run."""
         from grpo_pipeline.tracking.tracker import Tracker
 
         self.has_checkpoint = False
         names = sorted(run_params["pipeline_names"] or ["__default__"])
-        tags = {"kedro.env": self._env, "kedro.pipeline": ",".join(names), "kedro.session": str(run_params["run_id"])}
-        self._pid, self.tracker = os.getpid(), Tracker(self._config, project=self._project, parameters=self._parameters)
+        tags = {
+            "kedro.env": self._env,
+            "kedro.pipeline": ",".join(names),
+            "kedro.session": str(run_params["run_id"]),
+        }
+        self._pid, self.tracker = (
+            os.getpid(),
+            Tracker(self._config, project=self._project, parameters=self._parameters),
+        )
         self.tracker.start(pipeline, catalog, names=names, tags=tags)
         self.tracker.log_config(self._catalog)
 
@@ -187,7 +198,11 @@ class SummaryHooks:
     @hook_impl(trylast=True)
     def after_pipeline_run(self, catalog: DataCatalog) -> None:
         """Print the tables, once."""
-        from grpo_pipeline.tracking.summary import comparison_tables, prediction_text, reward_audit_text
+        from grpo_pipeline.tracking.summary import (
+            comparison_tables,
+            prediction_text,
+            reward_audit_text,
+        )
         from grpo_pipeline.tracking.tracker import dataset_path
 
         console = Console(highlight=False)
@@ -220,4 +235,6 @@ class SummaryHooks:
 
         report = dataset_path(catalog.get(page))
         found = report if report and report.exists() else None
-        console.print(places(found, graph=self._mlflow.graph, tracker=self._mlflow.tracker), soft_wrap=True)
+        console.print(
+            places(found, graph=self._mlflow.graph, tracker=self._mlflow.tracker), soft_wrap=True
+        )

@@ -13,7 +13,17 @@ from kedro.pipeline import Pipeline
 from grpo_pipeline.tasks import TASKS, find_task
 
 # Every task has these pipelines under "<task>_<name>", and one from end to end under its own name.
-PIPELINES = ("data", "train", "evaluate", "step", "gradient_flow", "reward_audit", "compare", "cross_validate", "predict")
+PIPELINES = (
+    "data",
+    "train",
+    "evaluate",
+    "step",
+    "gradient_flow",
+    "reward_audit",
+    "compare",
+    "cross_validate",
+    "predict",
+)
 # These names without a task are those of the first one.
 SHORT = ("compare", "cross_validate", "gradient_flow", "reward_audit")
 
@@ -42,7 +52,12 @@ def register_pipelines() -> dict[str, Pipeline]:
         found |= {name: LazyPipeline(partial(_build, task, name)) for name in names}
     first = next(iter(TASKS))
     short = {name: found[f"{first}_{name}"] for name in SHORT}
-    return {"__default__": found[first], **found, **short, "self_check": LazyPipeline(_build_self_check)}
+    return {
+        "__default__": found[first],
+        **found,
+        **short,
+        "self_check": LazyPipeline(_build_self_check),
+    }
 
 
 def use_arms(parameters: Mapping[str, Any]) -> None:
@@ -59,7 +74,9 @@ def use_arms(parameters: Mapping[str, Any]) -> None:
         pipelines.configure(__name__)
 
 
-_arms: dict[str, Mapping[str, tuple[str, ...]]] = {}  # task -> arms, once the parameters of a run are known
+_arms: dict[
+    str, Mapping[str, tuple[str, ...]]
+] = {}  # task -> arms, once the parameters of a run are known
 
 
 def _build(task: str, name: str) -> Pipeline:

@@ -56,7 +56,11 @@ class TrackedSession(KedroSession):
     _parameters: Mapping[str, Any] | None = None  # as configured, once they are read
 
     def run(
-        self, pipeline_name: str | None = None, pipeline_names: list[str] | None = None, *args: Any, **kwargs: Any
+        self,
+        pipeline_name: str | None = None,
+        pipeline_names: list[str] | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Check the parameters and run a pipeline; see ``KedroSession.run``.
 
@@ -65,11 +69,15 @@ class TrackedSession(KedroSession):
                 code 1 after an error that one sentence explains (``GRPO_TRACEBACK=1`` leaves it as it is).
             KeyboardInterrupt: after Ctrl-C elsewhere, in a notebook for instance.
         """
-        from grpo_pipeline.runs.parameters import check_parameters  # the models of all parameters: for runs alone
+        from grpo_pipeline.runs.parameters import (
+            check_parameters,
+        )  # the models of all parameters: for runs alone
 
         try:
             with sigterm_raises():
-                if self._package_name == __package__:  # another project has tasks, or nodes, of its own
+                if (
+                    self._package_name == __package__
+                ):  # another project has tasks, or nodes, of its own
                     self._parameters = self._get_config_loader()["parameters"]
                     use_arms(self._parameters)
                     chosen = [pipeline_name] if pipeline_name else pipeline_names or []
@@ -104,9 +112,14 @@ class TrackedSession(KedroSession):
         if isinstance(error, KeyboardInterrupt):
             _say("Stopped by Ctrl-C")
             raise SystemExit(INTERRUPTED) from None
-        if os.environ.get(SHOW_TRACEBACK, "0") in ("", "0") and (text := sentence(error, parameters=self._raw_parameters())):
+        if os.environ.get(SHOW_TRACEBACK, "0") in ("", "0") and (
+            text := sentence(error, parameters=self._raw_parameters())
+        ):
             print(f"error: {text}  [{SHOW_TRACEBACK}=1 shows the traceback]", file=sys.stderr)
-            if any(getattr(plugin, "has_checkpoint", False) for plugin in self._hook_manager.get_plugins()):
+            if any(
+                getattr(plugin, "has_checkpoint", False)
+                for plugin in self._hook_manager.get_plugins()
+            ):
                 print(hint(), file=sys.stderr)
             raise SystemExit(FAILED) from None
 
@@ -118,7 +131,9 @@ class TrackedSession(KedroSession):
             return {}
 
     def _tell_hooks(self, error: BaseException) -> None:
-        for plugin in sorted(self._hook_manager.get_plugins(), key=lambda plugin: getattr(plugin, "ends_last", False)):
+        for plugin in sorted(
+            self._hook_manager.get_plugins(), key=lambda plugin: getattr(plugin, "ends_last", False)
+        ):
             if callable(tell := getattr(plugin, "on_run_ended", None)):
                 tell(error)
 

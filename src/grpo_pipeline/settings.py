@@ -24,9 +24,15 @@ def _quiet_logging() -> None:
     """Apply ``conf/logging.yml`` when Kedro, which looks in the current folder only, has not found it."""
     logging.captureWarnings(True)
     # Every dataset here is named <task>.<arm>.<what>, on purpose and whether or not its node has that namespace.
-    warnings.filterwarnings("ignore", message="One or more dataset names contain '.' characters", category=UserWarning)
+    warnings.filterwarnings(
+        "ignore", message="One or more dataset names contain '.' characters", category=UserWarning
+    )
     path = Path(__file__).resolve().parents[2] / "conf" / "logging.yml"
-    if "KEDRO_LOGGING_CONFIG" not in os.environ and path.is_file() and "project" not in LOGGING.get("handlers", {}):
+    if (
+        "KEDRO_LOGGING_CONFIG" not in os.environ
+        and path.is_file()
+        and "project" not in LOGGING.get("handlers", {})
+    ):
         configure_logging(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 

@@ -31,7 +31,9 @@ def digest_of(parameters: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()
 
 
-def differences(here: Mapping[str, Any], there: Mapping[str, Any], *, names: Mapping[str, str] | None = None) -> list[str]:
+def differences(
+    here: Mapping[str, Any], there: Mapping[str, Any], *, names: Mapping[str, str] | None = None
+) -> list[str]:
     """Return ``<path>: <value here> here, <value there> in the checkpoint`` for each value that differs, in order of path.
 
     Args:
@@ -41,8 +43,15 @@ def differences(here: Mapping[str, Any], there: Mapping[str, Any], *, names: Map
     """
     flat = [dict(_flat(json.loads(json.dumps(values)), names or {})) for values in (here, there)]
     mine, stored = flat
-    paths = sorted(path for path in mine.keys() | stored.keys() if mine.get(path, _Missing) != stored.get(path, _Missing))
-    return [f"{path}: {_shown(mine, path)} here, {_shown(stored, path)} in the checkpoint" for path in paths]
+    paths = sorted(
+        path
+        for path in mine.keys() | stored.keys()
+        if mine.get(path, _Missing) != stored.get(path, _Missing)
+    )
+    return [
+        f"{path}: {_shown(mine, path)} here, {_shown(stored, path)} in the checkpoint"
+        for path in paths
+    ]
 
 
 def summary(found: Sequence[str]) -> str:

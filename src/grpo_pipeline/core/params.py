@@ -13,16 +13,31 @@ from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.core.policy_gradient.algorithms import LossOptions, check_combination
 from grpo_pipeline.core.schedules import Schedule
 
-AlgorithmName = Literal["supervised", "reinforce", "ppo", "grpo", "gspo", "cispo", "sapo", "dr_grpo", "dapo", "bnpo"]
+AlgorithmName = Literal[
+    "supervised", "reinforce", "ppo", "grpo", "gspo", "cispo", "sapo", "dr_grpo", "dapo", "bnpo"
+]
 ProposalName = Literal["policy", "uniform", "none", "oracle"]
 
 
-OPTIONS = ("clip_low", "clip_high", "delta", "dual_clip", "ratio_cap", "tau_positive", "tau_negative", "max_decisions")
+OPTIONS = (
+    "clip_low",
+    "clip_high",
+    "delta",
+    "dual_clip",
+    "ratio_cap",
+    "tau_positive",
+    "tau_negative",
+    "max_decisions",
+)
 READERS = {"ratio_cap": "cispo", "tau_positive": "sapo", "tau_negative": "sapo"}
 
 
 def _constant(value: Any) -> Any:
-    return {"kind": "constant", "start": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return (
+        {"kind": "constant", "start": value}
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else value
+    )
 
 
 # How long a run is: may change when it goes on, see ``pipelines.training.resuming``.
@@ -95,7 +110,9 @@ class PolicyLossParams(BaseModel):
     @property
     def options(self) -> LossOptions:
         """The options that were given; the others keep their defaults."""
-        return LossOptions(**{name: value for name in OPTIONS if (value := getattr(self, name)) is not None})
+        return LossOptions(
+            **{name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
+        )
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
@@ -150,7 +167,9 @@ class EntropyTargetParams(BaseModel):
     @model_validator(mode="after")
     def _check_range(self) -> Self:
         if self.minimum >= self.maximum:
-            raise ValueError(f"minimum must be below maximum, got {self.minimum} and {self.maximum}; exchange them")
+            raise ValueError(
+                f"minimum must be below maximum, got {self.minimum} and {self.maximum}; exchange them"
+            )
         return self
 
 
@@ -256,7 +275,14 @@ class AlgorithmParams(BaseModel):
 
     @model_validator(mode="after")
     def _check_terms(self) -> Self:
-        for name in ("supervised_weight", "policy_weight", "kl_weight", "value_weight", "entropy_weight", "rollout_kl_weight"):
+        for name in (
+            "supervised_weight",
+            "policy_weight",
+            "kl_weight",
+            "value_weight",
+            "entropy_weight",
+            "rollout_kl_weight",
+        ):
             _check_not_negative(name, getattr(self, name))
         if self.name == "supervised":
             self._check_control()
@@ -267,18 +293,28 @@ class AlgorithmParams(BaseModel):
         return self
 
     def _check_control(self) -> None:
-        weights = (self.policy_weight, self.kl_weight, self.rollout_kl_weight, self.value_weight, self.entropy_weight)
+        weights = (
+            self.policy_weight,
+            self.kl_weight,
+            self.rollout_kl_weight,
+            self.value_weight,
+            self.entropy_weight,
+        )
         if any(map(is_on, weights)) or self.update_epochs > 1:
             raise ValueError(
                 "policy_weight, kl_weight, rollout_kl_weight, value_weight and entropy_weight must be 0 and update_epochs 1 for "
                 "name = supervised; use name = grpo or reinforce to train the policy"
             )
         if not is_on(self.supervised_weight):
-            raise ValueError("supervised_weight must be positive for name = supervised, got 0; nothing would be learned")
+            raise ValueError(
+                "supervised_weight must be positive for name = supervised, got 0; nothing would be learned"
+            )
         sections = ("policy_loss", "value_clip", "entropy_target", "dynamic_sampling", "replay")
         given = [name for name in sections if getattr(self, name)]
         if given:
-            raise ValueError(f"{' and '.join(given)} must be null for name = supervised, got a value; the control has no policy")
+            raise ValueError(
+                f"{' and '.join(given)} must be null for name = supervised, got a value; the control has no policy"
+            )
 
     def _check_policy(self) -> None:
         if self.proposal != "policy":
@@ -292,7 +328,9 @@ class AlgorithmParams(BaseModel):
                 "warmup_steps to begin gently, or name = supervised for the control"
             )
         if self.policy_loss is None:
-            raise ValueError(f"policy_loss must be given for name = {self.name}, got null; copy it from conf/base")
+            raise ValueError(
+                f"policy_loss must be given for name = {self.name}, got null; copy it from conf/base"
+            )
         loss = self.policy_loss
         check_combination(
             algorithm=self.name,
@@ -305,12 +343,20 @@ class AlgorithmParams(BaseModel):
         )
         _check_readers(self.name, loss)
         if self.replay is not None and self.name == "reinforce":
-            raise ValueError("replay must be null for name = reinforce, got a value; it has no ratio to correct with: use grpo")
+            raise ValueError(
+                "replay must be null for name = reinforce, got a value; it has no ratio to correct with: use grpo"
+            )
 
     def _check_kl(self) -> None:
-        allowed = ("exact", "k2", "k3", "ratio_k3") if self.kl_placement == "loss" else ("k1", "k2", "k3")
+        allowed = (
+            ("exact", "k2", "k3", "ratio_k3") if self.kl_placement == "loss" else ("k1", "k2", "k3")
+        )
         if self.pays_kl and self.kl_estimator not in allowed:
-            why = "its gradient has mean 0" if self.kl_estimator == "k1" else "a reward needs a number per sample"
+            why = (
+                "its gradient has mean 0"
+                if self.kl_estimator == "k1"
+                else "a reward needs a number per sample"
+            )
             raise ValueError(
                 f"kl_estimator must be one of {', '.join(allowed)} with kl_placement = {self.kl_placement}, got "
                 f"{self.kl_estimator}; {why}"
@@ -321,7 +367,9 @@ class AlgorithmParams(BaseModel):
                 "still the one that sampled, and the term has no gradient: use more update epochs"
             )
         if self.kl_estimator == "ratio_k3" and self.name == "reinforce":
-            raise ValueError("kl_estimator must not be ratio_k3 for name = reinforce, got ratio_k3; it has no ratio: use k3")
+            raise ValueError(
+                "kl_estimator must not be ratio_k3 for name = reinforce, got ratio_k3; it has no ratio: use k3"
+            )
 
     def _check_value(self) -> None:
         needs_value = self.name == "ppo" or self.advantage.baseline == "value"
@@ -330,9 +378,13 @@ class AlgorithmParams(BaseModel):
                 f"value_weight must be positive with a value baseline, got 0 for name = {self.name}; an untrained value is noise"
             )
         if self.name == "ppo" and self.advantage.baseline != "value":
-            raise ValueError("advantage.baseline must be value for name = ppo, got group; use name = grpo for a group baseline")
+            raise ValueError(
+                "advantage.baseline must be value for name = ppo, got group; use name = grpo for a group baseline"
+            )
         if self.value_clip is not None and not is_on(self.value_weight):
-            raise ValueError(f"value_clip must be null without value_weight, got {self.value_clip}; it would have no effect")
+            raise ValueError(
+                f"value_clip must be null without value_weight, got {self.value_clip}; it would have no effect"
+            )
         if self.value_clip is not None and self.update_epochs == 1:
             raise ValueError(
                 f"value_clip must be null with update_epochs = 1, got {self.value_clip}; the values have not moved when they are "
@@ -376,7 +428,9 @@ class LoaderParams(BaseModel):
     @model_validator(mode="after")
     def _check_workers(self) -> Self:
         if self.workers > max(1, self.prefetch):
-            raise ValueError(f"workers must be at most prefetch = {self.prefetch}, got {self.workers}; the others would be idle")
+            raise ValueError(
+                f"workers must be at most prefetch = {self.prefetch}, got {self.workers}; the others would be idle"
+            )
         return self
 
 
@@ -465,7 +519,9 @@ def is_on(coefficient: Schedule) -> bool:
 def _check_not_negative(name: str, coefficient: Schedule) -> None:
     lowest = min(coefficient.start, coefficient.end)
     if lowest < 0:
-        raise ValueError(f"{name} must be greater than or equal to 0, got {lowest}; the signs are in the loss already")
+        raise ValueError(
+            f"{name} must be greater than or equal to 0, got {lowest}; the signs are in the loss already"
+        )
 
 
 def _check_readers(name: str, loss: PolicyLossParams) -> None:
@@ -473,4 +529,6 @@ def _check_readers(name: str, loss: PolicyLossParams) -> None:
     for option, reader in READERS.items():
         value = getattr(loss, option)
         if value is not None and name != reader:
-            raise ValueError(f"policy_loss.{option} must be absent for name = {name}, got {value}; only {reader} reads it")
+            raise ValueError(
+                f"policy_loss.{option} must be absent for name = {name}, got {value}; only {reader} reads it"
+            )

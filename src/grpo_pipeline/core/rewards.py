@@ -27,11 +27,19 @@ def combine_rewards(components: Mapping[str, Tensor], weights: Mapping[str, floa
         ValueError: as ``check_components``.
     """
     check_components(components, weights)
-    weighted = [weight * components[name].to(torch.float64) for name, weight in weights.items() if weight]
-    return Rewards(components=dict(components), total=sum(weighted[1:], start=weighted[0]), weights=dict(weights))
+    weighted = [
+        weight * components[name].to(torch.float64) for name, weight in weights.items() if weight
+    ]
+    return Rewards(
+        components=dict(components),
+        total=sum(weighted[1:], start=weighted[0]),
+        weights=dict(weights),
+    )
 
 
-def apply_failure_rule(total: Tensor, is_failed: Tensor, *, rule: FailureRule, penalty: float = 0.0) -> Tensor:
+def apply_failure_rule(
+    total: Tensor, is_failed: Tensor, *, rule: FailureRule, penalty: float = 0.0
+) -> Tensor:
     """Give every failed sample a named outcome in place of whatever its reward happens to be.
 
         exclude:  NaN, "not scored": it leaves the statistics of its group and its advantage is exactly 0
@@ -58,17 +66,27 @@ def apply_failure_rule(total: Tensor, is_failed: Tensor, *, rule: FailureRule, p
             f"is_failed must be bool {list(total.shape)}, got {is_failed.dtype} {list(is_failed.shape)}; say it of every sample"
         )
     if rule not in ("exclude", "penalty"):
-        raise ValueError(f"failure rule must be 'exclude' or 'penalty', got {rule!r}; correct the parameter")
+        raise ValueError(
+            f"failure rule must be 'exclude' or 'penalty', got {rule!r}; correct the parameter"
+        )
     if not math.isfinite(penalty):
-        raise ValueError(f"penalty must be finite, got {penalty}; use rule 'exclude' to leave failed samples out")
+        raise ValueError(
+            f"penalty must be finite, got {penalty}; use rule 'exclude' to leave failed samples out"
+        )
     if rule == "exclude" and penalty:
-        raise ValueError(f"penalty must be 0 for rule 'exclude', got {penalty}; use rule 'penalty' to apply it")
-    ruled = total.detach().double().masked_fill(is_failed, math.nan if rule == "exclude" else penalty)
+        raise ValueError(
+            f"penalty must be 0 for rule 'exclude', got {penalty}; use rule 'penalty' to apply it"
+        )
+    ruled = (
+        total.detach().double().masked_fill(is_failed, math.nan if rule == "exclude" else penalty)
+    )
     _refuse_infinite("total", ruled)
     return ruled
 
 
-def subtract_kl(rewards: Rewards, kl_per_decision: Tensor, is_valid: Tensor, *, weight: float) -> Rewards:
+def subtract_kl(
+    rewards: Rewards, kl_per_decision: Tensor, is_valid: Tensor, *, weight: float
+) -> Rewards:
     """Charge each sample for its distance from the reference policy.
 
         r'[p, g] = r[p, g] - c[p, g],   c[p, g] = weight * sum over valid l of kl[p, g, l]
@@ -93,7 +111,11 @@ def subtract_kl(rewards: Rewards, kl_per_decision: Tensor, is_valid: Tensor, *, 
     total = rewards.total
     _check_total(total)
     _refuse_infinite("total", total)
-    if is_valid.dtype != torch.bool or kl_per_decision.shape != is_valid.shape or is_valid.shape[:-1] != total.shape:
+    if (
+        is_valid.dtype != torch.bool
+        or kl_per_decision.shape != is_valid.shape
+        or is_valid.shape[:-1] != total.shape
+    ):
         raise ValueError(
             f"kl_per_decision and bool is_valid must have shape [P, G, L] for a total of {list(total.shape)}, got "
             f"{list(kl_per_decision.shape)} and {is_valid.dtype} {list(is_valid.shape)}; give one estimate per decision"
@@ -103,7 +125,9 @@ def subtract_kl(rewards: Rewards, kl_per_decision: Tensor, is_valid: Tensor, *, 
     is_bad = ~kl.isfinite()
     if bool(is_bad.any()):
         row = is_bad.nonzero()[0].tolist()
-        raise ValueError(f"kl_per_decision must be finite where valid, got {float(kl[tuple(row)])} at {row}; check the reference")
+        raise ValueError(
+            f"kl_per_decision must be finite where valid, got {float(kl[tuple(row)])} at {row}; check the reference"
+        )
     penalty = weight * kl.sum(dim=-1)
     return replace(rewards, total=total.detach().double() - penalty, kl_penalty=penalty)
 
@@ -123,15 +147,21 @@ def check_components(components: Mapping[str, Tensor], weights: Mapping[str, flo
         )
     attached = [name for name, component in components.items() if component.requires_grad]
     if attached:
-        raise ValueError(f"rewards must carry no gradient, got one in {attached}; detach them in Task.reward")
+        raise ValueError(
+            f"rewards must carry no gradient, got one in {attached}; detach them in Task.reward"
+        )
     for name, weight in weights.items():
         _check_weight(f"the reward weight of {name!r}", weight)
     if not any(weights.values()):
-        raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one component a weight")
+        raise ValueError(
+            f"some reward weight must be positive, got {dict(weights)}; give one component a weight"
+        )
     shapes = {name: list(component.shape) for name, component in components.items()}
     first = next(iter(shapes.values()))
     if len(first) != 2 or any(shape != first for shape in shapes.values()):
-        raise ValueError(f"reward components must share one shape [P, G], got {shapes}; give one reward per sample")
+        raise ValueError(
+            f"reward components must share one shape [P, G], got {shapes}; give one reward per sample"
+        )
     for name, weight in weights.items():
         if weight:
             _refuse_infinite(f"reward component {name!r}", components[name])
@@ -139,16 +169,22 @@ def check_components(components: Mapping[str, Tensor], weights: Mapping[str, flo
 
 def _check_total(total: Tensor) -> None:
     if total.ndim != 2:
-        raise ValueError(f"total must have shape [P, G], got {list(total.shape)}; call to_groups first")
+        raise ValueError(
+            f"total must have shape [P, G], got {list(total.shape)}; call to_groups first"
+        )
 
 
 def _check_weight(name: str, weight: float) -> None:
     if not (math.isfinite(weight) and weight >= 0):
-        raise ValueError(f"{name} must be finite and >= 0, got {weight}; change the sign of the reward instead, or correct it")
+        raise ValueError(
+            f"{name} must be finite and >= 0, got {weight}; change the sign of the reward instead, or correct it"
+        )
 
 
 def _refuse_infinite(name: str, rewards: Tensor) -> None:
     is_infinite = rewards.isinf()
     if bool(is_infinite.any()):
         row = int(is_infinite.nonzero()[0, 0])
-        raise ValueError(f"{name} must be finite or NaN (not scored), got an infinite one for prompt {row}; use NaN or a penalty")
+        raise ValueError(
+            f"{name} must be finite or NaN (not scored), got an infinite one for prompt {row}; use NaN or a penalty"
+        )

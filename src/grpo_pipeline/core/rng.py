@@ -109,13 +109,20 @@ def capture_rng(generators: Mapping[str, torch.Generator] | None = None) -> dict
     return {
         "torch": _encode(torch.get_rng_state()),
         "torch_cuda": [_encode(state) for state in cuda],
-        "numpy": {**numpy, "state": {"key": _pack(numpy["state"]["key"]), "pos": numpy["state"]["pos"]}},
+        "numpy": {
+            **numpy,
+            "state": {"key": _pack(numpy["state"]["key"]), "pos": numpy["state"]["pos"]},
+        },
         "python": {"version": version, "internal": _pack(internal), "gauss_next": gauss_next},
-        "generators": {name: _encode(generator.get_state()) for name, generator in (generators or {}).items()},
+        "generators": {
+            name: _encode(generator.get_state()) for name, generator in (generators or {}).items()
+        },
     }
 
 
-def restore_rng(rng: Mapping[str, Any], generators: Mapping[str, torch.Generator] | None = None) -> None:
+def restore_rng(
+    rng: Mapping[str, Any], generators: Mapping[str, torch.Generator] | None = None
+) -> None:
     """Set every random stream to a captured state.
 
     Raises:
@@ -123,9 +130,15 @@ def restore_rng(rng: Mapping[str, Any], generators: Mapping[str, torch.Generator
     """
     given, stored = sorted(generators or {}), sorted(rng["generators"])
     if given != stored:
-        raise ValueError(f"generators must be those of the checkpoint {stored}, got {given}; pass the same names")
+        raise ValueError(
+            f"generators must be those of the checkpoint {stored}, got {given}; pass the same names"
+        )
     torch.set_rng_state(_decode(rng["torch"]))
-    if rng["torch_cuda"] and torch.cuda.is_available() and torch.cuda.device_count() == len(rng["torch_cuda"]):
+    if (
+        rng["torch_cuda"]
+        and torch.cuda.is_available()
+        and torch.cuda.device_count() == len(rng["torch_cuda"])
+    ):
         torch.cuda.set_rng_state_all([_decode(state) for state in rng["torch_cuda"]])
     n, p = rng["numpy"], rng["python"]
     key = {"key": _unpack(n["state"]["key"]), "pos": n["state"]["pos"]}
@@ -137,7 +150,9 @@ def restore_rng(rng: Mapping[str, Any], generators: Mapping[str, torch.Generator
 
 def _words(what: str, value: int) -> list[int]:
     if not 0 <= value < 2 ** (2 * WORD):
-        raise ValueError(f"{what} of a random stream must be within [0, 2^64), got {value}; give a number that is not negative")
+        raise ValueError(
+            f"{what} of a random stream must be within [0, 2^64), got {value}; give a number that is not negative"
+        )
     return [int(value) & (2**WORD - 1), int(value) >> WORD]
 
 

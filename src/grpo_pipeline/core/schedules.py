@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 Kind = Literal["constant", "linear", "cosine"]
-_ABSENT: Any = None  # a field's default until __post_init__ has run, so that callers always see a number
+_ABSENT: Any = (
+    None  # a field's default until __post_init__ has run, so that callers always see a number
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,17 +37,25 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {self.kind}; choose one of them")
+            raise ValueError(
+                f"kind must be one of {', '.join(get_args(Kind))}, got {self.kind}; choose one of them"
+            )
         if self.end is _ABSENT and self.kind != "constant":
-            raise ValueError(f"end must be given for a {self.kind} schedule, got none; set end or use kind: constant")
+            raise ValueError(
+                f"end must be given for a {self.kind} schedule, got none; set end or use kind: constant"
+            )
         object.__setattr__(self, "end", self.start if self.end is _ABSENT else self.end)
         for name, value in (("start", self.start), ("end", self.end)):
             if not math.isfinite(value):
                 raise ValueError(f"{name} must be finite, got {value}; give a number")
         if self.kind == "constant" and self.end != self.start:
-            raise ValueError(f"end must be absent from a constant schedule, got {self.end}; remove it or use kind: linear")
+            raise ValueError(
+                f"end must be absent from a constant schedule, got {self.end}; remove it or use kind: linear"
+            )
         if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps must be at least 0, got {self.warmup_steps}; use 0 for no warm-up")
+            raise ValueError(
+                f"warmup_steps must be at least 0, got {self.warmup_steps}; use 0 for no warm-up"
+            )
 
 
 class MixingWeights(NamedTuple):
@@ -92,5 +102,7 @@ def mixing_weights(mu: float) -> MixingWeights:
         ValueError: if mu is outside [0, 1].
     """
     if not 0 <= mu <= 1:
-        raise ValueError(f"mu must be between 0 and 1, got {mu}; it is the share of the supervised loss")
+        raise ValueError(
+            f"mu must be between 0 and 1, got {mu}; it is the share of the supervised loss"
+        )
     return MixingWeights(supervised=mu, policy=1 - mu)

@@ -109,7 +109,12 @@ class SelfCheckResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values; a figure that is NaN or infinite is None."""
-        setting = {"prompts": bandit.PROMPTS, "cells": bandit.CELLS, "good_cells": bandit.GOOD, "group_size": bandit.GROUP}
+        setting = {
+            "prompts": bandit.PROMPTS,
+            "cells": bandit.CELLS,
+            "good_cells": bandit.GOOD,
+            "group_size": bandit.GROUP,
+        }
         variants = {variant.name: _variant_dict(variant) for variant in self.variants}
         return {"passed": self.passed, "seed": self.seed, "setting": setting, "variants": variants}
 
@@ -140,12 +145,18 @@ def _run_variants(seed: int, steps: int) -> SelfCheckResult:
         check_sets("sets_of_three", seed=seed),
     )
     defects = (
-        check_policy("resampled_actions", bandit.resampled(grpo), seed=seed, steps=steps, is_defect=True),
+        check_policy(
+            "resampled_actions", bandit.resampled(grpo), seed=seed, steps=steps, is_defect=True
+        ),
         check_policy("flipped_sign", bandit.flipped(grpo), seed=seed, steps=steps, is_defect=True),
-        check_policy("misplaced_advantages", bandit.misplaced(grpo), seed=seed, steps=steps, is_defect=True),
+        check_policy(
+            "misplaced_advantages", bandit.misplaced(grpo), seed=seed, steps=steps, is_defect=True
+        ),
         check_bonus("pseudo_entropy", bandit.pseudo_bonus, seed=seed, is_defect=True),
         check_sets("independent_draws", seed=seed, likelihood=independent_logprobs, is_defect=True),
-        check_sets("baseline_of_the_batch", seed=seed, compare=set_bandit.batch_advantages, is_defect=True),
+        check_sets(
+            "baseline_of_the_batch", seed=seed, compare=set_bandit.batch_advantages, is_defect=True
+        ),
     )
     return SelfCheckResult(seed=seed, variants=sound + defects)
 
@@ -176,7 +187,9 @@ def check_policy(
     is_defect: bool = False,
 ) -> VariantResult:
     """Check one objective: its gradient, its first step, and what it learns in ``steps`` batches."""
-    reached, used = bandit.train(objective, seed=seed, steps=steps, update_epochs=update_epochs, until=WANTED["hit_rate"])
+    reached, used = bandit.train(
+        objective, seed=seed, steps=steps, update_epochs=update_epochs, until=WANTED["hit_rate"]
+    )
     measured = {
         "gradient_cosine": bandit.gradient_cosine(objective, seed=seed),
         "hit_rate": reached,
@@ -205,7 +218,9 @@ def check_sets(
     """Check samples of several decisions: their likelihood, and the gradient of an update that compares within groups."""
     measured = {
         "likelihood_mass": set_bandit.likelihood_mass(seed=seed, likelihood=likelihood),
-        "set_gradient_cosine": set_bandit.gradient_cosine(seed=seed, likelihood=likelihood, compare=compare),
+        "set_gradient_cosine": set_bandit.gradient_cosine(
+            seed=seed, likelihood=likelihood, compare=compare
+        ),
     }
     return VariantResult(name, is_defect, as_checks(measured), steps=set_bandit.DRAWS)
 
@@ -217,9 +232,14 @@ def format_table(result: Mapping[str, Any]) -> str:
         notes = [summary(variant), f"{variant['steps']} batches"]
         for row, (check, figure) in enumerate(variant["checks"].items()):
             value = "-" if figure["value"] is None else f"{figure['value']:.4f}"
-            outcome, note = "passed" if figure["passed"] else "failed", notes[row] if row < len(notes) else ""
+            outcome, note = (
+                "passed" if figure["passed"] else "failed",
+                notes[row] if row < len(notes) else "",
+            )
             wanted = f">= {figure['at_least']:g}"
-            lines.append(ROW.format("" if row else name, check, value, wanted, outcome, note).rstrip())
+            lines.append(
+                ROW.format("" if row else name, check, value, wanted, outcome, note).rstrip()
+            )
     lines.append(f"self-check {'passed' if result['passed'] else 'FAILED'}, seed {result['seed']}")
     return "\n".join(lines)
 
@@ -237,7 +257,11 @@ def require_passed(result: Mapping[str, Any]) -> None:
     Raises:
         SelfCheckError: naming the variants that did not do as they must.
     """
-    odd = [f"{name}: {summary(variant)}" for name, variant in result["variants"].items() if not variant["is_as_wanted"]]
+    odd = [
+        f"{name}: {summary(variant)}"
+        for name, variant in result["variants"].items()
+        if not variant["is_as_wanted"]
+    ]
     if not result["passed"]:
         raise SelfCheckError(
             f"the installed code must pass its self-check, got {'; '.join(odd)}; reinstall the pinned versions, or undo the "
@@ -248,7 +272,8 @@ def require_passed(result: Mapping[str, Any]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the self-check from the command line; return 0 if it passed, 1 if not."""
     parser = argparse.ArgumentParser(
-        prog="python -m grpo_pipeline.core.self_check", description="Prove that the installed code learns from reward."
+        prog="python -m grpo_pipeline.core.self_check",
+        description="Prove that the installed code learns from reward.",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of all samples")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")

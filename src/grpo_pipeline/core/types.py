@@ -102,7 +102,9 @@ def replicate(x: Tensor, group_size: int) -> Tensor:
 def to_rows(x: Tensor) -> Tensor:
     """Flatten groups to rows, [P, G, ...] -> [P * G, ...]; copies only if ``x`` is an expanded view."""
     if x.ndim < 2:
-        raise ValueError(f"groups must have at least the two axes [P, G], got shape {tuple(x.shape)}; call replicate first")
+        raise ValueError(
+            f"groups must have at least the two axes [P, G], got shape {tuple(x.shape)}; call replicate first"
+        )
     return x.flatten(0, 1)
 
 
@@ -114,7 +116,9 @@ def to_groups(x: Tensor, group_size: int) -> Tensor:
     """
     _check_group_size(group_size)
     if x.shape[0] % group_size:
-        raise ValueError(f"the number of rows must be a multiple of group_size {group_size}, got {x.shape[0]}; pass whole groups")
+        raise ValueError(
+            f"the number of rows must be a multiple of group_size {group_size}, got {x.shape[0]}; pass whole groups"
+        )
     return x.reshape(x.shape[0] // group_size, group_size, *x.shape[1:])
 
 
@@ -130,7 +134,10 @@ def map_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, Mapping):
         return {key: map_tensors(value, change) for key, value in tree.items()}
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{f.name: map_tensors(getattr(tree, f.name), change) for f in fields(tree) if f.init})
+        return replace(
+            tree,
+            **{f.name: map_tensors(getattr(tree, f.name), change) for f in fields(tree) if f.init},
+        )
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(map_tensors(value, change) for value in tree))
     if isinstance(tree, (list, tuple)):
@@ -140,4 +147,6 @@ def map_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def _check_group_size(group_size: int) -> None:
     if group_size < 1:
-        raise ValueError(f"group_size must be at least 1, got {group_size}; set it to the number of samples per prompt")
+        raise ValueError(
+            f"group_size must be at least 1, got {group_size}; set it to the number of samples per prompt"
+        )

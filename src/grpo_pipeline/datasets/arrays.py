@@ -7,7 +7,13 @@ from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 import numpy as np
-from kedro.io.core import AbstractVersionedDataset, DatasetError, Version, get_filepath_str, get_protocol_and_path
+from kedro.io.core import (
+    AbstractVersionedDataset,
+    DatasetError,
+    Version,
+    get_filepath_str,
+    get_protocol_and_path,
+)
 from kedro_datasets._typing import TablePreview
 
 Arrays = dict[str, np.ndarray]
@@ -44,7 +50,12 @@ class ArraysDataset(AbstractVersionedDataset[Arrays, Arrays]):
         self._protocol = protocol
         self._fs = fsspec.filesystem(protocol, **(deepcopy(credentials) or {}), **options)
         self.metadata = metadata
-        super().__init__(PurePosixPath(path), version, exists_function=self._fs.exists, glob_function=self._fs.glob)
+        super().__init__(
+            PurePosixPath(path),
+            version,
+            exists_function=self._fs.exists,
+            glob_function=self._fs.glob,
+        )
 
     def load(self) -> Arrays:
         """Return every array of the file by name."""
@@ -66,8 +77,13 @@ class ArraysDataset(AbstractVersionedDataset[Arrays, Arrays]):
 
     def preview(self) -> TablePreview:
         """Return a table of the arrays' names, shapes and types for Kedro-Viz."""
-        rows = [[name, " x ".join(map(str, array.shape)), str(array.dtype)] for name, array in self.load().items()]
-        return TablePreview({"index": list(range(len(rows))), "columns": ["array", "shape", "type"], "data": rows})
+        rows = [
+            [name, " x ".join(map(str, array.shape)), str(array.dtype)]
+            for name, array in self.load().items()
+        ]
+        return TablePreview(
+            {"index": list(range(len(rows))), "columns": ["array", "shape", "type"], "data": rows}
+        )
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": self._filepath, "protocol": self._protocol, "version": self._version}
@@ -92,7 +108,9 @@ def encode(arrays: Arrays) -> bytes:
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             kind = getattr(array, "dtype", type(array).__name__)
-            raise DatasetError(f"array {name!r} must be a NumPy array of numbers, booleans or strings, got {kind}; convert it")
+            raise DatasetError(
+                f"array {name!r} must be a NumPy array of numbers, booleans or strings, got {kind}; convert it"
+            )
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()

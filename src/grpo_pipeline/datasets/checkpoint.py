@@ -60,7 +60,9 @@ class CheckpointDataset(AbstractDataset[Checkpoint | Literal[False], Checkpoint 
         if data is False:
             return
         if not isinstance(data, Checkpoint):
-            raise DatasetError(f"{self._filepath} must be given a Checkpoint or False, got {type(data).__name__}; call snapshot")
+            raise DatasetError(
+                f"{self._filepath} must be given a Checkpoint or False, got {type(data).__name__}; call snapshot"
+            )
         try:
             save_checkpoint(self._filepath, data)
         except CheckpointError as error:
@@ -85,7 +87,9 @@ class ModelDataset(AbstractVersionedDataset[ModelWeights, ModelWeights]):
         ``{type: grpo_pipeline.datasets.checkpoint.ModelDataset, filepath: data/06_models/grpo/model, versioned: true}``
     """
 
-    def __init__(self, filepath: str, version: Version | None = None, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, filepath: str, version: Version | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
         """Name the folder.
 
         Args:
@@ -150,11 +154,15 @@ class TrainedArmsDataset(AbstractDataset[Any, TrainedArms]):
 
     def save(self, data: Any) -> None:
         """Refuse: each arm writes its own model."""
-        raise DatasetError(f"{self._filepath} must be written by the arms, got {type(data).__name__}; save <task>.<arm>.model")
+        raise DatasetError(
+            f"{self._filepath} must be written by the arms, got {type(data).__name__}; save <task>.<arm>.model"
+        )
 
     def preview(self) -> JSONPreview:
         """Show the version of each arm's newest model."""
-        return JSONPreview(json.dumps({arm: version_of(path) for arm, path in self.load().newest().items()}))
+        return JSONPreview(
+            json.dumps({arm: version_of(path) for arm, path in self.load().newest().items()})
+        )
 
     def _exists(self) -> bool:
         return bool(self.load().newest())
@@ -168,8 +176,16 @@ def recorded_arms(folder: Path) -> TrainedArms:
     record = load_record(Area(folder.name, folder.parents[1] / RUNS).record)
     if record is None:
         return TrainedArms(folder)
-    entries = {tuple(name.split(".")): entry for name, entry in record.entries.items() if entry.version and entry.digest}
+    entries = {
+        tuple(name.split(".")): entry
+        for name, entry in record.entries.items()
+        if entry.version and entry.digest
+    }
     return TrainedArms(
         folder,
-        {name[1]: LastModel(entry.version, entry.digest, entry.run) for name, entry in entries.items() if name[2:] == (MODEL,)},
+        {
+            name[1]: LastModel(entry.version, entry.digest, entry.run)
+            for name, entry in entries.items()
+            if name[2:] == (MODEL,)
+        },
     )

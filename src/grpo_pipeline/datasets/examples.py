@@ -46,10 +46,14 @@ class ExamplesFolder:
             DatasetError: if rows are missing before these, or an array holds Python objects.
         """
         if start != self.written:
-            raise DatasetError(f"rows must be saved in order, got row {start} after {self.written} rows; save every chunk once")
+            raise DatasetError(
+                f"rows must be saved in order, got row {start} after {self.written} rows; save every chunk once"
+            )
         for name, array in arrays.items():
             if array.dtype.hasobject:
-                raise DatasetError(f"the array {name} must hold numbers, got type {array.dtype}; nothing is pickled")
+                raise DatasetError(
+                    f"the array {name} must hold numbers, got type {array.dtype}; nothing is pickled"
+                )
             if name not in self._files:
                 self._files[name] = self._open(name, array)
             self._files[name].write(np.ascontiguousarray(array).data)
@@ -62,7 +66,10 @@ class ExamplesFolder:
         for name, table in self._tables.items():
             write_table(self._partial / f"{name}.jsonl", table)
         if "digest" not in meta:
-            meta = {**meta, "digest": holds.digest_of(Stored(self._tables, map_arrays(self._partial), meta))}
+            meta = {
+                **meta,
+                "digest": holds.digest_of(Stored(self._tables, map_arrays(self._partial), meta)),
+            }
         (self._partial / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
         self._stack.close()
 
@@ -74,14 +81,21 @@ class ExamplesFolder:
     def _open(self, name: str, array: np.ndarray) -> BinaryIO:
         file = self._stack.enter_context((self._partial / f"{name}.npy").open("wb"))
         shape = (len(self._tables["table"]), *array.shape[1:])
-        header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": shape}
+        header = {
+            "descr": np.lib.format.dtype_to_descr(array.dtype),
+            "fortran_order": False,
+            "shape": shape,
+        }
         np.lib.format.write_array_header_1_0(file, header)
         return file
 
 
 def map_arrays(folder: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a folder as read-only memory maps."""
-    return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(folder.glob("*.npy"))}
+    return {
+        path.stem: np.load(path, mmap_mode="r", allow_pickle=False)
+        for path in sorted(folder.glob("*.npy"))
+    }
 
 
 class ExamplesDataset(AbstractDataset[Any, Any]):
@@ -96,7 +110,9 @@ class ExamplesDataset(AbstractDataset[Any, Any]):
         metadata: for Kedro-Viz.
     """
 
-    def __init__(self, *, filepath: str, holds: str, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, *, filepath: str, holds: str, metadata: dict[str, Any] | None = None
+    ) -> None:
         self._folder = Path(os.path.abspath(filepath))
         self._holds = holds
         self.metadata = metadata
@@ -119,7 +135,9 @@ class ExamplesDataset(AbstractDataset[Any, Any]):
                 f"{folder} must hold table.jsonl, got the files of another version; run the data pipeline of the task again"
             )
         arrays, meta = map_arrays(folder), json.loads((folder / META).read_text(encoding="utf-8"))
-        lengths = {"table": len(tables["table"])} | {name: len(array) for name, array in arrays.items()}
+        lengths = {"table": len(tables["table"])} | {
+            name: len(array) for name, array in arrays.items()
+        }
         if len(set(lengths.values())) > 1:
             raise DatasetError(
                 f"{folder} must hold as many rows in every part, got {lengths}; run the data pipeline of the task again"
@@ -142,9 +160,14 @@ class ExamplesDataset(AbstractDataset[Any, Any]):
             self._discard()
             self._open = ExamplesFolder(self._folder, stored.tables)
         if self._open is None:
-            raise DatasetError(f"chunks for {self._folder} must start with row 0, got row {stored.start}; save them in order")
+            raise DatasetError(
+                f"chunks for {self._folder} must start with row 0, got row {stored.start}; save them in order"
+            )
         try:
-            self._open.append({name: np.asanyarray(array) for name, array in stored.arrays.items()}, start=stored.start)
+            self._open.append(
+                {name: np.asanyarray(array) for name, array in stored.arrays.items()},
+                start=stored.start,
+            )
             if stored.is_last:
                 self._open.finish(resolve_name(self._holds), stored.meta)
                 self._open = None

@@ -31,7 +31,9 @@ class JsonLinesDataset(AbstractDataset[pd.DataFrame, pd.DataFrame]):
             DatasetError: if there is no such file.
         """
         if not self._path.is_file():
-            raise DatasetError(f"{self._path} must hold a table, got nothing there; run the pipeline that writes it first")
+            raise DatasetError(
+                f"{self._path} must hold a table, got nothing there; run the pipeline that writes it first"
+            )
         return read_table(self._path)
 
     def save(self, data: pd.DataFrame) -> None:
@@ -58,12 +60,16 @@ class JsonLinesDataset(AbstractDataset[pd.DataFrame, pd.DataFrame]):
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write the list of columns and then one object per row."""
     rows = [list(table.columns), *table.to_dict(orient="records")]
-    path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8"
+    )
 
 
 def read_table(path: Path) -> pd.DataFrame:
     """Read what ``write_table`` wrote."""
-    columns, *rows = (json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line)
+    columns, *rows = (
+        json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line
+    )
     return pd.DataFrame(rows, columns=columns)
 
 

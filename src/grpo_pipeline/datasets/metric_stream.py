@@ -81,24 +81,41 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
 def curves(table: pd.DataFrame) -> go.Figure:
     """Draw each metric over the steps, one trace per split."""
     figure = go.Figure(layout={"xaxis": {"title": "step"}, "hovermode": "x unified"})
-    metrics = [name for name in table.columns if name not in LEADING and pd.api.types.is_numeric_dtype(table[name])]
+    metrics = [
+        name
+        for name in table.columns
+        if name not in LEADING and pd.api.types.is_numeric_dtype(table[name])
+    ]
     parts = list(table.groupby("split", sort=False)) if "split" in table else [("", table)]
     for name in metrics[:MAX_PREVIEW_CURVES]:
         for split, rows in parts:
             known = rows.dropna(subset=[name])
             if len(known):
                 label = " ".join(part for part in (str(split), name) if part)
-                trace = go.Scatter(x=known["step"].tolist(), y=known[name].tolist(), name=label, mode="lines+markers")
+                trace = go.Scatter(
+                    x=known["step"].tolist(),
+                    y=known[name].tolist(),
+                    name=label,
+                    mode="lines+markers",
+                )
                 figure.add_trace(trace.update(visible="legendonly" if figure.data else True))
     return figure
 
 
 def _encode(row: Mapping[str, Any], *, path: Path) -> str:
     """Return a row as one line; numpy and torch scalars become numbers."""
-    plain = {name: value.item() if hasattr(value, "item") else value for name, value in row.items()} if row else {}
+    plain = (
+        {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
+        if row
+        else {}
+    )
     if not isinstance(plain.get("step"), int):
-        raise DatasetError(f"{path} must be given rows with an integer 'step', got {row!r}; add the step")
-    return json.dumps({name: value for name, value in plain.items() if not _is_missing(value)}) + "\n"
+        raise DatasetError(
+            f"{path} must be given rows with an integer 'step', got {row!r}; add the step"
+        )
+    return (
+        json.dumps({name: value for name, value in plain.items() if not _is_missing(value)}) + "\n"
+    )
 
 
 def _is_missing(value: Any) -> bool:

@@ -56,7 +56,9 @@ class RawFolderDataset(AbstractDataset[dict[str, bytes], Loaded]):
         path = self._root / file
         if not path.is_file():
             found = sorted(p.name for p in self._root.iterdir() if p.is_file()) or "no file"
-            raise DatasetError(f"{path} must hold {holds}, got {found} in that folder; set {setting} in globals.yml")
+            raise DatasetError(
+                f"{path} must hold {holds}, got {found} in that folder; set {setting} in globals.yml"
+            )
         return TextFile(str(path))
 
 
@@ -70,7 +72,9 @@ class RawFileDataset(RawFolderDataset[TextFile]):
         metadata: for Kedro-Viz.
     """
 
-    def __init__(self, *, filepath: str, file: str, task: str, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, *, filepath: str, file: str, task: str, metadata: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(filepath=filepath, task=task, metadata=metadata)
         self._file = file
 

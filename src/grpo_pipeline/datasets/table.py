@@ -36,7 +36,9 @@ class TableDataset(CSVDataset):  # type: ignore[misc]
         table = escaped(data)
         # pandas leaves a lone carriage return without quotes, where it reads as the end of the row.
         quoting = {"quoting": csv.QUOTE_NONNUMERIC} if _has_return(table) else {}
-        with self._fs.open(get_filepath_str(self._get_save_path(), self._protocol), **self._fs_open_args_save) as file:
+        with self._fs.open(
+            get_filepath_str(self._get_save_path(), self._protocol), **self._fs_open_args_save
+        ) as file:
             table.to_csv(file, **self._save_args | quoting)
         self._invalidate_cache()
 
@@ -48,7 +50,9 @@ def _has_return(table: pd.DataFrame) -> bool:
 
 def escaped(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with an apostrophe before every text, and name of a column, that a spreadsheet would run."""
-    return _each_text(table, lambda text: MARK + text if RUN.match(text) and not NUMBER.fullmatch(text) else text)
+    return _each_text(
+        table, lambda text: MARK + text if RUN.match(text) and not NUMBER.fullmatch(text) else text
+    )
 
 
 def restored(table: pd.DataFrame) -> pd.DataFrame:
@@ -68,4 +72,6 @@ def _each_text(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFram
 
 def _texts(table: pd.DataFrame) -> list[int]:
     """Return the places of the columns that may hold text."""
-    return [place for place, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)]
+    return [
+        place for place, kind in enumerate(table.dtypes) if not pd.api.types.is_numeric_dtype(kind)
+    ]

@@ -16,7 +16,13 @@ from grpo_pipeline.datasets.metric_stream import MetricStreamDataset
 from grpo_pipeline.datasets.table import escaped, restored
 from grpo_pipeline.pipelines.experiments.trials.records import TrialHeader, TrialRecord
 
-HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = "trial.json", "predictions.csv", "metrics.jsonl", "weights", "traceback.txt"
+HEADER, PREDICTIONS, METRICS, WEIGHTS, TRACEBACK = (
+    "trial.json",
+    "predictions.csv",
+    "metrics.jsonl",
+    "weights",
+    "traceback.txt",
+)
 TEXT = "text_columns.json"  # of the predictions: an id such as 0012, a center such as NA and a reply such as 1 stay text
 
 
@@ -50,7 +56,9 @@ class TrialFolder:
     def _file(self, key: str, name: str) -> Path:
         folder = find_complete(self._folder / key)
         if folder is None or not (folder / name).exists():
-            raise DatasetError(f"trial {key} must hold {name} in {self._folder}, got nothing there; train the trial again")
+            raise DatasetError(
+                f"trial {key} must hold {name} in {self._folder}, got nothing there; train the trial again"
+            )
         return folder / name
 
 
@@ -88,19 +96,25 @@ class TrialsDataset(AbstractDataset[TrialRecord | Literal[False], TrialFolder]):
         with replacing_folder(self._filepath / data.header.key) as folder:
             if data.predictions is not None:
                 escaped(data.predictions).to_csv(folder / PREDICTIONS, index=False)
-                (folder / TEXT).write_text(json.dumps(text_columns(data.predictions)), encoding="utf-8")
+                (folder / TEXT).write_text(
+                    json.dumps(text_columns(data.predictions)), encoding="utf-8"
+                )
             if data.metric_rows:
                 MetricStreamDataset(str(folder / METRICS)).save(data.metric_rows)
             if data.weights is not None:
                 save_weights(folder / WEIGHTS, data.weights)
             if data.traceback is not None:
                 (folder / TRACEBACK).write_text(data.traceback, encoding="utf-8")
-            (folder / HEADER).write_text(json.dumps(dataclasses.asdict(data.header), indent=1), encoding="utf-8")
+            (folder / HEADER).write_text(
+                json.dumps(dataclasses.asdict(data.header), indent=1), encoding="utf-8"
+            )
 
     def preview(self, nrows: int = 200) -> TablePreview:
         """Show how each trial ended."""
         columns = ["key", "status", "seconds", "reason"]
-        rows = [[getattr(header, name) for name in columns] for header in self.load().headers.values()][:nrows]
+        rows = [
+            [getattr(header, name) for name in columns] for header in self.load().headers.values()
+        ][:nrows]
         return TablePreview({"index": list(range(len(rows))), "columns": columns, "data": rows})
 
     def _exists(self) -> bool:
@@ -120,7 +134,11 @@ def trial_folders(folder: Path) -> list[Path]:
     """Return the complete folders of all trials, also of one whose replacement was cut short."""
     if not folder.is_dir():
         return []
-    keys = {path.name.removesuffix(".previous") for path in folder.iterdir() if path.is_dir() and ".partial-" not in path.name}
+    keys = {
+        path.name.removesuffix(".previous")
+        for path in folder.iterdir()
+        if path.is_dir() and ".partial-" not in path.name
+    }
     return [found for key in sorted(keys) if (found := find_complete(folder / key)) is not None]
 
 
@@ -134,4 +152,6 @@ def read_header(folder: Path) -> TrialHeader:
     try:
         return TrialHeader(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise DatasetError(f"{path} must be the header of a finished trial, got {error}; remove the folder {folder}") from error
+        raise DatasetError(
+            f"{path} must be the header of a finished trial, got {error}; remove the folder {folder}"
+        ) from error

@@ -20,7 +20,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 ARMS, ALGORITHM, BASE, NOT_RUN = "arms", "algorithm", "base", "not_run"
 # Boxes of a task beside its arms: the second part of the names of nodes that belong to no arm.
 GROUPS = ("data", "audit", "evaluation", "report", "compare", "cross_validation", "predict")
-Arms = Mapping[str, tuple[str, ...]]  # arm -> the sections of parameters that it has for itself, beside its algorithm
+Arms = Mapping[
+    str, tuple[str, ...]
+]  # arm -> the sections of parameters that it has for itself, beside its algorithm
 
 
 def with_arms(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +54,9 @@ def arms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> Arms:
 
 def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
     found, spec = dict(section), find_task(task)
-    described = [name for name, value in section.items() if _is_arm(value) and name not in spec.stages]
+    described = [
+        name for name, value in section.items() if _is_arm(value) and name not in spec.stages
+    ]
     for name in described:
         found[name] = _whole(task, name, section, described)
     if ARMS not in section:
@@ -62,9 +66,14 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
         _check_sections(task, arm, found)
         # An own section says what differs from the one that the arms share.
         found[arm] = {
-            name: merge(found.get(name) or {}, own) if isinstance(own, Mapping) else own for name, own in found[arm].items()
+            name: merge(found.get(name) or {}, own) if isinstance(own, Mapping) else own
+            for name, own in found[arm].items()
         }
-    return found | {"evaluation": _judged_by(found[ARMS], found["evaluation"])} if "evaluation" in found else found
+    return (
+        found | {"evaluation": _judged_by(found[ARMS], found["evaluation"])}
+        if "evaluation" in found
+        else found
+    )
 
 
 def _is_arm(section: Any) -> bool:
@@ -77,7 +86,9 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
     while (base := section[chain[-1]].get(BASE)) is not None:
         if base not in described or base in chain:
             known = ", ".join(name for name in described if name not in chain)
-            raise ValueError(f"{task}.{chain[-1]}.base must be another arm, got {base!r}; name one of {known}")
+            raise ValueError(
+                f"{task}.{chain[-1]}.base must be another arm, got {base!r}; name one of {known}"
+            )
         chain.append(base)
     whole: dict[str, Any] = {}
     for name in reversed(chain):
@@ -90,28 +101,50 @@ def _names(task: str, given: Any, described: list[str]) -> list[str]:
     for name in names:
         if name not in described:
             close = get_close_matches(str(name), described, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"describe it in {task}.{name}, with base: or algorithm:"
-            raise ValueError(f"{task}.arms must be among {', '.join(described)}, got {name!r}; {meant}")
+            meant = (
+                f"did you mean {close[0]}?"
+                if close
+                else f"describe it in {task}.{name}, with base: or algorithm:"
+            )
+            raise ValueError(
+                f"{task}.arms must be among {', '.join(described)}, got {name!r}; {meant}"
+            )
         if not NAME.fullmatch(name) or name in GROUPS:
             taken = f", and not {', '.join(GROUPS)}" if name in GROUPS else ""
-            raise ValueError(f"{task}.arms must be named by small letters, digits and _{taken}, got {name!r}; rename it")
+            raise ValueError(
+                f"{task}.arms must be named by small letters, digits and _{taken}, got {name!r}; rename it"
+            )
     if not names or len({*names}) < len(names):
-        raise ValueError(f"{task}.arms must be different names, at least one, got {given!r}; choose among {', '.join(described)}")
+        raise ValueError(
+            f"{task}.arms must be different names, at least one, got {given!r}; choose among {', '.join(described)}"
+        )
     return names
 
 
 def _check_sections(task: str, arm: str, section: Mapping[str, Any]) -> None:
     """Refuse a section of an arm that the task does not have: nothing would read it."""
-    known = [name for name, value in section.items() if name not in (ARMS, "evaluation") and not _is_arm(value)]
+    known = [
+        name
+        for name, value in section.items()
+        if name not in (ARMS, "evaluation") and not _is_arm(value)
+    ]
     if unknown := [name for name in section[arm] if name not in (ALGORITHM, *known)]:
         close = get_close_matches(unknown[0], [ALGORITHM, *known], n=1)
-        meant = f"did you mean {close[0]}?" if close else f"it may have {', '.join([ALGORITHM, *known])}"
+        meant = (
+            f"did you mean {close[0]}?"
+            if close
+            else f"it may have {', '.join([ALGORITHM, *known])}"
+        )
         raise ValueError(f"{task}.{arm} must hold sections of {task}, got {unknown[0]!r}; {meant}")
 
 
 def _judged_by(arms: list[str], evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    absent = {key: arms[0] for key in ("control", "baseline_arm") if evaluation.get(key) not in arms}
-    return {**evaluation, **absent} | ({NOT_RUN: evaluation["control"]} if "control" in absent else {})
+    absent = {
+        key: arms[0] for key in ("control", "baseline_arm") if evaluation.get(key) not in arms
+    }
+    return {**evaluation, **absent} | (
+        {NOT_RUN: evaluation["control"]} if "control" in absent else {}
+    )
 
 
 # Parameters that are replaced as a whole: who names the weights of the rewards gets these, and none of the defaults beside them.
@@ -122,7 +155,9 @@ def _judged_by(arms: list[str], evaluation: Mapping[str, Any]) -> dict[str, Any]
 REPLACED = ("rewards.weights", "rewards.own")
 
 
-def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any], *, depth: int) -> dict[str, Any]:
+def without_replaced(
+    base: Mapping[str, Any], change: Mapping[str, Any], *, depth: int
+) -> dict[str, Any]:
     """Return the base without what is replaced as a whole and the change names.
 
     Args:
@@ -132,7 +167,9 @@ def without_replaced(base: Mapping[str, Any], change: Mapping[str, Any], *, dept
     """
     if depth:
         return {
-            name: without_replaced(below, change[name], depth=depth - 1) if _are_mappings(below, change.get(name)) else below
+            name: without_replaced(below, change[name], depth=depth - 1)
+            if _are_mappings(below, change.get(name))
+            else below
             for name, below in base.items()
         }
     kept = dict(base)

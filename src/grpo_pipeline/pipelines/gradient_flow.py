@@ -77,7 +77,13 @@ def draw_panel(axes: Axes, rows: pd.DataFrame, scale: Normalize) -> None:
     """Draw the cells of one table, terms from top to bottom in its order."""
     terms, components = (list(dict.fromkeys(rows[name])) for name in ("term", "component"))
     for row in rows.itertuples(index=False):
-        draw_cell(axes, row, column=components.index(row.component), line=terms.index(row.term), scale=scale)
+        draw_cell(
+            axes,
+            row,
+            column=components.index(row.component),
+            line=terms.index(row.term),
+            scale=scale,
+        )
     axes.set(xlim=(-0.5, len(components) - 0.5), ylim=(len(terms) - 0.5, -0.5))
     axes.set_xticks(range(len(components)), components)
     axes.set_yticks(range(len(terms)), terms)
@@ -90,13 +96,23 @@ def draw_cell(axes: Axes, row: Any, *, column: int, line: int, scale: Normalize)
     corner, norm = (column - 0.48, line - 0.46), float(row.grad_norm)
     is_number = 0.0 < norm < math.inf
     colour = COLOURS(scale(math.log10(norm))) if is_number else None
-    style: dict[str, Any] = ZERO if norm == 0 else {"facecolor": colour or "white", "linewidth": 0.0}
+    style: dict[str, Any] = (
+        ZERO if norm == 0 else {"facecolor": colour or "white", "linewidth": 0.0}
+    )
     axes.add_patch(Rectangle(corner, 0.96, 0.92, **style))
     if not row.agrees:
         axes.add_patch(Rectangle(corner, 0.96, 0.92, **WRONG))
     note = "" if row.agrees else f"\nexpected {row.expected}"
     ink = "white" if colour is not None and is_dark(colour) else INK
-    axes.text(column, line, cell_text(row.term, norm) + note, ha="center", va="center", color=ink, fontsize=9)
+    axes.text(
+        column,
+        line,
+        cell_text(row.term, norm) + note,
+        ha="center",
+        va="center",
+        color=ink,
+        fontsize=9,
+    )
 
 
 def cell_text(term: str, norm: float) -> str:
@@ -136,7 +152,9 @@ class DetachedRewards:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._task, name)
 
-    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def reward(
+        self, batch: Any, rollouts: Rollouts, outcomes: Any
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return the task's reward components, detached, and their weights."""
         parts, weights = self._task.reward(batch, rollouts, outcomes)
         return {name: part.detach() for name, part in parts.items()}, weights
@@ -148,26 +166,44 @@ def detach_rewards(task: Task) -> Task:
 
 
 def warm_up(
-    algorithm: AlgorithmParams, training: TrainingParams, params: GradientFlowParams, seed: int, task: Task, data: Any
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    params: GradientFlowParams,
+    seed: int,
+    task: Task,
+    data: Any,
 ) -> TrainState:
     """Build the arm's start and train it for ``warmup_steps`` batches."""
     return train_steps(algorithm, training, params.warmup_steps, seed=seed, task=task, data=data)
 
 
-def pick_audited_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:
+def pick_audited_batch(
+    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState
+) -> Any:
     """Return the batch of the state's step, or its first micro-batch: the audit runs in one piece."""
     data = data_of_arm(algorithm, task, data)
-    rows = rows_of_step(task.rows(data, "train"), state.step, batch_size=training.batch_size, seed=state.generator_seed)
+    rows = rows_of_step(
+        task.rows(data, "train"),
+        state.step,
+        batch_size=training.batch_size,
+        seed=state.generator_seed,
+    )
     first = rows[: training.micro_batch_size]
     return make_training_batch(task, data, first, seed=state.generator_seed, step=state.step)
 
 
-def measure_terms(algorithm: AlgorithmParams, task: Task, state: TrainState, losses: LossTerms) -> pd.DataFrame:
+def measure_terms(
+    algorithm: AlgorithmParams, task: Task, state: TrainState, losses: LossTerms
+) -> pd.DataFrame:
     """Return the norm of every weighted term's gradient on every component: columns ``term, component, grad_norm``.
 
     A term that the arm never weighs is left out.
     """
-    terms = {name: term for name, term in losses.terms.items() if losses.weights[name] or is_on(_schedule(algorithm, name))}
+    terms = {
+        name: term
+        for name, term in losses.terms.items()
+        if losses.weights[name] or is_on(_schedule(algorithm, name))
+    }
     norms = gradient_norms(terms, losses.weights, task.parameter_groups(state.policy))
     return _as_table(norms)
 
@@ -178,7 +214,9 @@ def measure_rewards(task: Task, batch: Any, rollouts: Rollouts, outcomes: Any) -
     return _as_table({REWARD: reward_norms(parts)})
 
 
-def judge_flow(params: GradientFlowParams, training: TrainingParams, terms: pd.DataFrame, rewards: pd.DataFrame) -> pd.DataFrame:
+def judge_flow(
+    params: GradientFlowParams, training: TrainingParams, terms: pd.DataFrame, rewards: pd.DataFrame
+) -> pd.DataFrame:
     """Put both tables together and say what was expected and whether it agrees.
 
     Returns:
@@ -189,10 +227,20 @@ def judge_flow(params: GradientFlowParams, training: TrainingParams, terms: pd.D
     """
     _check_components(params.expected, {*training.optimizer.learning_rates, *terms["component"]})
     table = pd.concat([terms, rewards], ignore_index=True)
-    named = {(term, component): value for term, group in params.expected.items() for component, value in group.items()}
+    named = {
+        (term, component): value
+        for term, group in params.expected.items()
+        for component, value in group.items()
+    }
     pairs = zip(table["term"], table["component"], strict=True)
-    table["expected"] = ["none" if term == REWARD else named.get((term, component), "any") for term, component in pairs]
-    table["agrees"] = [agrees(norm, value) for norm, value in zip(table["grad_norm"], table["expected"], strict=True)]
+    table["expected"] = [
+        "none" if term == REWARD else named.get((term, component), "any")
+        for term, component in pairs
+    ]
+    table["agrees"] = [
+        agrees(norm, value)
+        for norm, value in zip(table["grad_norm"], table["expected"], strict=True)
+    ]
     return table
 
 
@@ -227,7 +275,11 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
         _template(),
         namespace=f"{task}.{arm}",
         inputs=shared_inputs(task, own),
-        parameters={**shared_training(task, own), FLOW: f"params:{task}.gradient_flow", "params:seed": "params:seed"},
+        parameters={
+            **shared_training(task, own),
+            FLOW: f"params:{task}.gradient_flow",
+            "params:seed": "params:seed",
+        },
         tags=[task, arm, "gradient_flow"],
     )
 
@@ -239,15 +291,31 @@ def _template() -> Pipeline:
         namespace="gradient_flow",
         parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
     )
-    inner = {name: f"gradient_flow.{name}" for name in ("task", "state", "batch", "losses", "replicated", "rollouts", "outcomes")}
+    inner = {
+        name: f"gradient_flow.{name}"
+        for name in ("task", "state", "batch", "losses", "replicated", "rollouts", "outcomes")
+    }
     start = [
         Node(detach_rewards, "task", inner["task"], name="detach_rewards"),
-        Node(warm_up, [ALGORITHM, TRAINING, FLOW, "params:seed", inner["task"], "data"], inner["state"], name="warm_up"),
-        Node(pick_audited_batch, [ALGORITHM, TRAINING, "task", "data", inner["state"]], inner["batch"], name="pick_batch"),
+        Node(
+            warm_up,
+            [ALGORITHM, TRAINING, FLOW, "params:seed", inner["task"], "data"],
+            inner["state"],
+            name="warm_up",
+        ),
+        Node(
+            pick_audited_batch,
+            [ALGORITHM, TRAINING, "task", "data", inner["state"]],
+            inner["batch"],
+            name="pick_batch",
+        ),
     ]
     rest = [
         Node(
-            measure_terms, [ALGORITHM, "task", inner["state"], inner["losses"]], "gradient_flow.term_norms", name="measure_terms"
+            measure_terms,
+            [ALGORITHM, "task", inner["state"], inner["losses"]],
+            "gradient_flow.term_norms",
+            name="measure_terms",
         ),
         Node(
             measure_rewards,
@@ -272,7 +340,11 @@ def _schedule(algorithm: AlgorithmParams, term: str) -> Schedule:
 
 
 def _as_table(norms: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
-    rows = [(term, component, norm) for term, group in norms.items() for component, norm in group.items()]
+    rows = [
+        (term, component, norm)
+        for term, group in norms.items()
+        for component, norm in group.items()
+    ]
     return pd.DataFrame(rows, columns=["term", "component", "grad_norm"])
 
 

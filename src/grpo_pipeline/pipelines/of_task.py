@@ -6,7 +6,9 @@ from grpo_pipeline.pipelines.arms import GROUPS, Arms, arms_of
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.evaluation.prediction import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
-from grpo_pipeline.pipelines.experiments.cross_validation.pipeline import create_pipeline as create_cross_validation
+from grpo_pipeline.pipelines.experiments.cross_validation.pipeline import (
+    create_pipeline as create_cross_validation,
+)
 from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
@@ -27,26 +29,39 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     """
     own = arms_of(spec, {}) if own is None else own
     task, arms, wiring = spec.name, tuple(own), spec.wiring()
-    data, built = within(task, "data", wiring.create_pipeline()), within(task, "data", wiring.create_preparation())
+    data, built = (
+        within(task, "data", wiring.create_pipeline()),
+        within(task, "data", wiring.create_preparation()),
+    )
     prepare = built + create_stages(spec, own)
     audit = within(task, "audit", create_reward_audit(task))
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
-    evaluate = within(task, "evaluation", create_evaluation(task, arms)) + within(task, "report", create_reporting(task, arms))
+    evaluate = within(task, "evaluation", create_evaluation(task, arms)) + within(
+        task, "report", create_reporting(task, arms)
+    )
     found = {
         "data": data,
         "train": train,
         "evaluate": evaluate,
         "step": create_step(),
-        "gradient_flow": sum((create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare),
+        "gradient_flow": sum(
+            (create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare
+        ),
         "reward_audit": data + prepare + audit,
         "compare": data + within(task, "compare", create_compare(task)),
         "cross_validate": data + within(task, "cross_validation", create_cross_validation(task)),
     }
     predict = getattr(wiring, "create_prediction", None)
     found["predict"] = within(
-        task, "predict", predict() if predict else create_sampling(spec, wiring.create_pipeline() + wiring.create_preparation())
+        task,
+        "predict",
+        predict()
+        if predict
+        else create_sampling(spec, wiring.create_pipeline() + wiring.create_preparation()),
     )
-    return {task: data + train + evaluate} | {f"{task}_{name}": pipeline for name, pipeline in found.items()}
+    return {task: data + train + evaluate} | {
+        f"{task}_{name}": pipeline for name, pipeline in found.items()
+    }
 
 
 def within(task: str, group: str, pipeline: Pipeline) -> Pipeline:
@@ -55,5 +70,7 @@ def within(task: str, group: str, pipeline: Pipeline) -> Pipeline:
     Nodes of several tasks then have names of their own in one run, and Kedro-Viz draws a task as a few boxes: its groups and
     its arms.
     """
-    assert group in GROUPS, f"{group} must be among {', '.join(GROUPS)}: no arm may have the name of a group"
+    assert group in GROUPS, (
+        f"{group} must be among {', '.join(GROUPS)}: no arm may have the name of a group"
+    )
     return Pipeline(pipeline, namespace=f"{task}.{group}", prefix_datasets_with_namespace=False)

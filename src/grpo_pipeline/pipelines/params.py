@@ -23,15 +23,24 @@ class EvaluationParams(BaseModel):
     task: str = Field(description="the task whose metrics are computed")
     split: str = Field(description="name of the split that the predictions belong to")
     control: str = Field(description="the arm that every other arm is compared with")
-    not_run: str | None = Field(default=None, description="the control that is not among the arms of the run; not to be given")
+    not_run: str | None = Field(
+        default=None,
+        description="the control that is not among the arms of the run; not to be given",
+    )
     baseline_arm: str = Field(description="the arm whose decoder scores the other point rules")
-    headline_rule: str = Field(description="the point rule by which arms are compared: one set of k points")
+    headline_rule: str = Field(
+        description="the point rule by which arms are compared: one set of k points"
+    )
     chance_rule: str = Field(description="the point rule that policy_gain is measured against")
     cluster: str = Field(description="column of the units that are resampled together")
     seed: int = Field(ge=0, description="seed of the run; the resamples are drawn from it")
     resamples: int = Field(ge=20, description="bootstrap resamples behind each interval")
-    max_undefined: float = Field(ge=0, lt=1, description="share of undefined resamples above which no interval is given")
-    metric_options: dict[str, float] = Field(description="the task's own constants, such as the bins of the calibration error")
+    max_undefined: float = Field(
+        ge=0, lt=1, description="share of undefined resamples above which no interval is given"
+    )
+    metric_options: dict[str, float] = Field(
+        description="the task's own constants, such as the bins of the calibration error"
+    )
 
 
 class GradientFlowParams(BaseModel):
@@ -55,12 +64,21 @@ class WarningLimits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     trivial_share: float = Field(
-        ge=0, description="a trivial policy that is paid more than the start: share of the way from the start to the ceiling"
+        ge=0,
+        description="a trivial policy that is paid more than the start: share of the way from the start to the ceiling",
     )
-    tied_groups: float = Field(gt=0, le=1, description="share of the start policy's groups whose samples tie")
-    constant_groups: float = Field(gt=0, le=1, description="share of its groups within which a weighted part is constant")
-    explained_share: float = Field(ge=0, lt=1, description="share of the variance within groups that a weighted part explains")
-    disagreement: float = Field(ge=0, lt=1, description="rank correlation of reward and metric in the wrong direction")
+    tied_groups: float = Field(
+        gt=0, le=1, description="share of the start policy's groups whose samples tie"
+    )
+    constant_groups: float = Field(
+        gt=0, le=1, description="share of its groups within which a weighted part is constant"
+    )
+    explained_share: float = Field(
+        ge=0, lt=1, description="share of the variance within groups that a weighted part explains"
+    )
+    disagreement: float = Field(
+        ge=0, lt=1, description="rank correlation of reward and metric in the wrong direction"
+    )
 
 
 class RewardAuditParams(BaseModel):
@@ -69,10 +87,20 @@ class RewardAuditParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     split: Literal["train", "val"] = Field(description="the split whose examples are scored")
-    rows: int = Field(ge=2, description="examples to score, drawn by the seed; all of the split where it has fewer")
-    n_samples: int = Field(ge=2, description="samples per example of the policies that sample: the group size of training")
-    warmup_steps: int = Field(ge=0, description="steps of the control's training before the start policy is scored")
-    resamples: int = Field(ge=20, description="bootstrap resamples of whole clusters behind each interval")
+    rows: int = Field(
+        ge=2,
+        description="examples to score, drawn by the seed; all of the split where it has fewer",
+    )
+    n_samples: int = Field(
+        ge=2,
+        description="samples per example of the policies that sample: the group size of training",
+    )
+    warmup_steps: int = Field(
+        ge=0, description="steps of the control's training before the start policy is scored"
+    )
+    resamples: int = Field(
+        ge=20, description="bootstrap resamples of whole clusters behind each interval"
+    )
     warn: WarningLimits = Field(description="from where on a finding is a warning")
 
 
@@ -84,18 +112,24 @@ class SamplingParams(BaseModel):
     arm: str = Field(description="whose newest model samples")
     split: str = Field(description="of the examples: any name that the data give")
     samples: int = Field(ge=1, description="for each example")
-    temperature: float = Field(gt=0, allow_inf_nan=False, description="of the samples; 1 is the trained policy")
+    temperature: float = Field(
+        gt=0, allow_inf_nan=False, description="of the samples; 1 is the trained policy"
+    )
     seed: int = Field(ge=0, description="of the samples")
 
 
 class CrossValidationParams(FoldParams, GridParams):
     """The folds, the arms that are trained on each, and what is reported."""
 
-    primary_metrics: tuple[str, ...] = Field(min_length=1, description="the metrics of the printed table and the figure")
+    primary_metrics: tuple[str, ...] = Field(
+        min_length=1, description="the metrics of the printed table and the figure"
+    )
     candidates: Candidates | None = Field(
         description="nested: name -> section -> changes, merged onto every arm; the best of them is chosen in the inner folds"
     )
-    selection_metric: str = Field(description="nested: the metric whose mean over the inner folds decides")
+    selection_metric: str = Field(
+        description="nested: the metric whose mean over the inner folds decides"
+    )
 
     @model_validator(mode="after")
     def _check_candidates(self) -> Self:
@@ -117,7 +151,9 @@ def check_candidates(candidates: Mapping[str, Any]) -> None:
             "add one (name: {} is the arm as it is), or use scheme: kfold"
         )
     if bad := [name for name in candidates if not NAME.fullmatch(name)]:
-        raise ValueError(f"candidates must be named by small letters, digits and _, got {bad[0]!r}; rename it")
+        raise ValueError(
+            f"candidates must be named by small letters, digits and _, got {bad[0]!r}; rename it"
+        )
 
 
 def sections(spec: TaskSpec, arms: Arms | None = None) -> dict[str, Any]:
@@ -139,5 +175,10 @@ def sections(spec: TaskSpec, arms: Arms | None = None) -> dict[str, Any]:
     }
     found = shared | dict(spec.sections)
     algorithms = {f"{arm}.algorithm": AlgorithmParams for arm in (*spec.stages, *arms)}
-    own = {f"{arm}.{name}": found[name] for arm, names in arms.items() for name in names if name in found}
+    own = {
+        f"{arm}.{name}": found[name]
+        for arm, names in arms.items()
+        for name in names
+        if name in found
+    }
     return found | algorithms | {f"{stage}.training": TrainingParams for stage in spec.stages} | own

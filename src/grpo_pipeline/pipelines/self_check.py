@@ -17,7 +17,12 @@ from grpo_pipeline.core import self_check
 from grpo_pipeline.core.diagnostics import set_bandit
 from grpo_pipeline.core.diagnostics.bandit import Bandit
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
-from grpo_pipeline.core.sampling.plackett_luce import entropy_of, gumbel_top_k, independent_logprobs, plackett_luce_logprobs
+from grpo_pipeline.core.sampling.plackett_luce import (
+    entropy_of,
+    gumbel_top_k,
+    independent_logprobs,
+    plackett_luce_logprobs,
+)
 from grpo_pipeline.core.self_check import VariantResult, as_checks
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
@@ -77,7 +82,9 @@ class SetBanditTask:
         """Return the numbers of the prompts, often enough for one batch."""
         return np.repeat(np.arange(set_bandit.PROMPTS), data)
 
-    def make_batch(self, data: Any, rows: np.ndarray, *, generator: Generator | None = None) -> Prompts:
+    def make_batch(
+        self, data: Any, rows: np.ndarray, *, generator: Generator | None = None
+    ) -> Prompts:
         """Return the prompts."""
         return Prompts(torch.as_tensor(rows))
 
@@ -95,26 +102,45 @@ class SetBanditTask:
 
     @torch.no_grad()
     def sample(
-        self, policy: Bandit, context: Logits, group_size: int, *, temperature: float, proposal: str, generator: Generator
+        self,
+        policy: Bandit,
+        context: Logits,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: str,
+        generator: Generator,
     ) -> Rollouts:
         """Draw ordered sets of three cells."""
         allowed = torch.ones_like(context.logits, dtype=torch.bool)
-        draw = partial(gumbel_top_k, temperature=temperature, generator=generator, is_allowed=allowed)
+        draw = partial(
+            gumbel_top_k, temperature=temperature, generator=generator, is_allowed=allowed
+        )
         actions = draw(context.logits, set_bandit.PICKS, group_size)
-        return Rollouts(actions, self._logprobs(context, actions, temperature), torch.ones_like(actions, dtype=torch.bool))
+        return Rollouts(
+            actions,
+            self._logprobs(context, actions, temperature),
+            torch.ones_like(actions, dtype=torch.bool),
+        )
 
     def decode(self, policy: Bandit, context: Logits, rollouts: Rollouts, batch: Prompts) -> Logits:
         """Return the logits: nothing is made of the cells."""
         return context
 
-    def reward(self, batch: Prompts, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def reward(
+        self, batch: Prompts, rollouts: Rollouts, outcomes: Any
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return the hits with the pay of each prompt."""
         return {"hit": set_bandit.rewards(rollouts.actions, batch.rows)}, {"hit": 1.0}
 
-    def score(self, policy: Bandit, context: Logits, rollouts: Rollouts, *, temperature: float) -> Scores:
+    def score(
+        self, policy: Bandit, context: Logits, rollouts: Rollouts, *, temperature: float
+    ) -> Scores:
         """Return the log-probabilities of exactly these sets."""
         full = (context.logits / temperature).log_softmax(-1)
-        return Scores(self._logprobs(context, rollouts.actions, temperature), entropy_of(full), full)
+        return Scores(
+            self._logprobs(context, rollouts.actions, temperature), entropy_of(full), full
+        )
 
     def prompt_weights(self, batch: Prompts) -> None:
         """Return None: every prompt counts the same."""
@@ -124,21 +150,34 @@ class SetBanditTask:
         return data
 
     @torch.no_grad()
-    def score_reference(self, reference: Bandit, batch: Prompts, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
+    def score_reference(
+        self, reference: Bandit, batch: Prompts, rollouts: Rollouts, *, temperature: float
+    ) -> ReferenceScores:
         """Return what the reference says about these sets."""
-        return ReferenceScores(self.score(reference, self.encode(reference, batch), rollouts, temperature=temperature).logprobs)
+        return ReferenceScores(
+            self.score(
+                reference, self.encode(reference, batch), rollouts, temperature=temperature
+            ).logprobs
+        )
 
     def supervised_counts(self, batch: Prompts) -> Tensor:
         """Return the number of prompts."""
         return torch.tensor([float(len(batch.rows))], dtype=torch.float64)
 
     def supervised_loss(
-        self, policy: Bandit, context: Logits, batch: Prompts, outcomes: Any, shares: Tensor | None = None
+        self,
+        policy: Bandit,
+        context: Logits,
+        batch: Prompts,
+        outcomes: Any,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Return 0: nobody shows the good cells."""
         return context.logits.sum() * 0.0
 
-    def validate(self, policy: Bandit, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
+    def validate(
+        self, policy: Bandit, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> dict[str, float]:
         """Return nothing: what is known exactly is measured beside the loop."""
         return {}
 
@@ -148,7 +187,9 @@ class SetBanditTask:
 
     def _logprobs(self, context: Logits, actions: Tensor, temperature: float) -> Tensor:
         allowed = torch.ones_like(context.logits, dtype=torch.bool)
-        return self._likelihood(context.logits, actions, temperature=temperature, is_allowed=allowed)
+        return self._likelihood(
+            context.logits, actions, temperature=temperature, is_allowed=allowed
+        )
 
 
 def algorithm_params(update_epochs: int) -> AlgorithmParams:
@@ -190,9 +231,15 @@ def check_loop(
 ) -> VariantResult:
     """Check the loop: likelihood and gradient of one large batch, and what it learns in ``STEPS`` small ones."""
     task = SetBanditTask(likelihood)
-    agreement, cosine = _one_step(task, seed=seed, micro_batch_size=None if micro_batch_size is None else COPIES)
+    agreement, cosine = _one_step(
+        task, seed=seed, micro_batch_size=None if micro_batch_size is None else COPIES
+    )
     reached, used = _learn(task, seed=seed, micro_batch_size=micro_batch_size)
-    measured = {"loop_likelihood": agreement, "loop_gradient_cosine": cosine, "loop_hit_rate": reached}
+    measured = {
+        "loop_likelihood": agreement,
+        "loop_gradient_cosine": cosine,
+        "loop_hit_rate": reached,
+    }
     return VariantResult(name, is_defect, as_checks(measured), steps=used)
 
 
@@ -201,34 +248,49 @@ def check_training_loop(*, seed: int) -> tuple[VariantResult, ...]:
     return (
         check_loop("training_loop", seed=seed),
         check_loop("loop_of_micro_batches", seed=seed, micro_batch_size=3),
-        check_loop("loop_of_independent_draws", seed=seed, likelihood=independent_logprobs, is_defect=True),
+        check_loop(
+            "loop_of_independent_draws", seed=seed, likelihood=independent_logprobs, is_defect=True
+        ),
     )
 
 
-def _one_step(task: SetBanditTask, *, seed: int, micro_batch_size: int | None) -> tuple[float, float]:
+def _one_step(
+    task: SetBanditTask, *, seed: int, micro_batch_size: int | None
+) -> tuple[float, float]:
     """Take one plain gradient step from shuffled logits: how likely its samples are said to be, and where it leads."""
     start = set_bandit.shuffled_logits(seed)
     policy = Bandit(start.clone())
-    state = TrainState(policy, torch.optim.SGD(policy.parameters(), lr=SMALL_STEP), None, 0, 0, seed)
+    state = TrainState(
+        policy, torch.optim.SGD(policy.parameters(), lr=SMALL_STEP), None, 0, 0, seed
+    )
     rows = task.rows(COPIES, "train")
-    runner = StepRunner(cast(Task, task), algorithm_params(1), training_params(len(rows), micro_batch_size))
+    runner = StepRunner(
+        cast(Task, task), algorithm_params(1), training_params(len(rows), micro_batch_size)
+    )
     with quiet_nodes():
         done = runner.run(state, task.make_batch(None, rows), nothing_replayed())
     rollouts = done.experience.rollouts
     exact = set_bandit.exact_logprobs(start[torch.as_tensor(rows)], rollouts.actions)
     agreement = 1.0 - float((rollouts.logprobs.sum(-1) - exact).abs().max())
     moved = (policy.logits.detach() - start).flatten()
-    return agreement, float(torch.cosine_similarity(moved, set_bandit.enumerated_gradient(start).flatten(), dim=0))
+    return agreement, float(
+        torch.cosine_similarity(moved, set_bandit.enumerated_gradient(start).flatten(), dim=0)
+    )
 
 
 def _learn(task: SetBanditTask, *, seed: int, micro_batch_size: int | None) -> tuple[float, int]:
     """Train from the uniform policy until the hit rate is reached; return it and the batches used."""
     copies = 2
-    algorithm, training = algorithm_params(4), training_params(copies * set_bandit.PROMPTS, micro_batch_size)
+    algorithm, training = (
+        algorithm_params(4),
+        training_params(copies * set_bandit.PROMPTS, micro_batch_size),
+    )
     state = build_state(algorithm, training, seed, cast(Task, task), copies)
     reached, used = 0.0, 0
     policy = cast(Bandit, state.policy)
-    for rows, _ in train(algorithm, training, "never", cast(Task, task), copies, state, NoCheckpoint("nowhere"), {}):
+    for rows, _ in train(
+        algorithm, training, "never", cast(Task, task), copies, state, NoCheckpoint("nowhere"), {}
+    ):
         reached, used = float(set_bandit.hit_rate(policy.logits.detach())), used + len(rows)
         if reached >= HIT_RATE:
             break
@@ -256,6 +318,8 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             Node(run_self_check, "params:seed", "self_check.result", name="run_self_check"),
-            Node(report_self_check, "self_check.result", "self_check.table", name="report_self_check"),
+            Node(
+                report_self_check, "self_check.result", "self_check.table", name="report_self_check"
+            ),
         ]
     )

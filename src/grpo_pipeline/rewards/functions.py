@@ -53,7 +53,9 @@ class Measure:
         module = sys.modules.get(getattr(load_function(self.function), "__module__", None) or "")
         file = getattr(module, "__file__", None)
         text = Path(file).read_bytes() if file else b""
-        return hashlib.sha256(json.dumps([self.function, dict(self.options)], sort_keys=True).encode() + text).hexdigest()
+        return hashlib.sha256(
+            json.dumps([self.function, dict(self.options)], sort_keys=True).encode() + text
+        ).hexdigest()
 
 
 def load_function(path: str) -> RewardFunction:
@@ -63,18 +65,28 @@ def load_function(path: str) -> RewardFunction:
         ValueError: if the path is not of that form, or names nothing importable and callable.
     """
     module_name, colon, name = path.partition(":")
-    if not (colon and all(part.isidentifier() for part in [*module_name.split("."), *name.split(".")])):
-        raise ValueError(f"a reward function must be named package.module:function, got {path!r}; correct the path")
+    if not (
+        colon and all(part.isidentifier() for part in [*module_name.split("."), *name.split(".")])
+    ):
+        raise ValueError(
+            f"a reward function must be named package.module:function, got {path!r}; correct the path"
+        )
     if module_name == "__main__":
-        raise ValueError(f"a reward function must be in an importable module, got {path!r}; move it into a file of its own")
+        raise ValueError(
+            f"a reward function must be in an importable module, got {path!r}; move it into a file of its own"
+        )
     try:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
             found = getattr(found, part)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"the reward function {path!r} must be importable, got {_name(error)}; correct the path") from error
+        raise ValueError(
+            f"the reward function {path!r} must be importable, got {_name(error)}; correct the path"
+        ) from error
     if not callable(found):
-        raise ValueError(f"the reward function {path!r} must be callable, got a {type(found).__name__}; name a function")
+        raise ValueError(
+            f"the reward function {path!r} must be callable, got a {type(found).__name__}; name a function"
+        )
     function: RewardFunction = found
     return function
 
@@ -102,7 +114,9 @@ def prepare(path: str) -> None:
     try:
         getattr(function, "prepare", _nothing)()
     except (Exception, SystemExit) as error:
-        raise ValueError(f"the reward function {path!r} must be able to prepare, got {_name(error)}; correct it") from error
+        raise ValueError(
+            f"the reward function {path!r} must be able to prepare, got {_name(error)}; correct it"
+        ) from error
 
 
 def _nothing() -> None:
@@ -120,7 +134,9 @@ def check_measure(measure: Measure) -> None:
     try:
         json.dumps(dict(measure.options), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the options of {measure.function!r} must be JSON values, got {_name(error)}; correct them") from error
+        raise ValueError(
+            f"the options of {measure.function!r} must be JSON values, got {_name(error)}; correct them"
+        ) from error
     try:
         inspect.signature(function).bind([], [], **measure.options)
     except (TypeError, ValueError) as error:
@@ -129,11 +145,16 @@ def check_measure(measure: Measure) -> None:
             f"the reward function {measure.function!r} must take ({wanted}), got {_name(error)}; change its signature"
         ) from error
     if inspect.iscoroutinefunction(function):
-        raise ValueError(f"the reward function {measure.function!r} must be a plain function, got a coroutine; drop async")
+        raise ValueError(
+            f"the reward function {measure.function!r} must be a plain function, got a coroutine; drop async"
+        )
 
 
 def measure_chunk(
-    function: RewardFunction, options: Mapping[str, Any], subjects: Sequence[str], references: Sequence[Sequence[str]]
+    function: RewardFunction,
+    options: Mapping[str, Any],
+    subjects: Sequence[str],
+    references: Sequence[Sequence[str]],
 ) -> list[Outcome]:
     """Call the function on a chunk and return one outcome per sample.
 
@@ -143,7 +164,9 @@ def measure_chunk(
     try:
         values = list(function(list(subjects), [list(texts) for texts in references], **options))
         if len(values) != len(subjects):
-            raise ValueError(f"it must return one value per sample, got {len(values)} for {len(subjects)}")
+            raise ValueError(
+                f"it must return one value per sample, got {len(values)} for {len(subjects)}"
+            )
         return [_outcome(value) for value in values]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's reward raises belongs to its samples
         if len(subjects) == 1:

@@ -62,7 +62,9 @@ def check_own_names(own: Collection[str], built_in: Collection[str]) -> None:
     """
     for name in own:
         if name in built_in or not name.isidentifier():
-            raise ValueError(f"the name of an own reward must be a new word, got {name!r}; {sorted(built_in)} are taken")
+            raise ValueError(
+                f"the name of an own reward must be a new word, got {name!r}; {sorted(built_in)} are taken"
+            )
 
 
 def check_weights(weights: Mapping[str, float]) -> None:
@@ -73,9 +75,13 @@ def check_weights(weights: Mapping[str, float]) -> None:
     """
     wrong = {name: weight for name, weight in weights.items() if not 0 <= weight < math.inf}
     if wrong:
-        raise ValueError(f"reward weights must be finite and >= 0, got {wrong}; change the sign of the reward instead")
+        raise ValueError(
+            f"reward weights must be finite and >= 0, got {wrong}; change the sign of the reward instead"
+        )
     if not any(weights.values()):
-        raise ValueError(f"some reward weight must be positive, got {dict(weights)}; give one component a weight")
+        raise ValueError(
+            f"some reward weight must be positive, got {dict(weights)}; give one component a weight"
+        )
 
 
 class PoolParams(BaseModel):

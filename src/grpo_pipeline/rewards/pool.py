@@ -89,7 +89,9 @@ class RewardPool:
         self._lock = threading.RLock()
         self._hits = self._measured = self._failed = 0
         self._worker_pool = WorkerPool(
-            workers=params.workers, timeout_seconds=params.timeout_seconds, start_seconds=params.start_seconds
+            workers=params.workers,
+            timeout_seconds=params.timeout_seconds,
+            start_seconds=params.start_seconds,
         )
         # The threads know the worker pool and not the pool, so that a pool nobody holds is collected and closed.
         self._finalizer = weakref.finalize(self, self._worker_pool.close)
@@ -97,7 +99,12 @@ class RewardPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
     @property
@@ -116,7 +123,10 @@ class RewardPool:
         self._finalizer()
 
     def submit(
-        self, measure: Measure, subjects: Sequence[str], references: Sequence[Sequence[str]] | None = None
+        self,
+        measure: Measure,
+        subjects: Sequence[str],
+        references: Sequence[Sequence[str]] | None = None,
     ) -> Future[CollectedRewards]:
         """Begin to measure N samples and return at once; ``result()`` of the future waits for the values, in this order.
 
@@ -135,17 +145,25 @@ class RewardPool:
         """
         texts = [()] * len(subjects) if references is None else [tuple(row) for row in references]
         if len(texts) != len(subjects):
-            raise ValueError(f"references must have one row per sample, got {len(texts)} for {len(subjects)}; repeat them")
+            raise ValueError(
+                f"references must have one row per sample, got {len(texts)} for {len(subjects)}; repeat them"
+            )
         self._worker_pool.refuse_if_closed()
-        keys = [(measure.digest, subject, row) for subject, row in zip(subjects, texts, strict=True)]
+        keys = [
+            (measure.digest, subject, row) for subject, row in zip(subjects, texts, strict=True)
+        ]
         request = _Request(self, keys, measure.function)
         with self._lock:
-            request.outcomes.update((key, value) for key in keys if (value := self._cache.get(key)) is not None)
+            request.outcomes.update(
+                (key, value) for key in keys if (value := self._cache.get(key)) is not None
+            )
             missing = [key for key in dict.fromkeys(keys) if key not in request.outcomes]
             self._hits += len(keys) - len(missing)
             self._measured += len(missing)
         size = self._params.chunk_size
-        request.begin(measure, [missing[start : start + size] for start in range(0, len(missing), size)])
+        request.begin(
+            measure, [missing[start : start + size] for start in range(0, len(missing), size)]
+        )
         return request.future
 
     def _keep(self, keys: Iterable[Key], outcomes: dict[Key, Outcome]) -> None:
@@ -200,7 +218,10 @@ class _Request:
     def _finish(self, measured: list[Key]) -> None:
         self._pool._keep(dict.fromkeys(measured), self.outcomes)
         found = [self.outcomes[key] for key in self._keys]
-        values = np.asarray([math.nan if isinstance(outcome, str) else outcome for outcome in found], dtype=np.float64)
+        values = np.asarray(
+            [math.nan if isinstance(outcome, str) else outcome for outcome in found],
+            dtype=np.float64,
+        )
         causes = tuple(outcome if isinstance(outcome, str) else None for outcome in found)
         self.future.set_result(CollectedRewards(values, causes, self._function))
 
@@ -298,12 +319,18 @@ class PendingRewards:
                     f"reward {name!r} must score every {self._subjects.noun} under rule 'stop', got no value from {cause}; "
                     "correct the function, or use rule 'exclude'"
                 )
-        is_failed = {name: self._spread(np.isnan(found.values), False) for name, found in measured.items()}
+        is_failed = {
+            name: self._spread(np.isnan(found.values), False) for name, found in measured.items()
+        }
         components = {name: self._spread(found.values, np.nan) for name, found in measured.items()}
-        rule: FailureRule = "penalty" if self._failure.rule == "penalty" else "exclude"  # under "stop" nothing has failed
+        rule: FailureRule = (
+            "penalty" if self._failure.rule == "penalty" else "exclude"
+        )  # under "stop" nothing has failed
         return GroupRewards(
             components={
-                name: apply_failure_rule(component, is_failed[name], rule=rule, penalty=self._failure.penalty or 0.0)
+                name: apply_failure_rule(
+                    component, is_failed[name], rule=rule, penalty=self._failure.penalty or 0.0
+                )
                 for name, component in components.items()
             },
             weights=self._weights,
@@ -325,11 +352,19 @@ class PendingRewards:
             pairs = zip(self._subjects.measured.tolist(), found.causes, strict=True)
             first = next(((place, cause) for place, cause in pairs if cause is not None), None)
             if first is not None:
-                yield name, f"{found.function} on the {self._subjects.noun} {shorten(texts[first[0]])}: {first[1]}"
+                yield (
+                    name,
+                    f"{found.function} on the {self._subjects.noun} {shorten(texts[first[0]])}: {first[1]}",
+                )
 
 
 def try_rewards(
-    own: Mapping[str, Measure], pool: RewardPool, *, subjects: Sequence[str], references: Sequence[Sequence[str]], task: str
+    own: Mapping[str, Measure],
+    pool: RewardPool,
+    *,
+    subjects: Sequence[str],
+    references: Sequence[Sequence[str]],
+    task: str,
 ) -> None:
     """Call the rewards of the user's on a few texts of the training data, before anything is trained.
 
@@ -355,4 +390,6 @@ def check_groups(groups: Sequence[Sequence[object]], *, name: str) -> None:
     """
     sizes = sorted({len(group) for group in groups})
     if len(sizes) != 1 or not sizes[0]:
-        raise ValueError(f"{name} must be groups of one size, got sizes {sizes}; sample the same number for every prompt")
+        raise ValueError(
+            f"{name} must be groups of one size, got sizes {sizes}; sample the same number for every prompt"
+        )

@@ -48,14 +48,19 @@ class RewardPrints:
         """Say how much was not shown."""
         with self._lock:
             if self.cut:
-                _show(f"[{self.cut} bytes that rewards printed were not shown; print less, or write them to a file]\n")
+                _show(
+                    f"[{self.cut} bytes that rewards printed were not shown; print less, or write them to a file]\n"
+                )
             self.cut = 0
 
     @contextlib.contextmanager
     def limit_this_thread(self) -> Iterator[None]:
         """Pass on what this thread prints; other threads of the process print as ever."""
         errors = sys.stderr
-        printed, complained = _OfOneThread(self, sys.stdout, errors), _OfOneThread(self, errors, errors)
+        printed, complained = (
+            _OfOneThread(self, sys.stdout, errors),
+            _OfOneThread(self, errors, errors),
+        )
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complained):
             yield
 
@@ -64,7 +69,12 @@ class _OfOneThread(io.TextIOBase):
     """A stream that passes on what its thread writes, and leaves other threads the stream that was there."""
 
     def __init__(self, prints: RewardPrints, others: TextIO, errors: TextIO) -> None:
-        self._prints, self._others, self._errors, self._thread = prints, others, errors, threading.get_ident()
+        self._prints, self._others, self._errors, self._thread = (
+            prints,
+            others,
+            errors,
+            threading.get_ident(),
+        )
 
     def write(self, text: str) -> int:
         if threading.get_ident() != self._thread:
@@ -115,7 +125,9 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            env=os.environ
+            | ONE_THREAD
+            | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             start_new_session=True,
         )
         assert self._process.stdin is not None
@@ -124,7 +136,9 @@ class WorkerProcess:
         self._requests, self._answers = self._process.stdin, self._process.stdout
         os.set_blocking(self._requests.fileno(), False)
         printed = (self._process.stderr, prints or RewardPrints())
-        self._listener = threading.Thread(target=_listen, args=printed, name="reward prints", daemon=True)
+        self._listener = threading.Thread(
+            target=_listen, args=printed, name="reward prints", daemon=True
+        )
         self._listener.start()
 
     @property

@@ -49,7 +49,11 @@ def load(request: dict[str, Any]) -> dict[str, str]:
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """Measure one chunk."""
     function = load_function(request["function"])
-    return {"outcomes": measure_chunk(function, request["options"], request["subjects"], request["references"])}
+    return {
+        "outcomes": measure_chunk(
+            function, request["options"], request["subjects"], request["references"]
+        )
+    }
 
 
 if __name__ == "__main__":

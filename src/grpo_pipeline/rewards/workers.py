@@ -7,8 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_pipeline.rewards.functions import Measure, Outcome, RewardPoolError, Samples, load_function, measure_chunk, shorten
-from grpo_pipeline.rewards.process import RewardPrints, WorkerDiedError, WorkerHungError, WorkerProcess
+from grpo_pipeline.rewards.functions import (
+    Measure,
+    Outcome,
+    RewardPoolError,
+    Samples,
+    load_function,
+    measure_chunk,
+    shorten,
+)
+from grpo_pipeline.rewards.process import (
+    RewardPrints,
+    WorkerDiedError,
+    WorkerHungError,
+    WorkerProcess,
+)
 
 # Call a user's reward a second time on a few samples: one that gives another value for the same input cannot be learnt from.
 #
@@ -43,7 +56,9 @@ class SecondCalls:
         return places[:wanted][::-1], not before
 
 
-def refuse_change(measure: Measure, samples: Samples, outcomes: Sequence[Outcome], again: Sequence[Outcome]) -> None:
+def refuse_change(
+    measure: Measure, samples: Samples, outcomes: Sequence[Outcome], again: Sequence[Outcome]
+) -> None:
     """Compare the outcomes of two calls, exactly.
 
     A sample that raised or had no process one time is no evidence: that is a failure, counted as such. Without a value
@@ -112,7 +127,9 @@ class WorkerPool:
         with self._lock:
             self.refuse_if_closed()
             while len(self._threads) < self._count:
-                self._threads.append(threading.Thread(target=self._keep, name="reward worker", daemon=True))
+                self._threads.append(
+                    threading.Thread(target=self._keep, name="reward worker", daemon=True)
+                )
                 self._threads[-1].start()
             if self._count:
                 self._chunks.put(chunk)
@@ -140,7 +157,9 @@ class WorkerPool:
         """
         with self._lock:
             if self._is_closed:
-                raise RewardPoolError("the reward pool must be open, got one that was closed; make another one")
+                raise RewardPoolError(
+                    "the reward pool must be open, got one that was closed; make another one"
+                )
 
     def _keep(self) -> None:
         slot = _Slot()
@@ -185,7 +204,9 @@ class WorkerPool:
             self._replace(slot)
             return _measure_here(measure, samples, self._prints)
 
-    def _measure_alone(self, slot: "_Slot", sample: tuple[str, Any], *, measure: Measure) -> Outcome:
+    def _measure_alone(
+        self, slot: "_Slot", sample: tuple[str, Any], *, measure: Measure
+    ) -> Outcome:
         try:
             return self._ask(slot, [sample], measure)[0]
         except WorkerHungError:
@@ -208,7 +229,9 @@ class WorkerPool:
         other = _Slot() if is_first and self._count else slot
         try:
             again = (
-                self._ask(other, samples, chunk.measure) if self._count else _measure_here(chunk.measure, samples, self._prints)
+                self._ask(other, samples, chunk.measure)
+                if self._count
+                else _measure_here(chunk.measure, samples, self._prints)
             )
         except Broken:
             self._replace(other)
@@ -221,7 +244,10 @@ class WorkerPool:
     def _ask(self, slot: "_Slot", samples: Samples, measure: Measure) -> list[Outcome]:
         worker = self._ready(slot, measure)
         request: dict[str, Any] = {"function": measure.function, "options": dict(measure.options)}
-        request |= {"subjects": [subject for subject, _ in samples], "references": [list(texts) for _, texts in samples]}
+        request |= {
+            "subjects": [subject for subject, _ in samples],
+            "references": [list(texts) for _, texts in samples],
+        }
         return list(worker.ask(request, seconds=self.timeout_seconds)["outcomes"])
 
     def _ready(self, slot: "_Slot", measure: Measure) -> WorkerProcess:
@@ -275,7 +301,12 @@ def _measure_here(measure: Measure, samples: Samples, prints: RewardPrints) -> l
     except ValueError as error:
         raise RewardPoolError(str(error)) from error
     with _HERE, prints.limit_this_thread():
-        return measure_chunk(function, measure.options, [subject for subject, _ in samples], [texts for _, texts in samples])
+        return measure_chunk(
+            function,
+            measure.options,
+            [subject for subject, _ in samples],
+            [texts for _, texts in samples],
+        )
 
 
 # Nobody promised that a reward may be called by several threads at a time.

@@ -106,7 +106,11 @@ class Area:
 
 def written_areas(pipeline: Pipeline, catalog: DataCatalog, data: Path) -> list[Area]:
     """Return the areas in which a pipeline saves anything, sorted by name, so that two runs ask for them in one order."""
-    found = {area.name: area for name in pipeline.all_outputs() if (area := area_of(catalog.get(name), data)) is not None}
+    found = {
+        area.name: area
+        for name in pipeline.all_outputs()
+        if (area := area_of(catalog.get(name), data)) is not None
+    }
     return [found[name] for name in sorted(found)]
 
 
@@ -120,8 +124,13 @@ def area_of(dataset: Any, data: Path) -> Area | None:
     if path is None:
         return None
     if not path.is_relative_to(data) or len(path.relative_to(data).parts) < 3:
-        return Area(f"outside-{hashlib.sha256(str(path.parent).encode()).hexdigest()[:12]}", data / RUNS)
-    folder, owner = path.relative_to(data).parts[1], (getattr(dataset, "metadata", None) or {}).get(OWNER)
+        return Area(
+            f"outside-{hashlib.sha256(str(path.parent).encode()).hexdigest()[:12]}", data / RUNS
+        )
+    folder, owner = (
+        path.relative_to(data).parts[1],
+        (getattr(dataset, "metadata", None) or {}).get(OWNER),
+    )
     return Area(f"{folder}.{owner}" if owner else folder, data / RUNS)
 
 

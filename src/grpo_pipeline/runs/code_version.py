@@ -10,7 +10,15 @@ import torch
 import grpo_pipeline
 
 # The folders whose code decides the weights of a training.
-TRAINING_CODE = ("core", "rewards", "statistics", "tasks", "pipelines/step", "pipelines/training", "pipelines/data")
+TRAINING_CODE = (
+    "core",
+    "rewards",
+    "statistics",
+    "tasks",
+    "pipelines/step",
+    "pipelines/training",
+    "pipelines/data",
+)
 
 
 @cache

@@ -40,7 +40,9 @@ class RunHooks:
             self._globals = dict(context.config_loader["globals"])
         except (KeyError, MissingConfigException):
             self._globals = {}
-        self._data = (Path(context.project_path) / str(self._globals.get("data", "data"))).absolute()
+        self._data = (
+            Path(context.project_path) / str(self._globals.get("data", "data"))
+        ).absolute()
 
     @hook_impl
     def after_catalog_created(self, catalog: DataCatalog, save_version: str | None) -> None:
@@ -49,18 +51,26 @@ class RunHooks:
             pin_recorded(catalog, self._data)
 
     @hook_impl(tryfirst=True)
-    def before_pipeline_run(self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog) -> None:
+    def before_pipeline_run(
+        self, run_params: Mapping[str, Any], pipeline: Pipeline, catalog: DataCatalog
+    ) -> None:
         """Take the locks of all folders that the run will write. Nothing is written yet."""
         self.run, self._pid = begin_run(), os.getpid()
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         try:
             for area in written_areas(pipeline, catalog, self._data):
-                lock = RunLock(area.lock, shown=area.name, remedy=" or ".join(remedies(area, self._globals)))
+                lock = RunLock(
+                    area.lock, shown=area.name, remedy=" or ".join(remedies(area, self._globals))
+                )
                 lock.take(run=self.run, command=command_line(sys.argv), since=since)
                 self._locks.append(lock)
-            self._provenance = Provenance(run=self.run, since=since, data=self._data, pipeline=pipeline, catalog=catalog)
+            self._provenance = Provenance(
+                run=self.run, since=since, data=self._data, pipeline=pipeline, catalog=catalog
+            )
             stages = not run_params.get("only_missing_outputs")
-            self._provenance.begin(chosen=frozenset(run_params.get("load_versions") or ()), stages=stages)
+            self._provenance.begin(
+                chosen=frozenset(run_params.get("load_versions") or ()), stages=stages
+            )
         except BaseException:
             self.end()
             raise

@@ -88,7 +88,10 @@ class RunLock:
     def _sentence(self, owner: Owner) -> str:
         if owner:
             run, since, command, pid, host = (owner.get(key, "?") for key in SAID)
-            who, stop = f"run {run} (process {pid} on {host}, since {since}: {command})", f"stop it (kill {pid})"
+            who, stop = (
+                f"run {run} (process {pid} on {host}, since {since}: {command})",
+                f"stop it (kill {pid})",
+            )
         else:
             who, stop = "a run that is just starting", "stop it"
         return (

@@ -27,12 +27,19 @@ THREAD_NAME = "grpo-ahead"
 
 def usable_cores(most: int = MOST_WORKERS) -> int:
     """Return the number of cores that this process may use, at most ``most``."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(cores, most))
 
 
 def map_ahead(
-    function: Callable[[T], R], items: Iterable[T], *, workers: int, ahead: int, processes: bool = False
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    workers: int,
+    ahead: int,
+    processes: bool = False,
 ) -> Generator[R, None, None]:
     """Yield ``function(item)`` for every item, in the order of the items.
 
@@ -52,11 +59,15 @@ def map_ahead(
         yield from (alone(function, item) for item in items)
         return
     remaining = iter(items)
-    pool: Executor = ThreadPoolExecutor(workers, thread_name_prefix=THREAD_NAME, initializer=_one_thread)
+    pool: Executor = ThreadPoolExecutor(
+        workers, thread_name_prefix=THREAD_NAME, initializer=_one_thread
+    )
     if processes:
         pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
     with pool:
-        waiting: deque[Future[R]] = deque(pool.submit(function, item) for item in islice(remaining, ahead))
+        waiting: deque[Future[R]] = deque(
+            pool.submit(function, item) for item in islice(remaining, ahead)
+        )
         try:
             while waiting:
                 result = waiting.popleft().result()

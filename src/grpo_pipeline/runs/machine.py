@@ -26,7 +26,10 @@ def compute_in(threads: Any) -> None:
     """
     check_threads(threads)
     # OpenMP may take fewer threads than it is told to where it thinks that the cores are busy: that would be other sums.
-    os.environ |= dict.fromkeys(VARIABLES, str(threads)) | {"OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
+    os.environ |= dict.fromkeys(VARIABLES, str(threads)) | {
+        "OMP_DYNAMIC": "FALSE",
+        "MKL_DYNAMIC": "FALSE",
+    }
     import torch  # after the variables are set; the command line opens without it
 
     torch.set_num_threads(threads)
@@ -36,7 +39,9 @@ def compute_in(threads: Any) -> None:
 def check_threads(threads: Any) -> None:
     """Raise ValueError if the parameter ``threads`` is no whole number above 0."""
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}; 1 is the default")
+        raise ValueError(
+            f"threads must be a whole number of at least 1, got {threads!r}; 1 is the default"
+        )
 
 
 # Keep the memory that tensors on the CPU leave behind, for the tensors that come next.
@@ -53,7 +58,13 @@ NEVER = -1
 BLOCKS = (2**29, 2**25)
 
 # With these a user has decided already: about glibc, or for another allocator.
-DECIDED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD")
+DECIDED_BY = (
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+)
 
 
 def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
@@ -72,9 +83,15 @@ def keep_freed_memory(environ: Mapping[str, str] = os.environ) -> bool:
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library; no handle on the process itself
+    except (
+        AttributeError,
+        OSError,
+        TypeError,
+    ):  # another C library; no handle on the process itself
         return False
-    return any(mallopt(M_MMAP_THRESHOLD, size) for size in BLOCKS) and bool(mallopt(M_TRIM_THRESHOLD, NEVER))
+    return any(mallopt(M_MMAP_THRESHOLD, size) for size in BLOCKS) and bool(
+        mallopt(M_TRIM_THRESHOLD, NEVER)
+    )
 
 
 # Say by name, while a run is still going, which coefficient of a loss does nothing.

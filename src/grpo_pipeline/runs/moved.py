@@ -62,13 +62,19 @@ CLASSES = {
 }
 
 # Below a task: the old name of a parameter -> the new one.
-RENAMED = {"reader": "language_model", "predict.sets": "predict.n_samples", "reward_audit.sets": "reward_audit.n_samples"}
+RENAMED = {
+    "reader": "language_model",
+    "predict.sets": "predict.n_samples",
+    "reward_audit.sets": "reward_audit.n_samples",
+}
 
 
 class MovedNames(MetaPathFinder):
     """The last of Python's finders: asked for what no other one knows."""
 
-    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Find nothing.
 
         Raises:

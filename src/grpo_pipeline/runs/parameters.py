@@ -21,7 +21,10 @@ from grpo_pipeline.tasks import TASKS, find_task
 
 DEPTH = 2  # deeper names are refused by the model of their section
 CHOICES = ("never", "auto")
-OF_A_STEP = ("algorithm", "training")  # a training step by itself has no task in front of its parameters
+OF_A_STEP = (
+    "algorithm",
+    "training",
+)  # a training step by itself has no task in front of its parameters
 
 
 def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[str]) -> None:
@@ -38,7 +41,10 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
     """
     check_renamed(given)
     models = {
-        task: {f"{task}.{name}": model for name, model in sections(find_task(task), arms_of(find_task(task), given)).items()}
+        task: {
+            f"{task}.{name}": model
+            for name, model in sections(find_task(task), arms_of(find_task(task), given)).items()
+        }
         for task in TASKS
     }
     chosen = {path: model for task in tasks_of(pipelines) for path, model in models[task].items()}
@@ -49,7 +55,11 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
         others = loader["globals"]
     except (KeyError, MissingConfigException):
         others = {}
-    known = [*OF_A_STEP, *(f"{task}.arms" for task in TASKS), *(path for found in models.values() for path in found)]
+    known = [
+        *OF_A_STEP,
+        *(f"{task}.arms" for task in TASKS),
+        *(path for found in models.values() for path in found),
+    ]
     check_names(given, _base_parameters(loader), known, others=others)
     check_threads(given.get("threads", 1))
 
@@ -87,11 +97,17 @@ def tasks_of(pipelines: Sequence[str]) -> tuple[str, ...]:
     if not pipelines or "__default__" in pipelines:
         return tuple(TASKS)
     first = next(iter(TASKS))
-    named = {task for name in pipelines for task in TASKS if name == task or name.startswith(f"{task}_")}
-    return tuple(task for task in TASKS if task in named or (task == first and set(SHORT) & set(pipelines)))
+    named = {
+        task for name in pipelines for task in TASKS if name == task or name.startswith(f"{task}_")
+    }
+    return tuple(
+        task for task in TASKS if task in named or (task == first and set(SHORT) & set(pipelines))
+    )
 
 
-def check_names(given: Mapping[str, Any], base: Mapping[str, Any], read: Iterable[str], *, others: Iterable[str]) -> None:
+def check_names(
+    given: Mapping[str, Any], base: Mapping[str, Any], read: Iterable[str], *, others: Iterable[str]
+) -> None:
     """Refuse a parameter that no pipeline reads and conf/base does not have: it would change nothing.
 
     Args:
@@ -107,11 +123,17 @@ def check_names(given: Mapping[str, Any], base: Mapping[str, Any], read: Iterabl
     for path in paths(given):
         if path not in known and not path.startswith("_"):
             parent = path.rpartition(".")[0]
-            close = get_close_matches(path, [*(name for name in known if name.rpartition(".")[0] == parent), *others], n=1)
+            close = get_close_matches(
+                path, [*(name for name in known if name.rpartition(".")[0] == parent), *others], n=1
+            )
             meant = f"did you mean {close[0]}?" if close else "remove it or correct its name"
-            raise ValueError(f"{path} must be a parameter of this project, got an unknown name; {meant}")
+            raise ValueError(
+                f"{path} must be a parameter of this project, got an unknown name; {meant}"
+            )
     if (resume := given.get("resume", CHOICES[0])) not in CHOICES:
-        raise ValueError(f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint")
+        raise ValueError(
+            f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint"
+        )
 
 
 def paths(parameters: Mapping[str, Any], *, depth: int = DEPTH) -> Iterator[str]:
@@ -132,6 +154,10 @@ def _base_parameters(loader: Any) -> Mapping[str, Any]:
     """Return the parameters of the environment that all others build on."""
     base = loader.base_env
     found = OmegaConfigLoader(
-        loader.conf_source, env=base, base_env=base, default_run_env=base, config_patterns=loader.config_patterns
+        loader.conf_source,
+        env=base,
+        base_env=base,
+        default_run_env=base,
+        config_patterns=loader.config_patterns,
     )
     return dict(found["parameters"])

@@ -63,14 +63,21 @@ def _git(project: Path, *arguments: str) -> str | None:
 def command_line(argv: Sequence[str]) -> str:
     """Return the command as it would be typed again: ``kedro run …`` for Kedro's entry points."""
     first = Path(argv[0]) if argv and argv[0] else Path("python")
-    is_kedro = first.name in ("kedro", "python -m kedro") or first.parts[-2:] == ("kedro", "__main__.py")
+    is_kedro = first.name in ("kedro", "python -m kedro") or first.parts[-2:] == (
+        "kedro",
+        "__main__.py",
+    )
     return shlex.join(["kedro" if is_kedro else first.name, *argv[1:]])
 
 
 def process_tags() -> dict[str, str]:
     """Return what identifies this process among all that ever ran: host, boot, process namespace, id and start time."""
     pid = os.getpid()
-    return {**machine_tags(), "process.pid": str(pid), "process.start": start_time(pid) or "unknown"}
+    return {
+        **machine_tags(),
+        "process.pid": str(pid),
+        "process.start": start_time(pid) or "unknown",
+    }
 
 
 @functools.cache
@@ -93,7 +100,9 @@ def start_time(pid: int) -> str | None:
             return stat.read_text().rpartition(")")[2].split()[19]
         except OSError:
             return None
-    done = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or None
 
 

@@ -39,7 +39,15 @@ class _Bar:
 
         tqdm.monitor_interval = 0  # no watcher thread: a fork of the process must stay safe
         self._postfix: dict[str, float | str] = {}
-        self._bar = tqdm(total=total, desc=description, file=file, ncols=_columns(file), nrows=20, leave=True, mininterval=0.1)
+        self._bar = tqdm(
+            total=total,
+            desc=description,
+            file=file,
+            ncols=_columns(file),
+            nrows=20,
+            leave=True,
+            mininterval=0.1,
+        )
 
     def update(self, n: int = 1, **postfix: float | str) -> None:
         self._postfix = postfix or self._postfix
@@ -73,16 +81,32 @@ class _Lines:
 
     def _print(self, seconds: float) -> None:
         self._printed = self._done
-        line = plain_line(self._description, done=self._done, total=self._total, seconds=seconds, postfix=self._postfix)
+        line = plain_line(
+            self._description,
+            done=self._done,
+            total=self._total,
+            seconds=seconds,
+            postfix=self._postfix,
+        )
         print(line, file=self._file, flush=True)
 
 
-def plain_line(description: str, *, done: int, total: int | None, seconds: float, postfix: dict[str, float | str]) -> str:
+def plain_line(
+    description: str,
+    *,
+    done: int,
+    total: int | None,
+    seconds: float,
+    postfix: dict[str, float | str],
+) -> str:
     """Return one line that says how far a loop is; the time left assumes that the items take equally long."""
     parts = [f"{done}/{total} ({done / total:.0%})" if total else f"{done}", f"{seconds:.0f} s"]
     if total and 0 < done < total:
         parts.append(f"{seconds / done * (total - done):.0f} s left")
-    parts += [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in postfix.items()]
+    parts += [
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in postfix.items()
+    ]
     return f"{description}: {', '.join(parts)}"
 
 

@@ -17,7 +17,18 @@ from kedro.io import DataCatalog
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.core.storage.files import LENGTH, content_digest, put_in_place, remove_partials
-from grpo_pipeline.runs.areas import RUNS, Area, area_of, content_path, is_in_place, is_keyed, is_versioned, moved, pin, place_of
+from grpo_pipeline.runs.areas import (
+    RUNS,
+    Area,
+    area_of,
+    content_path,
+    is_in_place,
+    is_keyed,
+    is_versioned,
+    moved,
+    pin,
+    place_of,
+)
 from grpo_pipeline.runs.record import (
     PARAMETER,
     Entry,
@@ -51,7 +62,9 @@ def sources_of(pipeline: Pipeline, *, stored: Collection[str]) -> dict[str, froz
 
 def parameter_digest(value: Any) -> str:
     """Return a short digest of a parameter's value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()[:LENGTH]
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()[
+        :LENGTH
+    ]
 
 
 def _plain(value: Any) -> Any:
@@ -59,7 +72,9 @@ def _plain(value: Any) -> Any:
     return dump(mode="json") if dump else repr(value)
 
 
-def closure(nearest: Collection[str], digests: Mapping[str, str], sources: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def closure(
+    nearest: Collection[str], digests: Mapping[str, str], sources: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
     """Return name -> digest of the nearest sources and of everything that those were made from.
 
     Args:
@@ -70,7 +85,9 @@ def closure(nearest: Collection[str], digests: Mapping[str, str], sources: Mappi
     found: dict[str, str] = {}
     for name in nearest:
         found |= sources.get(name, {})
-    return dict(sorted((found | {name: digests[name] for name in nearest if name in digests}).items()))
+    return dict(
+        sorted((found | {name: digests[name] for name in nearest if name in digests}).items())
+    )
 
 
 def pin_recorded(catalog: DataCatalog, data: Path) -> None:
@@ -80,7 +97,12 @@ def pin_recorded(catalog: DataCatalog, data: Path) -> None:
         for name, entry in record.entries.items() if record is not None else ():
             dataset: Any = catalog.get(name) if entry.version and name in catalog else None
             area = None if dataset is None else area_of(dataset, data)
-            if area is not None and area.record == path and is_versioned(dataset) and dataset._version.load is None:
+            if (
+                area is not None
+                and area.record == path
+                and is_versioned(dataset)
+                and dataset._version.load is None
+            ):
                 pin(dataset, load=entry.version)
 
 
@@ -100,15 +122,29 @@ class Provenance:
         catalog: its datasets; those that wait for the end of the run are replaced in it.
     """
 
-    def __init__(self, *, run: str, since: str, data: Path, pipeline: Pipeline, catalog: DataCatalog) -> None:
+    def __init__(
+        self, *, run: str, since: str, data: Path, pipeline: Pipeline, catalog: DataCatalog
+    ) -> None:
         self._run, self._since, self._data = run, since, data
         self._pipeline, self._catalog = pipeline, catalog
-        names = [name for name in pipeline.datasets() if not name.startswith(PARAMETER) and name in catalog]
+        names = [
+            name
+            for name in pipeline.datasets()
+            if not name.startswith(PARAMETER) and name in catalog
+        ]
         stored = {name: catalog.get(name) for name in names}
-        self._stored: Datasets = {name: dataset for name, dataset in stored.items() if place_of(dataset) is not None}
-        self._noted: Datasets = {name: dataset for name, dataset in self._stored.items() if not is_keyed(dataset)}
+        self._stored: Datasets = {
+            name: dataset for name, dataset in stored.items() if place_of(dataset) is not None
+        }
+        self._noted: Datasets = {
+            name: dataset for name, dataset in self._stored.items() if not is_keyed(dataset)
+        }
         self._outputs = pipeline.all_outputs() & self._stored.keys()
-        self._areas = {name: area for name, dataset in self._stored.items() if (area := area_of(dataset, data)) is not None}
+        self._areas = {
+            name: area
+            for name, dataset in self._stored.items()
+            if (area := area_of(dataset, data)) is not None
+        }
         self._records: dict[str, Record] = {}
         self._places: Datasets = {}  # the datasets that were replaced in the catalogue
         self._trusted: dict[str, Entry] = {}  # what the run reads of earlier runs
@@ -185,7 +221,10 @@ class Provenance:
             if name in self._made:
                 expected, who = self._made[name] or found, f"this run {self._run}"
             elif name in self._outputs:  # an arm that was complete already has saved nothing
-                expected, who = self._seen.get(path, found), f"this run {self._run} found when it began"
+                expected, who = (
+                    self._seen.get(path, found),
+                    f"this run {self._run} found when it began",
+                )
                 self._made[name] = expected
             elif name in self._trusted:
                 entry = self._trusted[name]
@@ -204,14 +243,18 @@ class Provenance:
         moves = [
             (str(place), str(target))
             for name, dataset in self._places.items()
-            if (place := self._staged_place(name)).exists() and (target := place_of(dataset)) is not None
+            if (place := self._staged_place(name)).exists()
+            and (target := place_of(dataset)) is not None
         ]
         for name in self._outputs & self._noted.keys():
             path = self._path(name)
             if not self._made.get(name) and path is not None and path.exists():
                 self._made[name] = content_digest(path)
         entries = self._entries()
-        areas = {area.name: [name for name in entries if self._areas[name].name == area.name] for area in self._owned()}
+        areas = {
+            area.name: [name for name in entries if self._areas[name].name == area.name]
+            for area in self._owned()
+        }
         for names in areas.values():
             self._write(names, entries, moves=moves)
         for start, end in moves:
@@ -228,7 +271,11 @@ class Provenance:
             shutil.rmtree(area.staged, ignore_errors=True)
 
     def _owned(self) -> Iterable[Area]:
-        return {self._areas[name].name: self._areas[name] for name in sorted(self._outputs) if name in self._areas}.values()
+        return {
+            self._areas[name].name: self._areas[name]
+            for name in sorted(self._outputs)
+            if name in self._areas
+        }.values()
 
     def _entry(self, name: str) -> Entry | None:
         record = self._records.get(self._areas[name].name)
@@ -256,13 +303,21 @@ class Provenance:
             if record is None and is_versioned(dataset) and dataset.exists():
                 older.append(name)
         if older:
-            logger.warning("No run has written down who made %s: taken as found, the newest of each", ", ".join(older))
+            logger.warning(
+                "No run has written down who made %s: taken as found, the newest of each",
+                ", ".join(older),
+            )
 
     def _stage(self) -> None:
         shared = [place_of(dataset) for dataset in self._stored.values()]
         for name in sorted(self._outputs):
             dataset, place = self._stored[name], place_of(self._stored[name])
-            if is_in_place(dataset) or place is None or not place.is_relative_to(self._data) or shared.count(place) > 1:
+            if (
+                is_in_place(dataset)
+                or place is None
+                or not place.is_relative_to(self._data)
+                or shared.count(place) > 1
+            ):
                 continue
             self._places[name] = dataset
             _replace(self._catalog, name, moved(dataset, self._staged_place(name)))
@@ -270,26 +325,44 @@ class Provenance:
     def _staged_place(self, name: str) -> Path:
         place = place_of(self._stored[name])
         if place is None:
-            raise ValueError(f"{name} must be stored, got a dataset in memory; leave it where it is")
+            raise ValueError(
+                f"{name} must be stored, got a dataset in memory; leave it where it is"
+            )
         return self._areas[name].staged / place.relative_to(self._data)
 
     def _entries(self) -> dict[str, Entry]:
         """Return an entry for each artefact that the run has made, in an order in which sources come first."""
         nearest = sources_of(self._pipeline, stored=self._noted.keys())
-        digests = {name: entry.digest for name, entry in self._trusted.items()} | {n: d for n, d in self._made.items() if d}
+        digests = {name: entry.digest for name, entry in self._trusted.items()} | {
+            n: d for n, d in self._made.items() if d
+        }
         named = {name for names in nearest.values() for name in names if name.startswith(PARAMETER)}
         digests |= {name: parameter_digest(self._catalog.load(name)) for name in named}
-        closures: dict[str, Mapping[str, str]] = {name: entry.sources for name, entry in self._trusted.items()}
+        closures: dict[str, Mapping[str, str]] = {
+            name: entry.sources for name, entry in self._trusted.items()
+        }
         entries = {}
         for node in self._pipeline.nodes:
             for name in node.outputs:
                 if self._made.get(name):
                     closures[name] = closure(nearest[name], digests, closures)
-                    version = self._noted[name].resolve_save_version() if is_versioned(self._noted[name]) else ""
-                    entries[name] = Entry(self._run, self._since, digests[name], version, closures[name])
+                    version = (
+                        self._noted[name].resolve_save_version()
+                        if is_versioned(self._noted[name])
+                        else ""
+                    )
+                    entries[name] = Entry(
+                        self._run, self._since, digests[name], version, closures[name]
+                    )
         return entries
 
-    def _write(self, names: Iterable[str], entries: Mapping[str, Entry], *, moves: Collection[tuple[str, str]]) -> None:
+    def _write(
+        self,
+        names: Iterable[str],
+        entries: Mapping[str, Entry],
+        *,
+        moves: Collection[tuple[str, str]],
+    ) -> None:
         """Write down these artefacts, which lie in one area."""
         chosen = {name: entries[name] for name in names}
         if not chosen:
@@ -307,7 +380,10 @@ def _is_nothing(data: Any) -> bool:
 
 def _origin(data: Any) -> str:
     """Return whose a checkpoint is, by what stands in it."""
-    run, progress = (getattr(data, "extra", None) or {}).get("run"), getattr(data, "progress", None) or {}
+    run, progress = (
+        (getattr(data, "extra", None) or {}).get("run"),
+        getattr(data, "progress", None) or {},
+    )
     return f" (of run {run}, step {progress.get('step', '?')})" if run else ""
 
 

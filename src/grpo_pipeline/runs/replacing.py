@@ -32,7 +32,10 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         """Return the catalogue with ``{task}.…`` filled in; a task's own entry of the same name stays."""
         general = {name: entry for name, entry in catalog.items() if name.startswith(f"{TASK}.")}
         own = {name: entry for name, entry in catalog.items() if name not in general}
-        folders = {task: self._globals_of().get(f"{task}_folder", self._default_folder(task)) for task in TASKS}
+        folders = {
+            task: self._globals_of().get(f"{task}_folder", self._default_folder(task))
+            for task in TASKS
+        }
         filled = {
             name.replace(TASK, task): _filled(entry, {TASK: task, FOLDER: folder})
             for task, folder in folders.items()
@@ -54,13 +57,20 @@ class ReplacingConfigLoader(OmegaConfigLoader):
     def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
         if key == "parameters":
             given = _plain(self.runtime_params)
-            kept = {path: without_replaced(_plain(config), given, depth=1) for path, config in config_per_file.items()}
+            kept = {
+                path: without_replaced(_plain(config), given, depth=1)
+                for path, config in config_per_file.items()
+            }
             config_per_file = {path: OmegaConf.create(config) for path, config in kept.items()}
         return super()._merge_and_resolve(key, config_per_file)
 
     @staticmethod
-    def _soft_merge(config: dict[str, Any], env_config: dict[str, Any], env_path: str | None = None) -> Any:
-        return OmegaConfigLoader._soft_merge(without_replaced(config, env_config, depth=1), env_config, env_path)
+    def _soft_merge(
+        config: dict[str, Any], env_config: dict[str, Any], env_path: str | None = None
+    ) -> Any:
+        return OmegaConfigLoader._soft_merge(
+            without_replaced(config, env_config, depth=1), env_config, env_path
+        )
 
 
 def _filled(value: Any, words: Mapping[str, str]) -> Any:
@@ -76,7 +86,9 @@ def _filled(value: Any, words: Mapping[str, str]) -> Any:
 
 def _plain(config: Any) -> dict[str, Any]:
     """Return nested dictionaries, their interpolations not resolved yet."""
-    found: Any = OmegaConf.to_container(config, resolve=False) if isinstance(config, DictConfig) else config
+    found: Any = (
+        OmegaConf.to_container(config, resolve=False) if isinstance(config, DictConfig) else config
+    )
     return dict(found or {})
 
 
@@ -95,15 +107,26 @@ class RunConfigLoader(ReplacingConfigLoader):
     """
 
     def __init__(
-        self, conf_source: str, env: str | None = None, runtime_params: dict[str, Any] | None = None, **kwargs: Any
+        self,
+        conf_source: str,
+        env: str | None = None,
+        runtime_params: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         """Read the globals and replace what the runtime parameters name; see ``OmegaConfigLoader``."""
         runtime = dict(runtime_params or {})
         super().__init__(conf_source, env, runtime, **kwargs)
         chosen = {name: runtime.pop(name) for name in set(self._globals) & set(runtime)}
         for name, value in chosen.items():
-            if name.endswith("_folder") and (not str(value) or any(mark in str(value) for mark in SEPARATORS)):
-                raise ValueError(f"{name} must be the name of one folder, got {value!r}; give it without a slash")
+            if name.endswith("_folder") and (
+                not str(value) or any(mark in str(value) for mark in SEPARATORS)
+            ):
+                raise ValueError(
+                    f"{name} must be the name of one folder, got {value!r}; give it without a slash"
+                )
         if chosen:
-            self["globals"] = {**self._globals, **{name: str(value) for name, value in chosen.items()}}
+            self["globals"] = {
+                **self._globals,
+                **{name: str(value) for name, value in chosen.items()},
+            }
             self.runtime_params = runtime

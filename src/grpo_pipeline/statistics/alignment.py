@@ -11,7 +11,9 @@ from grpo_pipeline.statistics.metric import Metric, MetricSuite, Unit
 Rules = dict[str, pd.DataFrame]
 
 
-def align_arms(arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline: str, cluster: str) -> dict[str, Rules]:
+def align_arms(
+    arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline: str, cluster: str
+) -> dict[str, Rules]:
     """Check every arm's predictions and split them by rule; row i is the same unit in each of the tables.
 
     Args:
@@ -28,9 +30,17 @@ def align_arms(arms: Mapping[str, pd.DataFrame], suite: MetricSuite, *, headline
     first_arm = next(iter(tables))
     for arm, rules in tables.items():
         if headline not in rules:
-            raise ValueError(f"predictions of {arm} must hold the rule {headline!r}, got {sorted(rules)}; predict again")
+            raise ValueError(
+                f"predictions of {arm} must hold the rule {headline!r}, got {sorted(rules)}; predict again"
+            )
         for rule, rows in rules.items():
-            check_same_units(rows, tables[first_arm][headline], who=f"{arm} / {rule}", unit=suite.unit, cluster=cluster)
+            check_same_units(
+                rows,
+                tables[first_arm][headline],
+                who=f"{arm} / {rule}",
+                unit=suite.unit,
+                cluster=cluster,
+            )
     return tables
 
 
@@ -38,20 +48,32 @@ def split_rules(rows: pd.DataFrame, suite: MetricSuite, *, arm: str, cluster: st
     """Return rule -> rows in the order of their ids, the rules in the order of the report."""
     check_columns(rows, (*suite.required, cluster), arm=arm)
     key = suite.unit.column
-    named = rows.assign(**{key: rows[key].astype(str)}).sort_values(["rule", key], kind="stable", ignore_index=True)
+    named = rows.assign(**{key: rows[key].astype(str)}).sort_values(
+        ["rule", key], kind="stable", ignore_index=True
+    )
     check_rows(named, suite.finite, arm=arm, unit=suite.unit)
     prepared = suite.prepare(named)
-    parts = {str(rule): part.reset_index(drop=True) for rule, part in prepared.groupby("rule", sort=True)}
-    return {rule: parts[rule] for rule in (*suite.rules, *sorted(parts.keys() - set(suite.rules))) if rule in parts}
+    parts = {
+        str(rule): part.reset_index(drop=True) for rule, part in prepared.groupby("rule", sort=True)
+    }
+    return {
+        rule: parts[rule]
+        for rule in (*suite.rules, *sorted(parts.keys() - set(suite.rules)))
+        if rule in parts
+    }
 
 
 def check_columns(rows: pd.DataFrame, required: tuple[str, ...], *, arm: str) -> None:
     """Raise ValueError if a column is missing or the table is empty."""
     missing = [name for name in required if name not in rows.columns]
     if missing:
-        raise ValueError(f"predictions of {arm} must have the columns {', '.join(required)}, got none named {missing[0]!r}")
+        raise ValueError(
+            f"predictions of {arm} must have the columns {', '.join(required)}, got none named {missing[0]!r}"
+        )
     if rows.empty:
-        raise ValueError(f"predictions of {arm} must hold at least one row, got none; check the test split")
+        raise ValueError(
+            f"predictions of {arm} must hold at least one row, got none; check the test split"
+        )
 
 
 def check_rows(rows: pd.DataFrame, finite: tuple[str, ...], *, arm: str, unit: Unit) -> None:
@@ -72,7 +94,9 @@ def check_rows(rows: pd.DataFrame, finite: tuple[str, ...], *, arm: str, unit: U
             )
 
 
-def check_same_units(rows: pd.DataFrame, reference: pd.DataFrame, *, who: str, unit: Unit, cluster: str) -> None:
+def check_same_units(
+    rows: pd.DataFrame, reference: pd.DataFrame, *, who: str, unit: Unit, cluster: str
+) -> None:
     """Raise ValueError unless both tables hold the same units with the same facts and cluster, in the same order."""
     here, there, noun = set(rows[unit.column]), set(reference[unit.column]), unit.noun
     if here != there:
@@ -125,7 +149,10 @@ class FoldSpread:
         """Return the values, their spread (standard deviation with n - 1) and what is undefined, for JSON."""
         defined = [value for value in self.values.values() if np.isfinite(value)]
         return {
-            "folds": {fold: float(value) if np.isfinite(value) else None for fold, value in self.values.items()},
+            "folds": {
+                fold: float(value) if np.isfinite(value) else None
+                for fold, value in self.values.items()
+            },
             "sd": float(np.std(defined, ddof=1)) if len(defined) > 1 else None,
             "min": min(defined, default=None),
             "max": max(defined, default=None),
@@ -151,10 +178,15 @@ def spread_over_folds(metric: Metric, seeds: Sequence[pd.DataFrame]) -> FoldSpre
         seeds: out-of-fold rows of each seed; a fold's value is the mean over them.
     """
     tables = [
-        {str(name): float(metric(part, np.ones((1, len(part))))[0]) for name, part in rows.groupby(FOLD, sort=True)}
+        {
+            str(name): float(metric(part, np.ones((1, len(part))))[0])
+            for name, part in rows.groupby(FOLD, sort=True)
+        }
         for rows in seeds
     ]
-    return FoldSpread({fold: float(np.mean([values[fold] for values in tables])) for fold in tables[0]})
+    return FoldSpread(
+        {fold: float(np.mean([values[fold] for values in tables])) for fold in tables[0]}
+    )
 
 
 def _by_fold(metric: Metric, combine: Combine) -> Callable[[pd.DataFrame, np.ndarray], np.ndarray]:

@@ -52,8 +52,12 @@ def cluster_weights(clusters: pd.Series, *, resamples: int, seed: int) -> Floats
     codes, names = pd.factorize(clusters, sort=True)
     if (codes < 0).any():
         row = int(np.flatnonzero(codes < 0)[0])
-        raise ValueError(f"{clusters.name} must be given for every row, got an empty cell in row {row}; name the cluster")
-    draws = numpy_generator(seed, Stream.BOOTSTRAP).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
+        raise ValueError(
+            f"{clusters.name} must be given for every row, got an empty cell in row {row}; name the cluster"
+        )
+    draws = numpy_generator(seed, Stream.BOOTSTRAP).multinomial(
+        len(names), np.full(len(names), 1 / len(names)), size=resamples
+    )
     return draws[:, codes].astype(np.float64)
 
 
@@ -95,7 +99,12 @@ def describe(estimate: Estimate, *, clusters: int, max_undefined: float) -> dict
     deviation of the resamples.
     """
     if not np.isfinite(estimate.value):
-        return {"value": None, "ci95": None, "n": estimate.n, "reason": f"undefined: {estimate.reason}"}
+        return {
+            "value": None,
+            "ci95": None,
+            "n": estimate.n,
+            "reason": f"undefined: {estimate.reason}",
+        }
     total, undefined = len(estimate.resamples), int((~np.isfinite(estimate.resamples)).sum())
     entry: dict[str, object] = {"value": float(estimate.value), "ci95": None, "n": estimate.n}
     if undefined:
@@ -103,7 +112,9 @@ def describe(estimate: Estimate, *, clusters: int, max_undefined: float) -> dict
     if clusters < 2:
         return entry | {"reason": "no interval: all rows belong to one cluster"}
     if undefined > max_undefined * total:
-        return entry | {"reason": f"no interval: undefined in {undefined} of {total} resamples ({estimate.reason})"}
+        return entry | {
+            "reason": f"no interval: undefined in {undefined} of {total} resamples ({estimate.reason})"
+        }
     spread = float(np.std(estimate.resamples[np.isfinite(estimate.resamples)], ddof=1))
     return entry | {"ci95": list(percentile_interval(estimate.resamples)), "se": spread}
 
@@ -175,7 +186,9 @@ def simultaneous_intervals(estimates: Mapping[Any, Estimate]) -> Simultaneous:
     errors = resamples.std(axis=1, ddof=1) if resamples.shape[1] > 1 else np.zeros(len(values))
     varies = errors > 0
     if not varies.any():
-        return Simultaneous(float("nan"), {name: (one.value, one.value) for name, one in estimates.items()})
+        return Simultaneous(
+            float("nan"), {name: (one.value, one.value) for name, one in estimates.items()}
+        )
     distance = np.abs(resamples[varies] - values[varies, None]) / errors[varies, None]
     critical = float(np.quantile(distance.max(axis=0), LEVEL))
     reach = critical * errors

@@ -148,7 +148,10 @@ def unscored_columns(parts: Mapping[str, np.ndarray], asked: np.ndarray) -> dict
         ``asked_<part>`` and ``unscored_<part>``, int64 [rows].
     """
     columns = {f"{ASKED}{name}": asked.sum(axis=1) for name in parts}
-    return columns | {f"{UNSCORED}{name}": (np.isnan(values) & asked).sum(axis=1) for name, values in parts.items()}
+    return columns | {
+        f"{UNSCORED}{name}": (np.isnan(values) & asked).sum(axis=1)
+        for name, values in parts.items()
+    }
 
 
 def mean_metric(name: str, *, title: str, better: Direction, reason: str) -> Metric:

@@ -15,7 +15,9 @@ NOT_COVERED = (
 )
 
 
-def over_seeds(values: Sequence[float], *, cluster_variance: float, clusters: int) -> dict[str, Any]:
+def over_seeds(
+    values: Sequence[float], *, cluster_variance: float, clusters: int
+) -> dict[str, Any]:
     """Return the mean over the seeds with a 95% interval.
 
         V = s^2 / S + B,    df = V^2 / ((s^2 / S)^2 / (S - 1) + B^2 / (clusters - 1)),    mean -+ t_df sqrt(V)
@@ -41,7 +43,12 @@ def over_seeds(values: Sequence[float], *, cluster_variance: float, clusters: in
     if not len(values):
         raise ValueError("values must hold at least one seed, got none; train one")
     count, mean = len(values), float(np.mean(values))
-    found: dict[str, Any] = {"value": mean, "ci95": None, "sd": None, "seeds": [float(value) for value in values]}
+    found: dict[str, Any] = {
+        "value": mean,
+        "ci95": None,
+        "sd": None,
+        "seeds": [float(value) for value in values],
+    }
     if count < 2:
         return found
     spread = float(np.var(values, ddof=1))
@@ -65,7 +72,9 @@ def mean_over_seeds(by_seed: BySeed, *, resamples: int) -> Estimate:
     It is undefined where one of the seeds is: a mean of other seeds would be another quantity.
     """
     if not by_seed:
-        return Estimate(float("nan"), np.full(resamples, np.nan), 0, "no seed was finished by both arms")
+        return Estimate(
+            float("nan"), np.full(resamples, np.nan), 0, "no seed was finished by both arms"
+        )
     estimates = list(by_seed.values())
     undefined = [one for one in estimates if not np.isfinite(one.value)]
     return Estimate(
@@ -96,7 +105,9 @@ def interval_with_seeds(by_seed: BySeed, mean: Estimate, *, clusters: int) -> li
     if not np.isfinite(mean.value) or len(drawn) < 2 or clusters < 2:
         return None
     variance = float(np.var(drawn, ddof=1))
-    ends: list[float] | None = over_seeds(values, cluster_variance=variance, clusters=clusters)["ci95"]
+    ends: list[float] | None = over_seeds(values, cluster_variance=variance, clusters=clusters)[
+        "ci95"
+    ]
     return ends
 
 

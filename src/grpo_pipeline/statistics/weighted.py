@@ -82,11 +82,15 @@ def average_precision(scores: Floats, is_positive: NDArray[np.bool_], weights: F
     above = np.cumsum(counts.positives[:, ::-1], axis=1)
     called = above + np.cumsum(counts.negatives[:, ::-1], axis=1)
     precision = np.divide(above, called, out=np.zeros_like(above), where=called > 0)
-    value = divide((counts.positives[:, ::-1] * precision).sum(axis=1), counts.positives.sum(axis=1))
+    value = divide(
+        (counts.positives[:, ::-1] * precision).sum(axis=1), counts.positives.sum(axis=1)
+    )
     return np.where(counts.is_defined, value, np.nan)
 
 
-def sensitivity_at_specificity(scores: Floats, is_positive: NDArray[np.bool_], weights: Floats, *, level: float) -> Floats:
+def sensitivity_at_specificity(
+    scores: Floats, is_positive: NDArray[np.bool_], weights: Floats, *, level: float
+) -> Floats:
     """Return the largest sensitivity among the thresholds whose specificity is at least ``level``.
 
     A row is called positive when score >= t. The threshold t is the lowest observed score with share of negatives
@@ -115,7 +119,9 @@ def mean_ratio(numerators: Floats, denominators: Floats, weights: Floats) -> Flo
     return divide(weights @ numerators, weights @ denominators)
 
 
-def calibration_error(probs: Floats, is_positive: NDArray[np.bool_], weights: Floats, *, bins: int) -> Floats:
+def calibration_error(
+    probs: Floats, is_positive: NDArray[np.bool_], weights: Floats, *, bins: int
+) -> Floats:
     """Return the expected calibration error over equal-width bins of [0, 1].
 
         sum_bin |sum_{i in bin} w_i (y_i - p_i)| / sum_i w_i
@@ -189,5 +195,7 @@ def wasserstein_1(values: Floats, weights: Floats, reference: Floats) -> Floats:
         total = ranked[:, -1:] if len(values) else np.zeros((len(ranked), 1))
         below = np.concatenate([np.zeros((len(ranked), 1)), ranked], axis=1)[:, until]
         shares = np.divide(below, total, out=np.full(below.shape, np.nan), where=total > 0)
-        distances[start : start + step] = np.where(total[:, 0] > 0, np.abs(shares - fixed) @ widths, np.nan)
+        distances[start : start + step] = np.where(
+            total[:, 0] > 0, np.abs(shares - fixed) @ widths, np.nan
+        )
     return distances

@@ -27,7 +27,9 @@ def signed(entry: Entry) -> str:
 # Say in sentences what got worse and what got better, in one form for every metric that has a good direction.
 
 
-def change_sentences(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str) -> list[str]:
+def change_sentences(
+    comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str
+) -> list[str]:
     """Say for every arm what differs from the control, and what its own samples change beside the chance rule's.
 
     A metric differs where its paired 95% interval leaves out 0. What got worse stands before what got better, in the same words.
@@ -40,7 +42,10 @@ def change_sentences(comparison: Mapping[str, Any], metrics: Mapping[str, Metric
     """
     sentences = []
     for arm in comparison["arms"]:
-        for than, section in ((comparison["control"], "differences"), (f"the rule {chance_rule}", "policy_gain")):
+        for than, section in (
+            (comparison["control"], "differences"),
+            (f"the rule {chance_rule}", "policy_gain"),
+        ):
             if (entries := comparison.get(section, {}).get(arm)) is not None:
                 sentences += _told(arm, than, entries, metrics)
     return sentences
@@ -58,12 +63,20 @@ def changes(entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> dict
             continue
         low, high = entry["ci95"]
         sign = (low > 0) - (high < 0)
-        kind = "same" if sign == 0 else "better" if (sign > 0) == (metric.better == "higher") else "worse"
+        kind = (
+            "same"
+            if sign == 0
+            else "better"
+            if (sign > 0) == (metric.better == "higher")
+            else "worse"
+        )
         found[kind].append(name)
     return found
 
 
-def _told(arm: str, than: str, entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> list[str]:
+def _told(
+    arm: str, than: str, entries: Mapping[str, Entry], metrics: Mapping[str, Metric]
+) -> list[str]:
     found = changes(entries, metrics)
     looked_at = sum(map(len, found.values()))
     if not looked_at:
@@ -71,5 +84,7 @@ def _told(arm: str, than: str, entries: Mapping[str, Entry], metrics: Mapping[st
     sentences = []
     for kind in ("worse", "better"):
         named = "; ".join(f"{metrics[name].title} {signed(entries[name])}" for name in found[kind])
-        sentences.append(f"{arm}, {kind} than {than}, of {looked_at} metrics looked at: {named or 'none shown'}.")
+        sentences.append(
+            f"{arm}, {kind} than {than}, of {looked_at} metrics looked at: {named or 'none shown'}."
+        )
     return sentences

@@ -40,6 +40,8 @@ def find_task(name: str) -> TaskSpec:
         ValueError: if no task has this name.
     """
     if name not in TASKS:
-        raise ValueError(f"a task must be one of {', '.join(TASKS)}, got {name!r}; correct the name")
+        raise ValueError(
+            f"a task must be one of {', '.join(TASKS)}, got {name!r}; correct the name"
+        )
     spec: TaskSpec = import_module(TASKS[name]).SPEC
     return spec

@@ -104,7 +104,14 @@ class Task(Protocol):
         ...
 
     def sample(
-        self, policy: Any, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
+        self,
+        policy: Any,
+        context: Any,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: Proposal,
+        generator: Generator,
     ) -> Rollouts:
         """Draw G samples per prompt and keep their log-probabilities (no grad).
 
@@ -117,7 +124,9 @@ class Task(Protocol):
         """Return what the samples lead to: the supervised loss and the rewards both read it, so it is computed once."""
         ...
 
-    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def reward(
+        self, batch: Any, rollouts: Rollouts, outcomes: Any
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return the named reward components, each [P, G] and detached, and their weights; NaN where a sample was not scored.
 
         The names and weights are the same at every call. Samples of an arm that draws none (L = 0) are given, too.
@@ -147,7 +156,9 @@ class Task(Protocol):
         """
         ...
 
-    def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
+    def score_reference(
+        self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float
+    ) -> ReferenceScores:
         """Return what the reference policy says about exactly these actions and, where V is small, all choices (no grad).
 
         The batch is as ``make_batch`` returned it, without the group's axis.
@@ -158,7 +169,9 @@ class Task(Protocol):
         """Return what each part of the supervised loss is a mean over in this batch (prompts, say), float64 [T]."""
         ...
 
-    def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None) -> Tensor:
+    def supervised_loss(
+        self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None
+    ) -> Tensor:
         """Return the supervised loss, a scalar.
 
         Of a micro-batch each part is multiplied by its share [T] of the step's counts, so that the losses of all micro-batches
@@ -171,15 +184,21 @@ class Task(Protocol):
         """Return one row per sample (row n = p*G + g) that tells a person what was sampled."""
         ...
 
-    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def evaluate(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> pd.DataFrame:
         """Return one row per example and rule; metrics and intervals are computed from rows."""
         ...
 
-    def validate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
+    def validate(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> dict[str, float]:
         """Return a few cheap numbers on held-out rows to watch while training."""
         ...
 
-    def showcase(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+    def showcase(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, np.ndarray]:
         """Return arrays of a few examples for the report."""
         ...
 
@@ -191,7 +210,9 @@ class Task(Protocol):
         """
         ...
 
-    def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def audit(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> pd.DataFrame:
         """Score the policies of the plan, the start being ``policy``: one row per example, policy and sample (no grad).
 
         Policies that sample have ``n_samples`` samples of each example, the others one. Columns: ``AuditPlan``.
@@ -234,7 +255,14 @@ class BaseTask(ABC):
 
     @abstractmethod
     def sample(
-        self, policy: Any, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
+        self,
+        policy: Any,
+        context: Any,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: Proposal,
+        generator: Generator,
     ) -> Rollouts:
         """Draw G samples per prompt."""
 
@@ -243,15 +271,21 @@ class BaseTask(ABC):
         """Score exactly these samples."""
 
     @abstractmethod
-    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def reward(
+        self, batch: Any, rollouts: Rollouts, outcomes: Any
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return the reward's components and their weights."""
 
     @abstractmethod
-    def supervised_loss(self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None) -> Tensor:
+    def supervised_loss(
+        self, policy: Any, context: Any, batch: Any, outcomes: Any, shares: Tensor | None = None
+    ) -> Tensor:
         """Return the supervised loss."""
 
     @abstractmethod
-    def evaluate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def evaluate(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> pd.DataFrame:
         """Return one row per example and rule."""
 
     @property
@@ -275,7 +309,9 @@ class BaseTask(ABC):
 
     def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
         """Return all trainable parameters as one group, ``policy``."""
-        return {"policy": [parameter for parameter in policy.parameters() if parameter.requires_grad]}
+        return {
+            "policy": [parameter for parameter in policy.parameters() if parameter.requires_grad]
+        }
 
     def replicate(self, batch: Any, group_size: int) -> Any:
         """Return the batch with every tensor as a view [P, G, ...]."""
@@ -303,12 +339,18 @@ class BaseTask(ABC):
 
     def with_oracle(self, data: Any) -> Any:
         """Refuse: no sample can be drawn from the truth."""
-        raise ValueError(f"proposal must be policy or none for the task {self.name}, got oracle; use name = supervised with none")
+        raise ValueError(
+            f"proposal must be policy or none for the task {self.name}, got oracle; use name = supervised with none"
+        )
 
     @torch.no_grad()
-    def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
+    def score_reference(
+        self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float
+    ) -> ReferenceScores:
         """Return what ``score`` says of the reference policy."""
-        scores = self.score(reference, self.encode(reference, batch), rollouts, temperature=temperature)
+        scores = self.score(
+            reference, self.encode(reference, batch), rollouts, temperature=temperature
+        )
         return ReferenceScores(logprobs=scores.logprobs, log_probs_full=scores.log_probs_full)
 
     def supervised_counts(self, batch: Any) -> Tensor:
@@ -319,11 +361,15 @@ class BaseTask(ABC):
         """Return row number, actions and log-probability of every sample."""
         return defaults.tabulate_samples(batch, rollouts)
 
-    def validate(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
+    def validate(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> dict[str, float]:
         """Return the mean reward of sampled groups, and that of each part."""
         return defaults.mean_reward(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def showcase(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+    def showcase(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, np.ndarray]:
         """Return nothing to look at."""
         return {}
 
@@ -332,7 +378,9 @@ class BaseTask(ABC):
         """Compare the start with samples that know nothing of their example."""
         return defaults.plan_audit(self.reward_weights)
 
-    def audit(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def audit(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+    ) -> pd.DataFrame:
         """Score the start's samples, one sample for all examples, and samples of the example beside."""
         return defaults.audit_start(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
@@ -342,7 +390,10 @@ class BaseTask(ABC):
 
     def describe(self, policy: Any) -> dict[str, Any]:
         """Return the sections of the parameters that the task holds."""
-        sections = {name: section.model_dump(mode="json") for name, section in defaults.sections_of(self).items()}
+        sections = {
+            name: section.model_dump(mode="json")
+            for name, section in defaults.sections_of(self).items()
+        }
         return {"task": self.name} | sections
 
     def fingerprint(self, data: Any, *, draws: bool = True) -> dict[str, Any]:
@@ -398,7 +449,9 @@ class KnowsInputs(Task, Protocol):
 class ScoresKl(Task, Protocol):
     """A task that computes the exact KL of every decision while it scores: the distributions are too many to be kept."""
 
-    def score_with_kl(self, policy: Any, context: Any, rollouts: Rollouts, *, reference: Any, temperature: float) -> Scores:
+    def score_with_kl(
+        self, policy: Any, context: Any, rollouts: Rollouts, *, reference: Any, temperature: float
+    ) -> Scores:
         """Return what ``score`` returns, and in ``kl`` the exact KL(policy || reference) of each decision, [P, G, L].
 
         The reference gets no gradient; it has no part in the ratio, which is taken to the policy that drew.

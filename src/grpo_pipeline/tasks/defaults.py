@@ -51,7 +51,9 @@ class AuditPlan:
         """Raise ValueError unless exactly one policy is the start."""
         starts = [name for name, role in self.policies.items() if role == "start"]
         if len(starts) != 1:
-            raise ValueError(f"exactly one audited policy must have the role start, got {starts}; name where training begins")
+            raise ValueError(
+                f"exactly one audited policy must have the role start, got {starts}; name where training begins"
+            )
 
     @property
     def start(self) -> str:
@@ -65,7 +67,9 @@ REWARD_SECTIONS = ("reward", "rewards")
 
 
 @torch.no_grad()
-def mean_reward(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> dict[str, float]:
+def mean_reward(
+    task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+) -> dict[str, float]:
     """Return ``reward/mean`` and ``reward/<component>/mean`` of ``n_samples`` samples a row, with the same noise each time."""
     found: dict[str, list[Tensor]] = {}
     for number, batch in enumerate(batches(task, data, rows)):
@@ -80,7 +84,9 @@ def mean_reward(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: in
 
 
 @torch.no_grad()
-def audit_start(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+def audit_start(
+    task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: int, n_samples: int
+) -> pd.DataFrame:
     """Score the start's own samples, and two that need no learning, as ``AuditPlan`` wants them.
 
     ``constant`` gives every example of a batch one sample of the batch's first example; ``other_example`` gives each example
@@ -89,13 +95,17 @@ def audit_start(task: Any, policy: Any, data: Any, rows: np.ndarray, *, seed: in
     frames, first = [], 0
     for number, batch in enumerate(batches(task, data, rows)):
         generator = step_generator(seed, number, stream=Stream.AUDIT, device=task.device)
-        sampled, rewards = sampled_rewards(task, policy, batch, n_samples=n_samples, generator=generator)
+        sampled, rewards = sampled_rewards(
+            task, policy, batch, n_samples=n_samples, generator=generator
+        )
         prompts = len(sampled.actions)
         beside = torch.arange(prompts, device=sampled.actions.device).roll(1)
         others = {"constant": torch.zeros_like(beside), "other_example": beside}
         measured = {"start": rewards}
         for name, taken in others.items():
-            measured[name] = measure(task, policy, batch, map_tensors(sampled, partial(_first_sample_of, taken)))
+            measured[name] = measure(
+                task, policy, batch, map_tensors(sampled, partial(_first_sample_of, taken))
+            )
         for name, found in measured.items():
             frames.append(audit_rows(found, rows[first : first + prompts]).assign(policy=name))
         first += prompts
@@ -109,7 +119,9 @@ def _first_sample_of(prompts: Tensor, samples: Tensor) -> Tensor:
 def audit_rows(rewards: Rewards, rows: np.ndarray) -> pd.DataFrame:
     """Return one row per sample with the reward and its parts; an example is named by its row number."""
     samples = rewards.total.shape[1]
-    columns = {"reward": rewards.total} | {f"reward_{name}": component for name, component in rewards.components.items()}
+    columns = {"reward": rewards.total} | {
+        f"reward_{name}": component for name, component in rewards.components.items()
+    }
     return pd.DataFrame(
         {"row": rows.repeat(samples), "sample": np.tile(np.arange(samples), len(rows))}
         | {name: value.flatten().cpu().numpy() for name, value in columns.items()}
@@ -126,8 +138,14 @@ def tabulate_samples(batch: Any, rollouts: Rollouts) -> pd.DataFrame:
     prompts, group_size, _ = rollouts.actions.shape
     rows = getattr(batch, "rows", None)
     known = rows.cpu().numpy() if isinstance(rows, Tensor) else np.arange(prompts)
-    actions, is_valid = rollouts.actions.flatten(0, 1).tolist(), rollouts.is_valid.flatten(0, 1).tolist()
-    taken = [" ".join(str(a) for a, valid in zip(*pair, strict=True) if valid) for pair in zip(actions, is_valid, strict=True)]
+    actions, is_valid = (
+        rollouts.actions.flatten(0, 1).tolist(),
+        rollouts.is_valid.flatten(0, 1).tolist(),
+    )
+    taken = [
+        " ".join(str(a) for a, valid in zip(*pair, strict=True) if valid)
+        for pair in zip(actions, is_valid, strict=True)
+    ]
     return pd.DataFrame(
         {
             "row": known.repeat(group_size),
@@ -144,10 +162,14 @@ def batches(task: Any, data: Any, rows: np.ndarray) -> Iterator[Any]:
         yield task.make_batch(data, rows[start : start + BATCH_PROMPTS])
 
 
-def sampled_rewards(task: Any, policy: Any, batch: Any, *, n_samples: int, generator: Generator) -> tuple[Rollouts, Rewards]:
+def sampled_rewards(
+    task: Any, policy: Any, batch: Any, *, n_samples: int, generator: Generator
+) -> tuple[Rollouts, Rewards]:
     """Draw ``n_samples`` samples of the policy for each prompt and measure them as training does."""
     context = task.encode(policy, batch)
-    sampled = task.sample(policy, context, n_samples, temperature=1.0, proposal="policy", generator=generator)
+    sampled = task.sample(
+        policy, context, n_samples, temperature=1.0, proposal="policy", generator=generator
+    )
     return sampled, measure(task, policy, batch, sampled)
 
 
@@ -160,12 +182,20 @@ def measure(task: Any, policy: Any, batch: Any, rollouts: Rollouts) -> Rewards:
 
 def sections_of(task: Any) -> dict[str, Any]:
     """Return the sections of parameters that a task holds: its fields that are pydantic models, by name."""
-    return {f.name: section for f in fields(task) if hasattr(section := getattr(task, f.name), "model_dump")}
+    return {
+        f.name: section
+        for f in fields(task)
+        if hasattr(section := getattr(task, f.name), "model_dump")
+    }
 
 
 def fingerprint_of(task: Any, data: Any, *, draws: bool) -> dict[str, Any]:
     """Return sections, start and content of the data; of an arm that draws nothing without a section ``reward(s)``."""
-    sections = {name: section for name, section in sections_of(task).items() if draws or name not in REWARD_SECTIONS}
+    sections = {
+        name: section
+        for name, section in sections_of(task).items()
+        if draws or name not in REWARD_SECTIONS
+    }
     start = getattr(task, "start", None)
     return {name: decisive(section) for name, section in sections.items()} | {
         "start": None if start is None else digest_of_tensors(start.tensors),
@@ -193,13 +223,17 @@ def changed_sections(task: Any, sections: Mapping[str, Any], *, path: str) -> An
     known, changed = sections_of(task) if sections else {}, {}
     for name, values in sections.items():
         if name not in known:
-            raise ValueError(f"{path} must hold sections among {', '.join(known)}, got {name}; an arm cannot have its own")
+            raise ValueError(
+                f"{path} must hold sections among {', '.join(known)}, got {name}; an arm cannot have its own"
+            )
         try:
             changed[name] = type(known[name]).model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join([path, name, *map(str, first["loc"])])
-            raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}; correct it") from error
+            raise ValueError(
+                f"{where}: {first['msg']}, got {first['input']!r}; correct it"
+            ) from error
     return replace(task, **changed) if changed else task
 
 
@@ -209,8 +243,14 @@ def begun_with(task: Any, start: Any) -> Any:
     Raises:
         TypeError: if it has no such field.
     """
-    if not is_dataclass(task) or isinstance(task, type) or "start" not in {f.name for f in fields(task)}:
-        raise TypeError(f"{type(task).__name__} must have a field start to begin with trained weights, got none; add one")
+    if (
+        not is_dataclass(task)
+        or isinstance(task, type)
+        or "start" not in {f.name for f in fields(task)}
+    ):
+        raise TypeError(
+            f"{type(task).__name__} must have a field start to begin with trained weights, got none; add one"
+        )
     return replace(task, start=start)
 
 

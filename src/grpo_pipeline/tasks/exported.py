@@ -11,7 +11,12 @@ from typing import Any, Protocol
 import pandas as pd
 from torch import nn
 
-from grpo_pipeline.core.storage.files import CorruptFolderError, content_digest, find_complete, read_header
+from grpo_pipeline.core.storage.files import (
+    CorruptFolderError,
+    content_digest,
+    find_complete,
+    read_header,
+)
 from grpo_pipeline.core.storage.weights import HEADER, ModelWeights, load_weights
 from grpo_pipeline.tasks import TASKS
 
@@ -38,11 +43,15 @@ def load_exported(folder: Path) -> Any:
     """
     found = find_complete(folder)
     if found is None or not (found / HEADER).is_file():
-        raise FileNotFoundError(f"{folder} must hold {HEADER}, got nothing there; name the folder of one version of a model")
+        raise FileNotFoundError(
+            f"{folder} must hold {HEADER}, got nothing there; name the folder of one version of a model"
+        )
     task = str(read_header(found / HEADER).get("config", {}).get("task"))
     module = exported_module(task)
     if module is None:
-        raise ValueError(f"{folder} must hold a model of a task of this project, got {task!r}; name another folder")
+        raise ValueError(
+            f"{folder} must hold a model of a task of this project, got {task!r}; name another folder"
+        )
     return module.read_exported(found)
 
 
@@ -148,7 +157,11 @@ class TrainedArms:
         """
         arms = self.newest()
         if arm not in arms:
-            there = f"it has {sorted(arms)}; choose one of them or train" if arms else "there is no model at all; train"
+            there = (
+                f"it has {sorted(arms)}; choose one of them or train"
+                if arms
+                else "there is no model at all; train"
+            )
             raise FileNotFoundError(
                 f"{parameter} must name an arm with a trained model in {self.folder}, got {arm!r} and {there} it first: "
                 "kedro run with the same --env"

@@ -143,8 +143,14 @@ class Familiarity:
     def rarities(self, vectors: Vectors) -> dict[str, np.ndarray]:
         """Return the rarity of every input in each group, float64 [n]; below 0 before the tail."""
         groups = self.told.groups
-        ratios = {name: shape.distance(vectors[name]) / groups[name].start for name, shape in self.shapes.items()}
-        return {name: groups[name].tail * np.log(np.maximum(ratio, SMALLEST)) for name, ratio in ratios.items()}
+        ratios = {
+            name: shape.distance(vectors[name]) / groups[name].start
+            for name, shape in self.shapes.items()
+        }
+        return {
+            name: groups[name].tail * np.log(np.maximum(ratio, SMALLEST))
+            for name, ratio in ratios.items()
+        }
 
     def judge(self, vectors: Vectors) -> Judgement | None:
         """Judge one input, each group [1, p]; None where there is no limit."""
@@ -153,10 +159,14 @@ class Familiarity:
         rarities = {name: float(rarity[0]) for name, rarity in self.rarities(vectors).items()}
         # Where the rarity is the limit the distance is start * exp(limit / tail).
         found = {
-            name: float(np.exp((rarity - self.told.limit) / self.told.groups[name].tail)) for name, rarity in rarities.items()
+            name: float(np.exp((rarity - self.told.limit) / self.told.groups[name].tail))
+            for name, rarity in rarities.items()
         }
         beyond = sorted((name for name in found if found[name] > 1), key=lambda name: -found[name])
-        reasons = [f"{name} {found[name]:.1f} times the limit{self._detail(name, vectors[name][0])}" for name in beyond[:NAMED]]
+        reasons = [
+            f"{name} {found[name]:.1f} times the limit{self._detail(name, vectors[name][0])}"
+            for name in beyond[:NAMED]
+        ]
         more = [f"{len(beyond) - NAMED} more"] if len(beyond) > NAMED else []
         return Judgement(max(found.values()), "; ".join(reasons + more))
 
@@ -172,7 +182,11 @@ class Familiarity:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the arrays as they are stored with a model."""
-        return {f"{name}.{key}": as_tensor(value) for name, shape in self.shapes.items() for key, value in vars(shape).items()}
+        return {
+            f"{name}.{key}": as_tensor(value)
+            for name, shape in self.shapes.items()
+            for key, value in vars(shape).items()
+        }
 
     @classmethod
     def from_model(cls, weights: ModelWeights) -> "Familiarity | None":
@@ -188,13 +202,19 @@ class Familiarity:
         shapes = {}
         for name, group in told.groups.items():
             try:
-                shape = Shape(*(arrays[f"{name}.{key}"].numpy() for key in ("mean", "spread", "precision")))
+                shape = Shape(
+                    *(arrays[f"{name}.{key}"].numpy() for key in ("mean", "spread", "precision"))
+                )
             except KeyError as error:
                 raise ValueError(
                     f"the file {INPUTS} must hold what the model names, got no {error}; copy the model again"
                 ) from error
             width = len(group.low)
-            if (shape.mean.shape, shape.spread.shape, shape.precision.shape) != ((width,), (width,), (width, width)):
+            if (shape.mean.shape, shape.spread.shape, shape.precision.shape) != (
+                (width,),
+                (width,),
+                (width, width),
+            ):
                 raise ValueError(
                     f"the file {INPUTS} must hold {width} numbers for {name}, got {shape.mean.shape}; copy the model again"
                 )
@@ -203,7 +223,11 @@ class Familiarity:
 
 
 def fit_familiarity(
-    trained: Vectors, held_out: Vectors, statistics: Mapping[str, Sequence[Statistic]], *, clusters: tuple[np.ndarray, np.ndarray]
+    trained: Vectors,
+    held_out: Vectors,
+    statistics: Mapping[str, Sequence[Statistic]],
+    *,
+    clusters: tuple[np.ndarray, np.ndarray],
 ) -> Familiarity:
     """Fit distances to training inputs and the limit to held-out ones.
 
@@ -226,7 +250,12 @@ def fit_familiarity(
     }
     count = len(np.unique(clusters[1]))
     told = Told(
-        trained_on=len(clusters[0]), held_out=len(clusters[1]), clusters=count, limit=None, false_alarms=None, groups=groups
+        trained_on=len(clusters[0]),
+        held_out=len(clusters[1]),
+        clusters=count,
+        limit=None,
+        false_alarms=None,
+        groups=groups,
     )
     if not count:
         return Familiarity(told, shapes)

@@ -68,7 +68,11 @@ class ExampleFold:
 
     def parts(self) -> dict[str, Part]:
         """Return example id -> part; what is left out is not in it."""
-        named: dict[Part, tuple[str, ...]] = {"train": self.train, "val": self.val, "test": self.test}
+        named: dict[Part, tuple[str, ...]] = {
+            "train": self.train,
+            "val": self.val,
+            "test": self.test,
+        }
         return {example: part for part, examples in named.items() for example in examples}
 
 
@@ -97,7 +101,9 @@ def read_plan(document: Mapping[str, Any]) -> FoldPlan:
     return FoldPlan(scheme=document["scheme"], folds=folds, held_out=tuple(document["held_out"]))
 
 
-def plan_folds(table: pd.DataFrame, held_out: Sequence[str], params: FoldParams, names: Names) -> FoldPlan:
+def plan_folds(
+    table: pd.DataFrame, held_out: Sequence[str], params: FoldParams, names: Names
+) -> FoldPlan:
     """Divide the examples as the scheme says.
 
     Args:
@@ -122,23 +128,54 @@ def plan_folds(table: pd.DataFrame, held_out: Sequence[str], params: FoldParams,
 def divide(table: pd.DataFrame, params: FoldParams, names: Names) -> tuple[ExampleFold, ...]:
     """Return k folds of whole patients, each with inner ones where the scheme is ``nested``."""
     folds = []
-    for number, is_test in enumerate(deal_tests(table, params.folds, stream=(OUTER,), params=params, what="folds", names=names)):
-        fold = carve(table, is_test, name=f"fold{number}", stream=(OUTER_VAL, number), params=params, names=names)
-        inner = divide_again(table[~is_test], number, params, names) if params.scheme == "nested" else ()
+    for number, is_test in enumerate(
+        deal_tests(table, params.folds, stream=(OUTER,), params=params, what="folds", names=names)
+    ):
+        fold = carve(
+            table,
+            is_test,
+            name=f"fold{number}",
+            stream=(OUTER_VAL, number),
+            params=params,
+            names=names,
+        )
+        inner = (
+            divide_again(table[~is_test], number, params, names)
+            if params.scheme == "nested"
+            else ()
+        )
         folds.append(ExampleFold(fold.name, fold.train, fold.val, fold.test, inner=inner))
     return tuple(folds)
 
 
-def divide_again(table: pd.DataFrame, outer: int, params: FoldParams, names: Names) -> tuple[ExampleFold, ...]:
+def divide_again(
+    table: pd.DataFrame, outer: int, params: FoldParams, names: Names
+) -> tuple[ExampleFold, ...]:
     """Return the inner folds of one training part."""
-    tests = deal_tests(table, params.inner_folds, stream=(INNER, outer), params=params, what="inner_folds", names=names)
+    tests = deal_tests(
+        table,
+        params.inner_folds,
+        stream=(INNER, outer),
+        params=params,
+        what="inner_folds",
+        names=names,
+    )
     return tuple(
-        carve(table, is_test, name=f"fold{outer}.inner{number}", stream=(INNER_VAL, outer, number), params=params, names=names)
+        carve(
+            table,
+            is_test,
+            name=f"fold{outer}.inner{number}",
+            stream=(INNER_VAL, outer, number),
+            params=params,
+            names=names,
+        )
         for number, is_test in enumerate(tests)
     )
 
 
-def leave_one_center_out(table: pd.DataFrame, params: FoldParams, names: Names) -> tuple[ExampleFold, ...]:
+def leave_one_center_out(
+    table: pd.DataFrame, params: FoldParams, names: Names
+) -> tuple[ExampleFold, ...]:
     """Return one fold per center, in the order of their names.
 
     A cluster with examples in several centers is tested in each of them, example by example, and trained on only where none
@@ -154,8 +191,14 @@ def leave_one_center_out(table: pd.DataFrame, params: FoldParams, names: Names) 
         is_known = table["cluster"].isin(table.loc[is_test, "cluster"])
         left_out = is_known & ~is_test
         rest, stream = table[~left_out], (OUTER_VAL, number)
-        fold = carve(rest, is_test[~left_out], name=str(center), stream=stream, params=params, names=names)
-        folds.append(ExampleFold(fold.name, fold.train, fold.val, fold.test, left_out=example_ids(table[left_out])))
+        fold = carve(
+            rest, is_test[~left_out], name=str(center), stream=stream, params=params, names=names
+        )
+        folds.append(
+            ExampleFold(
+                fold.name, fold.train, fold.val, fold.test, left_out=example_ids(table[left_out])
+            )
+        )
     return tuple(folds)
 
 
@@ -175,7 +218,13 @@ def check_centers(table: pd.DataFrame, names: Names) -> None:
 
 
 def deal_tests(
-    table: pd.DataFrame, folds: int, *, stream: tuple[int, ...], params: FoldParams, what: str, names: Names
+    table: pd.DataFrame,
+    folds: int,
+    *,
+    stream: tuple[int, ...],
+    params: FoldParams,
+    what: str,
+    names: Names,
 ) -> list[pd.Series]:
     """Return for each fold which rows it tests, bool [n]; every cluster is tested once.
 
@@ -188,13 +237,21 @@ def deal_tests(
             f"{names.path}.{what} must be at most the number of {names.clusters}s to divide, got {folds} for "
             f"{len(strata)} {names.clusters}s; use fewer, or add {names.clusters}s"
         )
-    dealt = deal_groups(strata, [1 / folds] * folds, rng=numpy_generator(params.seed, Stream.FOLDS, *stream))
+    dealt = deal_groups(
+        strata, [1 / folds] * folds, rng=numpy_generator(params.seed, Stream.FOLDS, *stream)
+    )
     fold_of_row = table["cluster"].map(dealt)
     return [fold_of_row == fold for fold in range(folds)]
 
 
 def carve(
-    table: pd.DataFrame, is_test: pd.Series, *, name: str, stream: tuple[int, ...], params: FoldParams, names: Names
+    table: pd.DataFrame,
+    is_test: pd.Series,
+    *,
+    name: str,
+    stream: tuple[int, ...],
+    params: FoldParams,
+    names: Names,
 ) -> ExampleFold:
     """Return the fold that tests these rows and sets clusters of the others apart for validation.
 
@@ -203,7 +260,9 @@ def carve(
     """
     rest = table[~is_test]
     shares = [1 - params.val_share, params.val_share]
-    dealt = deal_groups(group_strata(rest), shares, rng=numpy_generator(params.seed, Stream.FOLDS, *stream))
+    dealt = deal_groups(
+        group_strata(rest), shares, rng=numpy_generator(params.seed, Stream.FOLDS, *stream)
+    )
     is_val = rest["cluster"].map(dealt) == 1
     if table["label"].nunique() > 1:
         check_training(rest.loc[~is_val, "label"], name=name, names=names)
@@ -213,15 +272,23 @@ def carve(
             f"the validation part of {name!r} must hold {names.noun}s, got none of {clusters} {names.clusters}s; "
             f"raise {names.path}.val_share, or {names.remedy}"
         )
-    return ExampleFold(name, example_ids(rest[~is_val]), example_ids(rest[is_val]), example_ids(table[is_test]))
+    return ExampleFold(
+        name, example_ids(rest[~is_val]), example_ids(rest[is_val]), example_ids(table[is_test])
+    )
 
 
 def check_training(labels: pd.Series, *, name: str, names: Names) -> None:
     """Raise ValueError unless a training part holds both classes."""
     if labels.nunique() < 2:
-        some = f"{len(labels)} {names.noun}s that all have label {int(labels.iloc[0])}" if len(labels) else ""
+        some = (
+            f"{len(labels)} {names.noun}s that all have label {int(labels.iloc[0])}"
+            if len(labels)
+            else ""
+        )
         got = some or f"no {names.noun}s"
-        raise ValueError(f"the training part of {name!r} must hold {names.noun}s of both classes, got {got}; {names.remedy}")
+        raise ValueError(
+            f"the training part of {name!r} must hold {names.noun}s of both classes, got {got}; {names.remedy}"
+        )
 
 
 def example_ids(rows: pd.DataFrame) -> tuple[str, ...]:
@@ -238,7 +305,9 @@ def group_strata(table: pd.DataFrame) -> dict[str, tuple[int, str]]:
     return {str(group): (int(positive[group]), str(center[group])) for group in positive.index}
 
 
-def deal_groups(strata: Mapping[str, tuple[int, str]], shares: Sequence[float], *, rng: np.random.Generator) -> dict[str, int]:
+def deal_groups(
+    strata: Mapping[str, tuple[int, str]], shares: Sequence[float], *, rng: np.random.Generator
+) -> dict[str, int]:
     """Return group -> number of its part: groups in random order within each stratum, dealt out by the shares.
 
     The i-th group goes to the part that is furthest below its share of i groups, counted through the strata, so that the
@@ -264,4 +333,6 @@ def deal_groups(strata: Mapping[str, tuple[int, str]], shares: Sequence[float], 
 
 def _read_fold(document: Mapping[str, Any]) -> ExampleFold:
     examples = {name: tuple(document[name]) for name in (*SPLITS, "left_out")}
-    return ExampleFold(document["name"], inner=tuple(_read_fold(fold) for fold in document["inner"]), **examples)
+    return ExampleFold(
+        document["name"], inner=tuple(_read_fold(fold) for fold in document["inner"]), **examples
+    )

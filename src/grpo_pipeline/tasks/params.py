@@ -24,7 +24,9 @@ class SplitFractions(BaseModel):
     def _add_up_to_one(self) -> Self:
         total = self.train + self.val + self.test
         if abs(total - 1) > 1e-9:
-            raise ValueError(f"split.fractions must add up to 1, got {total:g}; correct one of them")
+            raise ValueError(
+                f"split.fractions must add up to 1, got {total:g}; correct one of them"
+            )
         return self
 
 

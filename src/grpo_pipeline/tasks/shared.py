@@ -90,14 +90,18 @@ def require(*names: str, extra: str) -> None:
 def _require(name: str, extra: str) -> None:
     if not _is_there(name):
         raise ModuleNotFoundError(
-            f'the library {name} must be installed for this task, got no such module; run pip install -e ".[{extra}]"', name=name
+            f'the library {name} must be installed for this task, got no such module; run pip install -e ".[{extra}]"',
+            name=name,
         )
 
 
 def _is_there(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):  # an import hook refuses it, or None stands in its place in sys.modules
+    except (
+        ModuleNotFoundError,
+        ValueError,
+    ):  # an import hook refuses it, or None stands in its place in sys.modules
         return False
 
 
@@ -114,4 +118,6 @@ def check_plain(execution: ExecutionParams, *, task: str) -> None:
     """
     for name, only in PLAIN.items():
         if (value := getattr(execution, name)) != only:
-            raise ValueError(f"{task}.training.{name} must be {only}, got {value}; the models of this task know no other")
+            raise ValueError(
+                f"{task}.training.{name} must be {only}, got {value}; the models of this task know no other"
+            )

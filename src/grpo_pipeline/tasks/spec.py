@@ -41,7 +41,10 @@ class Wording:
 
     def explanation(self, rules: Iterable[str]) -> str:
         """Return what the rows of these rules are; a rule that was not measured is not spoken of."""
-        named = [f"{rule} ({self.choices[rule]})" if rule in self.choices else rule for rule in dict.fromkeys(rules)]
+        named = [
+            f"{rule} ({self.choices[rule]})" if rule in self.choices else rule
+            for rule in dict.fromkeys(rules)
+        ]
         return f"{self.explained}: {', '.join(named) or 'none was measured'}."
 
 

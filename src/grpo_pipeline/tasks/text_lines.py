@@ -44,7 +44,9 @@ def numbered_lines(file: TextFile) -> Iterator[tuple[int, bytes]]:
 # The rows of a CSV file with quoted line breaks, and the lines where they begin.
 
 
-def csv_records(file: TextFile, columns: Sequence[str], *, section: str) -> Iterator[tuple[int, Mapping[str, str | None]]]:
+def csv_records(
+    file: TextFile, columns: Sequence[str], *, section: str
+) -> Iterator[tuple[int, Mapping[str, str | None]]]:
     """Yield (line where the record begins, its cells); bytes that are no UTF-8 come as surrogates, judged cell by cell.
 
     Args:
@@ -56,7 +58,12 @@ def csv_records(file: TextFile, columns: Sequence[str], *, section: str) -> Iter
         ValueError: if a column is missing, or the table is broken.
     """
     begins = 1
-    with file.open() as content, io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
+    with (
+        file.open() as content,
+        io.TextIOWrapper(
+            content, encoding="utf-8-sig", errors="surrogateescape", newline=""
+        ) as text,
+    ):
         reader = csv.DictReader(text, strict=True)
         try:
             missing = sorted({*columns} - set(reader.fieldnames or ()))
@@ -97,7 +104,10 @@ def check_root(found: Path, configured: str, *, task: str) -> None:
         ValueError: if they are different folders.
     """
     named = tuple(part for part in PurePath(configured).parts if part not in ("..", "."))
-    if found.parts[len(found.parts) - len(named) :] != named and found.resolve() != Path(configured).resolve():
+    if (
+        found.parts[len(found.parts) - len(named) :] != named
+        and found.resolve() != Path(configured).resolve()
+    ):
         raise ValueError(
             f"{task}.data.root must be the folder of the dataset {task}.raw, {found}, got {configured!r}; "
             f"set {task}_root in globals.yml, which both read"

@@ -27,8 +27,12 @@ from grpo_pipeline.tracking.store import MlflowConfig, is_server, parse_config, 
 
 def trained_arms(project: Path, task: str, *, env: str | None) -> TrainedArms:
     """Return a task's models of a project's environment, where its catalogue says they are."""
-    catalog = ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["catalog"]
-    return recorded_arms(Path(os.path.abspath(project / catalog[f"{task}.predict.models"]["filepath"])))
+    catalog = ReplacingConfigLoader(
+        conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS
+    )["catalog"]
+    return recorded_arms(
+        Path(os.path.abspath(project / catalog[f"{task}.predict.models"]["filepath"]))
+    )
 
 
 def export_arm(arms: TrainedArms, arm: str, *, target: Path) -> Path:
@@ -40,10 +44,14 @@ def export_arm(arms: TrainedArms, arm: str, *, target: Path) -> Path:
         ValueError: if the model cannot be used alone.
     """
     if target.exists():
-        raise FileExistsError(f"--to must be a folder that does not exist yet, got {target}; choose another or remove it")
+        raise FileExistsError(
+            f"--to must be a folder that does not exist yet, got {target}; choose another or remove it"
+        )
     model = arms.find(arm, parameter="--arm")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{target.name}.partial-", dir=target.parent) as staging:
+    with tempfile.TemporaryDirectory(
+        prefix=f"{target.name}.partial-", dir=target.parent
+    ) as staging:
         save_served(model, Path(staging) / "pyfunc")
         shutil.move(Path(staging) / "pyfunc", target)
     return model
@@ -51,7 +59,11 @@ def export_arm(arms: TrainedArms, arm: str, *, target: Path) -> Path:
 
 def read_config(project: Path, *, env: str | None) -> MlflowConfig:
     """Read mlflow.yml of a project's environment."""
-    return parse_config(ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)["mlflow"])
+    return parse_config(
+        ReplacingConfigLoader(conf_source=str(project / "conf"), env=env, **CONFIG_LOADER_ARGS)[
+            "mlflow"
+        ]
+    )
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -59,18 +71,32 @@ def main(arguments: Sequence[str] = ()) -> int:
     options = parse_arguments(arguments)
     project = find_kedro_project(Path.cwd())
     if project is None:
-        print(f"the current folder must lie in a Kedro project, got {Path.cwd()}; change the folder", file=sys.stderr)
+        print(
+            f"the current folder must lie in a Kedro project, got {Path.cwd()}; change the folder",
+            file=sys.stderr,
+        )
         return 2
     env = getattr(options, "env", None) or os.environ.get("KEDRO_ENV")
-    return export(project, options, env=env) if options.command == "export" else open_store(project, env=env)
+    return (
+        export(project, options, env=env)
+        if options.command == "export"
+        else open_store(project, env=env)
+    )
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line; ends the process with code 2 and the usage where it cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m grpo_pipeline.tracking", description=__doc__)
     commands = parser.add_subparsers(dest="command")
-    exported = commands.add_parser("export", help="write a finished arm's model as MLflow loads and serves it")
-    exported.add_argument("--task", choices=list(TASKS), default=next(iter(TASKS)), help="of which task; %(default)s if left out")
+    exported = commands.add_parser(
+        "export", help="write a finished arm's model as MLflow loads and serves it"
+    )
+    exported.add_argument(
+        "--task",
+        choices=list(TASKS),
+        default=next(iter(TASKS)),
+        help="of which task; %(default)s if left out",
+    )
     exported.add_argument("--arm", required=True, help="whose newest model")
     exported.add_argument("--to", required=True, type=Path, help="folder to write; must not exist")
     exported.add_argument("--env", help="Kedro environment of the run; KEDRO_ENV if left out")
@@ -86,7 +112,9 @@ def export(project: Path, options: argparse.Namespace, *, env: str | None) -> in
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"{model} is exported to {target}")
-    print(f"mlflow models serve -m {target} --env-manager local --port 5001   answers requests (docs/prediction.md)")
+    print(
+        f"mlflow models serve -m {target} --env-manager local --port 5001   answers requests (docs/prediction.md)"
+    )
     return 0
 
 
@@ -97,7 +125,16 @@ def open_store(project: Path, *, env: str | None) -> int:
     if is_server(uri):
         print(f"The runs are on {redact(uri)}, experiment {config.tracking.experiment.name}")
         return 0
-    command = ["mlflow", "ui", "--backend-store-uri", uri, "--host", config.ui.host, "--port", str(config.ui.port)]
+    command = [
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        uri,
+        "--host",
+        config.ui.host,
+        "--port",
+        str(config.ui.port),
+    ]
     command += ["--workers", "1"]
     print(f"http://{config.ui.host}:{config.ui.port} shows {uri}; Ctrl-C ends it")
     try:

@@ -56,9 +56,13 @@ def reopen_run(client: MlflowClient, run: str) -> Run | None:
     return before
 
 
-def end_stale_runs(client: MlflowClient, experiment_id: str, *, project: str, is_local_store: bool) -> None:
+def end_stale_runs(
+    client: MlflowClient, experiment_id: str, *, project: str, is_local_store: bool
+) -> None:
     """Mark the runs of a project that a kill or a power cut left RUNNING as KILLED."""
-    for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=200):
+    for run in client.search_runs(
+        [experiment_id], "attributes.status = 'RUNNING'", max_results=200
+    ):
         tags = run.data.tags
         is_ours = tags.get("project.path") == project and tags.get("process.pid", "").isdigit()
         if is_ours and is_gone(tags, is_local_store=is_local_store):
@@ -66,19 +70,27 @@ def end_stale_runs(client: MlflowClient, experiment_id: str, *, project: str, is
             client.set_terminated(run.info.run_id, "KILLED")
 
 
-def log_params(client: MlflowClient, run: str, params: Mapping[str, str], *, tag_long: bool) -> None:
+def log_params(
+    client: MlflowClient, run: str, params: Mapping[str, str], *, tag_long: bool
+) -> None:
     """Log the parameters that a run does not hold yet: MLflow lets none be changed, and a resumed run holds its own."""
     known = client.get_run(run).data.params
     new = {name: value for name, value in params.items() if name not in known}
-    for batch in batches([Param(name, shorten(value)) for name, value in new.items()], MAX_PER_CALL):
+    for batch in batches(
+        [Param(name, shorten(value)) for name, value in new.items()], MAX_PER_CALL
+    ):
         client.log_batch(run, params=batch)
     if tag_long:
-        log_tags(client, run, {name: value for name, value in new.items() if shorten(value) != value})
+        log_tags(
+            client, run, {name: value for name, value in new.items() if shorten(value) != value}
+        )
 
 
 def log_tags(client: MlflowClient, run: str, tags: Mapping[str, str]) -> None:
     """Set tags, in as few calls as MLflow's limit allows."""
-    for batch in batches([RunTag(name, value[:MAX_TAG_LENGTH]) for name, value in tags.items()], MAX_PER_CALL):
+    for batch in batches(
+        [RunTag(name, value[:MAX_TAG_LENGTH]) for name, value in tags.items()], MAX_PER_CALL
+    ):
         client.log_batch(run, tags=batch)
 
 
@@ -135,11 +147,15 @@ class RowBuffer:
                 batch += metrics
             log_metrics(client, run, batch)
 
-    def _metrics(self, client: MlflowClient, run: str, row: Mapping[str, Any], *, now: int) -> list[Metric]:
+    def _metrics(
+        self, client: MlflowClient, run: str, row: Mapping[str, Any], *, now: int
+    ) -> list[Metric]:
         points = [Metric(point.name, point.value, now, point.step) for point in row_points(row)]
         return self.news(client, run, points)
 
-    def news(self, client: MlflowClient, run: str, metrics: Sequence[Metric], *, replace: bool = False) -> list[Metric]:
+    def news(
+        self, client: MlflowClient, run: str, metrics: Sequence[Metric], *, replace: bool = False
+    ) -> list[Metric]:
         """Return the metrics that a run does not hold yet at their step; with ``replace``, those of another value as well."""
         if run not in self._continued:
             return list(metrics)
@@ -176,7 +192,13 @@ class Writer:
         lost: why the store was given up, or None.
     """
 
-    def __init__(self, *, on_lost: Callable[[BaseException], None], flush: Callable[[], None], is_refusal: Callable[[Any], bool]):
+    def __init__(
+        self,
+        *,
+        on_lost: Callable[[BaseException], None],
+        flush: Callable[[], None],
+        is_refusal: Callable[[Any], bool],
+    ):
         """Start the thread.
 
         Args:
@@ -186,7 +208,9 @@ class Writer:
         """
         self.lost: BaseException | None = None
         self._on_lost, self._flush, self._is_refusal = on_lost, flush, is_refusal
-        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = (
+            queue.SimpleQueue()
+        )
         self._refusals, self._lock = 0, threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="mlflow-writer", daemon=True)
         self._thread.start()
@@ -245,7 +269,10 @@ class Writer:
             self._give_up(error)
         elif (count := self._refusals) < MAX_REFUSALS_SHOWN:
             self._refusals = count + 1
-            logger.warning("MLflow refused one entry, which is skipped: %s", str(error).partition("\n")[0][:300])
+            logger.warning(
+                "MLflow refused one entry, which is skipped: %s",
+                str(error).partition("\n")[0][:300],
+            )
 
     def _give_up(self, error: BaseException) -> None:
         with self._lock:

@@ -26,17 +26,25 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return to_plain(value.model_dump())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+        return to_plain(
+            {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        )
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [to_plain(item) for item in (value if isinstance(value, Sequence) else sorted(value, key=str))]
+        return [
+            to_plain(item)
+            for item in (value if isinstance(value, Sequence) else sorted(value, key=str))
+        ]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def flatten(parameters: Mapping[str, Any], *, sep: str = ".") -> dict[str, str]:
     """Return one text per leaf, named by its path; a list is one JSON leaf, an empty section the leaf ``{}``."""
-    return {_fit(sanitise(name)): text for name, text in _leaves(to_plain(parameters), prefix="", sep=sep)}
+    return {
+        _fit(sanitise(name)): text
+        for name, text in _leaves(to_plain(parameters), prefix="", sep=sep)
+    }
 
 
 def _leaves(value: Any, *, prefix: str, sep: str) -> Iterator[tuple[str, str]]:
@@ -64,7 +72,9 @@ def shorten(value: str, *, limit: int = MAX_VALUE_LENGTH) -> str:
     return value[: limit - len(note)] + note
 
 
-def arm_parameters(parameters: Mapping[str, Any], *, task: str, arm: str, arms: Collection[str]) -> dict[str, Any]:
+def arm_parameters(
+    parameters: Mapping[str, Any], *, task: str, arm: str, arms: Collection[str]
+) -> dict[str, Any]:
     """Select what concerns one arm: settings of the whole run, the task's shared ones, and the arm's own.
 
     The arm's own section is renamed from ``<task>.<arm>`` to ``<task>.arm`` so that two arms differ in values, not in names,
@@ -73,7 +83,11 @@ def arm_parameters(parameters: Mapping[str, Any], *, task: str, arm: str, arms: 
     plain = to_plain(parameters)
     shared = {name: value for name, value in plain.items() if not isinstance(value, dict)}
     section = plain.get(task, {})
-    own = {("arm" if name == arm else name): value for name, value in section.items() if name == arm or name not in arms}
+    own = {
+        ("arm" if name == arm else name): value
+        for name, value in section.items()
+        if name == arm or name not in arms
+    }
     if isinstance(own.get("arms"), dict):
         own["arm"] = own.pop("arms").get(arm, {})
     return shared | {task: own}
@@ -103,7 +117,11 @@ def row_points(row: Mapping[str, Any]) -> list[Point]:
     split = row.get("split", "train")
     prefix = "" if split == "train" else f"{split}/"
     values = ((name, as_number(value)) for name, value in row.items() if name not in NOT_METRICS)
-    return [Point(sanitise(_prefixed(prefix, name)), value, int(row["step"])) for name, value in values if value is not None]
+    return [
+        Point(sanitise(_prefixed(prefix, name)), value, int(row["step"]))
+        for name, value in values
+        if value is not None
+    ]
 
 
 def _prefixed(prefix: str, name: str) -> str:
@@ -122,15 +140,23 @@ def as_number(value: Any) -> float | None:
 def arm_scores(comparison: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return arm -> ``test/<metric>`` and its interval's ends, by the name of the comparison's split."""
     prefix = str(comparison.get("split", "test"))
-    return {arm: dict(_entries(scores["metrics"], prefix=prefix)) for arm, scores in comparison["arms"].items()}
+    return {
+        arm: dict(_entries(scores["metrics"], prefix=prefix))
+        for arm, scores in comparison["arms"].items()
+    }
 
 
 def shared_scores(comparison: Mapping[str, Any]) -> dict[str, float]:
     """Return what belongs to no single arm: ``difference/…``, ``policy_gain/…`` and ``baseline/…``, each with its interval."""
     sections: list[tuple[str, Mapping[str, Any]]] = []
     for title, key in (("difference", "differences"), ("policy_gain", "policy_gain")):
-        sections += [(f"{title}/{arm}", entries) for arm, entries in comparison.get(key, {}).items()]
-    sections += [(f"baseline/{name}", scores["metrics"]) for name, scores in comparison.get("baselines", {}).items()]
+        sections += [
+            (f"{title}/{arm}", entries) for arm, entries in comparison.get(key, {}).items()
+        ]
+    sections += [
+        (f"baseline/{name}", scores["metrics"])
+        for name, scores in comparison.get("baselines", {}).items()
+    ]
     return dict(pair for prefix, entries in sections for pair in _entries(entries, prefix=prefix))
 
 
@@ -173,15 +199,31 @@ class EndedRun:
 def ended_run(record: TrialRecord, *, sep: str) -> EndedRun:
     """Return the child run of a trial: parameters under the names that an ordinary arm's run has."""
     header = record.header
-    own = {("arm.algorithm" if name == "algorithm" else name): section for name, section in header.parameters.items()}
+    own = {
+        ("arm.algorithm" if name == "algorithm" else name): section
+        for name, section in header.parameters.items()
+    }
     params = flatten({"seed": header.seed, header.task: own}, sep=sep)
-    tags = {"task": header.task, "arm": header.arm, "seed": str(header.seed), "trial.digest": header.digest}
+    tags = {
+        "task": header.task,
+        "arm": header.arm,
+        "seed": str(header.seed),
+        "trial.digest": header.digest,
+    }
     tags |= {} if header.fold is None else {"fold": header.fold}
     tags |= {} if header.reason is None else {"error.message": header.reason}
     scores = {sanitise(f"test/{name}"): float(value) for name, value in header.metrics.items()} | {
         "trial/seconds": header.seconds
     }
-    return EndedRun(header.key, STATUS[header.status], header.seconds, tags, params, tuple(record.metric_rows), scores)
+    return EndedRun(
+        header.key,
+        STATUS[header.status],
+        header.seconds,
+        tags,
+        params,
+        tuple(record.metric_rows),
+        scores,
+    )
 
 
 def grid_scores(document: Mapping[str, Any]) -> dict[str, float]:
@@ -192,8 +234,16 @@ def grid_scores(document: Mapping[str, Any]) -> dict[str, float]:
     for prefix, entries in sections.items():
         for metric, entry in entries.items():
             low, high = entry.get("ci95") or (None, None)
-            values = {"": entry["value"], "_ci_low": low, "_ci_high": high, "_p_holm": entry.get("p_holm")}
-            pairs |= {sanitise(f"{prefix}/{metric}{suffix}"): as_number(value) for suffix, value in values.items()}
+            values = {
+                "": entry["value"],
+                "_ci_low": low,
+                "_ci_high": high,
+                "_p_holm": entry.get("p_holm"),
+            }
+            pairs |= {
+                sanitise(f"{prefix}/{metric}{suffix}"): as_number(value)
+                for suffix, value in values.items()
+            }
     return {name: value for name, value in pairs.items() if value is not None}
 
 
@@ -204,5 +254,8 @@ def fold_scores(document: Mapping[str, Any]) -> dict[str, float]:
         arm: {"metrics": {name: kinds[kind] for name, kinds in found["metrics"].items()}}
         for arm, found in document["arms"].items()
     }
-    differences = {arm: {name: kinds[kind] for name, kinds in found.items()} for arm, found in document["differences"].items()}
+    differences = {
+        arm: {name: kinds[kind] for name, kinds in found.items()}
+        for arm, found in document["differences"].items()
+    }
     return grid_scores({"arms": arms, "differences": differences})

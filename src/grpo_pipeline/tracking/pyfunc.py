@@ -29,13 +29,20 @@ class ServedModel(PythonModel):
         weights = load_weights(Path(context.artifacts["model"]))
         serving = serving_of(str(weights.config["task"]))
         if serving is None:
-            raise ValueError(f"the task of a served model must answer requests, got {weights.config['task']}; export it anew")
+            raise ValueError(
+                f"the task of a served model must answer requests, got {weights.config['task']}; export it anew"
+            )
         self._serving, self._model = serving, serving.load(weights)
 
-    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+    def predict(
+        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> pd.DataFrame:
         """Answer every row, or none of them."""
         given = params or {}
-        options = {name: type(default)(given.get(name, default)) for name, default in self._serving.options.items()}
+        options = {
+            name: type(default)(given.get(name, default))
+            for name, default in self._serving.options.items()
+        }
         try:
             return self._serving.answer(self._model, model_input, **options)
         except ValueError as error:

@@ -35,11 +35,16 @@ from grpo_pipeline.tracking.store import create_database, is_server, root_cause
 logger = logging.getLogger(__name__)
 
 PARENT = ""
-CALL_SECONDS = {True: 12.0, False: 60.0}  # a server answers at once; a new local database takes a while to create
+CALL_SECONDS = {
+    True: 12.0,
+    False: 60.0,
+}  # a server answers at once; a new local database takes a while to create
 MAX_DIGEST_LENGTH = 36  # of MLflow's own table; the tag holds all of it
 MAX_TABLE_ROWS = 500
 PARENT_TAG = "mlflow.parentRunId"
-LOGGED_ARTIFACTS = "mlflow.loggedArtifacts"  # by this tag MLflow's pages know which files are tables
+LOGGED_ARTIFACTS = (
+    "mlflow.loggedArtifacts"  # by this tag MLflow's pages know which files are tables
+)
 SERVED = "pyfunc"  # mlflow.pyfunc.load_model("runs:/<id of the arm's run>/pyfunc")
 
 
@@ -53,7 +58,9 @@ class Runs:
         children: child's name -> run id.
     """
 
-    def __init__(self, uri: str, *, experiment: str, project: Path, on_lost: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, uri: str, *, experiment: str, project: Path, on_lost: Callable[[BaseException], None]
+    ) -> None:
         """Start the writer; nothing is asked of the store yet.
 
         Args:
@@ -88,7 +95,11 @@ class Runs:
             self.parent = self._create(name, tags)
 
         self._writer.post(work)
-        self._writer.post(lambda: end_stale_runs(self._live, self._experiment_id, project=project, is_local_store=is_local))
+        self._writer.post(
+            lambda: end_stale_runs(
+                self._live, self._experiment_id, project=project, is_local_store=is_local
+            )
+        )
 
     def open_child(self, name: str, *, tags: Mapping[str, str], resumed: str | None) -> str:
         """Open a child run, or go on with the one of the id ``resumed``; return its id, empty where the store is lost."""
@@ -102,7 +113,9 @@ class Runs:
                 return resumed
             return self._create(name, {**own, "resumed.from": resumed} if resumed else own)
 
-        self.children[name] = self._writer.call(work, timeout=CALL_SECONDS[is_server(self.uri)]) or ""
+        self.children[name] = (
+            self._writer.call(work, timeout=CALL_SECONDS[is_server(self.uri)]) or ""
+        )
         return self.children[name]
 
     def log_ended(self, ended: EndedRun) -> None:
@@ -112,11 +125,21 @@ class Runs:
         def work() -> None:
             tags = {**self._tags, **ended.tags, PARENT_TAG: self.parent}
             start = end - int(ended.seconds * 1000)
-            created = self._live.create_run(self._experiment_id, start_time=start, tags=tags, run_name=ended.name)
+            created = self._live.create_run(
+                self._experiment_id, start_time=start, tags=tags, run_name=ended.name
+            )
             run = str(created.info.run_id)
             log_params(self._live, run, ended.params, tag_long=False)
-            points = [Metric(point.name, point.value, end, point.step) for row in ended.rows for point in row_points(row)]
-            log_metrics(self._live, run, points + [Metric(name, value, end, 0) for name, value in ended.scores.items()])
+            points = [
+                Metric(point.name, point.value, end, point.step)
+                for row in ended.rows
+                for point in row_points(row)
+            ]
+            log_metrics(
+                self._live,
+                run,
+                points + [Metric(name, value, end, 0) for name, value in ended.scores.items()],
+            )
             self._live.set_terminated(run, ended.status)
 
         self._writer.post(work)
@@ -135,7 +158,11 @@ class Runs:
         metrics = [Metric(name, value, now, 0) for name, value in scores.items()]
 
         def work() -> None:
-            log_metrics(self._live, self._id(run), self._rows.news(self._live, self._id(run), metrics, replace=True))
+            log_metrics(
+                self._live,
+                self._id(run),
+                self._rows.news(self._live, self._id(run), metrics, replace=True),
+            )
 
         self._writer.post(work)
 
@@ -152,7 +179,11 @@ class Runs:
                 try:
                     save_served(model, packed)
                 except Exception as error:  # noqa: BLE001 - the run has its weights, whatever MLflow says of the folder
-                    logger.warning("MLflow cannot pack %s for serving (%s); its weights are logged", model, root_cause(error))
+                    logger.warning(
+                        "MLflow cannot pack %s for serving (%s); its weights are logged",
+                        model,
+                        root_cause(error),
+                    )
                     return
                 self._live.log_artifacts(self._id(run), str(packed), SERVED)
 
@@ -170,7 +201,10 @@ class Runs:
             # Not log_table: it adds to the table that a run which goes on holds already.
             self._live.log_text(self._id(run), head.to_json(orient="split", index=False), file)
             tables = json.dumps(
-                [{"path": path, "type": "table"} for path in sorted(self._tables.setdefault(run, {file}) | {file})]
+                [
+                    {"path": path, "type": "table"}
+                    for path in sorted(self._tables.setdefault(run, {file}) | {file})
+                ]
             )
             self._tables[run].add(file)
             self._live.set_tag(self._id(run), LOGGED_ARTIFACTS, tables)
@@ -179,7 +213,9 @@ class Runs:
 
     def log_input(self, run: str, name: str, *, digest: str, source: str) -> None:
         """Log which data a run saw, by its digest."""
-        data = Dataset(name=name, digest=digest[:MAX_DIGEST_LENGTH], source_type="local", source=source)
+        data = Dataset(
+            name=name, digest=digest[:MAX_DIGEST_LENGTH], source_type="local", source=source
+        )
         item = DatasetInput(data, [InputTag("mlflow.data.context", "model_input")])
         self._writer.post(lambda: self._live.log_inputs(self._id(run), [item]))
         self.set_tags(run, {f"data.{name}.digest": digest})
@@ -188,7 +224,13 @@ class Runs:
         """Set tags."""
         self._writer.post(lambda: log_tags(self._live, self._id(run), tags))
 
-    def end(self, statuses: Mapping[str, str], *, ends: Mapping[str, int] | None = None, seconds: float = 60.0) -> None:
+    def end(
+        self,
+        statuses: Mapping[str, str],
+        *,
+        ends: Mapping[str, int] | None = None,
+        seconds: float = 60.0,
+    ) -> None:
         """Set the end status by run id, and when it ended (milliseconds; else now), and write, for so many seconds at most."""
         self._writer.post(self._flush)
         for run, status in statuses.items():
@@ -211,7 +253,10 @@ class Runs:
                 except Exception as error:  # noqa: BLE001 - whatever a file store raises, metrics go on
                     self._keeps_files = False
                     reason = root_cause(error)
-                    logger.warning("MLflow cannot keep files (%s); the run goes on with parameters and metrics", reason)
+                    logger.warning(
+                        "MLflow cannot keep files (%s); the run goes on with parameters and metrics",
+                        reason,
+                    )
 
         self._writer.post(guarded)
 
@@ -219,12 +264,20 @@ class Runs:
         return run or self.parent
 
     def _create(self, name: str, tags: Mapping[str, str]) -> str:
-        return str(self._live.create_run(self._experiment_id, tags={**self._tags, **tags}, run_name=name).info.run_id)
+        return str(
+            self._live.create_run(
+                self._experiment_id, tags={**self._tags, **tags}, run_name=name
+            ).info.run_id
+        )
 
     def _flush(self) -> None:
-        if self._client is not None:  # not before the store was opened: on a busy machine that takes longer than a flush waits
+        if (
+            self._client is not None
+        ):  # not before the store was opened: on a busy machine that takes longer than a flush waits
             self._rows.flush(self._client)
 
     def _terminate(self, run: str, status: str, end: int | None) -> None:
         # A run that went on without anything left to train ended when it ended before.
-        self._live.set_terminated(self._id(run), status, end or (self._ends.get(run) if status == "FINISHED" else None))
+        self._live.set_terminated(
+            self._id(run), status, end or (self._ends.get(run) if status == "FINISHED" else None)
+        )

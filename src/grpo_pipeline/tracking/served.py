@@ -92,7 +92,12 @@ def signature(serving: Serving, config: Mapping[str, Any]) -> Any:
     return ModelSignature(
         inputs=Schema([spec(column) for column in serving.inputs(config)]),
         outputs=Schema([spec(column) for column in serving.outputs]),
-        params=ParamSchema([ParamSpec(name, kinds[type(default)], default) for name, default in serving.options.items()]),
+        params=ParamSchema(
+            [
+                ParamSpec(name, kinds[type(default)], default)
+                for name, default in serving.options.items()
+            ]
+        ),
     )
 
 

@@ -23,19 +23,25 @@ class _Section(BaseModel):
 class Server(_Section):
     """Where the store is."""
 
-    mlflow_tracking_uri: str | None = Field(None, description="URI of a server or database; null: mlflow.db in the project")
+    mlflow_tracking_uri: str | None = Field(
+        None, description="URI of a server or database; null: mlflow.db in the project"
+    )
 
 
 class DisableTracking(_Section):
     """Names of pipelines that are not tracked."""
 
-    pipelines: tuple[str, ...] = Field((), description="a run of these pipelines only is not tracked")
+    pipelines: tuple[str, ...] = Field(
+        (), description="a run of these pipelines only is not tracked"
+    )
 
 
 class ExperimentKwargs(_Section):
     """How a new experiment is created."""
 
-    artifact_location: str | None = Field(None, description="URI or absolute path; null: mlruns in the project, or the server's")
+    artifact_location: str | None = Field(
+        None, description="URI or absolute path; null: mlruns in the project, or the server's"
+    )
 
 
 class Experiment(_Section):
@@ -54,14 +60,21 @@ class RunName(_Section):
 class DictParams(_Section):
     """How nested parameters are named."""
 
-    sep: str = Field(".", min_length=1, max_length=2, description="stands between the levels of a parameter's name")
+    sep: str = Field(
+        ".",
+        min_length=1,
+        max_length=2,
+        description="stands between the levels of a parameter's name",
+    )
 
 
 class Params(_Section):
     """How parameters are logged."""
 
     dict_params: DictParams = DictParams()
-    long_params_strategy: Literal["truncate", "tag"] = Field("truncate", description="what happens to a long value")
+    long_params_strategy: Literal["truncate", "tag"] = Field(
+        "truncate", description="what happens to a long value"
+    )
 
 
 class Tracking(_Section):
@@ -86,11 +99,19 @@ class MlflowConfig(_Section):
     server: Server = Server()
     tracking: Tracking = Tracking()
     ui: Ui = Ui()
-    sigterm_grace_seconds: float = Field(9.0, gt=0, description="how long SIGTERM is held up to write what is queued")
+    sigterm_grace_seconds: float = Field(
+        9.0, gt=0, description="how long SIGTERM is held up to write what is queued"
+    )
     inputs: tuple[str, ...] = Field((), description="datasets with a digest, logged as inputs")
-    artifacts: tuple[str, ...] = Field((), description="datasets whose file is logged when it is saved")
-    models: tuple[str, ...] = Field((), description="models logged in the form that MLflow can load and serve, too")
-    tables: tuple[str, ...] = Field((), description="tables shown in MLflow, in addition to their file")
+    artifacts: tuple[str, ...] = Field(
+        (), description="datasets whose file is logged when it is saved"
+    )
+    models: tuple[str, ...] = Field(
+        (), description="models logged in the form that MLflow can load and serve, too"
+    )
+    tables: tuple[str, ...] = Field(
+        (), description="tables shown in MLflow, in addition to their file"
+    )
 
 
 def parse_config(raw: Mapping[str, Any]) -> MlflowConfig:
@@ -117,7 +138,11 @@ def tracking_uri(config: MlflowConfig, project: Path, *, environ: Mapping[str, s
 
     A relative sqlite path belongs to the project, not to the folder in which the command was started.
     """
-    uri = environ.get("MLFLOW_TRACKING_URI") or config.server.mlflow_tracking_uri or f"{SQLITE}mlflow.db"
+    uri = (
+        environ.get("MLFLOW_TRACKING_URI")
+        or config.server.mlflow_tracking_uri
+        or f"{SQLITE}mlflow.db"
+    )
     if uri.startswith(SQLITE):
         return f"{SQLITE}{project / uri.removeprefix(SQLITE)}"
     return uri
@@ -142,7 +167,11 @@ def redact(uri: str) -> str:
         parts = urlsplit(uri)
     except ValueError:
         return "an unreadable address"
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in parts.netloc else uri
+    return (
+        urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        if "@" in parts.netloc
+        else uri
+    )
 
 
 def unreachable_reason(uri: str, *, timeout: float = PROBE_SECONDS) -> str | None:
@@ -159,7 +188,9 @@ def _http_reason(uri: str, *, timeout: float) -> str | None:
     import requests
 
     try:
-        requests.get(f"{uri.rstrip('/')}/health", timeout=timeout, allow_redirects=False, stream=True).close()
+        requests.get(
+            f"{uri.rstrip('/')}/health", timeout=timeout, allow_redirects=False, stream=True
+        ).close()
     except requests.exceptions.SSLError:
         return None
     except requests.exceptions.Timeout:
@@ -186,7 +217,9 @@ def root_cause(error: BaseException) -> str:
     """Return the innermost error of a chain in one line: what the operating system said, not what five libraries made of it."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
-    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
+    reason = (
+        getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
+    )
     return reason if len(reason) <= 160 else f"{reason[:157]}..."
 
 
@@ -250,7 +283,10 @@ def _remove_remains(path: Path) -> None:
     for found in sorted(path.parent.glob(f"{glob.escape(path.name)}{PARTIAL}*")):
         if found.name.endswith(BESIDE):
             continue
-        with suppress(OSError), found.open("rb") as file:  # it was finished meanwhile, or the folder is read-only
+        with (
+            suppress(OSError),
+            found.open("rb") as file,
+        ):  # it was finished meanwhile, or the folder is read-only
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(found)
 

@@ -26,15 +26,22 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
     """
     control = comparison["control"]
     arms = {name: scores["metrics"] for name, scores in comparison["arms"].items()}
-    columns = {name if name != control else f"{name} (control)": entries for name, entries in arms.items()}
-    differences = {f"{name} - {control}": entries for name, entries in comparison.get("differences", {}).items()}
+    columns = {
+        name if name != control else f"{name} (control)": entries for name, entries in arms.items()
+    }
+    differences = {
+        f"{name} - {control}": entries
+        for name, entries in comparison.get("differences", {}).items()
+    }
     yield Text(_title(comparison), style="bold")
     if len(columns) + len(differences) <= FITTING_COLUMNS:
         yield from _table(columns | differences, _metrics(columns | differences), signed=len(arms))
     else:
         yield from _table(columns, _metrics(columns), signed=len(arms))
         yield from _table(differences, _metrics(differences), signed=0)
-    baselines = {name: scores["metrics"] for name, scores in comparison.get("baselines", {}).items()}
+    baselines = {
+        name: scores["metrics"] for name, scores in comparison.get("baselines", {}).items()
+    }
     if baselines:
         arm = comparison.get("baseline_arm", control)
         yield Text(f"Other rules beside the policy of {arm}", style="bold")
@@ -50,7 +57,11 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
 def places(report: Path | None, *, graph: Path | None, tracker: Tracker | None) -> Text:
     """Return where to look next: the page, the graph (a static site, if one was built), the MLflow store and the runs in it."""
     lines = [f"Page    {_short(report)}"] if report else []
-    lines.append(f"Graph   {_short(graph)} (behind a file server; or: make viz)" if graph else "Graph   make viz")
+    lines.append(
+        f"Graph   {_short(graph)} (behind a file server; or: make viz)"
+        if graph
+        else "Graph   make viz"
+    )
     if tracker is not None:
         lines += mlflow_lines(tracker)
     return Text("\n" + "\n".join(lines))
@@ -61,12 +72,19 @@ def mlflow_lines(tracker: Tracker) -> list[str]:
     if tracker.off:
         return [f"MLflow  {tracker.off}"]
     ids = [f"{name or 'run'} {run}" for name, run in tracker.run_ids.items() if run]
-    return [f"MLflow  make mlflow (experiment {tracker.experiment}, {redact(tracker.uri)})", *(f"        {line}" for line in ids)]
+    return [
+        f"MLflow  make mlflow (experiment {tracker.experiment}, {redact(tracker.uri)})",
+        *(f"        {line}" for line in ids),
+    ]
 
 
 def _title(comparison: Mapping[str, Any]) -> str:
     n = comparison.get("n", {})
-    clusters = f", {n['clusters']} clusters by {n['cluster']}" if "clusters" in n and "cluster" in n else ""
+    clusters = (
+        f", {n['clusters']} clusters by {n['cluster']}"
+        if "clusters" in n and "cluster" in n
+        else ""
+    )
     count = f", {n['examples']} examples{clusters}" if "examples" in n else ""
     return f"{comparison['task']}, {comparison.get('split', 'test')} split{count}: value [95% interval]"
 
@@ -76,7 +94,11 @@ def _metrics(columns: Mapping[str, Entries]) -> list[str]:
 
 
 def _table(
-    columns: Mapping[str, Entries], metrics: Sequence[str], *, signed: int, with_interval: bool = True
+    columns: Mapping[str, Entries],
+    metrics: Sequence[str],
+    *,
+    signed: int,
+    with_interval: bool = True,
 ) -> Iterator[Table | Text]:
     """Yield one row per metric that is defined somewhere, and below it why cells are empty.
 
@@ -89,7 +111,13 @@ def _table(
     for metric in metrics:
         cells = [entries.get(metric) for entries in columns.values()]
         if any(cell and cell.get("value") is not None for cell in cells):
-            table.add_row(metric, *(cell_text(c, sign=i >= signed, with_interval=with_interval) for i, c in enumerate(cells)))
+            table.add_row(
+                metric,
+                *(
+                    cell_text(c, sign=i >= signed, with_interval=with_interval)
+                    for i, c in enumerate(cells)
+                ),
+            )
     if table.row_count:
         yield table
     for reason, names in reasons(columns, metrics).items():
@@ -105,7 +133,10 @@ def reasons(columns: Mapping[str, Entries], metrics: Sequence[str]) -> dict[str,
                 reason = f"undefined: {str(entry.get('reason') or 'no reason given').removeprefix('undefined: ')}"
                 found.setdefault(reason, {}).setdefault(metric, []).append(column)
     return {
-        reason: [name if len(where) == len(columns) else f"{name} ({', '.join(where)})" for name, where in places.items()]
+        reason: [
+            name if len(where) == len(columns) else f"{name} ({', '.join(where)})"
+            for name, where in places.items()
+        ]
         for reason, places in found.items()
     }
 
@@ -134,15 +165,25 @@ def flow_table(norms: pd.DataFrame) -> str:
     """Return the gradient norm of each loss term (rows) on each component (columns) as text; exact zeros as 0."""
     terms = norms[norms["term"] != "reward"]
     wide = terms.pivot(index="term", columns="component", values="grad_norm")
-    wide = wide.loc[terms["term"].unique(), terms["component"].unique()].rename_axis(index=None, columns=None)
+    wide = wide.loc[terms["term"].unique(), terms["component"].unique()].rename_axis(
+        index=None, columns=None
+    )
     return str(wide.map(lambda norm: "0" if norm == 0 else f"{norm:.1e}").to_string())
 
 
 def prediction_text(report: Mapping[str, Any], *, scores: Path | None) -> str:
     """Return which model scored how many rows, what to know about the scores, and where they are."""
     first = f"{report['scored']} of {report['rows']} rows scored by {report['arm']}, model {report['model']}"
-    refused = [f"- {report['quarantined']} rows were refused: quarantine.csv"] if report["quarantined"] else []
-    absent = [f"- not in the manifest: {', '.join(report['absent_columns'])}"] if report["absent_columns"] else []
+    refused = (
+        [f"- {report['quarantined']} rows were refused: quarantine.csv"]
+        if report["quarantined"]
+        else []
+    )
+    absent = (
+        [f"- not in the manifest: {', '.join(report['absent_columns'])}"]
+        if report["absent_columns"]
+        else []
+    )
     where = [] if scores is None else [f"Scores  {_short(scores)}"]
     return "\n".join([first, *refused, *absent, *(f"- {note}" for note in report["notes"]), *where])
 
@@ -159,11 +200,19 @@ def reward_audit_text(document: Document, *, is_brief: bool = False) -> str:
     With ``is_brief`` the warnings alone, for a run that has more to tell: the tables are on its page.
     """
     n, start = document["n"], document["start"]
-    warm = f", after {document['warmup_steps']} steps of the control" if document["warmup_steps"] else ""
+    warm = (
+        f", after {document['warmup_steps']} steps of the control"
+        if document["warmup_steps"]
+        else ""
+    )
     title = f"{document['split']} split, {n['examples']} examples, {n['clusters']} clusters by {n['cluster']}{warm}"
     sentences = document["warnings"] or ["nothing to warn about"]
     warnings = [fill(f"- {sentence}", COLUMNS, subsequent_indent="  ") for sentence in sentences]
-    tables = [] if is_brief else [policies_text(document), *groups_lines(document["policies"][start], start)]
+    tables = (
+        []
+        if is_brief
+        else [policies_text(document), *groups_lines(document["policies"][start], start)]
+    )
     return "\n".join([title, *tables, *warnings])
 
 
@@ -174,7 +223,10 @@ def policies_text(document: Document) -> str:
             "role": policy["role"],
             "reward": cell_text(policy["reward"], sign=False, with_interval=False),
             "more than start": cell_text(policy["more_than_start"], sign=True, with_interval=True),
-            **{metric: cell_text(entry, sign=False, with_interval=False) for metric, entry in policy["metrics"].items()},
+            **{
+                metric: cell_text(entry, sign=False, with_interval=False)
+                for metric, entry in policy["metrics"].items()
+            },
         }
         for name, policy in document["policies"].items()
     }
@@ -186,6 +238,9 @@ def groups_lines(policy: Mapping[str, Any], name: str) -> list[str]:
     groups = policy["groups"]
     std = cell_text(groups["std"], sign=False, with_interval=False)
     shares = ", ".join(
-        f"{part} {cell_text(found['explained'], sign=False, with_interval=False)}" for part, found in groups["components"].items()
+        f"{part} {cell_text(found['explained'], sign=False, with_interval=False)}"
+        for part, found in groups["components"].items()
     )
-    return [f"groups of {name}: standard deviation {std}, {groups['tied']:.0%} tied; share of the variance: {shares}"]
+    return [
+        f"groups of {name}: standard deviation {std}, {groups['tied']:.0%} tied; share of the variance: {shares}"
+    ]

@@ -32,7 +32,14 @@ from grpo_pipeline.tracking.metrics import (
     to_plain,
 )
 from grpo_pipeline.tracking.served import can_be_served
-from grpo_pipeline.tracking.store import MlflowConfig, artifact_location, redact, root_cause, tracking_uri, unreachable_reason
+from grpo_pipeline.tracking.store import (
+    MlflowConfig,
+    artifact_location,
+    redact,
+    root_cause,
+    tracking_uri,
+    unreachable_reason,
+)
 
 # Which arm of which task a node or a dataset belongs to: both begin with ``<task>.<arm>``.
 
@@ -103,10 +110,14 @@ def status_of(error: BaseException | None) -> str:
     return "FAILED" if isinstance(error, Exception) else "KILLED"
 
 
-def end_statuses(arms: Mapping[Key, Arm], *, current: Key | None, error: BaseException | None) -> dict[str, str]:
+def end_statuses(
+    arms: Mapping[Key, Arm], *, current: Key | None, error: BaseException | None
+) -> dict[str, str]:
     """Return child run id -> status: an arm whose nodes were all done before the error has finished."""
     done = {key: arm.nodes_left == 0 and key != current for key, arm in arms.items()}
-    return {arm.run: status_of(None if done[key] else error) for key, arm in arms.items() if arm.run}
+    return {
+        arm.run: status_of(None if done[key] else error) for key, arm in arms.items() if arm.run
+    }
 
 
 # Files of catalogue entries, and the configuration as text.
@@ -144,7 +155,11 @@ def catalog_text(catalog: Mapping[str, Any]) -> str:
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_secrets(item) for key, item in value.items() if str(key).lower() not in SECRET_KEYS}
+        return {
+            key: _without_secrets(item)
+            for key, item in value.items()
+            if str(key).lower() not in SECRET_KEYS
+        }
     if isinstance(value, list):
         return [_without_secrets(item) for item in value]
     return redact(value) if isinstance(value, str) and "://" in value else value
@@ -170,7 +185,9 @@ class Tracker:
         off: why nothing is logged, or None.
     """
 
-    def __init__(self, config: MlflowConfig, *, project: Path, parameters: Mapping[str, Any]) -> None:
+    def __init__(
+        self, config: MlflowConfig, *, project: Path, parameters: Mapping[str, Any]
+    ) -> None:
         """Prepare; nothing is opened yet.
 
         Args:
@@ -192,9 +209,15 @@ class Tracker:
     @property
     def run_ids(self) -> dict[str, str]:
         """The runs of this command by name, the parent under ``""``."""
-        return {PARENT: self._runs.parent, **self._runs.children} if self._runs and not self.off else {}
+        return (
+            {PARENT: self._runs.parent, **self._runs.children}
+            if self._runs and not self.off
+            else {}
+        )
 
-    def start(self, pipeline: Pipeline, catalog: DataCatalog, *, names: list[str], tags: Mapping[str, str]) -> None:
+    def start(
+        self, pipeline: Pipeline, catalog: DataCatalog, *, names: list[str], tags: Mapping[str, str]
+    ) -> None:
         """Open the parent run and log parameters, configuration and where the code comes from."""
         self._catalog = catalog
         self._arms = find_arms(pipeline.nodes, resume=self._parameters.get("resume") == "auto")
@@ -243,7 +266,12 @@ class Tracker:
         """Let a checkpoint remember its child run."""
         arm = self._arms.get(dataset_key(name) or ("", ""))
         extra = getattr(data, "extra", None)
-        if arm and name == f"{arm.label}.checkpoint" and isinstance(extra, MutableMapping) and (run := arm.run or arm.resumed):
+        if (
+            arm
+            and name == f"{arm.label}.checkpoint"
+            and isinstance(extra, MutableMapping)
+            and (run := arm.run or arm.resumed)
+        ):
             extra[RUN_ID] = run
 
     def saved(self, name: str, data: Any) -> None:
@@ -277,19 +305,35 @@ class Tracker:
                 self._open_child(arm)
             if arm.resumed and arm.run and (rows := self._rows_on_disk(arm)):
                 self._runs.log_rows(arm.run, rows)
-        statuses = end_statuses(self._arms, current=self._current, error=error) | {PARENT: status_of(error)}
-        reason = {"error.type": type(error).__name__, "error.message": str(error) or type(error).__name__}
+        statuses = end_statuses(self._arms, current=self._current, error=error) | {
+            PARENT: status_of(error)
+        }
+        reason = {
+            "error.type": type(error).__name__,
+            "error.message": str(error) or type(error).__name__,
+        }
         for run in (run for run, status in statuses.items() if status != "FINISHED"):
             self._runs.set_tags(run, reason)
         # Whoever sends SIGTERM kills soon after; a person who pressed Ctrl-C can press it again.
-        patience = {"seconds": self._config.sigterm_grace_seconds} if isinstance(error, SystemExit) else {}
-        ends = {arm.run: arm.ended for arm in self._arms.values() if arm.run and arm.ended is not None}
+        patience = (
+            {"seconds": self._config.sigterm_grace_seconds} if isinstance(error, SystemExit) else {}
+        )
+        ends = {
+            arm.run: arm.ended for arm in self._arms.values() if arm.run and arm.ended is not None
+        }
         self._runs.end(statuses, ends=ends, **patience)
 
     def _open(self, names: str, *, tags: Mapping[str, str]) -> None:
-        from grpo_pipeline.tracking.runs import Runs  # imports MLflow: a second that only tracked runs pay
+        from grpo_pipeline.tracking.runs import (
+            Runs,
+        )  # imports MLflow: a second that only tracked runs pay
 
-        runs = Runs(self.uri, experiment=self.experiment, project=self._project, on_lost=lambda e: self._lose(root_cause(e)))
+        runs = Runs(
+            self.uri,
+            experiment=self.experiment,
+            project=self._project,
+            on_lost=lambda e: self._lose(root_cause(e)),
+        )
         tags = {**source_tags(self._project, sys.argv), **tags}
         location = artifact_location(self._config, self._project, uri=self.uri)
         name = self._config.tracking.run.name or names
@@ -300,10 +344,15 @@ class Tracker:
         with self._lock:
             if self._runs is None or self._runs.is_lost or arm.run:
                 return
-            arm.run = self._runs.open_child(arm.label, tags={"task": arm.task, "arm": arm.name}, resumed=arm.resumed or None)
+            arm.run = self._runs.open_child(
+                arm.label, tags={"task": arm.task, "arm": arm.name}, resumed=arm.resumed or None
+            )
             if arm.run:
                 arms = [name for task, name in self._arms if task == arm.task]
-                self._log_params(arm.run, arm_parameters(self._parameters, task=arm.task, arm=arm.name, arms=arms))
+                self._log_params(
+                    arm.run,
+                    arm_parameters(self._parameters, task=arm.task, arm=arm.name, arms=arms),
+                )
                 for action in arm.pending:
                     action(arm.run)
             arm.pending.clear()
@@ -319,7 +368,11 @@ class Tracker:
 
     def _log_params(self, run: str, parameters: Mapping[str, Any]) -> None:
         params = self._config.tracking.params
-        self._runs.log_params(run, flatten(parameters, sep=params.dict_params.sep), tag_long=params.long_params_strategy == "tag")
+        self._runs.log_params(
+            run,
+            flatten(parameters, sep=params.dict_params.sep),
+            tag_long=params.long_params_strategy == "tag",
+        )
 
     def _rows_on_disk(self, arm: Arm) -> list[dict[str, Any]]:
         """Return all rows of a resumed arm: a kill may have kept some from MLflow, also of an arm that was trained already.
@@ -329,7 +382,10 @@ class Tracker:
         name = f"{arm.label}.metric_rows"
         if self._catalog is None or name not in self._catalog or not self._catalog.exists(name):
             return []
-        return [{str(key): value for key, value in row.items()} for row in self._catalog.load(name).to_dict("records")]
+        return [
+            {str(key): value for key, value in row.items()}
+            for row in self._catalog.load(name).to_dict("records")
+        ]
 
     def _log_comparison(self, comparison: Mapping[str, Any]) -> None:
         self._runs.log_scores(PARENT, shared_scores(comparison))
@@ -342,21 +398,36 @@ class Tracker:
 
     def _log_input(self, name: str, data: Any, *, arm: Arm | None) -> None:
         digest = getattr(data, "digest", None)
-        if self._runs is None or not isinstance(digest, str) or not matches(name, self._config.inputs):
+        if (
+            self._runs is None
+            or not isinstance(digest, str)
+            or not matches(name, self._config.inputs)
+        ):
             return
         source = str(self._path(name) or "memory")
         for owner in (None, arm) if arm else (None,):
             if (seen := (owner.label if owner else "", name)) not in self._inputs:
                 self._inputs.add(seen)
-                self._with_run(owner, partial(self._runs.log_input, name=name, digest=digest, source=source))
+                self._with_run(
+                    owner, partial(self._runs.log_input, name=name, digest=digest, source=source)
+                )
 
     def _log_file(self, name: str, data: Any, *, arm: Arm | None) -> None:
         if matches(name, self._config.artifacts) and (path := self._path(name)) and path.exists():
             self._with_run(arm, partial(self._runs.log_file, path=path))
-        if matches(name, self._config.models) and (path := self._path(name)) and can_be_served(path):
+        if (
+            matches(name, self._config.models)
+            and (path := self._path(name))
+            and can_be_served(path)
+        ):
             self._with_run(arm, partial(self._runs.log_served, model=path))
         if matches(name, self._config.tables) and isinstance(data, pd.DataFrame):
-            self._with_run(arm, partial(self._runs.log_table, table=data, file=f"tables/{name.rpartition('.')[2]}.json"))
+            self._with_run(
+                arm,
+                partial(
+                    self._runs.log_table, table=data, file=f"tables/{name.rpartition('.')[2]}.json"
+                ),
+            )
 
     def _path(self, name: str) -> Path | None:
         return dataset_path(self._catalog.get(name)) if self._catalog is not None else None
@@ -364,10 +435,23 @@ class Tracker:
     def _lose(self, reason: str) -> None:
         self.off = f"cannot be reached ({reason})"
         where = redact(self.uri)
-        logger.warning("MLflow at %s %s; the run goes on, metrics are kept in %s", where, self.off, self._metric_folder())
+        logger.warning(
+            "MLflow at %s %s; the run goes on, metrics are kept in %s",
+            where,
+            self.off,
+            self._metric_folder(),
+        )
 
     def _metric_folder(self) -> str:
         """Return where the metric rows lie on disk, relative to the project if they are in it."""
-        paths = [path for arm in self._arms.values() if (path := self._path(f"{arm.label}.metric_rows"))]
-        folder = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("data/07_model_output")
-        return str(folder.relative_to(self._project) if folder.is_relative_to(self._project) else folder)
+        paths = [
+            path for arm in self._arms.values() if (path := self._path(f"{arm.label}.metric_rows"))
+        ]
+        folder = (
+            Path(os.path.commonpath([path.parent for path in paths]))
+            if paths
+            else Path("data/07_model_output")
+        )
+        return str(
+            folder.relative_to(self._project) if folder.is_relative_to(self._project) else folder
+        )

@@ -22,7 +22,12 @@ from grpo_pipeline.core.policy_gradient.kl import kl_loss
 from grpo_pipeline.core.policy_gradient.losses import hybrid_loss
 from grpo_pipeline.core.policy_gradient.returns import generalized_advantages
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
-from grpo_pipeline.core.training.optim import ReferenceUpdate, check_not_optimised, frozen_copy, update_reference
+from grpo_pipeline.core.training.optim import (
+    ReferenceUpdate,
+    check_not_optimised,
+    frozen_copy,
+    update_reference,
+)
 from grpo_pipeline.core.types import to_groups, to_rows
 
 RefUpdateMethod = Literal["copy", "ema"]
@@ -77,10 +82,17 @@ class BackpropConfig:
         _require(0.0 <= self.ema_alpha < 1.0, "ema_alpha", "at least 0 and below 1", self.ema_alpha)
         for name in POSITIVE:
             is_off = name == "max_grad_norm" and given[name] is None
-            _require(is_off or 0.0 < given[name] < math.inf, name, "positive and finite", given[name])
+            _require(
+                is_off or 0.0 < given[name] < math.inf, name, "positive and finite", given[name]
+            )
         for name in COEFFICIENTS:
             _require(0.0 <= given[name] < math.inf, name, "at least 0 and finite", given[name])
-        _require(self.ref_update_method in ("copy", "ema"), "ref_update_method", "copy or ema", repr(self.ref_update_method))
+        _require(
+            self.ref_update_method in ("copy", "ema"),
+            "ref_update_method",
+            "copy or ema",
+            repr(self.ref_update_method),
+        )
 
 
 class BackpropModule:
@@ -113,11 +125,22 @@ class BackpropModule:
         _check_optimised(optimizer, "model", model)
         if value_model is not None:
             _check_optimised(optimizer, "value_model", value_model)
-        self.model, self.value_model, self.optimizer, self.config = model, value_model, optimizer, config
+        self.model, self.value_model, self.optimizer, self.config = (
+            model,
+            value_model,
+            optimizer,
+            config,
+        )
         self.ref_model = frozen_copy(model)
         check_not_optimised(optimizer, self.ref_model)
-        modules = nn.ModuleDict({"model": model} if value_model is None else {"model": model, "value_model": value_model})
-        self._accumulator = GradientAccumulator(modules, optimizer, max_grad_norm=config.max_grad_norm)
+        modules = nn.ModuleDict(
+            {"model": model}
+            if value_model is None
+            else {"model": model, "value_model": value_model}
+        )
+        self._accumulator = GradientAccumulator(
+            modules, optimizer, max_grad_norm=config.max_grad_norm
+        )
 
     def compute_advantages(
         self,
@@ -156,19 +179,30 @@ class BackpropModule:
         Raises:
             ValueError: for wrong shapes or ranges, or a valid entry that is not finite.
         """
-        gamma, lam = self.config.gamma if gamma is None else gamma, self.config.gae_lambda if lam is None else lam
+        gamma, lam = (
+            self.config.gamma if gamma is None else gamma,
+            self.config.gae_lambda if lam is None else lam,
+        )
         dones, is_valid = terms_of.flags("dones", dones), terms_of.flags("is_valid", is_valid)
         if values is None:
             values, lam = _no_values(rewards), 1.0
-        found, _ = generalized_advantages(rewards.detach(), values, gamma=gamma, gae_lambda=lam, dones=dones, is_valid=is_valid)
+        found, _ = generalized_advantages(
+            rewards.detach(), values, gamma=gamma, gae_lambda=lam, dones=dones, is_valid=is_valid
+        )
         if not self.config.normalize_advantages:
             return found
         _require(scope in WHITEN_SCOPES, "scope", "batch or row", repr(scope))
         kept = torch.ones_like(found, dtype=torch.bool) if is_valid is None else is_valid
-        return group_advantages.whiten(found, kept, scope=WHITEN_SCOPES[scope], eps=WHITEN_EPS).to(found.dtype)
+        return group_advantages.whiten(found, kept, scope=WHITEN_SCOPES[scope], eps=WHITEN_EPS).to(
+            found.dtype
+        )
 
     def compute_relative_advantages(
-        self, rewards: Tensor, group_size: int | None = None, *, method: group_advantages.Method | None = None
+        self,
+        rewards: Tensor,
+        group_size: int | None = None,
+        *,
+        method: group_advantages.Method | None = None,
     ) -> Tensor:
         """Score each sample against the other samples of its own prompt.
 
@@ -189,10 +223,18 @@ class BackpropModule:
             ValueError: for a missing group size, or one that does not fit.
         """
         if rewards.ndim == 1 and group_size is None:
-            raise ValueError(f"group_size must be given for rewards of shape {list(rewards.shape)}, got None; or pass [P, G]")
-        groups = to_groups(rewards, group_size) if rewards.ndim == 1 and group_size is not None else rewards
+            raise ValueError(
+                f"group_size must be given for rewards of shape {list(rewards.shape)}, got None; or pass [P, G]"
+            )
+        groups = (
+            to_groups(rewards, group_size)
+            if rewards.ndim == 1 and group_size is not None
+            else rewards
+        )
         if group_size is not None and groups.shape[1:] != (group_size,):
-            raise ValueError(f"rewards must have shape [P, {group_size}], got {list(rewards.shape)}; correct group_size")
+            raise ValueError(
+                f"rewards must have shape [P, {group_size}], got {list(rewards.shape)}; correct group_size"
+            )
         chosen = method or ("group" if self.config.normalize_advantages else "mean_only")
         found = group_advantages.compute_advantages(groups, method=chosen).values
         return to_rows(found) if rewards.ndim == 1 else found
@@ -268,7 +310,11 @@ class BackpropModule:
             ValueError: for shapes that do not fit, or a kl_weight without kl_div.
         """
         is_valid = terms_of.valid_decisions(log_probs, is_valid)
-        terms = {"policy": terms_of.policy(log_probs, log_probs, advantages, is_valid, algorithm="reinforce")}
+        terms = {
+            "policy": terms_of.policy(
+                log_probs, log_probs, advantages, is_valid, algorithm="reinforce"
+            )
+        }
         terms |= terms_of.optional(kl_div, entropy, is_valid)
         return self._total(terms, kl_weight, ("policy", "entropy", "kl"))
 
@@ -315,7 +361,11 @@ class BackpropModule:
         """
         is_valid = terms_of.valid_decisions(current_log_probs, is_valid)
         clip = self.config.ppo_clip_range
-        terms = {"policy": terms_of.policy(current_log_probs, old_log_probs, advantages, is_valid, algorithm="grpo", clip=clip)}
+        terms = {
+            "policy": terms_of.policy(
+                current_log_probs, old_log_probs, advantages, is_valid, algorithm="grpo", clip=clip
+            )
+        }
         terms |= terms_of.optional(kl_div, entropy, is_valid)
         if values is not None or returns is not None:
             value_clip = clip if self.config.clip_value_loss else None
@@ -339,11 +389,15 @@ class BackpropModule:
             ValueError: if nothing depends on a parameter of the optimiser, or accumulated gradients are pending.
         """
         if self._accumulator.is_pending:
-            raise ValueError("accumulated gradients must be used before an update, got some pending; call step() first")
+            raise ValueError(
+                "accumulated gradients must be used before an update, got some pending; call step() first"
+            )
         self._accumulator.add(_total_of(loss), retain_graph=retain_graph)
         return self._accumulator.step()
 
-    def accumulate(self, loss: Loss, denominator: float = 1.0, *, retain_graph: bool = False) -> None:
+    def accumulate(
+        self, loss: Loss, denominator: float = 1.0, *, retain_graph: bool = False
+    ) -> None:
         """Back-propagate the loss of one micro-batch; no weight changes before ``step``.
 
             gradient at step = sum_i denominator_i * grad(loss_i) / sum_i denominator_i
@@ -375,7 +429,9 @@ class BackpropModule:
         """
         return self._accumulator.step()
 
-    def update_ref_model(self, method: RefUpdateMethod | None = None, alpha: float | None = None) -> None:
+    def update_ref_model(
+        self, method: RefUpdateMethod | None = None, alpha: float | None = None
+    ) -> None:
         """Move the reference towards the model.
 
             copy:  ref = model
@@ -393,17 +449,28 @@ class BackpropModule:
         rule = ReferenceUpdate(chosen, decay=self.config.ema_alpha if alpha is None else alpha)
         update_reference(self.ref_model, self.model, rule, step=1)
 
-    def _total(self, terms: dict[str, Tensor], kl_weight: float | None, reported: tuple[str, ...]) -> dict[str, Tensor]:
+    def _total(
+        self, terms: dict[str, Tensor], kl_weight: float | None, reported: tuple[str, ...]
+    ) -> dict[str, Tensor]:
         total = hybrid_loss(terms, self._weights(terms, kl_weight))
         absent = torch.zeros_like(total.detach())
-        return {"total_loss": total} | {f"{name}_loss": terms.get(name, absent).detach() for name in reported}
+        return {"total_loss": total} | {
+            f"{name}_loss": terms.get(name, absent).detach() for name in reported
+        }
 
     def _weights(self, terms: dict[str, Tensor], kl_weight: float | None) -> dict[str, float]:
         if kl_weight is not None and "kl" not in terms:
-            raise ValueError(f"kl_div must be given with kl_weight, got None with {kl_weight}; pass what compute_kl returns")
+            raise ValueError(
+                f"kl_div must be given with kl_weight, got None with {kl_weight}; pass what compute_kl returns"
+            )
         kl = self.config.kl_coef if kl_weight is None else kl_weight
         config = self.config
-        weights = {"policy": 1.0, "value": config.value_loss_coef, "entropy": config.entropy_coef, "kl": kl}
+        weights = {
+            "policy": 1.0,
+            "value": config.value_loss_coef,
+            "entropy": config.entropy_coef,
+            "kl": kl,
+        }
         return {name: weights[name] for name in terms}
 
 
@@ -439,7 +506,9 @@ def compute_returns(
     """
     values = _no_values(rewards) if values is None else values
     dones, is_valid = terms_of.flags("dones", dones), terms_of.flags("is_valid", is_valid)
-    _, targets = generalized_advantages(rewards.detach(), values, gamma=gamma, gae_lambda=lam, dones=dones, is_valid=is_valid)
+    _, targets = generalized_advantages(
+        rewards.detach(), values, gamma=gamma, gae_lambda=lam, dones=dones, is_valid=is_valid
+    )
     return targets
 
 
@@ -459,7 +528,9 @@ def compute_entropy(logits: Tensor, mask: Tensor | None = None) -> Tensor:
         ValueError: if the mask has another shape.
     """
     if mask is not None and mask.shape != logits.shape[:-1]:
-        raise ValueError(f"mask must have shape {list(logits.shape[:-1])}, got {list(mask.shape)}; one entry per decision")
+        raise ValueError(
+            f"mask must have shape {list(logits.shape[:-1])}, got {list(mask.shape)}; one entry per decision"
+        )
     is_valid = torch.ones_like(logits[..., 0], dtype=torch.bool) if mask is None else mask.bool()
     safe = logits.masked_fill(~is_valid.unsqueeze(-1), 0.0)
     return terms_of.masked_mean(entropy_of(safe.log_softmax(dim=-1)), is_valid)
@@ -479,7 +550,9 @@ def _total_of(loss: Loss) -> Tensor:
         return loss
     if not isinstance(loss, Mapping) or "total_loss" not in loss:
         got = f"the keys {sorted(loss)}" if isinstance(loss, Mapping) else type(loss).__name__
-        raise TypeError(f"the loss must be a scalar or a mapping with total_loss, got {got}; pass what compute_loss returns")
+        raise TypeError(
+            f"the loss must be a scalar or a mapping with total_loss, got {got}; pass what compute_loss returns"
+        )
     return loss["total_loss"]
 
 
@@ -501,7 +574,9 @@ def _check_types(model: object, optimizer: object, config: object, value_model: 
 
 def _check_optimised(optimizer: Optimizer, name: str, module: nn.Module) -> None:
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    missing = [label for label, p in module.named_parameters() if p.requires_grad and id(p) not in held]
+    missing = [
+        label for label, p in module.named_parameters() if p.requires_grad and id(p) not in held
+    ]
     if missing:
         raise ValueError(
             f"every trainable parameter of {name} must be in the optimiser, got {len(missing)} that are not, first "

@@ -12,7 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError, bounded_ratio, policy_loss, value_loss
+from grpo_pipeline.core.policy_gradient.losses import (
+    NonFiniteLossError,
+    bounded_ratio,
+    policy_loss,
+    value_loss,
+)
 from grpo_pipeline.core.training import optim
 from grpo_pipeline.core.training.state import TrainState
 
@@ -22,7 +27,9 @@ def valid_decisions(log_probs: Tensor, is_valid: Tensor | None) -> Tensor:
     if is_valid is None:
         return torch.ones_like(log_probs, dtype=torch.bool)
     if is_valid.shape != log_probs.shape:
-        raise ValueError(f"is_valid must have shape {list(log_probs.shape)}, got {list(is_valid.shape)}; one entry per decision")
+        raise ValueError(
+            f"is_valid must have shape {list(log_probs.shape)}, got {list(is_valid.shape)}; one entry per decision"
+        )
     return is_valid if (found := flags("is_valid", is_valid)) is None else found
 
 
@@ -36,7 +43,9 @@ def flags(name: str, mask: Tensor | None) -> Tensor | None:
         return mask
     is_odd = (mask != 0) & (mask != 1)
     if bool(is_odd.any()):
-        raise ValueError(f"{name} must be bool, or 0 and 1, got {float(mask[is_odd][0])}; give flags, not probabilities")
+        raise ValueError(
+            f"{name} must be bool, or 0 and 1, got {float(mask[is_odd][0])}; give flags, not probabilities"
+        )
     return mask != 0
 
 
@@ -79,7 +88,12 @@ def policy(
 
 
 def value(
-    values: Tensor | None, old_values: Tensor | None, returns: Tensor | None, is_valid: Tensor, *, clip: float | None
+    values: Tensor | None,
+    old_values: Tensor | None,
+    returns: Tensor | None,
+    is_valid: Tensor,
+    *,
+    clip: float | None,
 ) -> Tensor:
     """Return ``losses.value_loss`` over valid decisions, or over rows with one if there is one value per row.
 
@@ -95,7 +109,9 @@ def value(
     """
     if values is None or returns is None:
         missing, other = ("values", "returns") if values is None else ("returns", "values")
-        raise ValueError(f"{missing} must be given with {other}, got None; the value loss needs both")
+        raise ValueError(
+            f"{missing} must be given with {other}, got None; the value loss needs both"
+        )
     is_counted = is_valid if values.shape == is_valid.shape else is_valid.any(dim=-1)
     if not values.shape == returns.shape == is_counted.shape:
         raise ValueError(
@@ -103,7 +119,12 @@ def value(
             f"{list(returns.shape)}; leave out the bootstrap value"
         )
     # value_loss leaves out targets that are NaN; a padded value may be anything and must not reach the gradient.
-    return value_loss(values.masked_fill(~is_counted, 0.0), returns.masked_fill(~is_counted, math.nan), old_values, clip)
+    return value_loss(
+        values.masked_fill(~is_counted, 0.0),
+        returns.masked_fill(~is_counted, math.nan),
+        old_values,
+        clip,
+    )
 
 
 def optional(kl_div: Tensor | None, entropy: Tensor | None, is_valid: Tensor) -> dict[str, Tensor]:
@@ -113,7 +134,9 @@ def optional(kl_div: Tensor | None, entropy: Tensor | None, is_valid: Tensor) ->
         ValueError: for a term that is neither a scalar nor of the shape of is_valid.
     """
     terms = {} if kl_div is None else {"kl": _reduced("kl_div", kl_div, is_valid)}
-    return terms if entropy is None else terms | {"entropy": -_reduced("entropy", entropy, is_valid)}
+    return (
+        terms if entropy is None else terms | {"entropy": -_reduced("entropy", entropy, is_valid)}
+    )
 
 
 @torch.no_grad()
@@ -143,7 +166,9 @@ def _reduced(name: str, x: Tensor, is_valid: Tensor) -> Tensor:
     if x.ndim == 0:
         return x
     if x.shape != is_valid.shape:
-        raise ValueError(f"{name} must be a scalar or have shape {list(is_valid.shape)}, got {list(x.shape)}; reduce it first")
+        raise ValueError(
+            f"{name} must be a scalar or have shape {list(is_valid.shape)}, got {list(x.shape)}; reduce it first"
+        )
     return masked_mean(x, is_valid)
 
 
@@ -162,9 +187,13 @@ class GradientAccumulator:
         max_grad_norm: largest norm over all parameters of the optimiser, None for no clipping.
     """
 
-    def __init__(self, modules: nn.Module, optimizer: Optimizer, *, max_grad_norm: float | None) -> None:
+    def __init__(
+        self, modules: nn.Module, optimizer: Optimizer, *, max_grad_norm: float | None
+    ) -> None:
         self.max_grad_norm = max_grad_norm
-        self._state = TrainState(modules, optimizer, reference=None, step=0, epoch=0, generator_seed=0)
+        self._state = TrainState(
+            modules, optimizer, reference=None, step=0, epoch=0, generator_seed=0
+        )
         self._loss_sum, self._denominator = 0.0, 0.0
 
     @property
@@ -213,8 +242,12 @@ class GradientAccumulator:
             ValueError: if nothing was added, or no loss depended on a parameter of the optimiser.
         """
         if not self.is_pending:
-            raise ValueError("a step must follow a loss, got nothing accumulated; call accumulate(loss), or update(loss)")
-        for parameter in (p for group in self._state.optimizer.param_groups for p in group["params"]):
+            raise ValueError(
+                "a step must follow a loss, got nothing accumulated; call accumulate(loss), or update(loss)"
+            )
+        for parameter in (
+            p for group in self._state.optimizer.param_groups for p in group["params"]
+        ):
             if parameter.grad is not None:
                 parameter.grad.mul_(1.0 / self._denominator)
         loss, self._loss_sum, self._denominator = self._loss_sum / self._denominator, 0.0, 0.0
@@ -231,15 +264,21 @@ class GradientAccumulator:
 def _check(loss: Tensor, denominator: float) -> None:
     if loss.ndim != 0 or not loss.requires_grad:
         got = f"shape {list(loss.shape)}" if loss.ndim else "one without a graph"
-        raise ValueError(f"the loss must be a scalar that depends on the parameters, got {got}; reduce it, or find the detach")
+        raise ValueError(
+            f"the loss must be a scalar that depends on the parameters, got {got}; reduce it, or find the detach"
+        )
     if not 0.0 < denominator < math.inf:
-        raise ValueError(f"denominator must be positive and finite, got {denominator}; pass the number of the loss's units")
+        raise ValueError(
+            f"denominator must be positive and finite, got {denominator}; pass the number of the loss's units"
+        )
 
 
 # Log-probabilities of response tokens under a causal language model, or anything that is called like one.
 
 
-def response_logprobs(model: nn.Module, prompts: Tensor, responses: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+def response_logprobs(
+    model: nn.Module, prompts: Tensor, responses: Tensor, attention_mask: Tensor | None = None
+) -> Tensor:
     """Score each response token given the prompt and the tokens before it.
 
         l_t = log softmax(logits at position T_p + t - 1)[response_t]
@@ -259,7 +298,12 @@ def response_logprobs(model: nn.Module, prompts: Tensor, responses: Tensor, atte
     Raises:
         ValueError: for wrong shapes, or a model that cannot take the mask or returns no logits.
     """
-    if prompts.ndim != 2 or responses.ndim != 2 or len(prompts) != len(responses) or 0 in (*prompts.shape, *responses.shape):
+    if (
+        prompts.ndim != 2
+        or responses.ndim != 2
+        or len(prompts) != len(responses)
+        or 0 in (*prompts.shape, *responses.shape)
+    ):
         raise ValueError(
             f"prompts and responses must have shapes [B, T_p] and [B, T_r], got {list(prompts.shape)} and "
             f"{list(responses.shape)}; give each response its prompt, of at least one token"
@@ -274,11 +318,15 @@ def _logits(model: nn.Module, ids: Tensor, attention_mask: Tensor | None) -> Ten
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
         got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(f"the model must return logits {[*ids.shape, 'V']}, got {got}; wrap it so that it does")
+        raise ValueError(
+            f"the model must return logits {[*ids.shape, 'V']}, got {got}; wrap it so that it does"
+        )
     return logits
 
 
-def _mask_argument(model: nn.Module, ids: Tensor, attention_mask: Tensor | None) -> dict[str, Tensor]:
+def _mask_argument(
+    model: nn.Module, ids: Tensor, attention_mask: Tensor | None
+) -> dict[str, Tensor]:
     if attention_mask is None:
         return {}
     if attention_mask.shape != ids.shape:

@@ -14,7 +14,11 @@ from torch import Generator, Tensor, nn
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.policy_gradient.losses import policy_loss
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.sampling.plackett_luce import categorical_entropy, gumbel_top_k, plackett_luce_logprobs
+from grpo_pipeline.core.sampling.plackett_luce import (
+    categorical_entropy,
+    gumbel_top_k,
+    plackett_luce_logprobs,
+)
 from grpo_pipeline.core.training.optim import advance, apply_update, build_optimizer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, replicate, to_rows
@@ -64,9 +68,13 @@ def draw(policy: Bandit, *, generator: torch.Generator, copies: int = 1) -> Roll
     """Draw GROUP cells for each prompt and copy of it, [P * copies, G, 1]."""
     with torch.no_grad():
         logits = policy(copies)
-        actions = gumbel_top_k(logits, 1, GROUP, generator=generator, is_allowed=_all_allowed(logits))
+        actions = gumbel_top_k(
+            logits, 1, GROUP, generator=generator, is_allowed=_all_allowed(logits)
+        )
         logprobs = plackett_luce_logprobs(logits, actions, is_allowed=_all_allowed(logits))
-    return Rollouts(actions=actions, logprobs=logprobs, is_valid=torch.ones_like(actions, dtype=torch.bool))
+    return Rollouts(
+        actions=actions, logprobs=logprobs, is_valid=torch.ones_like(actions, dtype=torch.bool)
+    )
 
 
 def score(policy: Bandit, rollouts: Rollouts) -> Tensor:
@@ -117,9 +125,13 @@ Bonus = Callable[[Bandit, Rollouts], Tensor]
 def surrogate(algorithm: Literal["grpo", "reinforce"]) -> Objective:
     """Return the objective as training uses it: the stored cells, scored again, under ``policy_loss``."""
 
-    def objective(policy: Bandit, rollouts: Rollouts, advantages: Tensor, generator: torch.Generator) -> Tensor:
+    def objective(
+        policy: Bandit, rollouts: Rollouts, advantages: Tensor, generator: torch.Generator
+    ) -> Tensor:
         logprobs = score(policy, rollouts)
-        return policy_loss(logprobs, rollouts.logprobs, advantages, rollouts.is_valid, algorithm=algorithm)
+        return policy_loss(
+            logprobs, rollouts.logprobs, advantages, rollouts.is_valid, algorithm=algorithm
+        )
 
     return objective
 
@@ -127,7 +139,9 @@ def surrogate(algorithm: Literal["grpo", "reinforce"]) -> Objective:
 def resampled(objective: Objective) -> Objective:
     """Return the objective with the defect that new cells are drawn, and paired with the advantages of the old ones."""
 
-    def defect(policy: Bandit, rollouts: Rollouts, advantages: Tensor, generator: torch.Generator) -> Tensor:
+    def defect(
+        policy: Bandit, rollouts: Rollouts, advantages: Tensor, generator: torch.Generator
+    ) -> Tensor:
         fresh = draw(policy, generator=generator, copies=len(advantages) // PROMPTS)
         return objective(policy, fresh, advantages, generator)
 
@@ -136,13 +150,17 @@ def resampled(objective: Objective) -> Objective:
 
 def flipped(objective: Objective) -> Objective:
     """Return the objective with the defect that its sign is wrong."""
-    return lambda policy, rollouts, advantages, generator: objective(policy, rollouts, -advantages, generator)
+    return lambda policy, rollouts, advantages, generator: objective(
+        policy, rollouts, -advantages, generator
+    )
 
 
 def misplaced(objective: Objective) -> Objective:
     """Return the objective with the defect that each prompt gets the advantages of the prompt before it."""
 
-    def defect(policy: Bandit, rollouts: Rollouts, advantages: Tensor, generator: torch.Generator) -> Tensor:
+    def defect(
+        policy: Bandit, rollouts: Rollouts, advantages: Tensor, generator: torch.Generator
+    ) -> Tensor:
         copies = len(advantages) // PROMPTS
         return objective(policy, rollouts, advantages.roll(copies, dims=0), generator)
 
@@ -185,7 +203,9 @@ def gradient_cosine(objective: Objective, *, seed: int) -> float:
     return _cosine(_ascent(policy), enumerated_gradient(hit_rate, start))
 
 
-def train(objective: Objective, *, seed: int, steps: int, update_epochs: int, until: float) -> tuple[float, int]:
+def train(
+    objective: Objective, *, seed: int, steps: int, update_epochs: int, until: float
+) -> tuple[float, int]:
     """Train from the uniform policy until the hit rate is ``until``, for ``steps`` batches at most.
 
     Returns:
@@ -194,7 +214,9 @@ def train(objective: Objective, *, seed: int, steps: int, update_epochs: int, un
     state = _start(equal_logits())
     reached = float(hit_rate(_logits(state)))
     while state.step < steps and not reached >= until:
-        state = _learn(state, objective, step_generator(seed, state.step), update_epochs=update_epochs)
+        state = _learn(
+            state, objective, step_generator(seed, state.step), update_epochs=update_epochs
+        )
         reached = float(hit_rate(_logits(state)))
     return reached, state.step
 
@@ -218,7 +240,11 @@ def bonus_gradient_cosine(bonus: Bonus, *, seed: int) -> float:
     start = _peaked(seed)
     policy = Bandit(start)
     for i in range(GRADIENT_DRAWS):
-        rollouts = draw(policy, generator=step_generator(seed, i, stream=Stream.BANDIT_ENTROPY), copies=COPIES_PER_DRAW)
+        rollouts = draw(
+            policy,
+            generator=step_generator(seed, i, stream=Stream.BANDIT_ENTROPY),
+            copies=COPIES_PER_DRAW,
+        )
         torch.autograd.backward(-bonus(policy, rollouts))
     return _cosine(_ascent(policy), enumerated_gradient(entropy, start))
 
@@ -230,7 +256,9 @@ def entropy_gain(bonus: Bonus, *, seed: int) -> float:
     where the expected gradient is 0.
     """
     policy = Bandit(_peaked(seed))
-    state = TrainState(policy, torch.optim.SGD(policy.parameters(), lr=ENTROPY_RATE), None, 0, 0, seed)
+    state = TrainState(
+        policy, torch.optim.SGD(policy.parameters(), lr=ENTROPY_RATE), None, 0, 0, seed
+    )
     before = float(entropy(_logits(state)))
     for step in range(ENTROPY_STEPS):
         rollouts = draw(policy, generator=step_generator(seed, step, stream=Stream.BANDIT_ENTROPY))
@@ -244,19 +272,25 @@ def _start(logits: Tensor) -> TrainState:
     return TrainState(policy, optimizer, None, step=0, epoch=0, generator_seed=0)
 
 
-def _learn(state: TrainState, objective: Objective, generator: torch.Generator, *, update_epochs: int) -> TrainState:
+def _learn(
+    state: TrainState, objective: Objective, generator: torch.Generator, *, update_epochs: int
+) -> TrainState:
     """Collect one batch and update on it ``update_epochs`` times."""
     rollouts = draw(_policy(state), generator=generator)
     advantages = compute_advantages(rewards(rollouts)).values
     for _ in range(update_epochs):
-        state, _ = apply_update(state, objective(_policy(state), rollouts, advantages, generator), max_grad_norm=1.0)
+        state, _ = apply_update(
+            state, objective(_policy(state), rollouts, advantages, generator), max_grad_norm=1.0
+        )
     return advance(state)
 
 
 def _policy(state: TrainState) -> Bandit:
     policy = state.policy
     if not isinstance(policy, Bandit):
-        raise TypeError(f"the policy of a self-check must be a Bandit, got {type(policy).__name__}; build it with Bandit")
+        raise TypeError(
+            f"the policy of a self-check must be a Bandit, got {type(policy).__name__}; build it with Bandit"
+        )
     return policy
 
 

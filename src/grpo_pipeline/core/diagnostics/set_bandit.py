@@ -65,7 +65,9 @@ def hit_rate(logits: Tensor) -> Tensor:
     p = logits.softmax(dim=-1)  # [P, V]
     a, b, c = p[:, :, None, None], p[:, None, :, None], p[:, None, None, :]
     same = torch.eye(CELLS, dtype=torch.bool)
-    is_set = ~(same[:, :, None] | same[:, None, :] | same[None, :, :])  # [V, V, V]: three different cells
+    is_set = ~(
+        same[:, :, None] | same[:, None, :] | same[None, :, :]
+    )  # [V, V, V]: three different cells
     left = (1 - a - b).masked_fill(~is_set, 1.0)
     good = good_cells().long()
     found = good[:, :, None, None] + good[:, None, :, None] + good[:, None, None, :]  # [P, V, V, V]
@@ -105,12 +107,19 @@ def batch_advantages(rewards: Tensor) -> Tensor:
 def likelihood_mass(*, seed: int, likelihood: Likelihood = plackett_luce_logprobs) -> float:
     """Return how close the probabilities of all ordered sets come to 1 in sum: 1 less the error of the worst prompt."""
     logits = shuffled_logits(seed)
-    sets = torch.tensor(list(permutations(range(CELLS), PICKS))).expand(PROMPTS, -1, -1)  # [P, 1320, PICKS]
+    sets = torch.tensor(list(permutations(range(CELLS), PICKS))).expand(
+        PROMPTS, -1, -1
+    )  # [P, 1320, PICKS]
     logprobs = likelihood(logits, sets, is_allowed=torch.ones_like(logits, dtype=torch.bool))
     return 1.0 - float((logprobs.sum(dim=-1).exp().sum(dim=-1) - 1.0).abs().max())
 
 
-def gradient_cosine(*, seed: int, likelihood: Likelihood = plackett_luce_logprobs, compare: Compare = group_advantages) -> float:
+def gradient_cosine(
+    *,
+    seed: int,
+    likelihood: Likelihood = plackett_luce_logprobs,
+    compare: Compare = group_advantages,
+) -> float:
     """Return the cosine of the estimated gradient with the enumerated one, at shuffled logits.
 
     Args:
@@ -124,13 +133,19 @@ def gradient_cosine(*, seed: int, likelihood: Likelihood = plackett_luce_logprob
     for i in range(DRAWS):
         generator = gradient_generator(seed, i, PICKS)
         logits = policy(COPIES)
-        actions = gumbel_top_k(logits.detach(), PICKS, GROUP, generator=generator, is_allowed=allowed)
+        actions = gumbel_top_k(
+            logits.detach(), PICKS, GROUP, generator=generator, is_allowed=allowed
+        )
         logprobs = likelihood(logits, actions, is_allowed=allowed)
         is_valid = torch.ones_like(actions, dtype=torch.bool)
         advantages = compare(rewards(actions, prompts))
-        loss = policy_loss(logprobs, logprobs.detach(), advantages, is_valid, algorithm="grpo", ratio_level="joint")
+        loss = policy_loss(
+            logprobs, logprobs.detach(), advantages, is_valid, algorithm="grpo", ratio_level="joint"
+        )
         torch.autograd.backward(loss)
     found = policy.logits.grad
     if found is None:
         return 0.0
-    return float(torch.cosine_similarity(-found.flatten(), enumerated_gradient(start).flatten(), dim=0))
+    return float(
+        torch.cosine_similarity(-found.flatten(), enumerated_gradient(start).flatten(), dim=0)
+    )

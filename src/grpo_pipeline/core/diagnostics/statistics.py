@@ -69,9 +69,13 @@ def ratio_statistics(
     new, old = logprobs.double(), old_logprobs.double()
     units = choose(UNITS, ratio_level, "ratio_level")(new, old, is_valid)
     if not bool(units.is_valid.any()):
-        raise ValueError("at least one decision must be valid, got none; check the is_valid mask of the rollouts")
+        raise ValueError(
+            "at least one decision must be valid, got none; check the is_valid mask of the rollouts"
+        )
     r = units.ratio[units.is_valid]
-    a = advantages.unsqueeze(-1).expand_as(units.log_ratio)[units.is_valid]  # [P, G, U] -> [n], as r
+    a = advantages.unsqueeze(-1).expand_as(units.log_ratio)[
+        units.is_valid
+    ]  # [P, G, U] -> [n], as r
     # The effective share in units of the largest ratio, so that nothing under- or overflows.
     log_ratio = units.log_ratio[units.is_valid]
     weights = (log_ratio - log_ratio.max()).exp()
@@ -87,7 +91,9 @@ def ratio_statistics(
     return dict(zip(statistics, torch.stack(list(statistics.values())).tolist(), strict=True))
 
 
-def _clip_shares(r: Tensor, a: Tensor, algorithm: Algorithm, options: LossOptions) -> dict[str, Tensor]:
+def _clip_shares(
+    r: Tensor, a: Tensor, algorithm: Algorithm, options: LossOptions
+) -> dict[str, Tensor]:
     """Return the shares of units [n] that the bounds of the algorithm hold."""
     held = {"policy/clip_low": torch.zeros_like(r), "policy/clip_high": torch.zeros_like(r)}
     if algorithm == "cispo":
@@ -124,11 +130,15 @@ def gradient_report(
         (the angle is undefined);
         ``dead/<term>``: 1.0 where a non-zero weight had exactly zero gradient.
     """
-    return report_gradients(term_gradients(terms, weights, parameters), parameters, supervised=supervised)
+    return report_gradients(
+        term_gradients(terms, weights, parameters), parameters, supervised=supervised
+    )
 
 
 def term_gradients(
-    terms: Mapping[str, Tensor], weights: Mapping[str, float], parameters: Mapping[str, Sequence[torch.nn.Parameter]]
+    terms: Mapping[str, Tensor],
+    weights: Mapping[str, float],
+    parameters: Mapping[str, Sequence[torch.nn.Parameter]],
 ) -> dict[str, Gradient]:
     """Return the gradient of each weighted term of non-zero weight: term -> group name -> tensors; the graph is kept."""
     return {
@@ -141,7 +151,8 @@ def term_gradients(
 def add_gradients(parts: Sequence[Mapping[str, Gradient]]) -> dict[str, Gradient]:
     """Add up the gradients of micro-batches, term by term; what ``term_gradients`` returned of each."""
     return {
-        term: {name: _sum_lists([part[term][name] for part in parts]) for name in groups} for term, groups in parts[0].items()
+        term: {name: _sum_lists([part[term][name] for part in parts]) for name in groups}
+        for term, groups in parts[0].items()
     }
 
 
@@ -154,27 +165,53 @@ def report_gradients(
     """Return what ``gradient_report`` returns, from gradients that are there already."""
     others = [gradient for name, gradient in gradients.items() if name != supervised]
     # Tensor by tensor; a term without a graph has an empty list and adds nothing.
-    rl = {group: _sum_lists([gradient[group] for gradient in others if gradient[group]]) for group in parameters}
+    rl = {
+        group: _sum_lists([gradient[group] for gradient in others if gradient[group]])
+        for group in parameters
+    }
     report: dict[str, float] = {}
     for name, gradient in gradients.items():
         report |= _norms(name, gradient)
         report[f"dead/{name}"] = float(report[f"grad_norm/{name}"] == 0.0)
     if supervised in gradients:
         a, prefix = gradients[supervised], "group_grad_cosine/supervised_rl/"
-        dots = {prefix + name: (_dot(a[name], rl[name]), _dot(a[name], a[name]), _dot(rl[name], rl[name])) for name in a}
+        dots = {
+            prefix + name: (
+                _dot(a[name], rl[name]),
+                _dot(a[name], a[name]),
+                _dot(rl[name], rl[name]),
+            )
+            for name in a
+        }
         ab, aa, bb = (sum(column) for column in zip(*dots.values(), strict=True))
         dots["grad_cosine/supervised_rl"] = (ab, aa, bb)
-        report |= {name: ab / (aa**0.5 * bb**0.5) for name, (ab, aa, bb) in dots.items() if aa > 0 and bb > 0}
+        report |= {
+            name: ab / (aa**0.5 * bb**0.5)
+            for name, (ab, aa, bb) in dots.items()
+            if aa > 0 and bb > 0
+        }
     return report | _norms("rl", rl)
 
 
-def _weighted_gradient(term: Tensor, weight: float, parameters: Mapping[str, Sequence[torch.nn.Parameter]]) -> Gradient:
+def _weighted_gradient(
+    term: Tensor, weight: float, parameters: Mapping[str, Sequence[torch.nn.Parameter]]
+) -> Gradient:
     flat = [p for group in parameters.values() for p in group if p.requires_grad]
     if not term.requires_grad:
         return {name: [] for name in parameters}
-    found = dict(zip(map(id, flat), torch.autograd.grad(term, flat, retain_graph=True, allow_unused=True), strict=True))
+    found = dict(
+        zip(
+            map(id, flat),
+            torch.autograd.grad(term, flat, retain_graph=True, allow_unused=True),
+            strict=True,
+        )
+    )
     return {
-        name: [torch.zeros_like(p) if (g := found[id(p)]) is None else g * weight for p in group if p.requires_grad]
+        name: [
+            torch.zeros_like(p) if (g := found[id(p)]) is None else g * weight
+            for p in group
+            if p.requires_grad
+        ]
         for name, group in parameters.items()
     }
 
@@ -191,7 +228,9 @@ def _norms(label: str, gradient: Gradient) -> dict[str, float]:
 
 def _dot(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
     # float64: squares of float32 gradients below 1e-19 would be 0 and read as a dead term.
-    products = [torch.dot(x.flatten().double(), y.flatten().double()) for x, y in zip(a, b, strict=False)]
+    products = [
+        torch.dot(x.flatten().double(), y.flatten().double()) for x, y in zip(a, b, strict=False)
+    ]
     return float(torch.stack(products).sum()) if products else 0.0
 
 
@@ -208,7 +247,9 @@ RULES: dict[str, Callable[[float], bool]] = {
 
 
 def gradient_norms(
-    terms: Mapping[str, Tensor], weights: Mapping[str, float], components: Mapping[str, Sequence[nn.Parameter]]
+    terms: Mapping[str, Tensor],
+    weights: Mapping[str, float],
+    components: Mapping[str, Sequence[nn.Parameter]],
 ) -> dict[str, dict[str, float]]:
     """Measure how strongly each weighted term pulls at each component; ``.grad`` is not touched and the graph is kept.
 
@@ -227,9 +268,14 @@ def gradient_norms(
     """
     unweighted = sorted(terms.keys() - weights.keys())
     if unweighted:
-        raise ValueError(f"weights must name every term, got none for {unweighted}; give each a weight, 0 to turn it off")
+        raise ValueError(
+            f"weights must name every term, got none for {unweighted}; give each a weight, 0 to turn it off"
+        )
     report = gradient_report(terms, weights, components)
-    return {term: {name: report.get(f"group_grad_norm/{term}/{name}", 0.0) for name in components} for term in terms}
+    return {
+        term: {name: report.get(f"group_grad_norm/{term}/{name}", 0.0) for name in components}
+        for term in terms
+    }
 
 
 def reward_norms(parts: Mapping[str, Tensor]) -> dict[str, float]:

@@ -64,12 +64,16 @@ def compute_advantages(
     centred = (r - _baseline(r, is_scored, values)).masked_fill(~is_scored, 0.0)
     scale = _scale(r, is_scored, method=method, std=std, eps=eps)
     if method == "batch" and values is not None:
-        everywhere = _find_ties(rewards.detach().reshape(1, -1), is_scored.reshape(1, -1), tie_tolerance)
+        everywhere = _find_ties(
+            rewards.detach().reshape(1, -1), is_scored.reshape(1, -1), tie_tolerance
+        )
         scale = scale.masked_fill(everywhere, 1.0)
     scaled = centred * scale
     is_silent = is_tied if _needs_a_group(method, values) else torch.zeros_like(is_tied)
     # An unscored sample is 0 by definition, not by 0 / (std + eps), which is NaN where nothing is scored and eps is 0.
-    return Advantages(values=scaled.masked_fill(is_silent[:, None] | ~is_scored, 0.0), is_tied=is_tied)
+    return Advantages(
+        values=scaled.masked_fill(is_silent[:, None] | ~is_scored, 0.0), is_tied=is_tied
+    )
 
 
 def per_reward_advantages(
@@ -114,11 +118,16 @@ def per_reward_advantages(
     scored = {name: components[name] for name, weight in weights.items() if weight}
     size = next(iter(scored.values())).shape[1]
     if size < 2:
-        raise ValueError(f"group size must be at least 2 for per_reward advantages, got {size}; draw more samples")
+        raise ValueError(
+            f"group size must be at least 2 for per_reward advantages, got {size}; draw more samples"
+        )
     by_component = {
-        name: compute_advantages(component, std=std, eps=eps, tie_tolerance=tie_tolerance) for name, component in scored.items()
+        name: compute_advantages(component, std=std, eps=eps, tie_tolerance=tie_tolerance)
+        for name, component in scored.items()
     }
-    summed = torch.stack([weights[name] * component.values for name, component in by_component.items()]).sum(dim=0)
+    summed = torch.stack(
+        [weights[name] * component.values for name, component in by_component.items()]
+    ).sum(dim=0)
     is_scored = torch.stack([~component.isnan() for component in scored.values()])
     is_tied_component = torch.stack([component.is_tied for component in by_component.values()])
     teaches = (is_scored & ~is_tied_component[:, :, None]).any(dim=0)
@@ -151,10 +160,17 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
     if not 0.0 < ratio <= 1.0:
         raise ValueError(f"ratio must be within (0, 1], got {ratio}; use 1 to keep every sample")
     if rewards.shape != advantages.values.shape:
-        raise ValueError(f"rewards must have shape {list(advantages.values.shape)}, got {list(rewards.shape)}; give one each")
+        raise ValueError(
+            f"rewards must have shape {list(advantages.values.shape)}, got {list(rewards.shape)}; give one each"
+        )
     _refuse_infinite(rewards)
     is_scored = ~rewards.isnan()
-    order = rewards.detach().double().masked_fill(~is_scored, -math.inf).argsort(dim=1, descending=True, stable=True)
+    order = (
+        rewards.detach()
+        .double()
+        .masked_fill(~is_scored, -math.inf)
+        .argsort(dim=1, descending=True, stable=True)
+    )
     # 0.07 * 100 is 7.000000000000001 in float64 and must keep 7 (test_keep_top_counts_shares_that_are_not_exact_in_binary).
     kept = (ratio * is_scored.sum(dim=1, keepdim=True).double() - 1e-9).ceil().clamp(min=1.0)
     is_top = (order.argsort(dim=1) < kept) & is_scored
@@ -190,7 +206,9 @@ def subtract_penalty(advantages: Advantages, penalty: Tensor, is_scored: Tensor)
     return replace(advantages, values=advantages.values - excess.masked_fill(~is_scored, 0.0))
 
 
-def whiten(values: Tensor, is_valid: Tensor, *, scope: Scope, eps: float, std: Std = "sample") -> Tensor:
+def whiten(
+    values: Tensor, is_valid: Tensor, *, scope: Scope, eps: float, std: Std = "sample"
+) -> Tensor:
     """Subtract the mean and divide by the standard deviation, over valid entries of one scope.
 
         (x - mean_scope) / (std_scope + eps),   exactly 0 where not valid
@@ -212,9 +230,16 @@ def whiten(values: Tensor, is_valid: Tensor, *, scope: Scope, eps: float, std: S
         ValueError: for a wrong shape or name, a negative eps, or a valid entry that is not finite.
     """
     if scope not in ("group", "batch"):
-        raise ValueError(f"whitening scope must be 'group' or 'batch', got {scope!r}; correct the parameter")
+        raise ValueError(
+            f"whitening scope must be 'group' or 'batch', got {scope!r}; correct the parameter"
+        )
     _check_statistics(std, eps, 0.0)
-    if values.ndim < 2 or not values.is_floating_point() or is_valid.dtype != torch.bool or is_valid.shape != values.shape:
+    if (
+        values.ndim < 2
+        or not values.is_floating_point()
+        or is_valid.dtype != torch.bool
+        or is_valid.shape != values.shape
+    ):
         raise ValueError(
             "floating-point values and bool is_valid must share one shape [P, ...], got "
             f"{values.dtype} {list(values.shape)} and {is_valid.dtype} {list(is_valid.shape)}; give one flag per value"
@@ -222,7 +247,9 @@ def whiten(values: Tensor, is_valid: Tensor, *, scope: Scope, eps: float, std: S
     is_bad = is_valid & ~values.isfinite()
     if bool(is_bad.any()):
         place = is_bad.nonzero()[0].tolist()
-        raise ValueError(f"values must be finite where valid, got {float(values[tuple(place)])} at {place}; mask or correct it")
+        raise ValueError(
+            f"values must be finite where valid, got {float(values[tuple(place)])} at {place}; mask or correct it"
+        )
     return _whiten(values, is_valid, scope=scope, std=std, eps=eps)
 
 
@@ -237,11 +264,15 @@ def apply_prompt_weights(advantages: Advantages, weights: Tensor) -> Advantages:
         ValueError: for a wrong shape, or a weight that is negative or not finite (names the prompt).
     """
     if weights.shape != advantages.values.shape[:1]:
-        raise ValueError(f"prompt weights must have shape [{len(advantages.values)}], got {list(weights.shape)}; give one each")
+        raise ValueError(
+            f"prompt weights must have shape [{len(advantages.values)}], got {list(weights.shape)}; give one each"
+        )
     is_bad = ~(weights.isfinite() & (weights >= 0))
     if bool(is_bad.any()):
         row = int(is_bad.nonzero()[0])
-        raise ValueError(f"prompt weights must be finite and >= 0, got {float(weights[row])} for prompt {row}; correct them")
+        raise ValueError(
+            f"prompt weights must be finite and >= 0, got {float(weights[row])} for prompt {row}; correct them"
+        )
     return replace(advantages, values=advantages.values * weights.detach().double()[:, None])
 
 
@@ -300,21 +331,33 @@ def _needs_a_group(method: Method, values: Tensor | None) -> bool:
 
 def _check(rewards: Tensor, method: Method, values: Tensor | None) -> None:
     if rewards.ndim != 2:
-        raise ValueError(f"rewards must have shape [P, G], got {list(rewards.shape)}; call to_groups first")
+        raise ValueError(
+            f"rewards must have shape [P, G], got {list(rewards.shape)}; call to_groups first"
+        )
     if method not in METHODS:
-        raise ValueError(f"advantage method must be one of {', '.join(METHODS)}, got {method!r}; correct the parameter")
+        raise ValueError(
+            f"advantage method must be one of {', '.join(METHODS)}, got {method!r}; correct the parameter"
+        )
     if method == "leave_one_out" and values is not None:
-        raise ValueError("values must be None for leave_one_out, got a tensor; it has its own baseline, use mean_only or batch")
+        raise ValueError(
+            "values must be None for leave_one_out, got a tensor; it has its own baseline, use mean_only or batch"
+        )
     if values is not None and values.shape != rewards.shape[:1]:
-        raise ValueError(f"values must have shape [{rewards.shape[0]}], got {list(values.shape)}; give one value per prompt")
+        raise ValueError(
+            f"values must have shape [{rewards.shape[0]}], got {list(values.shape)}; give one value per prompt"
+        )
     if rewards.shape[1] < 2 and _needs_a_group(method, values):
-        raise ValueError(f"group size must be at least 2 for {method} advantages, got {rewards.shape[1]}; draw more samples")
+        raise ValueError(
+            f"group size must be at least 2 for {method} advantages, got {rewards.shape[1]}; draw more samples"
+        )
     _refuse_infinite(rewards)
 
 
 def _check_statistics(std: Std, eps: float, tie_tolerance: float) -> None:
     if std not in ("sample", "population"):
-        raise ValueError(f"std must be 'sample' or 'population', got {std!r}; correct the parameter")
+        raise ValueError(
+            f"std must be 'sample' or 'population', got {std!r}; correct the parameter"
+        )
     for name, value in (("eps", eps), ("tie_tolerance", tie_tolerance)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be finite and >= 0, got {value}; correct the parameter")

@@ -18,7 +18,11 @@ RATIO_LEVELS: tuple[str, ...] = get_args(RatioLevel)
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 # Three names are the GRPO surrogate under another reduction.
-REQUIRED_REDUCTION: Mapping[str, str] = {"dr_grpo": "constant", "dapo": "per_decision", "bnpo": "per_decision_local"}
+REQUIRED_REDUCTION: Mapping[str, str] = {
+    "dr_grpo": "constant",
+    "dapo": "per_decision",
+    "bnpo": "per_decision_local",
+}
 CLIPPED = frozenset({"ppo", "grpo", "dr_grpo", "dapo", "bnpo", "gspo"})
 
 WHY_UNBOUNDED = {
@@ -60,14 +64,20 @@ class LossOptions:
     def __post_init__(self) -> None:
         if not (0.0 <= self.clip_low < math.inf and 0.0 <= self.clip_high < math.inf):
             got = f"{self.clip_low} and {self.clip_high}"
-            raise ValueError(f"clip_low and clip_high must be at least 0 and finite, got {got}; they are distances from 1")
+            raise ValueError(
+                f"clip_low and clip_high must be at least 0 and finite, got {got}; they are distances from 1"
+            )
         _check_upper_bounds(self.delta, self.dual_clip, self.clip_high)
         _check_above(self.tau_positive, 0.0, "tau_positive")
         _check_above(self.tau_negative, 0.0, "tau_negative")
         if not self.ratio_cap >= 1.0:
-            raise ValueError(f"ratio_cap must be at least 1, got {self.ratio_cap}; below 1 it shrinks every on-policy step")
+            raise ValueError(
+                f"ratio_cap must be at least 1, got {self.ratio_cap}; below 1 it shrinks every on-policy step"
+            )
         if self.max_decisions is not None and self.max_decisions < 1:
-            raise ValueError(f"max_decisions must be at least 1, got {self.max_decisions}; give the longest sample's length")
+            raise ValueError(
+                f"max_decisions must be at least 1, got {self.max_decisions}; give the longest sample's length"
+            )
 
 
 def with_clip(options: LossOptions, clip_low: float | None, clip_high: float | None) -> LossOptions:
@@ -144,7 +154,9 @@ def check_name(name: str, known: Collection[str], parameter: str) -> None:
         ValueError: listing the known names.
     """
     if name not in known:
-        raise ValueError(f"{parameter} must be one of {', '.join(known)}, got {name!r}; correct the parameter")
+        raise ValueError(
+            f"{parameter} must be one of {', '.join(known)}, got {name!r}; correct the parameter"
+        )
 
 
 def _check_ratio_level(algorithm: str, ratio_level: str) -> None:
@@ -172,7 +184,9 @@ def _check_upper_bounds(delta: float | None, dual_clip: float | None, clip_high:
 
 def _check_above(value: float | None, bound: float, parameter: str, meaning: str = "") -> None:
     if value is not None and not (value > bound and math.isfinite(value)):
-        raise ValueError(f"{parameter} must be finite and above {meaning}{bound:g}, got {value}; correct the parameter")
+        raise ValueError(
+            f"{parameter} must be finite and above {meaning}{bound:g}, got {value}; correct the parameter"
+        )
 
 
 DEFAULT_OPTIONS = LossOptions()

@@ -72,7 +72,9 @@ def count(
         policy=count_units(counted_units(is_valid, ratio_level), reduction, max_decisions),
         kl=prompts
         if kl_reduction is None
-        else count_kl(is_valid, ratio_level=ratio_level, reduction=kl_reduction, max_decisions=max_decisions),
+        else count_kl(
+            is_valid, ratio_level=ratio_level, reduction=kl_reduction, max_decisions=max_decisions
+        ),
         entropy=prompts,
         value=prompts if returns is None else (~returns.isnan()).sum().double(),
         supervised=prompts if examples is None else _scalar(examples, is_valid),
@@ -86,12 +88,17 @@ def add(*counts: StepDenominators) -> StepDenominators:
         ValueError: if there are none.
     """
     if not counts:
-        raise ValueError("a step must have at least one micro-batch, got none; count before the first backward pass")
+        raise ValueError(
+            "a step must have at least one micro-batch, got none; count before the first backward pass"
+        )
     return _from_vector(torch.stack([_to_vector(c) for c in counts]).sum(dim=0))
 
 
 def all_reduce_counts(
-    counts: StepDenominators, *, gradient_reduction: GradientReduction, group: dist.ProcessGroup | None = None
+    counts: StepDenominators,
+    *,
+    gradient_reduction: GradientReduction,
+    group: dist.ProcessGroup | None = None,
 ) -> StepDenominators:
     """Finish raw counts: add them up over the processes, at least 1, in the scale that the gradients need.
 

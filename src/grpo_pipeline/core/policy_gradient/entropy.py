@@ -52,11 +52,17 @@ class AdaptiveEntropy:
                 f"target must be above 0 and at most {highest} ({self.unit}), got {self.target}; correct the parameter"
             )
         if not 0.0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be positive and finite, got {self.learning_rate}; correct it")
+            raise ValueError(
+                f"learning_rate must be positive and finite, got {self.learning_rate}; correct it"
+            )
         if not 0.0 <= self.minimum < self.maximum < math.inf:
-            raise ValueError(f"0 <= minimum < maximum must hold, got {self.minimum} and {self.maximum}; widen the range")
+            raise ValueError(
+                f"0 <= minimum < maximum must hold, got {self.minimum} and {self.maximum}; widen the range"
+            )
 
-    def step(self, coefficient: float, measured_entropy: float, *, maximal_entropy: float | None = None) -> float:
+    def step(
+        self, coefficient: float, measured_entropy: float, *, maximal_entropy: float | None = None
+    ) -> float:
         """Return the coefficient of the next optimiser step.
 
         Args:
@@ -71,12 +77,21 @@ class AdaptiveEntropy:
             raise ValueError(
                 f"entropy and coefficient must be finite, got {measured_entropy} and {coefficient}; a clamp would hide it"
             )
-        measured = measured_entropy if self.unit == "nats" else self._share(measured_entropy, maximal_entropy)
-        return min(self.maximum, max(self.minimum, coefficient + self.learning_rate * (self.target - measured)))
+        measured = (
+            measured_entropy
+            if self.unit == "nats"
+            else self._share(measured_entropy, maximal_entropy)
+        )
+        return min(
+            self.maximum,
+            max(self.minimum, coefficient + self.learning_rate * (self.target - measured)),
+        )
 
     def _share(self, entropy: float, maximal: float | None) -> float:
         if maximal is None or not 0.0 < maximal < math.inf:
-            raise ValueError(f"maximal_entropy must be positive for unit = share, got {maximal}; pass the mean log of choices")
+            raise ValueError(
+                f"maximal_entropy must be positive for unit = share, got {maximal}; pass the mean log of choices"
+            )
         return entropy / maximal
 
 

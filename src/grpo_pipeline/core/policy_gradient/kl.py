@@ -14,7 +14,12 @@ from typing import Literal
 from torch import Tensor
 
 from grpo_pipeline.core.policy_gradient.algorithms import RatioLevel, Reduction, choose
-from grpo_pipeline.core.policy_gradient.losses import LOG_RATIO_BOUND, count_units, counted_units, reduce_units
+from grpo_pipeline.core.policy_gradient.losses import (
+    LOG_RATIO_BOUND,
+    count_units,
+    counted_units,
+    reduce_units,
+)
 
 # Largest k3 of one decision, in nats; verl's number.
 K3_BOUND = 10.0
@@ -89,10 +94,14 @@ def kl_loss(
     function = _choose_loss(estimator)
     if (ratio is None) == (estimator == "ratio_k3"):
         got = "none" if ratio is None else "one"
-        raise ValueError(f"ratio must be given for estimator ratio_k3 and for no other, got {got} for {estimator!r}; see kl_loss")
+        raise ValueError(
+            f"ratio must be given for estimator ratio_k3 and for no other, got {got} for {estimator!r}; see kl_loss"
+        )
     _check_shapes(logprobs, ref_logprobs, is_valid)
     if ref_logprobs.requires_grad:
-        raise ValueError("ref_logprobs must carry no gradient, got one; detach them, or call rollout_kl_loss")
+        raise ValueError(
+            "ref_logprobs must carry no gradient, got one; detach them, or call rollout_kl_loss"
+        )
     per_decision = function(*_masked(logprobs, ref_logprobs, is_valid))
     weighted = per_decision if ratio is None else ratio * per_decision
     return reduce_units(weighted, is_valid, reduction=reduction, denominator=denominator)
@@ -128,7 +137,9 @@ def rollout_kl_loss(
     return reduce_units(k3(old, new), is_valid, reduction=reduction, denominator=denominator)
 
 
-def kl_in_reward(logprobs_old: Tensor, ref_logprobs: Tensor, is_valid: Tensor, *, estimator: RewardEstimator) -> Tensor:
+def kl_in_reward(
+    logprobs_old: Tensor, ref_logprobs: Tensor, is_valid: Tensor, *, estimator: RewardEstimator
+) -> Tensor:
     """Estimate KL(rollout policy || reference) per decision, to be subtracted from the reward.
 
     At collection the rollout policy is the present one, so this is ``kl/reference`` at that moment; later updates do not
@@ -188,14 +199,24 @@ def _masked(logprobs: Tensor, ref_logprobs: Tensor, is_valid: Tensor) -> tuple[T
 
 
 def _check_shapes(logprobs: Tensor, ref_logprobs: Tensor, is_valid: Tensor) -> None:
-    if logprobs.ndim != 3 or ref_logprobs.shape != logprobs.shape or is_valid.shape != logprobs.shape:
+    if (
+        logprobs.ndim != 3
+        or ref_logprobs.shape != logprobs.shape
+        or is_valid.shape != logprobs.shape
+    ):
         raise ValueError(
             f"both log-probabilities and is_valid must share one shape [P, G, L], got {list(logprobs.shape)}, "
             f"{list(ref_logprobs.shape)} and {list(is_valid.shape)}; score the stored actions"
         )
 
 
-def count_kl(is_valid: Tensor, *, ratio_level: RatioLevel, reduction: Reduction, max_decisions: int | None = None) -> Tensor:
+def count_kl(
+    is_valid: Tensor,
+    *,
+    ratio_level: RatioLevel,
+    reduction: Reduction,
+    max_decisions: int | None = None,
+) -> Tensor:
     """Count what one micro-batch adds to the denominator of a KL over decisions, ``kl_loss`` or ``rollout_kl_loss``.
 
     Under ``constant`` it is the policy loss's own number, rows * L_max or, for joint samples, rows: a KL weight then means the

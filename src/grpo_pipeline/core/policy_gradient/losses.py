@@ -53,10 +53,17 @@ def reduce_units(
         kept = kept / is_valid.sum(dim=-1, keepdim=True).clamp(min=1)
     if reduction == "per_decision_local":
         kept = kept / is_valid.sum().clamp(min=1)
-    return divide(kept.sum(), loss_denominator(is_valid, reduction, max_decisions) if denominator is None else denominator)
+    return divide(
+        kept.sum(),
+        loss_denominator(is_valid, reduction, max_decisions)
+        if denominator is None
+        else denominator,
+    )
 
 
-def loss_denominator(is_valid: Tensor, reduction: Reduction, max_decisions: int | None = None) -> Tensor:
+def loss_denominator(
+    is_valid: Tensor, reduction: Reduction, max_decisions: int | None = None
+) -> Tensor:
     """Return ``count_units``, at least 1: the denominator of a loss that is computed in one piece."""
     return count_units(is_valid, reduction, max_decisions).clamp(min=1)
 
@@ -83,7 +90,9 @@ def count_units(is_valid: Tensor, reduction: Reduction, max_decisions: int | Non
     if reduction == "per_decision":
         return is_valid.sum().double()
     if reduction == "constant" and max_decisions is not None and max_decisions < units:
-        raise ValueError(f"max_decisions must be at least the length of a row, {units}, got {max_decisions}; raise it")
+        raise ValueError(
+            f"max_decisions must be at least the length of a row, {units}, got {max_decisions}; raise it"
+        )
     constant = rows * (units if max_decisions is None else max_decisions)
     fixed = {"per_sequence": rows, "constant": constant, "per_decision_local": 1}
     return torch.tensor(float(fixed[reduction]), dtype=torch.float64, device=is_valid.device)
@@ -139,7 +148,11 @@ def decision_units(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor) -> 
 def joint_units(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor) -> Units:
     """Take the whole sample as one unit: r = exp(sum over valid L of (l - o)), [P, G, 1]; the likelihood of a set of points."""
     each = decision_units(logprobs, old_logprobs, is_valid)
-    return Units(each.logprobs.sum(-1, keepdim=True), each.log_ratio.sum(-1, keepdim=True), is_valid.any(-1, keepdim=True))
+    return Units(
+        each.logprobs.sum(-1, keepdim=True),
+        each.log_ratio.sum(-1, keepdim=True),
+        is_valid.any(-1, keepdim=True),
+    )
 
 
 def sequence_units(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor) -> Units:
@@ -169,7 +182,9 @@ def counted_units(is_valid: Tensor, ratio_level: RatioLevel) -> Tensor:
     return is_valid.any(dim=-1, keepdim=True) if ratio_level == "joint" else is_valid
 
 
-def importance_ratio(logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor, *, level: RatioLevel) -> Tensor:
+def importance_ratio(
+    logprobs: Tensor, old_logprobs: Tensor, is_valid: Tensor, *, level: RatioLevel
+) -> Tensor:
     """Return the ratio of the present policy to the rollout policy: [P, G, L] per decision, else [P, G, 1].
 
     Has the gradient of ``logprobs`` and none of ``old_logprobs``.
@@ -206,7 +221,9 @@ def grpo_surrogate(units: Units, advantages: Tensor, options: LossOptions) -> Te
     """
     ratio = units.ratio
     free = ratio if options.delta is None else ratio.clamp(max=options.delta)
-    loss = -torch.minimum(free * advantages, ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high) * advantages)
+    loss = -torch.minimum(
+        free * advantages, ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high) * advantages
+    )
     if options.dual_clip is None:
         return loss
     return torch.where(advantages < 0, torch.minimum(loss, -options.dual_clip * advantages), loss)
@@ -355,12 +372,18 @@ def hybrid_loss(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Te
     Raises:
         ValueError: if a term has no weight, a non-zero weight has no term, or every weight is 0.
     """
-    odd = sorted(set(terms) - set(weights)) + sorted(name for name, w in weights.items() if w != 0 and name not in terms)
+    odd = sorted(set(terms) - set(weights)) + sorted(
+        name for name, w in weights.items() if w != 0 and name not in terms
+    )
     if odd:
-        raise ValueError(f"loss terms and their weights must match by name, got only one of the two for {odd}; add the other")
+        raise ValueError(
+            f"loss terms and their weights must match by name, got only one of the two for {odd}; add the other"
+        )
     weighted = [weights[name] * term for name, term in terms.items() if weights[name] != 0]
     if not weighted:
-        raise ValueError(f"at least one loss weight must differ from 0, got {dict(weights)}; nothing would be learned")
+        raise ValueError(
+            f"at least one loss weight must differ from 0, got {dict(weights)}; nothing would be learned"
+        )
     return sum(weighted[1:], start=weighted[0])
 
 
@@ -371,7 +394,9 @@ def check_finite(terms: Mapping[str, Tensor], *, step: int, task: str) -> None:
         NonFiniteLossError: naming the step, the task and the term.
     """
     # One transfer from the device for all of them.
-    values = torch.stack([term.detach().double() for term in terms.values()]).tolist() if terms else []
+    values = (
+        torch.stack([term.detach().double() for term in terms.values()]).tolist() if terms else []
+    )
     for name, value in zip(terms, values, strict=True):
         if not math.isfinite(value):
             raise NonFiniteLossError(
@@ -396,23 +421,37 @@ def _check_names(algorithm: str, ratio_level: str, reduction: str, options: Loss
         )
 
 
-def _check_shapes(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is_valid: Tensor) -> None:
-    if logprobs.ndim != 3 or old_logprobs.shape != logprobs.shape or is_valid.shape != logprobs.shape:
+def _check_shapes(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is_valid: Tensor
+) -> None:
+    if (
+        logprobs.ndim != 3
+        or old_logprobs.shape != logprobs.shape
+        or is_valid.shape != logprobs.shape
+    ):
         raise ValueError(
             f"logprobs, old_logprobs and is_valid must share one shape [P, G, L], got {list(logprobs.shape)}, "
             f"{list(old_logprobs.shape)} and {list(is_valid.shape)}; pass the log-probabilities of the stored actions"
         )
     if advantages.shape != logprobs.shape[:2]:
-        raise ValueError(f"advantages must have shape {list(logprobs.shape[:2])}, got {list(advantages.shape)}; give one each")
+        raise ValueError(
+            f"advantages must have shape {list(logprobs.shape[:2])}, got {list(advantages.shape)}; give one each"
+        )
 
 
-def _check_values(values: Tensor, returns: Tensor, old_values: Tensor | None, clip: float | None) -> None:
+def _check_values(
+    values: Tensor, returns: Tensor, old_values: Tensor | None, clip: float | None
+) -> None:
     if values.shape != returns.shape:
-        raise ValueError(f"returns must have the shape of values {list(values.shape)}, got {list(returns.shape)}; reduce first")
+        raise ValueError(
+            f"returns must have the shape of values {list(values.shape)}, got {list(returns.shape)}; reduce first"
+        )
     if clip is None:
         return
     if old_values is None:
-        raise ValueError("old_values must be given when clip is set, got None; pass the values at rollout time")
+        raise ValueError(
+            "old_values must be given when clip is set, got None; pass the values at rollout time"
+        )
     if old_values.shape != values.shape:
         raise ValueError(
             f"old_values must have the shape of values {list(values.shape)}, got {list(old_values.shape)}; reshape it"

@@ -34,7 +34,12 @@ class ResampleReport:
 
 
 def resample_tied(
-    rollouts: Rollouts, rewards: Tensor, *, draw: Draw, max_retries: int, tie_tolerance: float = 1e-8
+    rollouts: Rollouts,
+    rewards: Tensor,
+    *,
+    draw: Draw,
+    max_retries: int,
+    tie_tolerance: float = 1e-8,
 ) -> tuple[Rollouts, Tensor, ResampleReport]:
     """Replace tied groups by fresh ones that are not tied, while there are any and retries remain.
 
@@ -55,7 +60,9 @@ def resample_tied(
         ValueError: if ``max_retries`` is negative, or a draw has another shape (names the attempt).
     """
     if max_retries < 0:
-        raise ValueError(f"max_retries must be at least 0, got {max_retries}; use 0 for no further draw")
+        raise ValueError(
+            f"max_retries must be at least 0, got {max_retries}; use 0 for no further draw"
+        )
     is_tied = find_silent(rewards, tie_tolerance)
     tied = before = int(is_tied.sum())
     attempt = 0
@@ -70,7 +77,10 @@ def resample_tied(
                 f"{attempt}; draw the whole batch with a fixed number of decisions"
             )
         is_taken = is_tied & ~find_silent(fresh_rewards, tie_tolerance)
-        rollouts, rewards = _take(rollouts, fresh, is_taken), _take_rows(rewards, fresh_rewards, is_taken)
+        rollouts, rewards = (
+            _take(rollouts, fresh, is_taken),
+            _take_rows(rewards, fresh_rewards, is_taken),
+        )
         is_tied = is_tied & ~is_taken
         tied = int(is_tied.sum())
     return rollouts, rewards, ResampleReport(before, tied, attempt)
@@ -84,8 +94,14 @@ def find_silent(rewards: Tensor, tie_tolerance: float = 1e-8) -> Tensor:
 
 def _take(old: Rollouts, new: Rollouts, is_taken: Tensor) -> Rollouts:
     """Take whole groups over with everything that a task's own rollouts say about them."""
-    parts = {field.name: (getattr(old, field.name), getattr(new, field.name)) for field in fields(old)}
-    taken = {name: _take_rows(*pair, is_taken) for name, pair in parts.items() if isinstance(pair[0], Tensor)}
+    parts = {
+        field.name: (getattr(old, field.name), getattr(new, field.name)) for field in fields(old)
+    }
+    taken = {
+        name: _take_rows(*pair, is_taken)
+        for name, pair in parts.items()
+        if isinstance(pair[0], Tensor)
+    }
     return replace(old, **taken)
 
 

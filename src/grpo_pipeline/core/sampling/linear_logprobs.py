@@ -58,10 +58,14 @@ def chunked_logprobs(
     """
     _check_numbers(temperature, chunk_rows)
     _check_tensors(hidden, weight, bias, actions)
-    options = _Options(1 / temperature, chunk_rows or DEFAULT_ROWS, with_entropy, _product_dtype(hidden))
+    options = _Options(
+        1 / temperature, chunk_rows or DEFAULT_ROWS, with_entropy, _product_dtype(hidden)
+    )
     rows = hidden.reshape(-1, hidden.shape[-1])
     logprobs, entropy = _ChunkedLogprobs.apply(rows, weight, bias, actions.reshape(-1), options)  # type: ignore[no-untyped-call]
-    return logprobs.reshape(actions.shape), None if entropy is None else entropy.reshape(actions.shape)
+    return logprobs.reshape(actions.shape), None if entropy is None else entropy.reshape(
+        actions.shape
+    )
 
 
 class _Options(NamedTuple):
@@ -76,7 +80,12 @@ class _ChunkedLogprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, actions: Tensor, options: _Options
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        actions: Tensor,
+        options: _Options,
     ) -> tuple[Tensor, Tensor | None]:
         blocks = _open(hidden, weight, bias, options)
         log_z, logprobs, entropy = (blocks.buffers.new_empty(len(hidden)) for _ in range(3))
@@ -97,7 +106,9 @@ class _ChunkedLogprobs(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_logprobs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_logprobs: Tensor | None, grad_entropy: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, actions, log_z, entropy = ctx.saved_tensors
         blocks = _open(hidden, weight, bias, ctx.options)
         demand = _demand(grad_logprobs, grad_entropy, entropy, ctx.options.scale)
@@ -109,7 +120,9 @@ class _ChunkedLogprobs(torch.autograd.Function):
         for rows in blocks.rows():
             for columns in blocks.columns():
                 z = blocks.logits(rows, columns).sub_(log_z[rows, None])
-                gradient = _logit_gradient(z, demand.of(rows), actions[rows] - columns.start, blocks.beside(z))
+                gradient = _logit_gradient(
+                    z, demand.of(rows), actions[rows] - columns.start, blocks.beside(z)
+                )
                 _accumulate(totals, gradient, blocks, rows, columns)
         return *totals, None, None  # autograd casts each one to the dtype of its input
 
@@ -161,7 +174,9 @@ def _open(hidden: Tensor, weight: Tensor, bias: Tensor | None, options: _Options
     choices = max(1, min(len(weight), BLOCK_NUMBERS // rows))
     buffers = hidden.new_empty(2, rows * choices, dtype=torch.promote_types(dtype, torch.float32))
     low_bias = None if bias is None else bias.to(dtype)
-    return _Blocks(hidden.to(dtype), weight.to(dtype), low_bias, options.scale, (rows, choices), buffers)
+    return _Blocks(
+        hidden.to(dtype), weight.to(dtype), low_bias, options.scale, (rows, choices), buffers
+    )
 
 
 class _Running(NamedTuple):
@@ -198,7 +213,9 @@ def _add_block(running: _Running, z: Tensor, local: Tensor, work: Tensor | None)
     mass = fade * running.mass + e.sum(dim=1)
     if work is None:
         return _Running(top, mass, running.moment, chosen)
-    moment = torch.bmm(e[:, None], d[:, :, None])[:, 0, 0]  # row by row, without room for the products
+    moment = torch.bmm(e[:, None], d[:, :, None])[
+        :, 0, 0
+    ]  # row by row, without room for the products
     return _Running(top, mass, fade * (running.moment + drop * running.mass) + moment, chosen)
 
 
@@ -213,10 +230,14 @@ class _Demand(NamedTuple):
     slope: Tensor | None
 
     def of(self, rows: slice) -> "_Demand":
-        return _Demand(self.chosen[rows], self.constant[rows], None if self.slope is None else self.slope[rows])
+        return _Demand(
+            self.chosen[rows], self.constant[rows], None if self.slope is None else self.slope[rows]
+        )
 
 
-def _demand(grad_logprobs: Tensor | None, grad_entropy: Tensor | None, entropy: Tensor, scale: float) -> _Demand:
+def _demand(
+    grad_logprobs: Tensor | None, grad_entropy: Tensor | None, entropy: Tensor, scale: float
+) -> _Demand:
     chosen = torch.zeros_like(entropy) if grad_logprobs is None else grad_logprobs * scale
     if grad_entropy is None:
         return _Demand(chosen, chosen, None)
@@ -233,11 +254,15 @@ def _logit_gradient(log_p: Tensor, demand: _Demand, local: Tensor, work: Tensor)
         gradient = log_p.exp_().mul_(-demand.constant[:, None])
     else:
         p = torch.exp(log_p, out=work)
-        gradient = torch.addcmul(-demand.constant[:, None], log_p, demand.slope[:, None], value=-1, out=log_p).mul_(p)
+        gradient = torch.addcmul(
+            -demand.constant[:, None], log_p, demand.slope[:, None], value=-1, out=log_p
+        ).mul_(p)
     return gradient.scatter_add_(1, index, demand.chosen.masked_fill(~is_here, 0.0)[:, None])
 
 
-def _accumulate(totals: list[Tensor | None], gradient: Tensor, blocks: _Blocks, rows: slice, columns: slice) -> None:
+def _accumulate(
+    totals: list[Tensor | None], gradient: Tensor, blocks: _Blocks, rows: slice, columns: slice
+) -> None:
     """Add a block's share to the gradients of hidden, weight and bias, where they are wanted."""
     of_hidden, of_weight, of_bias = totals
     if of_bias is not None:
@@ -275,17 +300,29 @@ def _product_dtype(hidden: Tensor) -> torch.dtype:
 
 def _check_numbers(temperature: float, chunk_rows: int | None) -> None:
     if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature}; use the arg-max for greedy choices")
+        raise ValueError(
+            f"temperature must be above 0, got {temperature}; use the arg-max for greedy choices"
+        )
     if chunk_rows is not None and chunk_rows < 1:
-        raise ValueError(f"chunk_rows must be at least 1, got {chunk_rows}; leave it out to have it chosen")
+        raise ValueError(
+            f"chunk_rows must be at least 1, got {chunk_rows}; leave it out to have it chosen"
+        )
 
 
 def _check_tensors(hidden: Tensor, weight: Tensor, bias: Tensor | None, actions: Tensor) -> None:
     shapes = f"hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)}, actions {tuple(actions.shape)}"
-    if weight.dim() != 2 or hidden.shape[-1:] != weight.shape[1:] or hidden.shape[:-1] != actions.shape:
-        raise ValueError(f"shapes must be hidden [..., D], weight [V, D], actions [...], got {shapes}; align them")
+    if (
+        weight.dim() != 2
+        or hidden.shape[-1:] != weight.shape[1:]
+        or hidden.shape[:-1] != actions.shape
+    ):
+        raise ValueError(
+            f"shapes must be hidden [..., D], weight [V, D], actions [...], got {shapes}; align them"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must have the shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}; give one per choice")
+        raise ValueError(
+            f"bias must have the shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}; give one per choice"
+        )
     dtypes = {tensor.dtype for tensor in (hidden, weight, bias) if tensor is not None}
     if len(dtypes) > 1 and not torch.is_autocast_enabled(hidden.device.type):
         raise ValueError(

@@ -20,7 +20,9 @@ def tempered_logits(logits: Tensor, temperature: float) -> Tensor:
         ValueError: if the temperature is not positive.
     """
     if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature}; use the arg-max for greedy choices")
+        raise ValueError(
+            f"temperature must be above 0, got {temperature}; use the arg-max for greedy choices"
+        )
     return logits if temperature == 1.0 else logits / temperature
 
 
@@ -72,7 +74,13 @@ def entropy_of(log_probs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def gumbel_top_k(
-    logits: Tensor, k: int, group_size: int, *, generator: torch.Generator, temperature: float = 1.0, is_allowed: Tensor
+    logits: Tensor,
+    k: int,
+    group_size: int,
+    *,
+    generator: torch.Generator,
+    temperature: float = 1.0,
+    is_allowed: Tensor,
 ) -> Tensor:
     """Draw G ordered sets of k choices without replacement for each row.
 
@@ -98,9 +106,13 @@ def gumbel_top_k(
     """
     check_allowed(is_allowed, k)
     z = masked_logits(tempered_logits(logits, temperature), is_allowed)
-    actions, is_found = _first_distinct(_draws_with_replacement(z, DRAWS_PER_CHOICE * k, group_size, generator), k)
+    actions, is_found = _first_distinct(
+        _draws_with_replacement(z, DRAWS_PER_CHOICE * k, group_size, generator), k
+    )
     p, g = (~is_found).any(dim=-1).nonzero(as_tuple=True)
-    if len(p):  # the missing ends are drawn from the cells left; what follows does not depend on how the start was found
+    if len(
+        p
+    ):  # the missing ends are drawn from the cells left; what follows does not depend on how the start was found
         start, is_drawn = actions[p, g], is_found[p, g]  # [n, k]
         left = z[p].scatter(1, start, -float("inf"))  # [n, V]
         rest = perturbed_top_k(left, k, 1, generator=generator)[:, 0]
@@ -112,7 +124,14 @@ def gumbel_top_k(
 @torch.no_grad()
 def perturbed_top_k(z: Tensor, k: int, group_size: int, *, generator: torch.Generator) -> Tensor:
     """Return the indices [P, G, k] of the k largest of z [P, V] + Gumbel noise; excluded cells (-inf) come last."""
-    return (z.unsqueeze(1) + gumbel_noise((z.shape[0], group_size, z.shape[1]), like=z, generator=generator)).topk(k).indices
+    return (
+        (
+            z.unsqueeze(1)
+            + gumbel_noise((z.shape[0], group_size, z.shape[1]), like=z, generator=generator)
+        )
+        .topk(k)
+        .indices
+    )
 
 
 def gumbel_noise(shape: tuple[int, ...], *, like: Tensor, generator: torch.Generator) -> Tensor:
@@ -125,7 +144,9 @@ def gumbel_noise(shape: tuple[int, ...], *, like: Tensor, generator: torch.Gener
     return exponential.clamp_min_(torch.finfo(like.dtype).tiny).log_().neg_()
 
 
-def plackett_luce_logprobs(logits: Tensor, actions: Tensor, *, temperature: float = 1.0, is_allowed: Tensor) -> Tensor:
+def plackett_luce_logprobs(
+    logits: Tensor, actions: Tensor, *, temperature: float = 1.0, is_allowed: Tensor
+) -> Tensor:
     """Return the exact log-probability of each choice of an ordered draw without replacement.
 
         l_i = z_{a_i} - log( sum over cells not taken before i of exp(z) ),   z = logits / temperature
@@ -148,16 +169,22 @@ def plackett_luce_logprobs(logits: Tensor, actions: Tensor, *, temperature: floa
     """
     z = masked_logits(tempered_logits(logits, temperature), is_allowed)
     p, g, k = actions.shape
-    is_taken = torch.zeros(p, g, z.shape[1], dtype=torch.bool, device=z.device).scatter_(2, actions, True)
+    is_taken = torch.zeros(p, g, z.shape[1], dtype=torch.bool, device=z.device).scatter_(
+        2, actions, True
+    )
     is_repeated = is_taken.sum(dim=-1) != k  # [P, G]
     if bool(is_repeated.any()):
         row, sample = is_repeated.nonzero()[0].tolist()
-        raise ValueError(f"actions must be distinct, got a repeat in row {row}, sample {sample}; draw without replacement")
+        raise ValueError(
+            f"actions must be distinct, got a repeat in row {row}, sample {sample}; draw without replacement"
+        )
     z_taken = z.gather(1, actions.reshape(p, g * k)).reshape(p, g, k)
     return z_taken - log_remaining(z, z_taken, is_taken)
 
 
-def independent_logprobs(logits: Tensor, actions: Tensor, *, temperature: float = 1.0, is_allowed: Tensor) -> Tensor:
+def independent_logprobs(
+    logits: Tensor, actions: Tensor, *, temperature: float = 1.0, is_allowed: Tensor
+) -> Tensor:
     """Return what independent draws would give each choice of a draw without replacement: a known defect, for an ablation.
 
         l_i = z_{a_i} - log( sum over all allowed cells of exp(z) ),   z = logits / temperature
@@ -176,7 +203,11 @@ def independent_logprobs(logits: Tensor, actions: Tensor, *, temperature: float 
         [P, G, k], differentiable with respect to the logits; -inf for a choice that is not allowed.
     """
     p, g, k = actions.shape
-    return log_policy(logits, is_allowed, temperature).gather(1, actions.reshape(p, g * k)).reshape(p, g, k)
+    return (
+        log_policy(logits, is_allowed, temperature)
+        .gather(1, actions.reshape(p, g * k))
+        .reshape(p, g, k)
+    )
 
 
 def log_remaining(z: Tensor, z_taken: Tensor, is_taken: Tensor) -> Tensor:
@@ -199,14 +230,20 @@ def log_remaining(z: Tensor, z_taken: Tensor, is_taken: Tensor) -> Tensor:
     return torch.stack(logs[::-1], dim=-1)
 
 
-def _draws_with_replacement(z: Tensor, count: int, group_size: int, generator: torch.Generator) -> Tensor:
+def _draws_with_replacement(
+    z: Tensor, count: int, group_size: int, generator: torch.Generator
+) -> Tensor:
     """Draw int64 [P, G, count] independently from softmax(z), z [P, V], by inverting the distribution function in float64."""
     mass = z.to(torch.float64).softmax(dim=-1).cumsum(dim=-1)
     # Divided by itself the end is exactly 1, above every uniform number: no excluded cell at the end can be hit.
     distribution = mass / mass[:, -1:]
-    uniform = torch.rand(z.shape[0], group_size * count, generator=generator, dtype=torch.float64, device=z.device)
+    uniform = torch.rand(
+        z.shape[0], group_size * count, generator=generator, dtype=torch.float64, device=z.device
+    )
     cells = torch.searchsorted(distribution, uniform, right=True)
-    return cells.clamp_max_(z.shape[1] - 1).reshape(-1, group_size, count)  # only NaN logits are clamped; the loss refuses them
+    return cells.clamp_max_(z.shape[1] - 1).reshape(
+        -1, group_size, count
+    )  # only NaN logits are clamped; the loss refuses them
 
 
 def _first_distinct(drawn: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -228,7 +265,9 @@ def check_allowed(is_allowed: Tensor, k: int) -> None:
         ValueError: names the row, counted over all leading axes.
     """
     if k < 1:
-        raise ValueError(f"the number of choices must be at least 1, got {k}; set it to the number of decisions per sample")
+        raise ValueError(
+            f"the number of choices must be at least 1, got {k}; set it to the number of decisions per sample"
+        )
     counts = is_allowed.sum(dim=-1)
     is_short = counts.reshape(-1) < k
     if bool(is_short.any()):

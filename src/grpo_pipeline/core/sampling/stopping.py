@@ -94,7 +94,13 @@ def greedy_with_stop(
 
 
 def logprobs_with_stop(
-    logits: Tensor, stop_logits: Tensor, actions: Tensor, *, k_min: int = 1, temperature: float = 1.0, is_allowed: Tensor
+    logits: Tensor,
+    stop_logits: Tensor,
+    actions: Tensor,
+    *,
+    k_min: int = 1,
+    temperature: float = 1.0,
+    is_allowed: Tensor,
 ) -> Tensor:
     """Return the exact log-probability of each decision of a draw that can stop.
 
@@ -122,7 +128,9 @@ def logprobs_with_stop(
     choices = z.shape[1]
     is_taken, is_valid = _taken(actions, choices), decisions_taken(actions, choices)
     is_cell = actions < is_taken.shape[-1]
-    is_wrong = (is_taken.sum(dim=-1) != is_cell.sum(dim=-1)) | (is_cell & ~is_valid).any(dim=-1)  # [P, G]
+    is_wrong = (is_taken.sum(dim=-1) != is_cell.sum(dim=-1)) | (is_cell & ~is_valid).any(
+        dim=-1
+    )  # [P, G]
     if bool(is_wrong.any()):
         row, sample = is_wrong.nonzero()[0].tolist()
         raise ValueError(
@@ -142,7 +150,12 @@ def decisions_taken(actions: Tensor, choices: int) -> Tensor:
 
 
 def _tempered(
-    logits: Tensor, stop_logits: Tensor, k_max: int, k_min: int, temperature: float, is_allowed: Tensor
+    logits: Tensor,
+    stop_logits: Tensor,
+    k_max: int,
+    k_min: int,
+    temperature: float,
+    is_allowed: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return z [P, V] and the stop logits [P, K], -inf where the choice or the stop is not allowed."""
     p, choices = logits.shape
@@ -171,10 +184,16 @@ def _stop_log_odds(z: Tensor, stops: Tensor, order: Tensor) -> Tensor:
 def _gather(z: Tensor, actions: Tensor) -> Tensor:
     """Return z of each action [P, G, K], -inf where the action is the stop."""
     p, g, k = actions.shape
-    return functional.pad(z, (0, 1), value=-float("inf")).gather(1, actions.reshape(p, g * k)).reshape(p, g, k)
+    return (
+        functional.pad(z, (0, 1), value=-float("inf"))
+        .gather(1, actions.reshape(p, g * k))
+        .reshape(p, g, k)
+    )
 
 
 def _taken(actions: Tensor, choices: int) -> Tensor:
     """Return bool [P, G, V], True for the cells that a sample takes."""
     p, g, _ = actions.shape
-    return torch.zeros(p, g, choices + 1, dtype=torch.bool, device=actions.device).scatter_(2, actions, True)[..., :-1]
+    return torch.zeros(p, g, choices + 1, dtype=torch.bool, device=actions.device).scatter_(
+        2, actions, True
+    )[..., :-1]

@@ -42,10 +42,18 @@ def kept_choices(
         ValueError: if temperature, top_k or top_p is out of range, or a row allows nothing (names the row).
     """
     if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k must be at least 1, got {top_k}; leave it out to keep every choice")
+        raise ValueError(
+            f"top_k must be at least 1, got {top_k}; leave it out to keep every choice"
+        )
     if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}; leave it out to keep every choice")
-    allowed = torch.ones_like(logits, dtype=torch.bool) if is_allowed is None else is_allowed.expand(logits.shape)
+        raise ValueError(
+            f"top_p must be above 0 and at most 1, got {top_p}; leave it out to keep every choice"
+        )
+    allowed = (
+        torch.ones_like(logits, dtype=torch.bool)
+        if is_allowed is None
+        else is_allowed.expand(logits.shape)
+    )
     z = masked_logits(tempered_logits(logits, temperature), allowed)
     if top_k is None and top_p in (None, 1.0):
         return allowed
@@ -98,8 +106,12 @@ def truncated_log_probs(
     if kept is None and is_allowed is None and top_k is None and top_p in (None, 1.0):
         return tempered_logits(logits, temperature).log_softmax(dim=-1)
     if kept is None:
-        kept = kept_choices(logits, temperature=temperature, top_k=top_k, top_p=top_p, is_allowed=is_allowed)
-    return masked_logits(tempered_logits(logits, temperature), kept.expand(logits.shape)).log_softmax(dim=-1)
+        kept = kept_choices(
+            logits, temperature=temperature, top_k=top_k, top_p=top_p, is_allowed=is_allowed
+        )
+    return masked_logits(
+        tempered_logits(logits, temperature), kept.expand(logits.shape)
+    ).log_softmax(dim=-1)
 
 
 @torch.no_grad()
@@ -115,7 +127,9 @@ def sample_categorical(log_probs: Tensor, *, generator: torch.Generator) -> Tens
     Returns:
         int64 [...], the index of the choice.
     """
-    return (log_probs + gumbel_noise(tuple(log_probs.shape), like=log_probs, generator=generator)).argmax(dim=-1)
+    return (
+        log_probs + gumbel_noise(tuple(log_probs.shape), like=log_probs, generator=generator)
+    ).argmax(dim=-1)
 
 
 def action_logprobs(log_probs: Tensor, actions: Tensor) -> Tensor:

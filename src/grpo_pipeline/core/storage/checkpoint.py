@@ -50,16 +50,31 @@ def check_bounds(header: Mapping[str, Any]) -> None:
         total = progress["total_steps"]
         rule = f"at most the {total} steps of the run"
         _check("step", progress["step"], is_count(total) and progress["step"] <= total, rule)
-        _check("epoch", progress["epoch"], progress["epoch"] <= progress["step"], f"at most the {progress['step']} steps done")
+        _check(
+            "epoch",
+            progress["epoch"],
+            progress["epoch"] <= progress["step"],
+            f"at most the {progress['step']} steps done",
+        )
     for name, value in header["coefficients"].items():
         _check(f"coefficient '{name}'", value, is_number(value), "finite")
     for group in header["optimizer"]["groups"]:
         label = group.get("name", "of the optimiser")
         for name in NOT_NEGATIVE:
             value = group.get(name, 0.0)
-            _check(f"{name} of group {label}", value, is_number(value) and value >= 0, "finite and at least 0")
+            _check(
+                f"{name} of group {label}",
+                value,
+                is_number(value) and value >= 0,
+                "finite and at least 0",
+            )
         betas = group.get("betas", ())
-        _check(f"betas of group {label}", betas, all(is_number(b) and 0 <= b < 1 for b in betas), "at least 0 and below 1")
+        _check(
+            f"betas of group {label}",
+            betas,
+            all(is_number(b) and 0 <= b < 1 for b in betas),
+            "at least 0 and below 1",
+        )
 
 
 def is_count(value: Any) -> bool:
@@ -170,7 +185,9 @@ def snapshot(
     return Checkpoint(
         policy=_copy_tensors(state.policy.state_dict()),
         optimizer=_copy_optimizer(state),
-        reference=_copy_tensors(state.reference.state_dict()) if state.reference is not None and is_stored else None,
+        reference=_copy_tensors(state.reference.state_dict())
+        if state.reference is not None and is_stored
+        else None,
         rng=capture_rng(generators),
         progress={**counters, **(progress or {})},
         parameters=dict(parameters or {}),
@@ -207,7 +224,9 @@ def restore(
     Raises:
         CheckpointError: if the checkpoint was written under other parameters or for another model or optimiser.
     """
-    if parameters is not None and (found := differences(parameters, checkpoint.parameters, names=names)):
+    if parameters is not None and (
+        found := differences(parameters, checkpoint.parameters, names=names)
+    ):
         where = f"the checkpoint {checkpoint.folder}" if checkpoint.folder else "the checkpoint"
         raise CheckpointError(
             f"{where} must be of a run with these parameters, got {summary(found)}; go on with the checkpoint's values, or "
@@ -222,12 +241,16 @@ def restore(
         try:
             state.replay.load(checkpoint.replay)
         except ValueError as error:
-            raise CheckpointError(f"the checkpoint must fit the replay buffer, got: {error}") from error
+            raise CheckpointError(
+                f"the checkpoint must fit the replay buffer, got: {error}"
+            ) from error
     state.optimizer.load_state_dict(optimizer_state)
     restore_rng(checkpoint.rng, generators)
     p = checkpoint.progress
     coefficients = {**state.coefficients, **checkpoint.coefficients}
-    return replace(state, step=p["step"], epoch=p["epoch"], generator_seed=p["seed"], coefficients=coefficients)
+    return replace(
+        state, step=p["step"], epoch=p["epoch"], generator_seed=p["seed"], coefficients=coefficients
+    )
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -237,7 +260,11 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         CheckpointError: if the disk refuses it; the checkpoint that was there is intact and nothing half-written is left.
     """
     replay = checkpoint.replay
-    parts = {"policy": checkpoint.policy, "optimizer": checkpoint.optimizer["tensors"], "reference": checkpoint.reference}
+    parts = {
+        "policy": checkpoint.policy,
+        "optimizer": checkpoint.optimizer["tensors"],
+        "reference": checkpoint.reference,
+    }
     parts["replay"] = None if replay is None else replay.tensors
     header = {
         "format": FORMAT,
@@ -253,7 +280,12 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     }
     try:
         with replacing_folder(folder) as partial:
-            write_tensors(partial, {name: part for name, part in parts.items() if part is not None}, HEADER, header)
+            write_tensors(
+                partial,
+                {name: part for name, part in parts.items() if part is not None},
+                HEADER,
+                header,
+            )
     except OSError as error:
         raise CheckpointError(
             f"checkpoint {folder} must be writable, got {error}; free some space or choose another folder "
@@ -280,7 +312,9 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             progress=header["progress"],
             parameters=header["parameters"],
             extra=header["extra"],
-            replay=None if header["replay"] is None else ReplayState(tensors["replay"], header["replay"]),
+            replay=None
+            if header["replay"] is None
+            else ReplayState(tensors["replay"], header["replay"]),
             coefficients=header["coefficients"],
             frozen_reference=header["frozen_reference"],
             code=header["code"],
@@ -306,7 +340,9 @@ def has_checkpoint(folder: Path) -> bool:
 def _complete(folder: Path) -> Path:
     found = find_complete(folder)
     if found is None:
-        raise FileNotFoundError(f"checkpoint {folder} must exist, got nothing there; run without resume first")
+        raise FileNotFoundError(
+            f"checkpoint {folder} must exist, got nothing there; run without resume first"
+        )
     return found
 
 
@@ -329,8 +365,14 @@ def _read_checked(found: Path) -> dict[str, Any]:
 
 
 def _damaged(folder: Path, error: Exception) -> CheckpointError:
-    what = str(error) if isinstance(error, CorruptFolderError) else f"{folder / HEADER} must be complete, got no usable {error}"
-    return CheckpointError(f"{what}; the checkpoint is damaged or edited: remove {folder} and train anew, or put back a copy")
+    what = (
+        str(error)
+        if isinstance(error, CorruptFolderError)
+        else f"{folder / HEADER} must be complete, got no usable {error}"
+    )
+    return CheckpointError(
+        f"{what}; the checkpoint is damaged or edited: remove {folder} and train anew, or put back a copy"
+    )
 
 
 def _check_fit(state: TrainState, checkpoint: Checkpoint, frozen_reference: str | None) -> None:
@@ -339,19 +381,31 @@ def _check_fit(state: TrainState, checkpoint: Checkpoint, frozen_reference: str 
         raise CheckpointError(
             f"a run must be at least as long as its checkpoint, got {total} steps after {step}; give it more epochs or max_steps"
         )
-    if frozen_reference != checkpoint.frozen_reference and None not in (frozen_reference, checkpoint.frozen_reference):
+    if frozen_reference != checkpoint.frozen_reference and None not in (
+        frozen_reference,
+        checkpoint.frozen_reference,
+    ):
         raise CheckpointError(
             "the reference policy must be the one that training began with, got other weights; give the start, or the folder in "
             "reference.path, its old content, and use the same torch"
         )
-    references = checkpoint.reference if checkpoint.frozen_reference is None else checkpoint.frozen_reference
-    parts = {"reference policy": (references, state.reference), "replay buffer": (checkpoint.replay, state.replay)}
+    references = (
+        checkpoint.reference if checkpoint.frozen_reference is None else checkpoint.frozen_reference
+    )
+    parts = {
+        "reference policy": (references, state.reference),
+        "replay buffer": (checkpoint.replay, state.replay),
+    }
     for name, (stored, present) in parts.items():
         if (stored is None) != (present is None):
             has, runs = ("none" if part is None else "one" for part in (stored, present))
-            raise CheckpointError(f"the checkpoint's {name} must be the run's, got {has} for {runs}; use the same parameters")
+            raise CheckpointError(
+                f"the checkpoint's {name} must be the run's, got {has} for {runs}; use the same parameters"
+            )
     if missing := sorted(set(state.coefficients) - set(checkpoint.coefficients)):
-        raise CheckpointError(f"the checkpoint must hold the run's coefficients, got none for {missing}; use the same parameters")
+        raise CheckpointError(
+            f"the checkpoint must hold the run's coefficients, got none for {missing}; use the same parameters"
+        )
 
 
 def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -376,7 +430,9 @@ def _copy_optimizer(state: TrainState) -> dict[str, Any]:
                 tensors[f"{names[index]}:{key}"] = value.detach().to("cpu", copy=True)
             else:
                 scalars.setdefault(names[index], {})[key] = value
-    groups = [{**group, "params": [names[i] for i in group["params"]]} for group in plain["param_groups"]]
+    groups = [
+        {**group, "params": [names[i] for i in group["params"]]} for group in plain["param_groups"]
+    ]
     return {"tensors": tensors, "scalars": scalars, "groups": groups}
 
 
@@ -390,13 +446,19 @@ def _optimizer_state_dict(state: TrainState, stored: Mapping[str, Any]) -> dict[
             f"the checkpoint must hold the optimiser's parameters, got a difference in {odd}; use the same model"
         )
     index = {name: i for i, name in enumerate(names)}
-    entries: dict[int, dict[str, Any]] = {index[name]: dict(values) for name, values in stored["scalars"].items()}
+    entries: dict[int, dict[str, Any]] = {
+        index[name]: dict(values) for name, values in stored["scalars"].items()
+    }
     for name, tensor in stored["tensors"].items():
         parameter, key = name.rsplit(":", 1)
         entries.setdefault(index[parameter], {})[key] = tensor.clone()
     groups = []
-    for group in stored["groups"]:  # JSON has lists for the optimiser's tuples, and names for its numbers
-        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
+    for group in stored[
+        "groups"
+    ]:  # JSON has lists for the optimiser's tuples, and names for its numbers
+        settings = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in group.items()
+        }
         groups.append({**settings, "params": [index[name] for name in group["params"]]})
     return {"state": entries, "param_groups": groups}
 
@@ -405,4 +467,6 @@ def _load_module(module: nn.Module, tensors: Mapping[str, Tensor], label: str) -
     try:
         module.load_state_dict(dict(tensors), strict=True)
     except RuntimeError as error:
-        raise CheckpointError(f"the checkpoint must fit the {label}, got: {error}; use the same parameters") from error
+        raise CheckpointError(
+            f"the checkpoint must fit the {label}, got: {error}; use the same parameters"
+        ) from error

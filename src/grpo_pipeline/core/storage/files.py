@@ -23,14 +23,19 @@ class CorruptFolderError(ValueError):
 
 
 def write_tensors(
-    folder: Path, tensors: Mapping[str, Mapping[str, "Tensor"]], header_name: str, header: Mapping[str, Any]
+    folder: Path,
+    tensors: Mapping[str, Mapping[str, "Tensor"]],
+    header_name: str,
+    header: Mapping[str, Any],
 ) -> None:
     """Write one safetensors file per entry, then the JSON header with the check sums of those files.
 
     Raises:
         OSError: if the disk refuses the write.
     """
-    from safetensors.torch import save_file  # imports torch; the record of a run reads this module's other functions
+    from safetensors.torch import (
+        save_file,
+    )  # imports torch; the record of a run reads this module's other functions
 
     sums = {}
     for name, entries in tensors.items():
@@ -45,7 +50,9 @@ def write_tensors(
     (folder / header_name).write_text(text, encoding="utf-8")
 
 
-def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, "Tensor"]], dict[str, Any]]:
+def read_tensors(
+    folder: Path, header_name: str
+) -> tuple[dict[str, dict[str, "Tensor"]], dict[str, Any]]:
     """Read what ``write_tensors`` wrote.
 
     Returns:
@@ -65,7 +72,9 @@ def read_tensors(folder: Path, header_name: str) -> tuple[dict[str, dict[str, "T
                 raise CorruptFolderError(f"{path} must have check sum {expected}, got {found}")
             tensors[path.stem] = load_file(path)
         except (OSError, SafetensorError) as error:
-            raise CorruptFolderError(f"{path} must be readable as safetensors, got {type(error).__name__}: {error}") from error
+            raise CorruptFolderError(
+                f"{path} must be readable as safetensors, got {type(error).__name__}: {error}"
+            ) from error
     return tensors, header
 
 
@@ -80,18 +89,26 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CorruptFolderError(f"{path} must be a readable JSON file, got {type(error).__name__}: {error}") from error
+        raise CorruptFolderError(
+            f"{path} must be a readable JSON file, got {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(header, dict) or not isinstance(header.get("crc32"), dict):
-        raise CorruptFolderError(f"{path} must hold an object with the entry 'crc32', got {str(header)[:80]}")
+        raise CorruptFolderError(
+            f"{path} must hold an object with the entry 'crc32', got {str(header)[:80]}"
+        )
     if header.get(SEAL, found := seal_of(header)) != found:
-        raise CorruptFolderError(f"{path} must be as it was written, got another check sum than it names")
+        raise CorruptFolderError(
+            f"{path} must be as it was written, got another check sum than it names"
+        )
     return header
 
 
 def seal_of(header: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a header's values, whatever the layout of its text, without the check sum itself."""
     values = {name: value for name, value in header.items() if name != SEAL}
-    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def _separate(tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
@@ -236,7 +253,11 @@ def _flush(path: Path) -> None:
 
 # Digest the content of a file or a folder; a folder that lists its parts' check sums is read by that list alone.
 
-LISTS = ("checkpoint.json", "model.json", "meta.json")  # headers with check sums, or with a digest, of all that lies beside them
+LISTS = (
+    "checkpoint.json",
+    "model.json",
+    "meta.json",
+)  # headers with check sums, or with a digest, of all that lies beside them
 LENGTH = 16
 PIECE = 1 << 20
 

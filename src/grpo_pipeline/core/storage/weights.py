@@ -35,13 +35,18 @@ class ModelWeights:
 
     tensors: Mapping[str, Tensor]
     config: Mapping[str, Any]
-    folders: Mapping[str, Callable[[Path], None]] = field(default_factory=dict, repr=False, compare=False)
+    folders: Mapping[str, Callable[[Path], None]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     beside: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict, repr=False)
 
 
 def weights_of(module: nn.Module, config: Mapping[str, Any]) -> ModelWeights:
     """Copy a module's weights; later training does not change the copy."""
-    return ModelWeights({name: t.detach().to("cpu", copy=True) for name, t in module.state_dict().items()}, dict(config))
+    return ModelWeights(
+        {name: t.detach().to("cpu", copy=True) for name, t in module.state_dict().items()},
+        dict(config),
+    )
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
@@ -49,7 +54,16 @@ def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(f"{name}\0".encode())
-        digest.update(tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(
+            tensors[name]
+            .detach()
+            .cpu()
+            .contiguous()
+            .reshape(-1)
+            .view(torch.uint8)
+            .numpy()
+            .tobytes()
+        )
     return digest.hexdigest()
 
 
@@ -69,9 +83,23 @@ def save_weights(folder: Path, weights: ModelWeights) -> None:
         for name, write in weights.folders.items():
             (partial / name).mkdir()
             write(partial / name)
-        files = sorted(path for name in weights.folders for path in (partial / name).rglob("*") if path.is_file())
-        sums = {"files": {path.relative_to(partial).as_posix(): checksum(path) for path in files}} if files else {}
-        write_tensors(partial, {**weights.beside, "model": weights.tensors}, HEADER, {"config": dict(weights.config), **sums})
+        files = sorted(
+            path
+            for name in weights.folders
+            for path in (partial / name).rglob("*")
+            if path.is_file()
+        )
+        sums = (
+            {"files": {path.relative_to(partial).as_posix(): checksum(path) for path in files}}
+            if files
+            else {}
+        )
+        write_tensors(
+            partial,
+            {**weights.beside, "model": weights.tensors},
+            HEADER,
+            {"config": dict(weights.config), **sums},
+        )
 
 
 def load_weights(folder: Path) -> ModelWeights:
@@ -83,10 +111,14 @@ def load_weights(folder: Path) -> ModelWeights:
     """
     found = find_complete(folder)
     if found is None:
-        raise FileNotFoundError(f"weights {folder} must exist, got nothing there; train first or correct the path")
+        raise FileNotFoundError(
+            f"weights {folder} must exist, got nothing there; train first or correct the path"
+        )
     tensors, header = read_tensors(found, HEADER)
     if "model" not in tensors or "config" not in header:
-        raise CorruptFolderError(f"{found} must hold model.safetensors and a config, got {sorted(tensors)}")
+        raise CorruptFolderError(
+            f"{found} must hold model.safetensors and a config, got {sorted(tensors)}"
+        )
     for name, expected in header.get("files", {}).items():
         if not (found / name).is_file() or checksum(found / name) != expected:
             raise CorruptFolderError(

@@ -30,7 +30,9 @@ def network_precision(state: TrainState) -> AbstractContextManager[Any]:
     if state.precision == "float32":
         return nullcontext()
     if state.precision != "bf16":
-        raise ValueError(f"precision must be float32 or bf16, got {state.precision!r}; correct the parameter training.precision")
+        raise ValueError(
+            f"precision must be float32 or bf16, got {state.precision!r}; correct the parameter training.precision"
+        )
     device = next(state.policy.parameters()).device.type
     return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False)
 
@@ -43,7 +45,9 @@ def exact_region(like: Tensor) -> Iterator[None]:
     that is a matter of CUDA devices alone. Gradients are computed after the region, by the settings of that moment.
     """
     backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [backend.allow_tf32 for backend in backends]  # not fp32_precision: see set_float32_products
+    before = [
+        backend.allow_tf32 for backend in backends
+    ]  # not fp32_precision: see set_float32_products
     with torch.autocast(like.device.type, enabled=False):
         try:
             for backend in backends:

@@ -50,7 +50,10 @@ def take_prompts(value: Any, start: int, stop: int) -> Any:
     if isinstance(value, Mapping):
         return {name: take_prompts(entry, start, stop) for name, entry in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: take_prompts(getattr(value, f.name), start, stop) for f in fields(value)})
+        return replace(
+            value,
+            **{f.name: take_prompts(getattr(value, f.name), start, stop) for f in fields(value)},
+        )
     return value
 
 
@@ -64,7 +67,10 @@ def join_prompts(parts: Sequence[Any]) -> Any:
     if isinstance(first, Mapping):
         return {name: join_prompts([part[name] for part in parts]) for name in first}
     if is_dataclass(first) and not isinstance(first, type):
-        return replace(first, **{f.name: join_prompts([getattr(p, f.name) for p in parts]) for f in fields(first)})
+        return replace(
+            first,
+            **{f.name: join_prompts([getattr(p, f.name) for p in parts]) for f in fields(first)},
+        )
     return first
 
 
@@ -116,7 +122,9 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, compute: Callable[[], Tensor], *parameters: Tensor) -> Tensor:
         ctx.compute, ctx.precision = compute, _same_precision(parameters[0].device.type)
-        ctx.save_for_backward(*parameters)  # no room: they live anyway; torch notices if they change in place
+        ctx.save_for_backward(
+            *parameters
+        )  # no room: they live anyway; torch notices if they change in place
         return compute()
 
     @staticmethod

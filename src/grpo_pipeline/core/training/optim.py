@@ -50,13 +50,21 @@ def build_optimizer(
     for name, (parameters, lr) in groups.items():
         trainable = [p for p in parameters if p.requires_grad]
         if not trainable:
-            raise ValueError(f"parameter group '{name}' must hold a trainable parameter, got none; leave the frozen group out")
+            raise ValueError(
+                f"parameter group '{name}' must hold a trainable parameter, got none; leave the frozen group out"
+            )
         for parameter in trainable:
             if (first := owner.setdefault(id(parameter), name)) != name:
-                raise ValueError(f"parameter groups must be disjoint, got one parameter in '{first}' and '{name}'; keep one")
+                raise ValueError(
+                    f"parameter groups must be disjoint, got one parameter in '{first}' and '{name}'; keep one"
+                )
         built.append({"params": trainable, "lr": lr, "name": name})
     held = [parameter for group in built for parameter in group["params"]]
-    fused = True if all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in held) else None
+    fused = (
+        True
+        if all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in held)
+        else None
+    )
     return torch.optim.AdamW(built, weight_decay=weight_decay, betas=betas, fused=fused)
 
 
@@ -93,7 +101,9 @@ def apply_update(
     """
     clear_gradients(state)
     accumulate(state, loss)
-    return state, step(state, max_grad_norm=max_grad_norm, clip=clip, learning_rate_scale=learning_rate_scale)
+    return state, step(
+        state, max_grad_norm=max_grad_norm, clip=clip, learning_rate_scale=learning_rate_scale
+    )
 
 
 def clear_gradients(state: TrainState) -> None:
@@ -112,7 +122,9 @@ def accumulate(state: TrainState, loss: Tensor) -> None:
         ValueError: if the loss is no scalar, or has no graph.
     """
     if loss.ndim != 0:
-        raise ValueError(f"the loss must be a scalar, got shape {list(loss.shape)} at step {state.step}; reduce it")
+        raise ValueError(
+            f"the loss must be a scalar, got shape {list(loss.shape)} at step {state.step}; reduce it"
+        )
     if not loss.requires_grad:
         raise ValueError(
             f"the loss must depend on a trained parameter, got none at step {state.step}: it has no graph; find the detach "
@@ -122,15 +134,24 @@ def accumulate(state: TrainState, loss: Tensor) -> None:
 
 
 def step(
-    state: TrainState, *, max_grad_norm: float | None, clip: ClipScope = "per_group", learning_rate_scale: float = 1.0
+    state: TrainState,
+    *,
+    max_grad_norm: float | None,
+    clip: ClipScope = "per_group",
+    learning_rate_scale: float = 1.0,
 ) -> dict[str, float]:
     """Take one optimiser step on the accumulated gradients, and clear them; arguments, metrics and errors of ``apply_update``."""
     optimizer = state.optimizer
     try:
         groups = parameter_groups(optimizer)
-        gradients = {name: [p.grad for p in parameters if p.grad is not None] for name, parameters in groups.items()}
+        gradients = {
+            name: [p.grad for p in parameters if p.grad is not None]
+            for name, parameters in groups.items()
+        }
         if not any(gradients.values()):
-            raise ValueError(f"the loss must depend on a trained parameter, got none at step {state.step}; find the detach")
+            raise ValueError(
+                f"the loss must depend on a trained parameter, got none at step {state.step}; find the detach"
+            )
         norms = _norms(gradients)
         total = math.hypot(*norms.values())
         if not math.isfinite(total):
@@ -154,7 +175,10 @@ def advance(state: TrainState, *, epoch: int | None = None) -> TrainState:
 
 def parameter_groups(optimizer: torch.optim.Optimizer) -> dict[str, list[nn.Parameter]]:
     """Return group name -> parameters; a group without a name is called by its number."""
-    return {str(group.get("name", i)): list(group["params"]) for i, group in enumerate(optimizer.param_groups)}
+    return {
+        str(group.get("name", i)): list(group["params"])
+        for i, group in enumerate(optimizer.param_groups)
+    }
 
 
 def _step(optimizer: torch.optim.Optimizer, scale: float) -> dict[str, float]:
@@ -167,7 +191,9 @@ def _step(optimizer: torch.optim.Optimizer, scale: float) -> dict[str, float]:
     finally:
         for group, rate in zip(optimizer.param_groups, base, strict=True):
             group["lr"] = rate
-    return {name: rate * scale for name, rate in zip(parameter_groups(optimizer), base, strict=True)}
+    return {
+        name: rate * scale for name, rate in zip(parameter_groups(optimizer), base, strict=True)
+    }
 
 
 def _norms(gradients: Mapping[str, list[Tensor]]) -> dict[str, float]:
@@ -209,11 +235,17 @@ class ReferenceUpdate:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise ValueError(f"reference method must be one of {', '.join(METHODS)}, got {self.method!r}; correct the parameter")
+            raise ValueError(
+                f"reference method must be one of {', '.join(METHODS)}, got {self.method!r}; correct the parameter"
+            )
         if self.every_steps < 1:
-            raise ValueError(f"every_steps must be at least 1, got {self.every_steps}; use method frozen for no update")
+            raise ValueError(
+                f"every_steps must be at least 1, got {self.every_steps}; use method frozen for no update"
+            )
         if not 0 <= self.decay < 1:
-            raise ValueError(f"decay must be at least 0 and below 1, got {self.decay}; use method frozen for no update")
+            raise ValueError(
+                f"decay must be at least 0 and below 1, got {self.decay}; use method frozen for no update"
+            )
 
 
 def frozen_copy(module: Module) -> Module:
@@ -255,7 +287,9 @@ def load_reference(folder: Path, module: Module) -> Module:
 
 
 @torch.no_grad()
-def update_reference(reference: nn.Module, policy: nn.Module, rule: ReferenceUpdate, step: int) -> bool:
+def update_reference(
+    reference: nn.Module, policy: nn.Module, rule: ReferenceUpdate, step: int
+) -> bool:
     """Move the reference towards the policy where the rule says so, in place.
 
         copy:  ref = policy
@@ -282,14 +316,20 @@ def update_reference(reference: nn.Module, policy: nn.Module, rule: ReferenceUpd
         return False
     old, new = _tensors_of(reference), _tensors_of(policy)
     if found := _misfits(new, old):
-        raise ValueError(f"the policy must fit its reference, got {_first(found)}; build the reference with frozen_copy")
+        raise ValueError(
+            f"the policy must fit its reference, got {_first(found)}; build the reference with frozen_copy"
+        )
     if found := _shared(old, new.values()):
-        raise ValueError(f"the reference must own its memory, got {_first(found)} shared with the policy; use frozen_copy")
+        raise ValueError(
+            f"the reference must own its memory, got {_first(found)} shared with the policy; use frozen_copy"
+        )
     for name, target in old.items():
         source = new[name].to(target)
         if rule.method == "ema" and target.is_floating_point():
             # Equal entries stay to the bit, and -inf stays -inf.
-            source = torch.where(target == source, target, torch.lerp(target, source, 1.0 - rule.decay))
+            source = torch.where(
+                target == source, target, torch.lerp(target, source, 1.0 - rule.decay)
+            )
         target.copy_(source)
     return True
 
@@ -303,9 +343,13 @@ def check_not_optimised(optimizer: Optimizer, reference: nn.Module) -> None:
     parameters = dict(reference.named_parameters())
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if found := _shared(parameters, held):
-        raise ValueError(f"the reference must not be optimised, got {_first(found)} in the optimiser; use frozen_copy")
+        raise ValueError(
+            f"the reference must not be optimised, got {_first(found)} in the optimiser; use frozen_copy"
+        )
     if found := [f"'{name}'" for name, parameter in parameters.items() if parameter.requires_grad]:
-        raise ValueError(f"the reference must not require gradients, got {_first(found)} that does; use frozen_copy")
+        raise ValueError(
+            f"the reference must not require gradients, got {_first(found)} that does; use frozen_copy"
+        )
 
 
 def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -322,14 +366,20 @@ def _misfits(given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[
         elif name not in wanted:
             found.append(f"an unknown '{name}'")
         elif given[name].shape != wanted[name].shape:
-            found.append(f"'{name}' of shape {list(given[name].shape)} instead of {list(wanted[name].shape)}")
+            found.append(
+                f"'{name}' of shape {list(given[name].shape)} instead of {list(wanted[name].shape)}"
+            )
     return found
 
 
 def _shared(named: Mapping[str, Tensor], others: Iterable[Tensor]) -> list[str]:
     """Return the names of tensors whose memory is also that of another tensor."""
     taken = {other.untyped_storage().data_ptr() for other in others if other.numel()}
-    return [f"'{name}'" for name, tensor in named.items() if tensor.numel() and tensor.untyped_storage().data_ptr() in taken]
+    return [
+        f"'{name}'"
+        for name, tensor in named.items()
+        if tensor.numel() and tensor.untyped_storage().data_ptr() in taken
+    ]
 
 
 def _first(found: list[str]) -> str:

@@ -80,7 +80,9 @@ class ReplayBuffer:
         """
         for name, bound in (("capacity", capacity), ("max_age_steps", max_age_steps)):
             if bound < 1:
-                raise ValueError(f"{name} of the replay must be at least 1, got {bound}; leave the replay out to switch it off")
+                raise ValueError(
+                    f"{name} of the replay must be at least 1, got {bound}; leave the replay out to switch it off"
+                )
         self.capacity = capacity
         self.max_age_steps = max_age_steps
         self._groups: list[StoredGroup] = []
@@ -107,7 +109,9 @@ class ReplayBuffer:
             _check_group(group)
         self._groups += [_own(group) for group in offered if group.signal > 0]
         self._drop_stale(max((group.step for group in self._groups), default=0))
-        order = sorted(range(len(self)), key=lambda i: (self._groups[i].signal, self._groups[i].step, i))
+        order = sorted(
+            range(len(self)), key=lambda i: (self._groups[i].signal, self._groups[i].step, i)
+        )
         evicted = set(order[: max(0, len(self) - self.capacity)])
         self._groups = [group for i, group in enumerate(self._groups) if i not in evicted]
 
@@ -128,10 +132,14 @@ class ReplayBuffer:
             ValueError: if n is negative, or a stored group comes from a later batch than ``step``.
         """
         if n < 0:
-            raise ValueError(f"the number of groups to replay must be at least 0, got {n}; correct the parameter")
+            raise ValueError(
+                f"the number of groups to replay must be at least 0, got {n}; correct the parameter"
+            )
         newest = max((group.step for group in self._groups), default=step)
         if newest > step:
-            raise ValueError(f"step must not lie before the stored groups, got {step} after {newest}; use a fresh buffer")
+            raise ValueError(
+                f"step must not lie before the stored groups, got {step} after {newest}; use a fresh buffer"
+            )
         self._drop_stale(step)
         count = min(n, len(self))
         if count == 0:
@@ -143,10 +151,21 @@ class ReplayBuffer:
     def state(self) -> ReplayState:
         """Copy the content; a buffer that loads it draws and evicts bit-identically."""
         groups = dict(enumerate(self._groups))
-        tensors = {f"{i}.{name}": getattr(group, name).clone() for i, group in groups.items() for name in TENSORS}
-        tensors |= {f"{i}.more.{name}": part.clone() for i, group in groups.items() for name, part in group.more.items()}
+        tensors = {
+            f"{i}.{name}": getattr(group, name).clone()
+            for i, group in groups.items()
+            for name in TENSORS
+        }
+        tensors |= {
+            f"{i}.more.{name}": part.clone()
+            for i, group in groups.items()
+            for name, part in group.more.items()
+        }
         scalars = [{name: getattr(group, name) for name in SCALARS} for group in groups.values()]
-        return ReplayState(tensors, {"capacity": self.capacity, "max_age_steps": self.max_age_steps, "groups": scalars})
+        return ReplayState(
+            tensors,
+            {"capacity": self.capacity, "max_age_steps": self.max_age_steps, "groups": scalars},
+        )
 
     def load(self, state: ReplayState) -> None:
         """Replace the content by copies of what ``state`` returned.
@@ -157,14 +176,21 @@ class ReplayBuffer:
         found = {name: state.scalars[name] for name in ("capacity", "max_age_steps")}
         own = {"capacity": self.capacity, "max_age_steps": self.max_age_steps}
         if found != own:
-            raise ValueError(f"the stored replay must have the bounds {own}, got {found}; use the same parameters")
-        self._groups = [_from_state(state.tensors, i, scalars) for i, scalars in enumerate(state.scalars["groups"])]
+            raise ValueError(
+                f"the stored replay must have the bounds {own}, got {found}; use the same parameters"
+            )
+        self._groups = [
+            _from_state(state.tensors, i, scalars)
+            for i, scalars in enumerate(state.scalars["groups"])
+        ]
 
     def _drop_stale(self, step: int) -> None:
         self._groups = [group for group in self._groups if step - group.step <= self.max_age_steps]
 
 
-def split_groups(rollouts: Rollouts, rows: Sequence[int], *, signal: Tensor, step: int, temperature: float) -> list[StoredGroup]:
+def split_groups(
+    rollouts: Rollouts, rows: Sequence[int], *, signal: Tensor, step: int, temperature: float
+) -> list[StoredGroup]:
     """Cut a batch of rollouts into groups for ``ReplayBuffer.add``, as views.
 
     Args:
@@ -182,7 +208,9 @@ def split_groups(rollouts: Rollouts, rows: Sequence[int], *, signal: Tensor, ste
         raise ValueError(
             f"rows and signal must have one entry for each of {prompts} prompts, got {len(rows)} and {list(signal.shape)}"
         )
-    parts = zip(rows, rollouts.actions, rollouts.logprobs, rollouts.is_valid, signal.tolist(), strict=True)
+    parts = zip(
+        rows, rollouts.actions, rollouts.logprobs, rollouts.is_valid, signal.tolist(), strict=True
+    )
     more = _own_fields(rollouts)
     return [
         StoredGroup(
@@ -199,7 +227,9 @@ def split_groups(rollouts: Rollouts, rows: Sequence[int], *, signal: Tensor, ste
     ]
 
 
-def merge_groups(fresh: Rollouts, stored: Sequence[StoredGroup], positions: Sequence[int]) -> Rollouts:
+def merge_groups(
+    fresh: Rollouts, stored: Sequence[StoredGroup], positions: Sequence[int]
+) -> Rollouts:
     """Put stored groups in the place of fresh ones; the given rollouts are not changed.
 
     Not checked: that the prompt at ``positions[i]`` of the batch is row ``stored[i].row``.
@@ -216,7 +246,11 @@ def merge_groups(fresh: Rollouts, stored: Sequence[StoredGroup], positions: Sequ
         ValueError: if the shapes or the task's own fields do not fit, or the positions are not distinct prompts of the batch.
     """
     prompts, *shape = fresh.actions.shape
-    if len(stored) != len(positions) or len(set(positions)) != len(positions) or not set(positions) <= set(range(prompts)):
+    if (
+        len(stored) != len(positions)
+        or len(set(positions)) != len(positions)
+        or not set(positions) <= set(range(prompts))
+    ):
         raise ValueError(
             f"positions must be {len(stored)} distinct prompts of 0..{prompts - 1}, got {list(positions)}; one for each group"
         )
@@ -241,11 +275,16 @@ def merge_groups(fresh: Rollouts, stored: Sequence[StoredGroup], positions: Sequ
         actions=_put(fresh.actions, index, [group.actions for group in stored]),
         logprobs=_put(fresh.logprobs, index, [group.behaviour_logprobs for group in stored]),
         is_valid=_put(fresh.is_valid, index, [group.is_valid for group in stored]),
-        **{name: _put(part, index, [group.more[name] for group in stored]) for name, part in more.items()},
+        **{
+            name: _put(part, index, [group.more[name] for group in stored])
+            for name, part in more.items()
+        },
     )
 
 
-def importance_weights(proximal_logprobs: Tensor, behaviour_logprobs: Tensor, is_valid: Tensor, *, cap: float | None) -> Tensor:
+def importance_weights(
+    proximal_logprobs: Tensor, behaviour_logprobs: Tensor, is_valid: Tensor, *, cap: float | None
+) -> Tensor:
     """Return the factor on each sample's advantage that corrects for the policy that drew it.
 
         w[p, g] = min(cap, exp(min(20, sum over valid L of (proximal - behaviour))))
@@ -274,7 +313,9 @@ def importance_weights(proximal_logprobs: Tensor, behaviour_logprobs: Tensor, is
             "score the stored actions"
         )
     if cap is not None and not cap >= 1:
-        raise ValueError(f"the cap of importance weights must be at least 1, got {cap}; a fresh sample weighs 1")
+        raise ValueError(
+            f"the cap of importance weights must be at least 1, got {cap}; a fresh sample weighs 1"
+        )
     difference = proximal_logprobs.detach().double() - behaviour_logprobs.detach().double()
     log_weights = difference.masked_fill(~is_valid, 0.0).sum(dim=-1)
     # A comparison that is False for NaN as well; -inf (an action that is no longer allowed) is the weight 0.
@@ -318,10 +359,16 @@ def _copied(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True)
 
 
-def _from_state(tensors: Mapping[str, Tensor], position: int, scalars: Mapping[str, Any]) -> StoredGroup:
+def _from_state(
+    tensors: Mapping[str, Tensor], position: int, scalars: Mapping[str, Any]
+) -> StoredGroup:
     kept: dict[str, Any] = {name: tensors[f"{position}.{name}"].clone() for name in TENSORS}
     prefix = f"{position}.more."
-    more = {name.removeprefix(prefix): part.clone() for name, part in tensors.items() if name.startswith(prefix)}
+    more = {
+        name.removeprefix(prefix): part.clone()
+        for name, part in tensors.items()
+        if name.startswith(prefix)
+    }
     return StoredGroup(**kept, **{name: scalars[name] for name in SCALARS}, more=more)
 
 

@@ -8,7 +8,12 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.alignment import Rules, align_arms
-from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe, paired_difference
+from grpo_pipeline.statistics.bootstrap import (
+    Estimate,
+    cluster_weights,
+    describe,
+    paired_difference,
+)
 from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Metric, MetricSuite
 from grpo_pipeline.statistics.over_seeds import NOT_COVERED
 from grpo_pipeline.statistics.wording import change_sentences
@@ -18,7 +23,9 @@ from grpo_pipeline.statistics.wording import change_sentences
 Unscored = dict[str, dict[str, dict[str, dict[str, float]]]]
 
 
-def count_unscored(arms: Mapping[str, pd.DataFrame], training: Mapping[str, pd.DataFrame], *, rule: str, split: str) -> Unscored:
+def count_unscored(
+    arms: Mapping[str, pd.DataFrame], training: Mapping[str, pd.DataFrame], *, rule: str, split: str
+) -> Unscored:
     """Return arm -> part -> where (``training`` and the split) -> ``count`` and ``share`` of samples without a value.
 
     Args:
@@ -44,7 +51,10 @@ def unscored_sentences(unscored: Unscored) -> Iterator[str]:
     for arm, parts in unscored.items():
         for name, places in parts.items():
             lost = {where: one for where, one in places.items() if one["count"]}
-            counts = [f"{one['count']:.0f} samples ({one['share']:.1%}) in {where}" for where, one in lost.items()]
+            counts = [
+                f"{one['count']:.0f} samples ({one['share']:.1%}) in {where}"
+                for where, one in lost.items()
+            ]
             if counts:
                 yield (
                     f"{arm}: the reward {name} gave no value for {' and '.join(counts)}; they are in no mean"
@@ -122,49 +132,84 @@ def compare(
     }
     told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
     if params.not_run is not None:
-        beside = f"the others are compared with {params.control}" if len(arms) > 1 else "nothing says what its reward has added"
+        beside = (
+            f"the others are compared with {params.control}"
+            if len(arms) > 1
+            else "nothing says what its reward has added"
+        )
         document["not_run"] = params.not_run
         told = [f"{params.not_run}, the control, was not trained in this run: {beside}.", *told]
-    return document | {"summary": [*told, *suite.summary(document), *unscored_sentences(document.get("unscored", {}))]}
+    return document | {
+        "summary": [
+            *told,
+            *suite.summary(document),
+            *unscored_sentences(document.get("unscored", {})),
+        ]
+    }
 
 
 def check_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> None:
     """Raise ValueError if the control or the baseline arm is not among the arms."""
     for field, arm in (("control", params.control), ("baseline_arm", params.baseline_arm)):
         if arm not in arms:
-            raise ValueError(f"{params.task}.evaluation.{field} must be one of the arms {', '.join(arms)}, got {arm!r}")
+            raise ValueError(
+                f"{params.task}.evaluation.{field} must be one of the arms {', '.join(arms)}, got {arm!r}"
+            )
 
 
-def score_rules(rules: Rules, weights: np.ndarray, metrics: Mapping[str, Metric]) -> dict[str, Estimates]:
+def score_rules(
+    rules: Rules, weights: np.ndarray, metrics: Mapping[str, Metric]
+) -> dict[str, Estimates]:
     """Return rule -> metric -> estimate, all on the same resamples."""
-    return {rule: {name: estimate(metric, rows, weights) for name, metric in metrics.items()} for rule, rows in rules.items()}
+    return {
+        rule: {name: estimate(metric, rows, weights) for name, metric in metrics.items()}
+        for rule, rows in rules.items()
+    }
 
 
 def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray) -> Estimate:
     """Return one metric of the sample (every weight 1) and of each resample."""
     values = metric(rows, np.vstack([np.ones(len(rows)), weights]))
-    return Estimate(value=float(values[0]), resamples=values[1:], n=metric.count(rows), reason=metric.reason)
+    return Estimate(
+        value=float(values[0]), resamples=values[1:], n=metric.count(rows), reason=metric.reason
+    )
 
 
-def score_sections(scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams, *, clusters: int) -> dict[str, Any]:
+def score_sections(
+    scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams, *, clusters: int
+) -> dict[str, Any]:
     """Return the sections arms, differences, policy_gain and baselines."""
     rule, chance = params.headline_rule, params.chance_rule
 
     def entries(estimates: Estimates) -> dict[str, Any]:
-        return {name: describe(one, clusters=clusters, max_undefined=params.max_undefined) for name, one in estimates.items()}
+        return {
+            name: describe(one, clusters=clusters, max_undefined=params.max_undefined)
+            for name, one in estimates.items()
+        }
 
     def gaps(treated: Estimates, control: Estimates) -> dict[str, Any]:
         differences = {name: paired_difference(one, control[name]) for name, one in treated.items()}
-        return {name: {key: value for key, value in entry.items() if key != "n"} for name, entry in entries(differences).items()}
+        return {
+            name: {key: value for key, value in entry.items() if key != "n"}
+            for name, entry in entries(differences).items()
+        }
 
     return {
         "arms": {arm: {"metrics": entries(rules[rule])} for arm, rules in scores.items()},
         "differences": {
-            arm: gaps(rules[rule], scores[params.control][rule]) for arm, rules in scores.items() if arm != params.control
+            arm: gaps(rules[rule], scores[params.control][rule])
+            for arm, rules in scores.items()
+            if arm != params.control
         },
-        "policy_gain": {arm: gaps(rules[rule], rules[chance]) for arm, rules in scores.items() if chance in rules},
+        "policy_gain": {
+            arm: gaps(rules[rule], rules[chance])
+            for arm, rules in scores.items()
+            if chance in rules
+        },
         "baseline_arm": params.baseline_arm,
         "baselines": {
-            name: {"metrics": entries(estimates)} for name, estimates in scores[params.baseline_arm].items() if name != rule
+            name: {"metrics": entries(estimates)}
+            for name, estimates in scores[params.baseline_arm].items()
+            if name != rule
         },
     }

@@ -45,9 +45,15 @@ def compare_arms(params: EvaluationParams, commit: str, **tables: pd.DataFrame) 
         ValueError: if the predictions do not belong together or the control is missing.
     """
     predictions = {name: rows for name, rows in tables.items() if not name.endswith(TRAINING)}
-    training = {name.removesuffix(TRAINING): rows for name, rows in tables.items() if name.endswith(TRAINING)}
+    training = {
+        name.removesuffix(TRAINING): rows
+        for name, rows in tables.items()
+        if name.endswith(TRAINING)
+    }
     suite = build_suite(params.task, params.metric_options)
-    return compare(predictions, params, suite=suite, commit=commit, training=training) | {"run": run_identity()}
+    return compare(predictions, params, suite=suite, commit=commit, training=training) | {
+        "run": run_identity()
+    }
 
 
 def read_commit() -> str:

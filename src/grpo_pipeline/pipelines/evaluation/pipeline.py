@@ -23,6 +23,11 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
     return Pipeline(
         [
             Node(read_commit, inputs=None, outputs=f"{task}.commit", name="read_commit"),
-            Node(compare_arms, inputs=inputs | predictions | training, outputs=f"{task}.comparison", name="compare_arms"),
+            Node(
+                compare_arms,
+                inputs=inputs | predictions | training,
+                outputs=f"{task}.comparison",
+                name="compare_arms",
+            ),
         ]
     )

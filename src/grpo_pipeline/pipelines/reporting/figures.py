@@ -13,7 +13,14 @@ from plotly.subplots import make_subplots
 
 # Colours that people with the common colour-vision deficiencies can tell apart.
 # Source: Okabe and Ito, Color Universal Design, 2008.
-BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+)
 YELLOW = "#F0E442"
 ARM_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -58,7 +65,9 @@ class Trace:
     values: pd.Series
 
 
-def learning_curves(rows: Mapping[str, pd.DataFrame], own: Mapping[str, str] | None = None) -> go.Figure:
+def learning_curves(
+    rows: Mapping[str, pd.DataFrame], own: Mapping[str, str] | None = None
+) -> go.Figure:
     """Overlay the arms in one panel per metric: raw values faint, smoothed training values solid, validation dashed.
 
     A metric that no arm measured has no panel.
@@ -72,7 +81,12 @@ def learning_curves(rows: Mapping[str, pd.DataFrame], own: Mapping[str, str] | N
     if not names:
         return empty_figure("No training metrics were recorded.")
     lines = -(-len(names) // COLUMNS)
-    figure = make_subplots(lines, COLUMNS, subplot_titles=[titles[name] for name in names], vertical_spacing=0.28 / lines)
+    figure = make_subplots(
+        lines,
+        COLUMNS,
+        subplot_titles=[titles[name] for name in names],
+        vertical_spacing=0.28 / lines,
+    )
     colours = colour_of(rows)
     shown: set[tuple[str, str]] = set()
     for i, name in enumerate(names):
@@ -104,7 +118,11 @@ def traces_of(frame: pd.DataFrame, name: str, *, arm: str) -> list[Trace]:
         Trace(arm, "smoothed", train["step"], smooth(train[name])),
         Trace(arm, "val", val["step"], val[name]),
     ]
-    return [Trace(arm, line.kind, thin(line.steps), thin(line.values)) for line in lines if len(line.steps)]
+    return [
+        Trace(arm, line.kind, thin(line.steps), thin(line.values))
+        for line in lines
+        if len(line.steps)
+    ]
 
 
 def smooth(values: pd.Series) -> pd.Series:
@@ -121,9 +139,17 @@ def thin(values: pd.Series) -> pd.Series:
 def draw(trace: Trace, colour: str, *, in_legend: bool) -> go.Scatter:
     """Turn a line into a Plotly trace; a click on the legend toggles it in all panels."""
     looks = {
-        "raw": {"mode": "lines", "line": {"color": translucent(colour, 0.22), "width": 1}, "hoverinfo": "skip"},
+        "raw": {
+            "mode": "lines",
+            "line": {"color": translucent(colour, 0.22), "width": 1},
+            "hoverinfo": "skip",
+        },
         "smoothed": {"mode": "lines", "line": {"color": colour, "width": 2}},
-        "val": {"mode": "lines+markers", "line": {"color": colour, "width": 1.5, "dash": "dot"}, "marker": {"size": 5}},
+        "val": {
+            "mode": "lines+markers",
+            "line": {"color": colour, "width": 1.5, "dash": "dot"},
+            "marker": {"size": 5},
+        },
     }
     label = {"raw": "train, raw", "smoothed": "train", "val": "validation"}[trace.kind]
     group = f"{trace.arm}/{'val' if trace.kind == 'val' else 'train'}"
@@ -168,7 +194,9 @@ LOOKS: Mapping[str, Mapping[str, Any]] = {
 LABELS = {"raw": "_nolegend_", "smoothed": "train", "val": "validation"}
 
 
-def curves_picture(rows: Mapping[str, pd.DataFrame], own: Mapping[str, str] | None = None) -> Figure:
+def curves_picture(
+    rows: Mapping[str, pd.DataFrame], own: Mapping[str, str] | None = None
+) -> Figure:
     """Draw what ``learning_curves`` draws: a panel per metric that any arm measured, the arms over each other.
 
     Args:
@@ -196,7 +224,13 @@ def curves_picture(rows: Mapping[str, pd.DataFrame], own: Mapping[str, str] | No
         axes.set_axis_off()
     if labels:
         ordered = sorted(labels, key=lambda label: [*rows].index(label.rpartition(",")[0]))
-        figure.legend([labels[label] for label in ordered], ordered, loc="outside lower center", ncols=len(labels), frameon=False)
+        figure.legend(
+            [labels[label] for label in ordered],
+            ordered,
+            loc="outside lower center",
+            ncols=len(labels),
+            frameon=False,
+        )
     else:
         panels[0].text(0.0, 0.5, "No training metrics were recorded.")
     return figure

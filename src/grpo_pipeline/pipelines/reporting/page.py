@@ -59,7 +59,9 @@ def template(layout: str | Path) -> Template:
     """Return a page's template, which may use those of every page; every value that it shows is escaped."""
     path = TEMPLATES / layout
     loader = ChoiceLoader([FileSystemLoader(TEMPLATES), FileSystemLoader(path.parent)])
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True).get_template(path.name)
+    return Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    ).get_template(path.name)
 
 
 def image_source(png: bytes) -> str:
@@ -69,13 +71,21 @@ def image_source(png: bytes) -> str:
 
 def figure_html(figure: go.Figure, *, name: str) -> Markup:
     """Return a figure as a division that draws itself with the page's own copy of plotly.js."""
-    html = figure.to_html(full_html=False, include_plotlyjs=False, include_mathjax=False, div_id=name, config=PLOTLY_CONFIG)
+    html = figure.to_html(
+        full_html=False,
+        include_plotlyjs=False,
+        include_mathjax=False,
+        div_id=name,
+        config=PLOTLY_CONFIG,
+    )
     return Markup(html)
 
 
 def configuration_text(parameters: Mapping[str, Any], task: str) -> str:
     """Return the task's part of the parameters as YAML; typed sections are written as plain values."""
-    return yaml.safe_dump(plain(parameters.get(task, parameters)), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(
+        plain(parameters.get(task, parameters)), sort_keys=False, allow_unicode=True
+    )
 
 
 def plain(value: Any) -> Any:

@@ -35,7 +35,8 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
     spec = find_task(task)
     curves = Node(
         plot_learning_curves,
-        inputs={"params": f"params:{task}.evaluation"} | {arm: f"{task}.{arm}.metric_rows" for arm in arms},
+        inputs={"params": f"params:{task}.evaluation"}
+        | {arm: f"{task}.{arm}.metric_rows" for arm in arms},
         outputs=f"{task}.learning_curves",
         name="plot_learning_curves",
     )
@@ -69,14 +70,30 @@ def render_task(
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
     }
-    return render(Page("task.html", comparison, suite.unit.noun, configuration_text(parameters, params.task), parts))
+    return render(
+        Page(
+            "task.html",
+            comparison,
+            suite.unit.noun,
+            configuration_text(parameters, params.task),
+            parts,
+        )
+    )
 
 
 def create_report(task: str, arms: Sequence[str], shown: str) -> list[Node]:
     """Return the node of a task's page; ``shown`` is the arm whose samples it holds."""
     del arms
-    named = {name: f"{task}.{name}" for name in ("comparison", "learning_curves", "reward_audit", "reward_audit_figure")}
-    inputs = {"params": f"params:{task}.evaluation", **named, "rollouts": f"{task}.{shown}.rollouts", "parameters": "parameters"}
+    named = {
+        name: f"{task}.{name}"
+        for name in ("comparison", "learning_curves", "reward_audit", "reward_audit_figure")
+    }
+    inputs = {
+        "params": f"params:{task}.evaluation",
+        **named,
+        "rollouts": f"{task}.{shown}.rollouts",
+        "parameters": "parameters",
+    }
     return [Node(render_task, inputs=inputs, outputs=f"{task}.report", name="render_task")]
 
 

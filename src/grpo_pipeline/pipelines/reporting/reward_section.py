@@ -36,9 +36,15 @@ def reward_section(document: Document) -> RewardSection:
     begun = f"after {steps} steps of the control" if steps else "before training"
     opening = f"{n['examples']} examples of the {document['split']} split, {n['clusters']} clusters by {n['cluster']}, {begun}."
     if document["not_computed"]:
-        opening += f" Not computed, since they have no weight: {', '.join(document['not_computed'])}."
+        opening += (
+            f" Not computed, since they have no weight: {', '.join(document['not_computed'])}."
+        )
     return RewardSection(
-        opening, list(document["warnings"]), policies_table(document), components_table(document), agreement_table(document)
+        opening,
+        list(document["warnings"]),
+        policies_table(document),
+        components_table(document),
+        agreement_table(document),
     )
 
 
@@ -46,7 +52,13 @@ def policies_table(document: Document) -> Table:
     """Return policies x (reward, more than the start, components, metrics)."""
     policies, start = document["policies"], document["start"]
     components, metrics = list(policies[start]["components"]), document["metrics"]
-    heads = ["policy", "role", "reward", f"reward − {start}", *(f"component {component}" for component in components)]
+    heads = [
+        "policy",
+        "role",
+        "reward",
+        f"reward − {start}",
+        *(f"component {component}" for component in components),
+    ]
     heads += [f"{metric} {ARROWS[better]}".strip() for metric, better in metrics.items()]
     rows = [
         [
@@ -78,7 +90,12 @@ def components_table(document: Document) -> Table:
     start = document["start"]
     groups = document["policies"][start]["groups"]
     rows = [
-        [Cell(name), Cell(f"{component['weight']:g}"), value_cell(component["explained"]), Cell(f"{component['constant']:.0%}")]
+        [
+            Cell(name),
+            Cell(f"{component['weight']:g}"),
+            value_cell(component["explained"]),
+            Cell(f"{component['constant']:.0%}"),
+        ]
         for name, component in groups["components"].items()
     ]
     std = value_cell(groups["std"])
@@ -91,17 +108,28 @@ def agreement_table(document: Document) -> Table:
     """Return the reward and its components, inside groups and between examples, x metrics: Spearman's rho and Pearson's r."""
     found, metrics = document["agreement"][document["start"]], document["metrics"]
     rows = [
-        [Cell(f"{scored}, {words}"), *(correlation_cell(by_metric[metric][kind]) for metric in metrics)]
+        [
+            Cell(f"{scored}, {words}"),
+            *(correlation_cell(by_metric[metric][kind]) for metric in metrics),
+        ]
         for scored, by_metric in found.items()
         for kind, words in KINDS.items()
     ]
     heads = ["", *(f"{metric} {ARROWS[better]}".strip() for metric, better in metrics.items())]
-    return Table(f"Do reward and metric go up together? Samples of {document['start']}", heads, rows)
+    return Table(
+        f"Do reward and metric go up together? Samples of {document['start']}", heads, rows
+    )
 
 
 def correlation_cell(pair: Mapping[str, Entry]) -> Cell:
     """Return both correlations above the interval of Spearman's and their n."""
     rho, r = pair["spearman"], pair["pearson"]
     if rho["value"] is None or r["value"] is None:
-        return Cell("undefined", note=str((rho if rho["value"] is None else r)["reason"]).removeprefix("undefined: "))
-    return Cell(f"ρ {rho['value']:+.2f}, r {r['value']:+.2f}", note=f"{interval_text(rho, sign='+')}, n {rho['n']}")
+        return Cell(
+            "undefined",
+            note=str((rho if rho["value"] is None else r)["reason"]).removeprefix("undefined: "),
+        )
+    return Cell(
+        f"ρ {rho['value']:+.2f}, r {r['value']:+.2f}",
+        note=f"{interval_text(rho, sign='+')}, n {rho['n']}",
+    )

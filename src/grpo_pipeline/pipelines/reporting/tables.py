@@ -38,9 +38,15 @@ class Table:
     rows: list[list[Cell]]
 
 
-def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording) -> Table:
+def arms_table(
+    comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording
+) -> Table:
     """Return metrics x (arms, differences to the control, gains over the chance rule)."""
-    control, differences, gains = comparison["control"], comparison["differences"], comparison["policy_gain"]
+    control, differences, gains = (
+        comparison["control"],
+        comparison["differences"],
+        comparison["policy_gain"],
+    )
     gaining = [arm for arm in differences if arm in gains]
     heads = ["metric", "n", *comparison["arms"], *(f"{arm} − {control}" for arm in differences)]
     rows = [
@@ -57,14 +63,19 @@ def arms_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, 
     return Table(caption, heads + [f"{arm}: {words.gain}" for arm in gaining], rows)
 
 
-def baselines_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording) -> Table:
+def baselines_table(
+    comparison: Mapping[str, Any], metrics: Mapping[str, Metric], *, words: Wording
+) -> Table:
     """Return metrics x rules, all of the baseline arm; its own policy stands first."""
     arm = comparison["baseline_arm"]
     columns = {"policy": comparison["arms"][arm], **comparison["baselines"]}
     rows = [
         [metric_cell(metric), *(value_cell(column["metrics"][name]) for column in columns.values())]
         for name, metric in metrics.items()
-        if any(column["metrics"][name]["value"] is not None for column in comparison["baselines"].values())
+        if any(
+            column["metrics"][name]["value"] is not None
+            for column in comparison["baselines"].values()
+        )
     ]
     return Table(f"{words.rules} {arm}", ["metric", *columns], rows)
 
@@ -85,14 +96,18 @@ def difference_cell(entry: Entry, metric: Metric) -> Cell:
     """Return a signed difference; it is coloured only where its interval leaves out 0 and the metric has a good side."""
     if entry["value"] is None:
         return Cell("undefined", note=entry["reason"].removeprefix("undefined: "))
-    return Cell(f"{entry['value']:+.3f}", note=interval_text(entry, sign="+"), tone=tone_of(entry, metric))
+    return Cell(
+        f"{entry['value']:+.3f}", note=interval_text(entry, sign="+"), tone=tone_of(entry, metric)
+    )
 
 
 def tone_of(entry: Entry, metric: Metric) -> str:
     """Say whether an interval lies on the good or the bad side of 0."""
     if entry["ci95"] is None or metric.better == "none":
         return ""
-    low, high = entry["ci95"] if metric.better == "higher" else (-entry["ci95"][1], -entry["ci95"][0])
+    low, high = (
+        entry["ci95"] if metric.better == "higher" else (-entry["ci95"][1], -entry["ci95"][0])
+    )
     return "better" if low > 0 else "worse" if high < 0 else ""
 
 
@@ -106,13 +121,24 @@ def interval_text(entry: Entry, *, sign: str) -> str:
 
 def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
     """Return a nested document as rows of dotted name and value."""
-    return Table(caption, ["what", "value"], [[Cell(name), Cell(shorten(value))] for name, value in flatten(facts).items()])
+    return Table(
+        caption,
+        ["what", "value"],
+        [[Cell(name), Cell(shorten(value))] for name, value in flatten(facts).items()],
+    )
 
 
 def frame_table(caption: str, frame: pd.DataFrame, *, limit: int) -> Table:
     """Return the first ``limit`` rows of a data frame; the caption says how many there are."""
-    rows = [[Cell(shorten(value)) for value in row] for row in frame.head(limit).astype(object).itertuples(index=False)]
-    total = f"{caption}: {len(frame)}" if len(frame) <= limit else f"{caption}: {len(frame)}, the first {limit} are shown"
+    rows = [
+        [Cell(shorten(value)) for value in row]
+        for row in frame.head(limit).astype(object).itertuples(index=False)
+    ]
+    total = (
+        f"{caption}: {len(frame)}"
+        if len(frame) <= limit
+        else f"{caption}: {len(frame)}, the first {limit} are shown"
+    )
     return Table(total, [str(name) for name in frame.columns], rows)
 
 
@@ -121,11 +147,17 @@ def flatten(facts: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in facts.items():
         path = f"{prefix}{name}"
-        flat |= flatten(value, prefix=f"{path}.") if isinstance(value, Mapping) and value else {path: value}
+        flat |= (
+            flatten(value, prefix=f"{path}.")
+            if isinstance(value, Mapping) and value
+            else {path: value}
+        )
     return flat
 
 
 def shorten(value: Any) -> str:
     """Return a value as text; a long one is cut and says so."""
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} … ({len(text)} characters)"
+    return (
+        text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} … ({len(text)} characters)"
+    )

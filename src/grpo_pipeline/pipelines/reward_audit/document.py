@@ -12,7 +12,12 @@ from scipy.stats import rankdata
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.pipelines.reward_audit.samples import Floats, PolicySamples, ScoredSamples
 from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe, paired_difference
+from grpo_pipeline.statistics.bootstrap import (
+    Estimate,
+    cluster_weights,
+    describe,
+    paired_difference,
+)
 from grpo_pipeline.statistics.weighted import divide
 from grpo_pipeline.tasks.defaults import AuditPlan
 
@@ -54,7 +59,11 @@ def measure_spread(samples: PolicySamples, weights: Mapping[str, float]) -> Grou
     """
     is_scored = np.isfinite(samples.reward)
     centred = _centre(samples.reward, is_scored)
-    components = {name: _centre(values, is_scored) for name, values in samples.components.items() if weights[name]}
+    components = {
+        name: _centre(values, is_scored)
+        for name, values in samples.components.items()
+        if weights[name]
+    }
     total = (centred**2).sum(axis=1)
     count = is_scored.sum(axis=1)
     variance = np.divide(total, count - 1, out=np.full(len(total), np.nan), where=count > 1)
@@ -63,7 +72,9 @@ def measure_spread(samples: PolicySamples, weights: Mapping[str, float]) -> Grou
         is_tied=find_ties(samples.reward),
         is_constant={name: find_constant(values) for name, values in samples.components.items()},
         sums={
-            name: weights[name] * (components[name] * centred).sum(axis=1) if name in components else 0 * total
+            name: weights[name] * (components[name] * centred).sum(axis=1)
+            if name in components
+            else 0 * total
             for name in samples.components
         },
         total=total,
@@ -128,12 +139,20 @@ def agree_between(reward: Floats, metric: Floats, weights: Floats) -> dict[str, 
 
 
 def _both_kinds(
-    x: Floats, y: Floats, weights: Floats, correlate: Callable[[Floats, Floats, Floats], Floats], *, reason: str
+    x: Floats,
+    y: Floats,
+    weights: Floats,
+    correlate: Callable[[Floats, Floats, Floats], Floats],
+    *,
+    reason: str,
 ) -> dict[str, Estimate]:
     """Correlate the values and their ranks along the last axis."""
     kinds = {"pearson": (x, y), "spearman": (_ranks(x), _ranks(y))}
     found = {name: correlate(a, b, weights) for name, (a, b) in kinds.items()}
-    return {name: Estimate(float(r[0]), r[1:], n=weights.shape[1], reason=reason) for name, r in found.items()}
+    return {
+        name: Estimate(float(r[0]), r[1:], n=weights.shape[1], reason=reason)
+        for name, r in found.items()
+    }
 
 
 def _ranks(values: Floats) -> Floats:
@@ -143,7 +162,11 @@ def _ranks(values: Floats) -> Floats:
 
 def _pooled(x: Floats, y: Floats, weights: Floats) -> Floats:
     """Return the pooled correlation of groups [n, E] in each resample, [B]."""
-    x, y = (np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True)) for values in (x, y)) if len(x) else (x, y)
+    x, y = (
+        (np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True)) for values in (x, y))
+        if len(x)
+        else (x, y)
+    )
     return _correlation(*(weights @ sums.sum(axis=1) for sums in (x * y, x * x, y * y)))
 
 
@@ -154,14 +177,19 @@ def _between(x: Floats, y: Floats, weights: Floats) -> Floats:
     a, b = (values[0] - (values.mean() if values.size else 0.0) for values in (x, y))
 
     def moment(u: Floats, v: Floats) -> Floats:
-        return divide(weights @ (u * v), count) - divide(weights @ u, count) * divide(weights @ v, count)
+        return divide(weights @ (u * v), count) - divide(weights @ u, count) * divide(
+            weights @ v, count
+        )
 
     return _correlation(moment(a, b), moment(a, a), moment(b, b))
 
 
 def _correlation(xy: Floats, xx: Floats, yy: Floats) -> Floats:
     """Return xy / sqrt(xx * yy) of each resample, [B]; NaN where a variance is 0 beside those of the others."""
-    differs = [np.isfinite(v) & (v > 1e-12 * np.max(v, where=np.isfinite(v), initial=0.0)) for v in (xx, yy)]
+    differs = [
+        np.isfinite(v) & (v > 1e-12 * np.max(v, where=np.isfinite(v), initial=0.0))
+        for v in (xx, yy)
+    ]
     spread: Floats = np.sqrt(np.where(differs[0] & differs[1], xx * yy, 0.0))
     found: Floats = np.clip(divide(xy, spread), -1.0, 1.0)
     return found
@@ -180,7 +208,9 @@ MAX_UNDEFINED = 0.1
 class RewardDocument:
     """Puts the sections of the document together, all on the same resamples of whole clusters."""
 
-    def __init__(self, samples: ScoredSamples, plan: AuditPlan, *, resamples: int, seed: int) -> None:
+    def __init__(
+        self, samples: ScoredSamples, plan: AuditPlan, *, resamples: int, seed: int
+    ) -> None:
         """Draw the resamples; the first row of weights is the sample itself."""
         self._samples, self._plan = samples, plan
         drawn = cluster_weights(samples.clusters, resamples=resamples, seed=seed)
@@ -190,13 +220,26 @@ class RewardDocument:
     def build(self) -> dict[str, Any]:
         """Return ``n``, ``policies``, ``agreement`` and the components that have no weight and no values as JSON values."""
         start = self._samples.policies[self._plan.start]
-        sampled = {name: samples for name, samples in self._samples.policies.items() if samples.is_sampled}
+        sampled = {
+            name: samples for name, samples in self._samples.policies.items() if samples.is_sampled
+        }
         return {
-            "n": {"examples": len(self._samples.clusters), "clusters": self._clusters, "cluster": self._plan.cluster},
+            "n": {
+                "examples": len(self._samples.clusters),
+                "clusters": self._clusters,
+                "cluster": self._plan.cluster,
+            },
             "start": self._plan.start,
-            "not_computed": [name for name, weight in self._plan.weights.items() if not weight and name not in start.components],
+            "not_computed": [
+                name
+                for name, weight in self._plan.weights.items()
+                if not weight and name not in start.components
+            ],
             "metrics": dict(self._plan.metrics),
-            "policies": {name: self._policy(name, samples) for name, samples in self._samples.policies.items()},
+            "policies": {
+                name: self._policy(name, samples)
+                for name, samples in self._samples.policies.items()
+            },
             "agreement": {name: self._agreement(samples) for name, samples in sampled.items()},
         }
 
@@ -210,12 +253,23 @@ class RewardDocument:
             "not_scored": int(np.isnan(samples.reward).sum()),
             "reward": self._entry(self._mean(samples.reward)),
             "more_than_start": None if is_start else self._gap(samples.reward, start.reward),
-            "components": {component: self._entry(self._mean(values)) for component, values in samples.components.items()},
-            "metrics": {metric: self._entry(self._mean(values)) for metric, values in samples.metrics.items()},
+            "components": {
+                component: self._entry(self._mean(values))
+                for component, values in samples.components.items()
+            },
+            "metrics": {
+                metric: self._entry(self._mean(values))
+                for metric, values in samples.metrics.items()
+            },
             "metrics_more_than_start": {}
             if is_start
-            else {metric: self._gap(values, start.metrics[metric]) for metric, values in samples.metrics.items()},
-            "groups": self._groups(measure_spread(samples, self._plan.weights)) if samples.is_sampled else None,
+            else {
+                metric: self._gap(values, start.metrics[metric])
+                for metric, values in samples.metrics.items()
+            },
+            "groups": self._groups(measure_spread(samples, self._plan.weights))
+            if samples.is_sampled
+            else None,
         }
 
     def _groups(self, spread: GroupSpread) -> dict[str, Any]:
@@ -240,7 +294,10 @@ class RewardDocument:
         return {
             scored: {
                 metric: {
-                    kind: {name: self._entry(one) for name, one in correlate(values, measured, self._weights).items()}
+                    kind: {
+                        name: self._entry(one)
+                        for name, one in correlate(values, measured, self._weights).items()
+                    }
                     for kind, correlate in kinds.items()
                 }
                 for metric, measured in samples.metrics.items()
@@ -252,7 +309,9 @@ class RewardDocument:
         """Return the mean over examples of the means of their samples [n, E]; what is NaN is left out."""
         is_known = np.isfinite(values)
         sums = np.where(is_known, values, 0.0).sum(axis=1)
-        return self._over_examples(weighted.divide(sums, is_known.sum(axis=1)), reason="no example has a value")
+        return self._over_examples(
+            weighted.divide(sums, is_known.sum(axis=1)), reason="no example has a value"
+        )
 
     def _over_examples(self, values: Floats, *, reason: str) -> Estimate:
         keep = np.isfinite(values)
@@ -261,12 +320,16 @@ class RewardDocument:
 
     def _ratio(self, numerators: Floats, denominators: Floats) -> Estimate:
         ratios: Floats = np.asarray(weighted.mean_ratio(numerators, denominators, self._weights))
-        return Estimate(float(ratios[0]), ratios[1:], n=len(numerators), reason="no group's samples differ")
+        return Estimate(
+            float(ratios[0]), ratios[1:], n=len(numerators), reason="no group's samples differ"
+        )
 
     def _gap(self, values: Floats, start: Floats) -> Entry:
         """Return the difference of two means over the examples in which both are known, paired."""
         known = [np.isfinite(side).any(axis=1, keepdims=True) for side in (values, start)]
-        treated, control = (self._mean(np.where(known[0] & known[1], side, np.nan)) for side in (values, start))
+        treated, control = (
+            self._mean(np.where(known[0] & known[1], side, np.nan)) for side in (values, start)
+        )
         return self._entry(paired_difference(treated, control))
 
     def _entry(self, estimate: Estimate) -> Entry:

@@ -55,12 +55,21 @@ def draw_rewards(axes: Axes, document: Document) -> None:
     policies = document["policies"]
     axes.axvline(0, color=INK, linewidth=1)
     for row, policy in enumerate(policies.values()):
-        entry, colour = policy["more_than_start"] or {"value": 0.0, "ci95": None}, ROLE_COLOURS[policy["role"]]
+        entry, colour = (
+            policy["more_than_start"] or {"value": 0.0, "ci95": None},
+            ROLE_COLOURS[policy["role"]],
+        )
         if entry["ci95"]:
             axes.plot(entry["ci95"], [row, row], color=colour, linewidth=4, solid_capstyle="butt")
         if entry["value"] is not None:
             axes.plot([entry["value"]], [row], "o", color=colour)
-    _rows(axes, [f"{name} ({policy['role']}), {_number(policy['reward']['value'])}" for name, policy in policies.items()])
+    _rows(
+        axes,
+        [
+            f"{name} ({policy['role']}), {_number(policy['reward']['value'])}"
+            for name, policy in policies.items()
+        ],
+    )
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.grid(axis="x", color=GRID)
     axes.set_title(f"reward, and how much more than {document['start']}", fontsize=10, loc="left")
@@ -72,10 +81,14 @@ def draw_shares(axes: Axes, document: Document) -> None:
     shares = [component["explained"]["value"] or 0.0 for component in components.values()]
     axes.barh(range(len(components)), shares, color=BLUE)
     axes.axvline(0, color=INK, linewidth=1)
-    _rows(axes, [f"{name} (weight {component['weight']:g})" for name, component in components.items()])
+    _rows(
+        axes, [f"{name} (weight {component['weight']:g})" for name, component in components.items()]
+    )
     axes.set_xlim(min(0.0, *shares) - 0.02, max(1.0, *shares) + 0.02)
     axes.grid(axis="x", color=GRID)
-    axes.set_title(f"share of the variance within the groups of {document['start']}", fontsize=10, loc="left")
+    axes.set_title(
+        f"share of the variance within the groups of {document['start']}", fontsize=10, loc="left"
+    )
 
 
 def draw_agreement(axes: Axes, document: Document) -> None:
@@ -84,21 +97,36 @@ def draw_agreement(axes: Axes, document: Document) -> None:
     Violet: they agree about what is good; brown: they do not; grey: the metric has no good side.
     """
     found = document["agreement"][document["start"]]
-    rho = [[pair["within"]["spearman"]["value"] for pair in by_metric.values()] for by_metric in found.values()]
+    rho = [
+        [pair["within"]["spearman"]["value"] for pair in by_metric.values()]
+        for by_metric in found.values()
+    ]
     if not document["metrics"]:
         axes.set_axis_off()  # a task without metrics beside its reward
         return
     values = np.array(rho, dtype=np.float64)
     signs = np.array([SIGNS[better] for better in document["metrics"].values()])
-    axes.imshow(np.ma.masked_invalid(values * signs), cmap=colormaps["PuOr"], vmin=-1, vmax=1, aspect="auto")
+    axes.imshow(
+        np.ma.masked_invalid(values * signs), cmap=colormaps["PuOr"], vmin=-1, vmax=1, aspect="auto"
+    )
     for (row, column), value in np.ndenumerate(values):
         ink = "white" if abs(value * signs[column]) > 0.6 else INK
-        axes.text(column, row, _number(None if np.isnan(value) else value), ha="center", va="center", color=ink, fontsize=9)
+        axes.text(
+            column,
+            row,
+            _number(None if np.isnan(value) else value),
+            ha="center",
+            va="center",
+            color=ink,
+            fontsize=9,
+        )
     _rows(axes, list(found))
     arrows = {"higher": " ↑", "lower": " ↓", "none": ""}
     names = [metric + arrows[better] for metric, better in document["metrics"].items()]
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_title(f"rank correlation within the groups of {document['start']}", fontsize=10, loc="left")
+    axes.set_title(
+        f"rank correlation within the groups of {document['start']}", fontsize=10, loc="left"
+    )
 
 
 def _number(value: float | None) -> str:
@@ -114,7 +142,12 @@ def _rows(axes: Axes, labels: list[str]) -> None:
 
 
 def score_policies(
-    params: RewardAuditParams, algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any
+    params: RewardAuditParams,
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    seed: int,
+    task: Task,
+    data: Any,
 ) -> pd.DataFrame:
     """Score the policy that training starts from, the trivial ones and the ceiling: one row per example, policy and sample.
 
@@ -124,7 +157,9 @@ def score_policies(
     state = train_steps(algorithm, training, params.warmup_steps, seed=seed, task=task, data=data)
     rows = choose_rows(task.rows(data, params.split), params.rows, seed=seed)
     if not len(rows):
-        raise ValueError(f"{task.name}.reward_audit.split must name a split with examples, got {params.split!r}; use train")
+        raise ValueError(
+            f"{task.name}.reward_audit.split must name a split with examples, got {params.split!r}; use train"
+        )
     return task.audit(state.policy, data, rows, seed=seed, n_samples=params.n_samples)
 
 
@@ -133,11 +168,20 @@ def choose_rows(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
     return np.sort(numpy_generator(seed, Stream.AUDIT_ROWS).permutation(rows)[:count])
 
 
-def judge_reward(params: RewardAuditParams, seed: int, task: Task, samples: pd.DataFrame) -> dict[str, Any]:
+def judge_reward(
+    params: RewardAuditParams, seed: int, task: Task, samples: pd.DataFrame
+) -> dict[str, Any]:
     """Return the audit's document (docs/reward_audit.md): figures per policy and component, agreement, warnings."""
     plan = task.audit_plan
-    found = RewardDocument(read_samples(samples, plan), plan, resamples=params.resamples, seed=seed).build()
-    facts = {"task": task.name, "split": params.split, "seed": seed, "warmup_steps": params.warmup_steps}
+    found = RewardDocument(
+        read_samples(samples, plan), plan, resamples=params.resamples, seed=seed
+    ).build()
+    facts = {
+        "task": task.name,
+        "split": params.split,
+        "seed": seed,
+        "warmup_steps": params.warmup_steps,
+    }
     return {**facts, **found, "warnings": find_warnings(found, params.warn)}
 
 
@@ -153,7 +197,13 @@ def create_pipeline(task: str, *, control: str = "supervised") -> Pipeline:
         control: the arm whose training warms up; it may not learn from the reward.
     """
     params, document = f"params:{task}.reward_audit", f"{task}.reward_audit"
-    shared = [f"params:{task}.{control}.algorithm", f"params:{task}.training", "params:seed", f"{task}.task", f"{task}.data"]
+    shared = [
+        f"params:{task}.{control}.algorithm",
+        f"params:{task}.training",
+        "params:seed",
+        f"{task}.task",
+        f"{task}.data",
+    ]
     return Pipeline(
         [
             Node(score_policies, [params, *shared], f"{document}_samples", name="score_policies"),

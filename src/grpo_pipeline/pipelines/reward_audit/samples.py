@@ -53,13 +53,19 @@ def read_samples(rows: pd.DataFrame, plan: AuditPlan) -> ScoredSamples:
         ValueError: if a column or a policy is missing, a component has no weight, a reward is infinite, or the policies do not
             have the same examples with one number of samples each.
     """
-    components = [name.removeprefix(COMPONENT_PREFIX) for name in rows.columns if name.startswith(COMPONENT_PREFIX)]
+    components = [
+        name.removeprefix(COMPONENT_PREFIX)
+        for name in rows.columns
+        if name.startswith(COMPONENT_PREFIX)
+    ]
     _check_columns(rows, plan, components)
     # A task whose data do not know the truth has no samples of the ceiling.
     scored = set(rows["policy"])
     known = [name for name, role in plan.policies.items() if role != "ceiling" or name in scored]
     policies = {
-        name: _one_policy(rows[rows["policy"] == name], name, plan, components) for name in plan.policies if name in known
+        name: _one_policy(rows[rows["policy"] == name], name, plan, components)
+        for name in plan.policies
+        if name in known
     }
     units = rows.drop_duplicates(plan.example).sort_values(plan.example)
     for name, samples in policies.items():
@@ -74,20 +80,32 @@ def read_samples(rows: pd.DataFrame, plan: AuditPlan) -> ScoredSamples:
 def _check_columns(rows: pd.DataFrame, plan: AuditPlan, components: list[str]) -> None:
     needed = ["policy", "sample", plan.example, plan.cluster, "reward", *plan.metrics]
     if missing := [name for name in needed if name not in rows.columns]:
-        raise ValueError(f"the rows of an audit must have the columns {needed}, got none named {missing}; return them")
+        raise ValueError(
+            f"the rows of an audit must have the columns {needed}, got none named {missing}; return them"
+        )
     if unweighted := sorted(set(components) - set(plan.weights)):
-        raise ValueError(f"every reward component must have a weight, got none for {unweighted}; name it in the audit plan")
+        raise ValueError(
+            f"every reward component must have a weight, got none for {unweighted}; name it in the audit plan"
+        )
     infinite = [
-        name for name in ("reward", *(COMPONENT_PREFIX + component for component in components)) if np.isinf(rows[name]).any()
+        name
+        for name in ("reward", *(COMPONENT_PREFIX + component for component in components))
+        if np.isinf(rows[name]).any()
     ]
     if infinite:
-        raise ValueError(f"rewards must be finite, or NaN where not scored, got an infinite one in {infinite}; use a penalty")
+        raise ValueError(
+            f"rewards must be finite, or NaN where not scored, got an infinite one in {infinite}; use a penalty"
+        )
 
 
-def _one_policy(rows: pd.DataFrame, name: str, plan: AuditPlan, components: list[str]) -> PolicySamples:
+def _one_policy(
+    rows: pd.DataFrame, name: str, plan: AuditPlan, components: list[str]
+) -> PolicySamples:
     sizes = sorted(set(rows.groupby(plan.example).size()))
     if len(sizes) != 1:
-        raise ValueError(f"every example must have the same number of samples of policy {name}, got {sizes}; score each of them")
+        raise ValueError(
+            f"every example must have the same number of samples of policy {name}, got {sizes}; score each of them"
+        )
     ordered = rows.sort_values([plan.example, "sample"])
 
     def grid(column: str) -> Floats:

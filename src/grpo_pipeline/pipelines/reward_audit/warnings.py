@@ -36,7 +36,11 @@ def _trivial(document: Document, limits: WarningLimits) -> Iterator[str]:
         if share is not None and share < limits.trivial_share:
             continue
         way = "" if share is None else f", {share:.0%} of the way to the ceiling"
-        worse = [metric for metric, gap in policy["metrics_more_than_start"].items() if _is_worse(document, metric, gap)]
+        worse = [
+            metric
+            for metric, gap in policy["metrics_more_than_start"].items()
+            if _is_worse(document, metric, gap)
+        ]
         but = f", and worse by {', '.join(worse)}" if worse else ""
         yield (
             f"a trivial policy ({name}) is paid {_value(policy['reward'])}, {_start(document)} "
@@ -74,9 +78,17 @@ def _parts(document: Document, limits: WarningLimits) -> Iterator[str]:
         if not component["weight"]:
             continue
         if component["constant"] >= limits.constant_groups:
-            where = "" if component["constant"] == 1.0 else f" in {component['constant']:.0%} of the groups"
+            where = (
+                ""
+                if component["constant"] == 1.0
+                else f" in {component['constant']:.0%} of the groups"
+            )
             yield f"component {name} is constant within groups{where}: it teaches nothing there, whatever its weight"
-        elif explained is not None and explained < -limits.explained_share and _is_below(component["explained"]):
+        elif (
+            explained is not None
+            and explained < -limits.explained_share
+            and _is_below(component["explained"])
+        ):
             yield (
                 f"component {name} pulls against the others within groups "
                 f"(share of the variance {_signed(component['explained'])})"
@@ -91,7 +103,11 @@ def _disagreements(document: Document, limits: WarningLimits) -> Iterator[str]:
         rho = found["within"]["spearman"]
         better = document["metrics"][metric]
         # Without an interval there are too few groups to say anything.
-        if rho["ci95"] is not None and _is_worse(document, metric, rho) and abs(rho["value"]) >= limits.disagreement:
+        if (
+            rho["ci95"] is not None
+            and _is_worse(document, metric, rho)
+            and abs(rho["value"]) >= limits.disagreement
+        ):
             yield (
                 f"reward and {metric} disagree within groups: rho = {_signed(rho)} over {rho['n']} groups, where {better} "
                 f"{metric} is better"
@@ -109,7 +125,9 @@ def way_to_ceiling(document: Document, policy: str) -> float | None:
 
 def is_above(gap: Entry) -> bool:
     """Say whether a difference is above 0 with its interval, or by its value where there is no interval."""
-    return gap["value"] is not None and bool((gap["value"] if gap["ci95"] is None else gap["ci95"][0]) > 0)
+    return gap["value"] is not None and bool(
+        (gap["value"] if gap["ci95"] is None else gap["ci95"][0]) > 0
+    )
 
 
 def _is_below(entry: Entry) -> bool:
@@ -143,7 +161,9 @@ def _value(entry: Entry) -> str:
 def _signed(entry: Entry) -> str:
     if entry["value"] is None:
         return str(entry["reason"])
-    return f"{entry['value']:+.3f}" + ("" if entry["ci95"] is None else " [{:+.3f}, {:+.3f}]".format(*entry["ci95"]))
+    return f"{entry['value']:+.3f}" + (
+        "" if entry["ci95"] is None else " [{:+.3f}, {:+.3f}]".format(*entry["ci95"])
+    )
 
 
 # The document of a reward audit as one row per policy, for a spreadsheet.
@@ -156,15 +176,24 @@ def policy_table(document: Mapping[str, Any]) -> pd.DataFrame:
     ``_low`` and ``_high`` of its 95% interval; ``way_to_ceiling``; ``reward_<component>``; the metrics; ``group_std`` and
     ``tied_groups``. NaN where undefined.
     """
-    return pd.DataFrame([_row(document, name, policy) for name, policy in document["policies"].items()])
+    return pd.DataFrame(
+        [_row(document, name, policy) for name, policy in document["policies"].items()]
+    )
 
 
 def _row(document: Mapping[str, Any], name: str, policy: Mapping[str, Any]) -> dict[str, Any]:
     gap, groups = policy["more_than_start"], policy["groups"]
-    row = {"policy": name, "role": policy["role"], "samples": policy["samples"], "not_scored": policy["not_scored"]}
+    row = {
+        "policy": name,
+        "role": policy["role"],
+        "samples": policy["samples"],
+        "not_scored": policy["not_scored"],
+    }
     row |= _interval("reward", policy["reward"]) | _interval("more_than_start", gap)
     row["way_to_ceiling"] = None if gap is None else way_to_ceiling(document, name)
-    row |= {f"reward_{component}": entry["value"] for component, entry in policy["components"].items()}
+    row |= {
+        f"reward_{component}": entry["value"] for component, entry in policy["components"].items()
+    }
     row |= {metric: entry["value"] for metric, entry in policy["metrics"].items()}
     spread = (
         {"group_std": None, "tied_groups": None}

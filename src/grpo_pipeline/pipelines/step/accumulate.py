@@ -14,12 +14,27 @@ from typing import Any, cast
 import torch
 from torch import Generator, Tensor
 
-from grpo_pipeline.core.diagnostics.statistics import Gradient, add_gradients, report_gradients, term_gradients
+from grpo_pipeline.core.diagnostics.statistics import (
+    Gradient,
+    add_gradients,
+    report_gradients,
+    term_gradients,
+)
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams
-from grpo_pipeline.core.policy_gradient.denominators import StepDenominators, add, all_reduce_counts, count
+from grpo_pipeline.core.policy_gradient.denominators import (
+    StepDenominators,
+    add,
+    all_reduce_counts,
+    count,
+)
 from grpo_pipeline.core.policy_gradient.kl import count_kl
 from grpo_pipeline.core.training.execution import network_precision
-from grpo_pipeline.core.training.micro_batches import bounds, count_prompts, join_prompts, take_prompts
+from grpo_pipeline.core.training.micro_batches import (
+    bounds,
+    count_prompts,
+    join_prompts,
+    take_prompts,
+)
 from grpo_pipeline.core.training.optim import accumulate, clear_gradients, step
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
@@ -47,18 +62,34 @@ def cut_experience(
     """
     size = training.micro_batch_size or len(experience.rollouts.actions)
     places = bounds(len(experience.rollouts.actions), size)
-    micro_batches = [take_prompts(replace(experience, outcomes=None, resampling={}), *place) for place in places]
-    counts = torch.stack([task.supervised_counts(micro_batch.batch) for micro_batch in micro_batches])
+    micro_batches = [
+        take_prompts(replace(experience, outcomes=None, resampling={}), *place) for place in places
+    ]
+    counts = torch.stack(
+        [task.supervised_counts(micro_batch.batch) for micro_batch in micro_batches]
+    )
     shares = counts / counts.sum(0).clamp(min=1)
     if algorithm.policy_loss is None:
-        return tuple(replace(one, share=StepShare(i, shares[i], None, None)) for i, one in enumerate(micro_batches))
+        return tuple(
+            replace(one, share=StepShare(i, shares[i], None, None))
+            for i, one in enumerate(micro_batches)
+        )
     counted = add(*(_count(algorithm, algorithm.policy_loss, task, one) for one in micro_batches))
     found = all_reduce_counts(counted, gradient_reduction="sum")
-    rollout_kl = torch.stack([_count_kl(algorithm.policy_loss, one) for one in micro_batches]).sum().clamp(min=1)
-    return tuple(replace(one, share=StepShare(i, shares[i], found, rollout_kl)) for i, one in enumerate(micro_batches))
+    rollout_kl = (
+        torch.stack([_count_kl(algorithm.policy_loss, one) for one in micro_batches])
+        .sum()
+        .clamp(min=1)
+    )
+    return tuple(
+        replace(one, share=StepShare(i, shares[i], found, rollout_kl))
+        for i, one in enumerate(micro_batches)
+    )
 
 
-def attach_micro_batch(task: Task, state: TrainState, micro_batch: Experience, update_epoch: int) -> Experience:
+def attach_micro_batch(
+    task: Task, state: TrainState, micro_batch: Experience, update_epoch: int
+) -> Experience:
     """Encode and decode the micro-batch with a graph, in the first update epoch; later ones need no decoding."""
     if update_epoch > 0:
         return micro_batch
@@ -69,17 +100,28 @@ def attach_micro_batch(task: Task, state: TrainState, micro_batch: Experience, u
 
 
 def micro_batch_terms(
-    algorithm: AlgorithmParams, training: TrainingParams, task: Task, state: TrainState, experience: Experience, update_epoch: int
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    experience: Experience,
+    update_epoch: int,
 ) -> tuple[dict[str, Tensor], tuple[Scores, ...]]:
     """Return the policy, KL, entropy and value terms of a micro-batch, and its scores without graph (none for the control)."""
     if algorithm.policy_loss is None:
         return {}, ()
     scores = update.score_actions(algorithm, training, task, state, experience, update_epoch)
-    return update.loss_terms(algorithm, algorithm.policy_loss, scores, experience), (_detached(scores),)
+    return update.loss_terms(algorithm, algorithm.policy_loss, scores, experience), (
+        _detached(scores),
+    )
 
 
 def mix_micro_batch(
-    algorithm: AlgorithmParams, task: Task, state: TrainState, policy: dict[str, Tensor], supervised: dict[str, Tensor]
+    algorithm: AlgorithmParams,
+    task: Task,
+    state: TrainState,
+    policy: dict[str, Tensor],
+    supervised: dict[str, Tensor],
 ) -> LossTerms:
     """Weigh the terms of a micro-batch as ``update.mix_losses`` does."""
     return update.mix_losses(algorithm, task, state, policy, supervised, {})
@@ -99,7 +141,9 @@ def accumulate_gradient(
         clear_gradients(state)
     gradients: Mapping[str, Gradient] = {}
     if update.is_report_step(state.step, training) and update_epoch == 0:
-        gradients = term_gradients(losses.terms, losses.weights, task.parameter_groups(state.policy))
+        gradients = term_gradients(
+            losses.terms, losses.weights, task.parameter_groups(state.policy)
+        )
     accumulate(state, losses.total)
     terms = {name: term.detach() for name, term in losses.terms.items()}
     return MicroBatchReport(terms, losses.weights, scores[0] if scores else None, gradients)
@@ -119,12 +163,18 @@ def apply_accumulated(
     metrics: dict[str, Tensor | float] = dict(losses.diagnostics)
     if update.is_report_step(state.step, training) and update_epoch == 0:
         summed = add_gradients([report.gradients for report in reports])
-        metrics |= report_gradients(summed, task.parameter_groups(state.policy)) | update.silent_rewards(experience)
+        metrics |= report_gradients(
+            summed, task.parameter_groups(state.policy)
+        ) | update.silent_rewards(experience)
     norms = step(state, **update.step_options(training, state))
-    return update.finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
+    return update.finish_update(
+        algorithm, state, losses, experience, {**metrics, **norms}, update_epoch
+    )
 
 
-def _count(algorithm: AlgorithmParams, params: PolicyLossParams, task: Task, micro_batch: Experience) -> StepDenominators:
+def _count(
+    algorithm: AlgorithmParams, params: PolicyLossParams, task: Task, micro_batch: Experience
+) -> StepDenominators:
     found = count(
         micro_batch.rollouts.is_valid,
         ratio_level=params.ratio_level,
@@ -138,20 +188,33 @@ def _count(algorithm: AlgorithmParams, params: PolicyLossParams, task: Task, mic
 
 def _count_kl(params: PolicyLossParams, micro_batch: Experience) -> Tensor:
     is_valid, longest = micro_batch.rollouts.is_valid, params.max_decisions
-    return count_kl(is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest)
+    return count_kl(
+        is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest
+    )
 
 
-def _whole_losses(algorithm: AlgorithmParams, experience: Experience, reports: tuple[MicroBatchReport, ...]) -> LossTerms:
-    terms = {name: torch.stack([report.terms[name] for report in reports]).sum() for name in reports[0].terms}
+def _whole_losses(
+    algorithm: AlgorithmParams, experience: Experience, reports: tuple[MicroBatchReport, ...]
+) -> LossTerms:
+    terms = {
+        name: torch.stack([report.terms[name] for report in reports]).sum()
+        for name in reports[0].terms
+    }
     diagnostics: dict[str, Any] = {}
     scored = [report.scores for report in reports if report.scores is not None]
     if algorithm.policy_loss is not None and scored:
-        diagnostics = update.diagnose(algorithm, algorithm.policy_loss, join_prompts(scored), experience)
-    return LossTerms(terms=terms, weights=reports[0].weights, total=torch.zeros(()), diagnostics=diagnostics)
+        diagnostics = update.diagnose(
+            algorithm, algorithm.policy_loss, join_prompts(scored), experience
+        )
+    return LossTerms(
+        terms=terms, weights=reports[0].weights, total=torch.zeros(()), diagnostics=diagnostics
+    )
 
 
 def _detached(scores: Scores) -> Scores:
-    found: dict[str, Any] = {name: None if x is None else x.detach() for name, x in vars(scores).items()}
+    found: dict[str, Any] = {
+        name: None if x is None else x.detach() for name, x in vars(scores).items()
+    }
     return replace(scores, **found)
 
 
@@ -180,33 +243,64 @@ class InMicroBatches:
         return join_prompts([self._task.detach(context) for context in encoded])
 
     def sample(
-        self, policy: Any, context: Any, group_size: int, *, temperature: float, proposal: Proposal, generator: Generator
+        self,
+        policy: Any,
+        context: Any,
+        group_size: int,
+        *,
+        temperature: float,
+        proposal: Proposal,
+        generator: Generator,
     ) -> Rollouts:
         """Draw for the whole batch; the policy's own samples get their log-probabilities by micro-batches, as the update will."""
-        sampled = self._task.sample(policy, context, group_size, temperature=temperature, proposal=proposal, generator=generator)
+        sampled = self._task.sample(
+            policy,
+            context,
+            group_size,
+            temperature=temperature,
+            proposal=proposal,
+            generator=generator,
+        )
         if proposal != "policy":
             return sampled
-        return replace(sampled, logprobs=self.score(policy, context, sampled, temperature=temperature).logprobs)
+        return replace(
+            sampled, logprobs=self.score(policy, context, sampled, temperature=temperature).logprobs
+        )
 
     @torch.no_grad()
     def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
         """Return what the samples lead to."""
-        return join_prompts([self._task.decode(policy, *micro_batch) for micro_batch in self._cut(context, rollouts, batch)])
+        return join_prompts(
+            [
+                self._task.decode(policy, *micro_batch)
+                for micro_batch in self._cut(context, rollouts, batch)
+            ]
+        )
 
     @torch.no_grad()
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Return what the policy says about the actions."""
-        scored = [self._task.score(policy, *micro_batch, temperature=temperature) for micro_batch in self._cut(context, rollouts)]
+        scored = [
+            self._task.score(policy, *micro_batch, temperature=temperature)
+            for micro_batch in self._cut(context, rollouts)
+        ]
         return cast(Scores, join_prompts(scored))
 
     @torch.no_grad()
-    def score_reference(self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float) -> ReferenceScores:
+    def score_reference(
+        self, reference: Any, batch: Any, rollouts: Rollouts, *, temperature: float
+    ) -> ReferenceScores:
         """Return what the reference says about the actions."""
         cut = self._cut(batch, rollouts)
-        scored = [self._task.score_reference(reference, *micro_batch, temperature=temperature) for micro_batch in cut]
+        scored = [
+            self._task.score_reference(reference, *micro_batch, temperature=temperature)
+            for micro_batch in cut
+        ]
         return cast(ReferenceScores, join_prompts(scored))
 
-    def reward(self, batch: Any, rollouts: Rollouts, outcomes: Any) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def reward(
+        self, batch: Any, rollouts: Rollouts, outcomes: Any
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return the task's reward components of the whole batch."""
         return self._task.reward(batch, rollouts, outcomes)
 

@@ -122,7 +122,11 @@ def replicate_batch(training: TrainingParams, task: Task, batch: Any) -> Any:
 
 
 def sample_rollouts(
-    algorithm: AlgorithmParams, training: TrainingParams, task: Task, state: TrainState, context: Any
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Task,
+    state: TrainState,
+    context: Any,
 ) -> tuple[Rollouts, float]:
     """Draw G samples per prompt from the arm's proposal, at the temperature of this step."""
     temperature = value_at(training.temperature, state.step, state.total_steps)
@@ -150,18 +154,29 @@ def dynamic_sampling(
             rewards = compute_rewards(task, replicated, rollouts, outcomes)
         # Parts may differ where their sum ties, and teach under per_reward: its scores are all 0 exactly where it has no signal.
         is_by_component = algorithm.advantage.method == "per_reward"
-        return _compare_components(algorithm.advantage, rewards, whiten=False).values if is_by_component else rewards.total
+        return (
+            _compare_components(algorithm.advantage, rewards, whiten=False).values
+            if is_by_component
+            else rewards.total
+        )
 
     def draw(attempt: int) -> tuple[Rollouts, Tensor]:
-        rollouts = _sample(algorithm, training, task, state, context, temperature=temperature, attempt=attempt)
+        rollouts = _sample(
+            algorithm, training, task, state, context, temperature=temperature, attempt=attempt
+        )
         return rollouts, measure(rollouts)
 
     retries, tolerance = algorithm.dynamic_sampling.max_retries, algorithm.advantage.tie_tolerance
-    rollouts, _, report = resample_tied(sampled, measure(sampled), draw=draw, max_retries=retries, tie_tolerance=tolerance)
+    rollouts, _, report = resample_tied(
+        sampled, measure(sampled), draw=draw, max_retries=retries, tie_tolerance=tolerance
+    )
     groups = sampled.actions.shape[0]
     return Resampled(
         rollouts,
-        {"reward/ties_before_retries": report.tied_before / groups, "reward/retries": float(report.attempts)},
+        {
+            "reward/ties_before_retries": report.tied_before / groups,
+            "reward/retries": float(report.attempts),
+        },
     )
 
 
@@ -190,17 +205,24 @@ def replay_groups(
         return fresh, importance
     merged = merge_groups(fresh, replayed.groups, replayed.positions)
     with torch.no_grad(), network_precision(state):
-        proximal = task.score(state.policy, task.detach(context), merged, temperature=temperature).logprobs
+        proximal = task.score(
+            state.policy, task.detach(context), merged, temperature=temperature
+        ).logprobs
     where = list(replayed.positions)
     importance[where] = importance_weights(
-        proximal[where], merged.logprobs[where], merged.is_valid[where], cap=algorithm.replay.importance_cap
+        proximal[where],
+        merged.logprobs[where],
+        merged.is_valid[where],
+        cap=algorithm.replay.importance_cap,
     ).to(importance.dtype)
     logprobs = merged.logprobs.clone()
     logprobs[where] = proximal[where]
     return replace(merged, logprobs=logprobs), importance
 
 
-def decode_rollouts(task: Task, state: TrainState, context: Any, rollouts: Rollouts, replicated: Any) -> Any:
+def decode_rollouts(
+    task: Task, state: TrainState, context: Any, rollouts: Rollouts, replicated: Any
+) -> Any:
     """Decode the samples once; rewards read the values, the supervised loss keeps the graph."""
     with network_precision(state):
         return task.decode(state.policy, context, rollouts, replicated)
@@ -213,39 +235,66 @@ def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: A
 
 
 def score_reference(
-    algorithm: AlgorithmParams, task: Task, state: TrainState, batch: Any, rollouts: Rollouts, temperature: float
+    algorithm: AlgorithmParams,
+    task: Task,
+    state: TrainState,
+    batch: Any,
+    rollouts: Rollouts,
+    temperature: float,
 ) -> ReferenceScores:
     """Return what the reference policy says about the samples; empty when the arm pays no KL, or the update computes it."""
-    if not algorithm.pays_kl or state.reference is None or (algorithm.pays_exact_kl and scores_kl(task)):
+    if (
+        not algorithm.pays_kl
+        or state.reference is None
+        or (algorithm.pays_exact_kl and scores_kl(task))
+    ):
         return ReferenceScores()
     with network_precision(state):
         return task.score_reference(state.reference, batch, rollouts, temperature=temperature)
 
 
 def penalise_kl(
-    algorithm: AlgorithmParams, state: TrainState, measured: Rewards, rollouts: Rollouts, reference: ReferenceScores
+    algorithm: AlgorithmParams,
+    state: TrainState,
+    measured: Rewards,
+    rollouts: Rollouts,
+    reference: ReferenceScores,
 ) -> Rewards:
     """Lower each sample's reward by its KL to the reference, where the KL is placed in the reward."""
     if algorithm.kl_placement != "reward" or reference.logprobs is None:
         return measured
     estimator = cast(RewardEstimator, algorithm.kl_estimator)
-    estimate = kl_in_reward(rollouts.logprobs, reference.logprobs, rollouts.is_valid, estimator=estimator)
+    estimate = kl_in_reward(
+        rollouts.logprobs, reference.logprobs, rollouts.is_valid, estimator=estimator
+    )
     weight = value_at(algorithm.kl_weight, state.step, state.total_steps)
     return subtract_kl(measured, estimate, rollouts.is_valid, weight=weight)
 
 
 def predict_values(
-    algorithm: AlgorithmParams, task: Task, state: TrainState, context: Any, rollouts: Rollouts, temperature: float
+    algorithm: AlgorithmParams,
+    task: Task,
+    state: TrainState,
+    context: Any,
+    rollouts: Rollouts,
+    temperature: float,
 ) -> Baseline:
     """Return the values at the time of the rollout, where a baseline or a clipped value loss reads them."""
     if algorithm.advantage.baseline != "value" and algorithm.value_clip is None:
         return Baseline(None)
     with torch.no_grad(), network_precision(state):
-        return Baseline(task.score(state.policy, task.detach(context), rollouts, temperature=temperature).values)
+        return Baseline(
+            task.score(state.policy, task.detach(context), rollouts, temperature=temperature).values
+        )
 
 
 def compute_advantages(
-    algorithm: AlgorithmParams, task: Task, replicated: Any, rewards: Rewards, baseline: Baseline, importance: Tensor
+    algorithm: AlgorithmParams,
+    task: Task,
+    replicated: Any,
+    rewards: Rewards,
+    baseline: Baseline,
+    importance: Tensor,
 ) -> Advantages:
     """Compare each sample with its own group, or with the predicted value of its prompt; then weigh the prompts.
 
@@ -255,16 +304,27 @@ def compute_advantages(
     if params.method == "per_reward":
         advantages = _compare_components(params, rewards, whiten=True)
         if rewards.kl_penalty is not None:
-            scored = [~part.isnan() for name, part in rewards.components.items() if rewards.weights[name]]
+            scored = [
+                ~part.isnan() for name, part in rewards.components.items() if rewards.weights[name]
+            ]
             is_scored = torch.stack(scored).any(dim=0)
-            advantages = advantage_functions.subtract_penalty(advantages, rewards.kl_penalty, is_scored)
+            advantages = advantage_functions.subtract_penalty(
+                advantages, rewards.kl_penalty, is_scored
+            )
     else:
         values = baseline.values if params.baseline == "value" else None
         advantages = advantage_functions.compute_advantages(
-            rewards.total, method=params.method, std=params.std, eps=params.eps, tie_tolerance=params.tie_tolerance, values=values
+            rewards.total,
+            method=params.method,
+            std=params.std,
+            eps=params.eps,
+            tie_tolerance=params.tie_tolerance,
+            values=values,
         )
     if params.top_k_ratio < 1:
-        advantages = advantage_functions.keep_top(advantages, rewards.total, ratio=params.top_k_ratio)
+        advantages = advantage_functions.keep_top(
+            advantages, rewards.total, ratio=params.top_k_ratio
+        )
     weights = task.prompt_weights(replicated)
     if weights is not None:
         advantages = advantage_functions.apply_prompt_weights(advantages, weights)
@@ -302,7 +362,12 @@ def collect_experience(
 
 def _compare_components(params: AdvantageParams, rewards: Rewards, *, whiten: bool) -> Advantages:
     return advantage_functions.per_reward_advantages(
-        rewards.components, rewards.weights, std=params.std, eps=params.eps, tie_tolerance=params.tie_tolerance, whiten=whiten
+        rewards.components,
+        rewards.weights,
+        std=params.std,
+        eps=params.eps,
+        tie_tolerance=params.tie_tolerance,
+        whiten=whiten,
     )
 
 

@@ -50,10 +50,18 @@ def create_accumulating_pipelines() -> tuple[Pipeline, Pipeline, Pipeline]:
 
     The losses of a micro-batch are computed by the nodes of the update pipeline.
     """
-    cut = Node(accumulate.cut_experience, [ALGORITHM, TRAINING, "task", "experience"], "micro_batches", name="cut_experience")
+    cut = Node(
+        accumulate.cut_experience,
+        [ALGORITHM, TRAINING, "task", "experience"],
+        "micro_batches",
+        name="cut_experience",
+    )
     micro_batch = [
         Node(
-            accumulate.attach_micro_batch, ["task", "state", "micro_batch", "update_epoch"], "attached", name="attach_micro_batch"
+            accumulate.attach_micro_batch,
+            ["task", "state", "micro_batch", "update_epoch"],
+            "attached",
+            name="attach_micro_batch",
         ),
         Node(
             accumulate.micro_batch_terms,
@@ -61,7 +69,12 @@ def create_accumulating_pipelines() -> tuple[Pipeline, Pipeline, Pipeline]:
             ["policy_losses", "micro_batch_scores"],
             name="policy_loss",
         ),
-        Node(update.supervised_term, ["task", "state", "attached", "update_epoch"], "supervised_losses", name="supervised_loss"),
+        Node(
+            update.supervised_term,
+            ["task", "state", "attached", "update_epoch"],
+            "supervised_losses",
+            name="supervised_loss",
+        ),
         Node(
             accumulate.mix_micro_batch,
             [ALGORITHM, "task", "state", "policy_losses", "supervised_losses"],
@@ -81,13 +94,23 @@ def create_accumulating_pipelines() -> tuple[Pipeline, Pipeline, Pipeline]:
         ["next_state", "step_metrics"],
         name="apply_accumulated",
     )
-    return Pipeline([cut], tags="update"), Pipeline(micro_batch, tags="update"), Pipeline([apply], tags="update")
+    return (
+        Pipeline([cut], tags="update"),
+        Pipeline(micro_batch, tags="update"),
+        Pipeline([apply], tags="update"),
+    )
 
 
 def create_pipeline() -> Pipeline:
     """Wire the whole body with its first update epoch: task, state and batch -> next_state and step_metrics."""
     start = [
-        Node(update.first_update_epoch, None, "update_epoch", name="first_update_epoch", tags="update"),
+        Node(
+            update.first_update_epoch,
+            None,
+            "update_epoch",
+            name="first_update_epoch",
+            tags="update",
+        ),
         Node(collect.nothing_replayed, None, "replayed", name="nothing_replayed", tags="collect"),
     ]
     return create_collect_pipeline() + create_update_pipeline() + Pipeline(start)
@@ -98,7 +121,12 @@ def _sampling() -> Pipeline:
     return Pipeline(
         [
             Node(collect.encode_batch, ["task", "state", "batch"], "context", name="encode_batch"),
-            Node(collect.replicate_batch, [TRAINING, "task", "batch"], "replicated", name="replicate_batch"),
+            Node(
+                collect.replicate_batch,
+                [TRAINING, "task", "batch"],
+                "replicated",
+                name="replicate_batch",
+            ),
             Node(
                 collect.sample_rollouts,
                 [ALGORITHM, TRAINING, "task", "state", "context"],
@@ -107,7 +135,16 @@ def _sampling() -> Pipeline:
             ),
             Node(
                 collect.dynamic_sampling,
-                [ALGORITHM, TRAINING, "task", "state", "context", "replicated", "sampled", "temperature"],
+                [
+                    ALGORITHM,
+                    TRAINING,
+                    "task",
+                    "state",
+                    "context",
+                    "replicated",
+                    "sampled",
+                    "temperature",
+                ],
                 "resampled",
                 name="dynamic_sampling",
             ),
@@ -130,10 +167,25 @@ def _sampling() -> Pipeline:
 
 def _judging() -> Pipeline:
     """Wire rollouts and outcomes -> experience."""
-    bundle = ["replicated", "context", "rollouts", "temperature", "outcomes", "rewards", "advantages", "reference", "baseline"]
+    bundle = [
+        "replicated",
+        "context",
+        "rollouts",
+        "temperature",
+        "outcomes",
+        "rewards",
+        "advantages",
+        "reference",
+        "baseline",
+    ]
     return Pipeline(
         [
-            Node(collect.compute_rewards, ["task", "replicated", "rollouts", "outcomes"], "measured", name="compute_rewards"),
+            Node(
+                collect.compute_rewards,
+                ["task", "replicated", "rollouts", "outcomes"],
+                "measured",
+                name="compute_rewards",
+            ),
             Node(
                 collect.score_reference,
                 [ALGORITHM, "task", "state", "batch", "rollouts", "temperature"],
@@ -158,7 +210,12 @@ def _judging() -> Pipeline:
                 "advantages",
                 name="compute_advantages",
             ),
-            Node(collect.collect_experience, [*bundle, "resampled", "importance"], "experience", name="collect_experience"),
+            Node(
+                collect.collect_experience,
+                [*bundle, "resampled", "importance"],
+                "experience",
+                name="collect_experience",
+            ),
         ],
         tags="collect",
     )

@@ -11,7 +11,13 @@ from grpo_pipeline.core.diagnostics.statistics import gradient_report, ratio_sta
 from grpo_pipeline.core.params import AlgorithmParams, PolicyLossParams, TrainingParams, is_on
 from grpo_pipeline.core.policy_gradient.algorithms import Algorithm
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy
-from grpo_pipeline.core.policy_gradient.kl import LossEstimator, categorical_kl, count_kl, kl_loss, rollout_kl_loss
+from grpo_pipeline.core.policy_gradient.kl import (
+    LossEstimator,
+    categorical_kl,
+    count_kl,
+    kl_loss,
+    rollout_kl_loss,
+)
 from grpo_pipeline.core.policy_gradient.losses import (
     check_finite,
     explained_variance,
@@ -56,7 +62,9 @@ def policy_terms(
     if params is None:
         return {}, {}
     scores = score_actions(algorithm, training, task, state, experience, update_epoch)
-    return loss_terms(algorithm, params, scores, experience), diagnose(algorithm, params, scores, experience)
+    return loss_terms(algorithm, params, scores, experience), diagnose(
+        algorithm, params, scores, experience
+    )
 
 
 def score_actions(
@@ -72,23 +80,35 @@ def score_actions(
     with network_precision(state):
         context = _context_of_epoch(task, state, experience, update_epoch, training)
         if algorithm.pays_exact_kl and scores_kl(task):
-            return task.score_with_kl(state.policy, context, rollouts, reference=state.reference, temperature=temperature)
+            return task.score_with_kl(
+                state.policy, context, rollouts, reference=state.reference, temperature=temperature
+            )
         return task.score(state.policy, context, rollouts, temperature=temperature)
 
 
-def loss_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
+def loss_terms(
+    algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience
+) -> dict[str, Tensor]:
     """Return the policy, entropy, KL and value terms; of a micro-batch, over the denominators of its step."""
     entropy = -_mean_over_prompts(scores.entropy, experience, "entropy")
     terms = {"policy": _surrogate(algorithm, params, scores, experience), "entropy": entropy}
-    return terms | _kl_terms(algorithm, params, scores, experience) | _value_term(algorithm, scores, experience)
+    return (
+        terms
+        | _kl_terms(algorithm, params, scores, experience)
+        | _value_term(algorithm, scores, experience)
+    )
 
 
-def supervised_term(task: Task, state: TrainState, experience: Experience, update_epoch: int) -> dict[str, Tensor]:
+def supervised_term(
+    task: Task, state: TrainState, experience: Experience, update_epoch: int
+) -> dict[str, Tensor]:
     """Return the supervised loss in the first update epoch, nothing later: its gradient counts once per batch."""
     if update_epoch > 0:
         return {}
     known = () if experience.share is None else (experience.share.supervised,)
-    loss = task.supervised_loss(state.policy, experience.context, experience.batch, experience.outcomes, *known)
+    loss = task.supervised_loss(
+        state.policy, experience.context, experience.batch, experience.outcomes, *known
+    )
     return {"supervised": loss}
 
 
@@ -118,7 +138,11 @@ def mix_losses(
     if "entropy" in weights and ENTROPY in state.coefficients:
         weights["entropy"] = state.coefficients[ENTROPY]
     is_over = not any(weights.values())
-    total = hybrid_loss(terms, dict.fromkeys(terms, 1.0)) * 0.0 if is_over else hybrid_loss(terms, weights)
+    total = (
+        hybrid_loss(terms, dict.fromkeys(terms, 1.0)) * 0.0
+        if is_over
+        else hybrid_loss(terms, weights)
+    )
     return LossTerms(terms=terms, weights=weights, total=total, diagnostics=diagnostics)
 
 
@@ -134,7 +158,9 @@ def apply_update(
     """Take one optimiser step and report what was measured on the way; the last epoch moves the reference on, too."""
     metrics: dict[str, Tensor | float] = dict(losses.diagnostics)
     if is_report_step(state.step, training) and update_epoch == 0:
-        metrics |= gradient_report(losses.terms, losses.weights, task.parameter_groups(state.policy))
+        metrics |= gradient_report(
+            losses.terms, losses.weights, task.parameter_groups(state.policy)
+        )
         metrics |= silent_rewards(experience)
     state, norms = update_weights(state, losses.total, **step_options(training, state))
     return finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
@@ -144,7 +170,11 @@ def step_options(training: TrainingParams, state: TrainState) -> dict[str, Any]:
     """Return how the optimiser steps at this step: clipping, and the scale of the learning rates."""
     params = training.optimizer
     scale = value_at(params.learning_rate_schedule, state.step, state.total_steps)
-    return {"max_grad_norm": params.max_grad_norm, "clip": params.clip, "learning_rate_scale": scale}
+    return {
+        "max_grad_norm": params.max_grad_norm,
+        "clip": params.clip,
+        "learning_rate_scale": scale,
+    }
 
 
 def finish_update(
@@ -156,14 +186,20 @@ def finish_update(
     update_epoch: int,
 ) -> tuple[TrainState, dict[str, Tensor | float]]:
     """Add what the losses and the rewards say to the metrics of an update, and move on what follows the weights."""
-    metrics |= {f"{name}/loss": losses.terms[name].detach() for name in ("policy", "value", "supervised") if name in losses.terms}
+    metrics |= {
+        f"{name}/loss": losses.terms[name].detach()
+        for name in ("policy", "value", "supervised")
+        if name in losses.terms
+    }
     metrics |= _policy_state(losses)
     if update_epoch == 0:
         metrics |= _reward_metrics(experience)
     return _after_update(algorithm, state, losses, update_epoch), metrics
 
 
-def _surrogate(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> Tensor:
+def _surrogate(
+    algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience
+) -> Tensor:
     return policy_loss(
         scores.logprobs,
         experience.rollouts.logprobs,
@@ -177,15 +213,23 @@ def _surrogate(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Sco
     )
 
 
-def _kl_terms(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
+def _kl_terms(
+    algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience
+) -> dict[str, Tensor]:
     """Return the KL to the reference (``kl``) and to the policy that sampled (``kl_rollout``), where they are paid."""
     rollouts, terms = experience.rollouts, {}
     if scores.kl is not None:
         counted = _kl_denominator(params, experience)
-        terms["kl"] = reduce_units(scores.kl, rollouts.is_valid, reduction=params.reduction, denominator=counted)
+        terms["kl"] = reduce_units(
+            scores.kl, rollouts.is_valid, reduction=params.reduction, denominator=counted
+        )
     elif algorithm.kl_placement == "loss" and experience.reference.logprobs is not None:
         exact = algorithm.kl_estimator == "exact"
-        terms["kl"] = _exact_kl(scores, experience) if exact else _estimated_kl(algorithm, params, scores, experience)
+        terms["kl"] = (
+            _exact_kl(scores, experience)
+            if exact
+            else _estimated_kl(algorithm, params, scores, experience)
+        )
     if is_on(algorithm.rollout_kl_weight):
         terms["kl_rollout"] = rollout_kl_loss(
             scores.logprobs,
@@ -204,14 +248,20 @@ def _exact_kl(scores: Scores, experience: Experience) -> Tensor:
             "kl_estimator must be k2, k3 or ratio_k3 for a task that does not give the whole distribution, got exact; "
             "change it in the arm's algorithm"
         )
-    return _mean_over_prompts(categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf), experience, "kl")
+    return _mean_over_prompts(
+        categorical_kl(scores.log_probs_full, log_q, log_q > -torch.inf), experience, "kl"
+    )
 
 
-def _estimated_kl(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> Tensor:
+def _estimated_kl(
+    algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience
+) -> Tensor:
     rollouts, ref_logprobs = experience.rollouts, experience.reference.logprobs
     ratio = None
     if algorithm.kl_estimator == "ratio_k3":
-        ratio = importance_ratio(scores.logprobs, rollouts.logprobs, rollouts.is_valid, level=params.ratio_level)
+        ratio = importance_ratio(
+            scores.logprobs, rollouts.logprobs, rollouts.is_valid, level=params.ratio_level
+        )
     return kl_loss(
         scores.logprobs,
         cast(Tensor, ref_logprobs),
@@ -223,14 +273,20 @@ def _estimated_kl(algorithm: AlgorithmParams, params: PolicyLossParams, scores: 
     )
 
 
-def _value_term(algorithm: AlgorithmParams, scores: Scores, experience: Experience) -> dict[str, Tensor]:
+def _value_term(
+    algorithm: AlgorithmParams, scores: Scores, experience: Experience
+) -> dict[str, Tensor]:
     if scores.values is None:
         if is_on(algorithm.value_weight):
-            raise ValueError("value_weight must be 0 for a policy without a value head, got a positive one; set it to 0")
+            raise ValueError(
+                "value_weight must be 0 for a policy without a value head, got a positive one; set it to 0"
+            )
         return {}
     old = experience.baseline.values if algorithm.value_clip is not None else None
     returns, counted = _returns(scores, experience), _denominator(experience, "value")
-    return {"value": value_loss(scores.values, returns, old, algorithm.value_clip, denominator=counted)}
+    return {
+        "value": value_loss(scores.values, returns, old, algorithm.value_clip, denominator=counted)
+    }
 
 
 def _mean_over_prompts(values: Tensor, experience: Experience, term: str) -> Tensor:
@@ -241,7 +297,11 @@ def _mean_over_prompts(values: Tensor, experience: Experience, term: str) -> Ten
 def _denominator(experience: Experience, term: str) -> Tensor | None:
     """Return what this term is divided by in a micro-batch; None where the batch is whole."""
     share = experience.share
-    return None if share is None or share.denominators is None else cast(Tensor, getattr(share.denominators, term))
+    return (
+        None
+        if share is None or share.denominators is None
+        else cast(Tensor, getattr(share.denominators, term))
+    )
 
 
 def _kl_denominator(params: PolicyLossParams, experience: Experience, term: str = "kl") -> Tensor:
@@ -249,16 +309,25 @@ def _kl_denominator(params: PolicyLossParams, experience: Experience, term: str 
     share = experience.share
     if share is None:
         is_valid, longest = experience.rollouts.is_valid, params.max_decisions
-        counted = count_kl(is_valid, ratio_level=params.ratio_level, reduction=params.reduction, max_decisions=longest)
+        counted = count_kl(
+            is_valid,
+            ratio_level=params.ratio_level,
+            reduction=params.reduction,
+            max_decisions=longest,
+        )
         return counted.clamp(min=1)
-    return cast(Tensor, share.rollout_kl if term == "rollout_kl" else _denominator(experience, term))
+    return cast(
+        Tensor, share.rollout_kl if term == "rollout_kl" else _denominator(experience, term)
+    )
 
 
 def _returns(scores: Scores, experience: Experience) -> Tensor:
     return experience.rewards.total.nanmean(1).to(scores.logprobs.dtype)
 
 
-def diagnose(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience) -> dict[str, Any]:
+def diagnose(
+    algorithm: AlgorithmParams, params: PolicyLossParams, scores: Scores, experience: Experience
+) -> dict[str, Any]:
     """Return how far the policy has moved from the rollouts, and how well the values explain the rewards."""
     rollouts = experience.rollouts
     found: dict[str, Any] = ratio_statistics(
@@ -271,28 +340,43 @@ def diagnose(algorithm: AlgorithmParams, params: PolicyLossParams, scores: Score
         options=params.options,
     )
     if scores.values is not None:
-        found["value/explained_variance"] = explained_variance(scores.values.detach(), _returns(scores, experience))
+        found["value/explained_variance"] = explained_variance(
+            scores.values.detach(), _returns(scores, experience)
+        )
     return found
 
 
-def _after_update(algorithm: AlgorithmParams, state: TrainState, losses: LossTerms, update_epoch: int) -> TrainState:
+def _after_update(
+    algorithm: AlgorithmParams, state: TrainState, losses: LossTerms, update_epoch: int
+) -> TrainState:
     """Move what follows the weights: the reference in its own rhythm, the entropy coefficient towards its target."""
     if update_epoch < algorithm.update_epochs - 1:
         return state
-    rule = ReferenceUpdate(algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay)
+    rule = ReferenceUpdate(
+        algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay
+    )
     if state.reference is not None:
         update_reference(state.reference, state.policy, rule, state.step + 1)
     if algorithm.entropy_target is None:
         return state
     target = algorithm.entropy_target
     steering = AdaptiveEntropy(
-        target=target.target, learning_rate=target.learning_rate, minimum=target.minimum, maximum=target.maximum
+        target=target.target,
+        learning_rate=target.learning_rate,
+        minimum=target.minimum,
+        maximum=target.maximum,
     )
     moved = steering.step(losses.weights["entropy"], -float(losses.terms["entropy"].detach()))
     return replace(state, coefficients={**state.coefficients, ENTROPY: moved})
 
 
-def _context_of_epoch(task: Task, state: TrainState, experience: Experience, update_epoch: int, training: TrainingParams) -> Any:
+def _context_of_epoch(
+    task: Task,
+    state: TrainState,
+    experience: Experience,
+    update_epoch: int,
+    training: TrainingParams,
+) -> Any:
     if update_epoch == 0:
         return experience.context
     if training.encoder_refresh == "every_epoch":
@@ -308,7 +392,9 @@ def is_report_step(step: int, training: TrainingParams) -> bool:
 def _policy_state(losses: LossTerms) -> dict[str, Tensor | float]:
     named = {"policy/entropy": ("entropy", -1.0), "kl/reference": ("kl", 1.0)}
     found: dict[str, Tensor | float] = {
-        metric: sign * losses.terms[name].detach() for metric, (name, sign) in named.items() if name in losses.terms
+        metric: sign * losses.terms[name].detach()
+        for metric, (name, sign) in named.items()
+        if name in losses.terms
     }
     return found | {f"weight/{name}": weight for name, weight in losses.weights.items()}
 
@@ -321,7 +407,11 @@ def silent_rewards(experience: Experience) -> dict[str, float]:
     parts, weights = experience.rewards.components, experience.rewards.weights
     if bool(experience.rewards.total.isnan().all()):
         return {}
-    return {f"dead/reward_{name}": float(_widest(part) == 0) for name, part in parts.items() if weights.get(name)}
+    return {
+        f"dead/reward_{name}": float(_widest(part) == 0)
+        for name, part in parts.items()
+        if weights.get(name)
+    }
 
 
 def _reward_metrics(experience: Experience) -> dict[str, Tensor | float]:
@@ -354,7 +444,11 @@ def _component_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]
 def _widest(x: Tensor) -> Tensor:
     """Return the largest difference within a group, [P, G] -> scalar, without rounding; NaN was not scored."""
     lost = x.isnan()
-    return (x.masked_fill(lost, -torch.inf).amax(1) - x.masked_fill(lost, torch.inf).amin(1)).clamp(min=0).max()
+    return (
+        (x.masked_fill(lost, -torch.inf).amax(1) - x.masked_fill(lost, torch.inf).amin(1))
+        .clamp(min=0)
+        .max()
+    )
 
 
 def _spread(x: Tensor) -> Tensor:

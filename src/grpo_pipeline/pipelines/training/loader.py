@@ -37,7 +37,9 @@ def refuse_changing_prompts(algorithm: AlgorithmParams, task: Task) -> None:
         )
 
 
-def plan_batch(algorithm: AlgorithmParams, state: TrainState, rows: np.ndarray) -> tuple[np.ndarray, Replayed]:
+def plan_batch(
+    algorithm: AlgorithmParams, state: TrainState, rows: np.ndarray
+) -> tuple[np.ndarray, Replayed]:
     """Put the prompts of stored groups in the place of the last fresh ones; returns the rows [P] and the groups.
 
     The draw is a function of the buffer and (seed, step), so that a resumed run replays the same.
@@ -53,16 +55,26 @@ def plan_batch(algorithm: AlgorithmParams, state: TrainState, rows: np.ndarray) 
     return planned, Replayed(groups, positions)
 
 
-def remember(state: TrainState, experience: Experience, rows: np.ndarray, replayed: Replayed) -> None:
+def remember(
+    state: TrainState, experience: Experience, rows: np.ndarray, replayed: Replayed
+) -> None:
     """Store the step's fresh groups that taught something; the buffer of the state is changed in place."""
     if state.replay is None:
         return
     fresh = [p for p in range(len(rows)) if p not in replayed.positions]
     rollouts = experience.rollouts
     parts = {field.name: getattr(rollouts, field.name) for field in fields(rollouts)}
-    sampled = replace(rollouts, **{name: part[fresh] for name, part in parts.items() if part is not None})
+    sampled = replace(
+        rollouts, **{name: part[fresh] for name, part in parts.items() if part is not None}
+    )
     signal = experience.advantages.values.abs().mean(1)[fresh]
-    groups = split_groups(sampled, rows[fresh].tolist(), signal=signal, step=state.step, temperature=experience.temperature)
+    groups = split_groups(
+        sampled,
+        rows[fresh].tolist(),
+        signal=signal,
+        step=state.step,
+        temperature=experience.temperature,
+    )
     state.replay.add(groups)
 
 
@@ -93,8 +105,20 @@ class BatchLoader:
     With replay a batch depends on the step before it, and is made when it is asked for.
     """
 
-    def __init__(self, task: Task, data: Any, algorithm: AlgorithmParams, training: TrainingParams, state: TrainState) -> None:
-        self._task, self._data, self._algorithm, self._size = task, data, algorithm, training.batch_size
+    def __init__(
+        self,
+        task: Task,
+        data: Any,
+        algorithm: AlgorithmParams,
+        training: TrainingParams,
+        state: TrainState,
+    ) -> None:
+        self._task, self._data, self._algorithm, self._size = (
+            task,
+            data,
+            algorithm,
+            training.batch_size,
+        )
         self._rows, self._seed = task.rows(data, "train"), state.generator_seed
         loader, steps = training.loader, range(state.step, state.total_steps)
         self._ahead: Generator[LoadedBatch, None, None] | None = None
@@ -107,7 +131,9 @@ class BatchLoader:
         if self._ahead is not None:
             return next(self._ahead)
         rows, replayed = plan_batch(self._algorithm, state, self._rows_of(state.step))
-        make = partial(make_training_batch, self._task, self._data, seed=self._seed, step=state.step)
+        make = partial(
+            make_training_batch, self._task, self._data, seed=self._seed, step=state.step
+        )
         return LoadedBatch(rows, replayed, alone(make, rows))
 
     def __enter__(self) -> Self:

@@ -65,7 +65,11 @@ class StepRunner:
     def run(self, state: TrainState, batch: Any, replayed: Replayed) -> StepResult:
         """Do the same with stored groups at some places of the batch, and return the experience, too."""
         start = time.perf_counter()
-        values: dict[str, Any] = self._constants | {"state": state, "batch": batch, "replayed": replayed}
+        values: dict[str, Any] = self._constants | {
+            "state": state,
+            "batch": batch,
+            "replayed": replayed,
+        }
         self._gather(values)
         measured = []
         for update_epoch in range(self._epochs):
@@ -74,8 +78,12 @@ class StepRunner:
             values["state"] = values["next_state"]
             measured.append(values["step_metrics"])
         prompts, group_size = values["rollouts"].actions.shape[:2]
-        samples = prompts * (group_size if self._draws else 1)  # an arm that draws nothing reads each prompt once
-        metrics = merge_metrics(measured) | _costs(time.perf_counter() - start, samples, values["rollouts"].actions.device)
+        samples = prompts * (
+            group_size if self._draws else 1
+        )  # an arm that draws nothing reads each prompt once
+        metrics = merge_metrics(measured) | _costs(
+            time.perf_counter() - start, samples, values["rollouts"].actions.device
+        )
         return StepResult(advance(values["state"]), metrics, values["experience"])
 
     def _gather(self, values: dict[str, Any]) -> None:
@@ -119,7 +127,11 @@ def quiet_nodes() -> Iterator[None]:
 
 def _loop_nodes() -> tuple[list[Node], ...]:
     """Return the nodes of the loop body in their order; they hold nothing of a run."""
-    pipelines = (create_collect_pipeline(), create_update_pipeline(), *create_accumulating_pipelines())
+    pipelines = (
+        create_collect_pipeline(),
+        create_update_pipeline(),
+        *create_accumulating_pipelines(),
+    )
     return tuple(pipeline.nodes for pipeline in pipelines)
 
 
@@ -141,7 +153,10 @@ def merge_metrics(measured: Sequence[Mapping[str, Tensor | float]]) -> Metrics:
     numbers = [to_floats(metrics) for metrics in measured]
     names = list(dict.fromkeys(name for metrics in numbers for name in metrics))
     found = {name: [metrics[name] for metrics in numbers if name in metrics] for name in names}
-    merged = {name: max(values) if name in WORST else sum(values) / len(values) for name, values in found.items()}
+    merged = {
+        name: max(values) if name in WORST else sum(values) / len(values)
+        for name, values in found.items()
+    }
     if "policy/ratio_mean" in numbers[0]:
         merged["policy/ratio_first"] = numbers[0]["policy/ratio_mean"]
     return merged
@@ -150,7 +165,9 @@ def merge_metrics(measured: Sequence[Mapping[str, Tensor | float]]) -> Metrics:
 def to_floats(metrics: Mapping[str, Tensor | float]) -> Metrics:
     """Return plain numbers; one transfer from the device for all tensors."""
     tensors = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
-    numbers = torch.stack([t.detach().double() for t in tensors.values()]).tolist() if tensors else []
+    numbers = (
+        torch.stack([t.detach().double() for t in tensors.values()]).tolist() if tensors else []
+    )
     return {name: float(value) for name, value in metrics.items() if name not in tensors} | dict(
         zip(tensors, numbers, strict=True)
     )
@@ -162,7 +179,11 @@ def _run(nodes: Sequence[Node], values: dict[str, Any]) -> None:
 
 
 def _costs(seconds: float, samples: int, device: torch.device) -> Metrics:
-    return {"step_seconds": seconds, "samples_per_second": samples / seconds, "peak_memory_mb": _peak_memory_mb(device)}
+    return {
+        "step_seconds": seconds,
+        "samples_per_second": samples / seconds,
+        "peak_memory_mb": _peak_memory_mb(device),
+    }
 
 
 def _peak_memory_mb(device: torch.device) -> float:

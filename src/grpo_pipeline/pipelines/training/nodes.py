@@ -29,8 +29,18 @@ from grpo_pipeline.pipelines.training.loader import (
     remember,
     replay_metrics,
 )
-from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes, rows_of_step, steps_per_epoch
-from grpo_pipeline.pipelines.training.resuming import frozen_reference_digest, resumed, run_parameters, tell_early_end
+from grpo_pipeline.pipelines.training.loop import (
+    StepRunner,
+    quiet_nodes,
+    rows_of_step,
+    steps_per_epoch,
+)
+from grpo_pipeline.pipelines.training.resuming import (
+    frozen_reference_digest,
+    resumed,
+    run_parameters,
+    tell_early_end,
+)
 from grpo_pipeline.runs.code_version import code_version
 from grpo_pipeline.runs.progress import progress
 from grpo_pipeline.tasks.base import HasFolders, KnowsInputs, ShowsRewards, Task
@@ -41,7 +51,14 @@ from grpo_pipeline.tasks.familiarity import INPUTS
 
 @torch.no_grad()
 def shown_samples(
-    task: ShowsRewards, policy: Any, data: Any, rows: np.ndarray, *, algorithm: AlgorithmParams, group_size: int, seed: int
+    task: ShowsRewards,
+    policy: Any,
+    data: Any,
+    rows: np.ndarray,
+    *,
+    algorithm: AlgorithmParams,
+    group_size: int,
+    seed: int,
 ) -> pd.DataFrame:
     """Return one row per sample: what was sampled, each reward component, the reward and the arm's advantage.
 
@@ -58,9 +75,20 @@ def shown_samples(
     """
     batch = task.make_batch(data, rows)
     replicated, context = task.replicate(batch, group_size), task.encode(policy, batch)
-    generator = step_generator(seed, stream=Stream.SHOWN_SAMPLES, device=next(policy.parameters()).device)
-    sampled = task.sample(policy, context, group_size, temperature=task.shown_temperature, proposal="policy", generator=generator)
-    rewards = compute_rewards(task, replicated, sampled, task.decode(policy, context, sampled, replicated))
+    generator = step_generator(
+        seed, stream=Stream.SHOWN_SAMPLES, device=next(policy.parameters()).device
+    )
+    sampled = task.sample(
+        policy,
+        context,
+        group_size,
+        temperature=task.shown_temperature,
+        proposal="policy",
+        generator=generator,
+    )
+    rewards = compute_rewards(
+        task, replicated, sampled, task.decode(policy, context, sampled, replicated)
+    )
     once = torch.ones_like(rewards.total)
     advantages = compute_advantages(algorithm, task, replicated, rewards, Baseline(None), once)
     return add_rewards(task.tabulate(data, batch, sampled), rewards, advantages)
@@ -68,7 +96,9 @@ def shown_samples(
 
 def add_rewards(table: pd.DataFrame, rewards: Rewards, advantages: Advantages) -> pd.DataFrame:
     """Return the table of samples with ``reward_<part>``, ``reward``, ``advantage`` and ``group_is_tied``."""
-    parts = {f"reward_{name}": part.flatten().cpu().numpy() for name, part in rewards.components.items()}
+    parts = {
+        f"reward_{name}": part.flatten().cpu().numpy() for name, part in rewards.components.items()
+    }
     return table.assign(
         **parts,
         reward=rewards.total.flatten().cpu().numpy(),
@@ -81,7 +111,9 @@ SHOWCASE_CORES = 12
 Row = dict[str, Any]
 
 
-def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any) -> TrainState:
+def build_state(
+    algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any
+) -> TrainState:
     """Return the start of an arm; every arm of a seed starts from the same weights.
 
     Raises:
@@ -105,11 +137,16 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
             f"got {unknown!r}; {f'did you mean {near[0]}?' if near else 'remove it'}"
         )
     optimizer = build_optimizer(
-        {name: (parameters, rates[name]) for name, parameters in groups.items()}, weight_decay=training.optimizer.weight_decay
+        {name: (parameters, rates[name]) for name, parameters in groups.items()},
+        weight_decay=training.optimizer.weight_decay,
     )
     whole = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
     total = min(whole, training.max_steps or whole)
-    replay = None if algorithm.replay is None else ReplayBuffer(algorithm.replay.capacity, algorithm.replay.max_age_steps)
+    replay = (
+        None
+        if algorithm.replay is None
+        else ReplayBuffer(algorithm.replay.capacity, algorithm.replay.max_age_steps)
+    )
     return TrainState(
         policy,
         optimizer,
@@ -123,10 +160,14 @@ def build_state(algorithm: AlgorithmParams, training: TrainingParams, seed: int,
     )
 
 
-def pick_probe_batch(algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any) -> Any:
+def pick_probe_batch(
+    algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any
+) -> Any:
     """Return the first training batch, or its first micro-batch: the probe runs in one piece."""
     data = data_of_arm(algorithm, task, data)
-    rows = rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed)[: training.micro_batch_size]
+    rows = rows_of_step(task.rows(data, "train"), 0, batch_size=training.batch_size, seed=seed)[
+        : training.micro_batch_size
+    ]
     return make_training_batch(task, data, rows, seed=seed, step=0)
 
 
@@ -166,11 +207,18 @@ def train(
         CheckpointError: if the checkpoint belongs to other parameters.
     """
     del probe_metrics
-    sections = sections or {name: f"{task.name}.{name}" for name in ("algorithm", "training")} | {"task": task.name}
+    sections = sections or {name: f"{task.name}.{name}" for name in ("algorithm", "training")} | {
+        "task": task.name
+    }
     parameters = run_parameters(algorithm, training, task, data, seed=state.generator_seed)
     frozen_reference = frozen_reference_digest(algorithm, state)
     state = resumed(
-        state, resume_from, resume=resume, parameters=parameters, sections=sections, frozen_reference=frozen_reference
+        state,
+        resume_from,
+        resume=resume,
+        parameters=parameters,
+        sections=sections,
+        frozen_reference=frozen_reference,
     )
     whole = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
     tell_early_end(training, whole=whole, total=state.total_steps, section=sections["training"])
@@ -181,22 +229,35 @@ def train(
     loop = _Loop(task, data, algorithm, training)
     pending: list[Row] = []
     batches = BatchLoader(task, data, algorithm, training, state)
-    with quiet_nodes(), progress(state.total_steps - state.step, f"train {algorithm.name}") as shown, batches:
+    with (
+        quiet_nodes(),
+        progress(state.total_steps - state.step, f"train {algorithm.name}") as shown,
+        batches,
+    ):
         # A generator node must yield at least once, also when a resumed arm has nothing left to do.
         yield [], False
         while state.step < state.total_steps:
             state, rows = loop.step(state, batches.take(state))
             pending += rows
             shown.update(1, **_headline(rows[0]))
-            saves = state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
+            saves = (
+                state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
+            )
             if saves or state.step % training.log_every_steps == 0:
-                yield pending, loop.checkpoint(state, parameters, frozen_reference) if saves else False
+                yield (
+                    pending,
+                    loop.checkpoint(state, parameters, frozen_reference) if saves else False,
+                )
                 pending = []
 
 
 def _headline(row: Row) -> dict[str, float]:
     """Return what is shown while an arm trains: the reward, or the loss of an arm whose samples nobody scored."""
-    return {"reward": row["reward/mean"]} if np.isfinite(row["reward/mean"]) else {"loss": row["supervised/loss"]}
+    return (
+        {"reward": row["reward/mean"]}
+        if np.isfinite(row["reward/mean"])
+        else {"loss": row["supervised/loss"]}
+    )
 
 
 def data_of_arm(algorithm: AlgorithmParams, task: Task, data: Any) -> Any:
@@ -207,7 +268,9 @@ def data_of_arm(algorithm: AlgorithmParams, task: Task, data: Any) -> Any:
 class _Loop:
     """One arm's loop over the batches: what does not change from step to step."""
 
-    def __init__(self, task: Task, data: Any, algorithm: AlgorithmParams, training: TrainingParams) -> None:
+    def __init__(
+        self, task: Task, data: Any, algorithm: AlgorithmParams, training: TrainingParams
+    ) -> None:
         self._task, self._data, self._training = task, data, training
         self._runner = StepRunner(task, algorithm, training)
         self._per_epoch = steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
@@ -225,14 +288,24 @@ class _Loop:
             measured.append({"step": step, "epoch": epoch, "split": "val", **found})
         return state, measured
 
-    def checkpoint(self, state: TrainState, parameters: Mapping[str, Any], frozen_reference: str | None) -> Checkpoint:
+    def checkpoint(
+        self, state: TrainState, parameters: Mapping[str, Any], frozen_reference: str | None
+    ) -> Checkpoint:
         """Copy the state with the position in the data order."""
         position = {"position": state.step % self._per_epoch, "total_steps": state.total_steps}
         code = code_version()
-        return snapshot(state, progress=position, parameters=parameters, code=code, frozen_reference=frozen_reference)
+        return snapshot(
+            state,
+            progress=position,
+            parameters=parameters,
+            code=code,
+            frozen_reference=frozen_reference,
+        )
 
 
-def calibrate(seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheckpoint) -> dict[str, Any]:
+def calibrate(
+    seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheckpoint
+) -> dict[str, Any]:
     """Fit on the validation split how the final weights' scores become frequencies."""
     policy = task.build_policy(0)
     policy.load_state_dict(dict(_trained(checkpoint).policy))
@@ -240,7 +313,10 @@ def calibrate(seed: int, task: Task, data: Any, checkpoint: Checkpoint | NoCheck
 
 
 def export_model(
-    task: Task, checkpoint: Checkpoint | NoCheckpoint, calibration: Mapping[str, Any] | None = None, data: Any = None
+    task: Task,
+    checkpoint: Checkpoint | NoCheckpoint,
+    calibration: Mapping[str, Any] | None = None,
+    data: Any = None,
 ) -> ModelWeights:
     """Return the final weights with what is needed to build the policy again and, with a calibration, to use it alone.
 
@@ -254,19 +330,31 @@ def export_model(
     beside: dict[str, Mapping[str, Tensor]] = {}
     if data is not None and isinstance(task, KnowsInputs):
         familiarity = task.describe_inputs(policy, data)
-        fitted[INPUTS], beside[INPUTS] = familiarity.told.model_dump(mode="json"), familiarity.tensors()
+        fitted[INPUTS], beside[INPUTS] = (
+            familiarity.told.model_dump(mode="json"),
+            familiarity.tensors(),
+        )
     folders = task.model_folders(policy) if isinstance(task, HasFolders) else {}
-    return ModelWeights(tensors=trained.policy, config=config | fitted, beside=beside, folders=folders)
+    return ModelWeights(
+        tensors=trained.policy, config=config | fitted, beside=beside, folders=folders
+    )
 
 
 def _trained(checkpoint: Checkpoint | NoCheckpoint) -> Checkpoint:
     if isinstance(checkpoint, NoCheckpoint):
-        raise ValueError(f"a checkpoint must be in {checkpoint.folder}, got nothing there; train the arm first")
+        raise ValueError(
+            f"a checkpoint must be in {checkpoint.folder}, got nothing there; train the arm first"
+        )
     return checkpoint
 
 
 def predict(
-    algorithm: AlgorithmParams, training: TrainingParams, seed: int, task: Task, data: Any, model: ModelWeights
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    seed: int,
+    task: Task,
+    data: Any,
+    model: ModelWeights,
 ) -> tuple[pd.DataFrame, pd.DataFrame, Mapping[str, np.ndarray]]:
     """Score the test split with the final weights: prediction rows, sampled rollouts, and a few examples to look at."""
     policy = task.build_policy(0)
@@ -275,10 +363,14 @@ def predict(
     few = _showcase_rows(rows, seed)
     predictions = task.evaluate(policy, data, rows, seed=seed, n_samples=training.group_size)
     if isinstance(task, ShowsRewards):
-        rollouts = shown_samples(task, policy, data, few, algorithm=algorithm, group_size=training.group_size, seed=seed)
+        rollouts = shown_samples(
+            task, policy, data, few, algorithm=algorithm, group_size=training.group_size, seed=seed
+        )
     else:
         shown = data_of_arm(algorithm, task, data)
-        rollouts = _sample_table(task, policy, shown, rows, algorithm=algorithm, training=training, seed=seed)
+        rollouts = _sample_table(
+            task, policy, shown, rows, algorithm=algorithm, training=training, seed=seed
+        )
     return predictions, rollouts, task.showcase(policy, data, few, seed=seed)
 
 
@@ -287,30 +379,57 @@ def _build_reference(algorithm: AlgorithmParams, policy: nn.Module) -> nn.Module
     if not algorithm.pays_kl:
         return None
     reference = frozen_copy(policy)
-    return reference if algorithm.reference.path is None else load_reference(Path(algorithm.reference.path), reference)
+    return (
+        reference
+        if algorithm.reference.path is None
+        else load_reference(Path(algorithm.reference.path), reference)
+    )
 
 
 def _validates(state: TrainState, per_epoch: int, training: TrainingParams) -> bool:
-    return state.step == state.total_steps or state.step % (per_epoch * training.validate_every_epochs) == 0
+    return (
+        state.step == state.total_steps
+        or state.step % (per_epoch * training.validate_every_epochs) == 0
+    )
 
 
-def _validate(task: Task, data: Any, state: TrainState, training: TrainingParams) -> dict[str, float]:
+def _validate(
+    task: Task, data: Any, state: TrainState, training: TrainingParams
+) -> dict[str, float]:
     return task.validate(
-        state.policy, data, task.rows(data, "val"), seed=state.generator_seed, n_samples=training.validation_samples
+        state.policy,
+        data,
+        task.rows(data, "val"),
+        seed=state.generator_seed,
+        n_samples=training.validation_samples,
     )
 
 
 @torch.no_grad()
 def _sample_table(
-    task: Task, policy: Any, data: Any, rows: np.ndarray, *, algorithm: AlgorithmParams, training: TrainingParams, seed: int
+    task: Task,
+    policy: Any,
+    data: Any,
+    rows: np.ndarray,
+    *,
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    seed: int,
 ) -> pd.DataFrame:
     frames = []
     for number, start in enumerate(range(0, len(rows), 64)):
         batch = task.make_batch(data, rows[start : start + 64])
         context = task.encode(policy, batch)
-        generator = step_generator(seed, number, stream=Stream.SAMPLE_TABLE, device=next(policy.parameters()).device)
+        generator = step_generator(
+            seed, number, stream=Stream.SAMPLE_TABLE, device=next(policy.parameters()).device
+        )
         rollouts = task.sample(
-            policy, context, training.group_size, temperature=1.0, proposal=algorithm.proposal, generator=generator
+            policy,
+            context,
+            training.group_size,
+            temperature=1.0,
+            proposal=algorithm.proposal,
+            generator=generator,
         )
         frames.append(task.tabulate(data, batch, rollouts))
     return pd.concat(frames, ignore_index=True)

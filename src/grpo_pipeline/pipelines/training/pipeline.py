@@ -29,7 +29,11 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
         _training({**sections, "task": task}) + _prediction(),
         namespace=f"{task}.{arm}",
         inputs=shared_inputs(task, own),
-        parameters={**shared_training(task, own), "params:seed": "params:seed", "params:resume": "params:resume"},
+        parameters={
+            **shared_training(task, own),
+            "params:seed": "params:seed",
+            "params:resume": "params:resume",
+        },
         tags=[task, arm],
     )
 
@@ -50,7 +54,11 @@ def create_stage(task: str, stage: str) -> Pipeline:
     Shared with the arms: ``<task>.data``, ``params:seed`` and ``params:resume``. Its own: ``<task>.<stage>.task``,
     ``params:<task>.<stage>.training``, ``params:<task>.<stage>.algorithm`` and everything it writes, ``model`` at the end.
     """
-    sections = {"algorithm": f"{task}.{stage}.algorithm", "training": f"{task}.{stage}.training", "task": task}
+    sections = {
+        "algorithm": f"{task}.{stage}.algorithm",
+        "training": f"{task}.{stage}.training",
+        "task": task,
+    }
     return Pipeline(
         _training(sections),
         namespace=f"{task}.{stage}",
@@ -64,9 +72,19 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
     """Wire task and data -> model; ``sections`` are the names that errors about a checkpoint use."""
     train = update_wrapper(partial(nodes.train, sections=sections), nodes.train)
     start = [
-        Node(nodes.build_state, [ALGORITHM, TRAINING, "params:seed", "task", "data"], "initial_state", name="build_state"),
+        Node(
+            nodes.build_state,
+            [ALGORITHM, TRAINING, "params:seed", "task", "data"],
+            "initial_state",
+            name="build_state",
+        ),
         # Built a second time: the probe updates its weights, training must start from the untouched ones.
-        Node(nodes.build_state, [ALGORITHM, TRAINING, "params:seed", "task", "data"], "probe.state", name="copy_state"),
+        Node(
+            nodes.build_state,
+            [ALGORITHM, TRAINING, "params:seed", "task", "data"],
+            "probe.state",
+            name="copy_state",
+        ),
         Node(
             nodes.pick_probe_batch,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
@@ -89,12 +107,31 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
     rest = [
         Node(
             train,
-            [ALGORITHM, TRAINING, "params:resume", "task", "data", "initial_state", "resume_from", "probe.step_metrics"],
+            [
+                ALGORITHM,
+                TRAINING,
+                "params:resume",
+                "task",
+                "data",
+                "initial_state",
+                "resume_from",
+                "probe.step_metrics",
+            ],
             ["metric_rows", "checkpoint"],
             name="train",
         ),
-        Node(nodes.calibrate, ["params:seed", "task", "data", "checkpoint"], "calibration", name="calibrate"),
-        Node(nodes.export_model, ["task", "checkpoint", "calibration", "data"], "model", name="export_model"),
+        Node(
+            nodes.calibrate,
+            ["params:seed", "task", "data", "checkpoint"],
+            "calibration",
+            name="calibrate",
+        ),
+        Node(
+            nodes.export_model,
+            ["task", "checkpoint", "calibration", "data"],
+            "model",
+            name="export_model",
+        ),
     ]
     return Pipeline([*start, *rest]) + probe
 
@@ -102,4 +139,6 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
 def _prediction() -> Pipeline:
     """Wire task, data and model -> what the evaluation and the report read."""
     inputs = [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"]
-    return Pipeline([Node(nodes.predict, inputs, ["predictions", "rollouts", "showcase"], name="predict")])
+    return Pipeline(
+        [Node(nodes.predict, inputs, ["predictions", "rollouts", "showcase"], name="predict")]
+    )

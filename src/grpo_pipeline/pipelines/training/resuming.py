@@ -20,7 +20,9 @@ from grpo_pipeline.tasks.base import Task
 logger = logging.getLogger(__name__)
 
 
-def run_parameters(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int) -> dict[str, Any]:
+def run_parameters(
+    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int
+) -> dict[str, Any]:
     """Return what a checkpoint must agree on to go on: algorithm, loop without its length, the task's own, seed."""
     return {
         "algorithm": decisive(algorithm),
@@ -30,7 +32,9 @@ def run_parameters(algorithm: AlgorithmParams, training: TrainingParams, task: T
     }
 
 
-def run_digest(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int) -> str:
+def run_digest(
+    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int
+) -> str:
     """Return the digest of ``run_parameters``: the ``config_digest`` of the run's checkpoints."""
     return digest_of(run_parameters(algorithm, training, task, data, seed=seed))
 
@@ -66,15 +70,27 @@ def resumed(
         CheckpointError: if the checkpoint belongs to another run, or is further than this one goes.
     """
     if resume not in ("never", "auto"):
-        raise ValueError(f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint")
+        raise ValueError(
+            f"resume must be never or auto, got {resume!r}; use --params resume=auto to go on from a checkpoint"
+        )
     if resume == "never" or isinstance(checkpoint, NoCheckpoint):
         return state
-    going_on = restore(state, checkpoint, parameters=parameters, names=sections, frozen_reference=frozen_reference)
+    going_on = restore(
+        state, checkpoint, parameters=parameters, names=sections, frozen_reference=frozen_reference
+    )
     where = f"checkpoint {checkpoint.folder}" if checkpoint.folder else "the checkpoint"
     if checkpoint.code != (here := code_version()):
-        said = ", ".join(f"{name} {version}" for name, version in checkpoint.code.items()) or "unknown code"
+        said = (
+            ", ".join(f"{name} {version}" for name, version in checkpoint.code.items())
+            or "unknown code"
+        )
         now = ", ".join(f"{name} {version}" for name, version in here.items())
-        logger.warning("%s was written by %s, this is %s; the run goes on, and may end elsewhere than unbroken", where, said, now)
+        logger.warning(
+            "%s was written by %s, this is %s; the run goes on, and may end elsewhere than unbroken",
+            where,
+            said,
+            now,
+        )
     before = int(checkpoint.progress.get("total_steps", going_on.total_steps))
     if before != going_on.total_steps:
         logger.info("%s: %s", where, _length_sentence(going_on, before, parameters, sections))
@@ -88,9 +104,15 @@ def tell_early_end(training: TrainingParams, *, whole: int, total: int, section:
         logger.info(sentence, section, training.max_steps, total, whole, training.epochs)
 
 
-def _length_sentence(state: TrainState, before: int, parameters: Mapping[str, Any], sections: Mapping[str, str]) -> str:
+def _length_sentence(
+    state: TrainState, before: int, parameters: Mapping[str, Any], sections: Mapping[str, str]
+) -> str:
     """Return what another length means for the weights."""
-    moving = [path for key in ("algorithm", "training") for path in _moving(sections.get(key, key), parameters[key])]
+    moving = [
+        path
+        for key in ("algorithm", "training")
+        for path in _moving(sections.get(key, key), parameters[key])
+    ]
     if not moving:
         return f"the run now has {state.total_steps} steps instead of {before}; no schedule depends on it"
     return (

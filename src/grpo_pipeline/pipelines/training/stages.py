@@ -32,7 +32,9 @@ def check_arms(task: Task, data: Any, **sections: Any) -> Task:
         arm, _, section = name.partition(BETWEEN)
         own.setdefault(arm, {})[section] = values
     for arm, found in own.items():
-        algorithm = validate(AlgorithmParams, found.pop("algorithm"), path=f"{task.name}.{arm}.algorithm")
+        algorithm = validate(
+            AlgorithmParams, found.pop("algorithm"), path=f"{task.name}.{arm}.algorithm"
+        )
         assert isinstance(algorithm, AlgorithmParams)
         task.with_sections(found, path=f"{task.name}.{arm}").check_algorithm(algorithm)
     return task
@@ -51,20 +53,46 @@ def take_sections(task: Task, **sections: Any) -> Task:
 def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
     """Wire ``<task>.untrained_task`` and ``<task>.data`` -> ``<task>.task``, and ``<task>.<arm>.task`` of an arm with its own."""
     task, nodes = spec.name, []
-    own = {arm: [name for name in arms.get(arm, ()) if name != "training"] for arm in (*spec.stages, *arms)}
+    own = {
+        arm: [name for name in arms.get(arm, ()) if name != "training"]
+        for arm in (*spec.stages, *arms)
+    }
     for arm in arms:
         if own[arm]:
-            taken = {"task": f"{task}.task"} | {name: f"params:{task}.{arm}.{name}" for name in own[arm]}
-            nodes.append(Node(take_sections, taken, f"{task}.{arm}.task", name="take_sections", namespace=f"{task}.{arm}"))
+            taken = {"task": f"{task}.task"} | {
+                name: f"params:{task}.{arm}.{name}" for name in own[arm]
+            }
+            nodes.append(
+                Node(
+                    take_sections,
+                    taken,
+                    f"{task}.{arm}.task",
+                    name="take_sections",
+                    namespace=f"{task}.{arm}",
+                )
+            )
     if not spec.stages:
         return Pipeline(nodes, tags=task)
-    sections = {f"{arm}{BETWEEN}{name}": f"params:{task}.{arm}.{name}" for arm in own for name in ("algorithm", *own[arm])}
+    sections = {
+        f"{arm}{BETWEEN}{name}": f"params:{task}.{arm}.{name}"
+        for arm in own
+        for name in ("algorithm", *own[arm])
+    }
     inputs = {"task": f"{task}.untrained_task", "data": f"{task}.data", **sections}
     stages = sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
     nodes.append(
-        Node(check_arms, inputs, f"{task}.{spec.stages[0]}.task", name="check_arms", namespace=f"{task}.{spec.stages[0]}")
+        Node(
+            check_arms,
+            inputs,
+            f"{task}.{spec.stages[0]}.task",
+            name="check_arms",
+            namespace=f"{task}.{spec.stages[0]}",
+        )
     )
-    after = {stage: f"{task}.{following}.task" for stage, following in zip(spec.stages, spec.stages[1:], strict=False)}
+    after = {
+        stage: f"{task}.{following}.task"
+        for stage, following in zip(spec.stages, spec.stages[1:], strict=False)
+    }
     for stage in spec.stages:
         begun = after.get(stage, f"{task}.task")
         nodes.append(

@@ -11,7 +11,13 @@ from grpo_pipeline.tasks.base import Task
 
 
 def train_steps(
-    algorithm: AlgorithmParams, training: TrainingParams, steps: int, *, seed: int, task: Task, data: Any
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    steps: int,
+    *,
+    seed: int,
+    task: Task,
+    data: Any,
 ) -> TrainState:
     """Build an arm's start and train it for ``steps`` batches, the first ones of its training."""
     state = build_state(algorithm, training, seed, task, data)
@@ -22,8 +28,15 @@ def train_steps(
     return state
 
 
-def pick_batch(algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState) -> Any:
+def pick_batch(
+    algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, state: TrainState
+) -> Any:
     """Return the batch of the state's step, the same as in training."""
     data = data_of_arm(algorithm, task, data)
-    rows = rows_of_step(task.rows(data, "train"), state.step, batch_size=training.batch_size, seed=state.generator_seed)
+    rows = rows_of_step(
+        task.rows(data, "train"),
+        state.step,
+        batch_size=training.batch_size,
+        seed=state.generator_seed,
+    )
     return make_training_batch(task, data, rows, seed=state.generator_seed, step=state.step)

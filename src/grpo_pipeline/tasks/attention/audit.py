@@ -14,7 +14,12 @@ from torch import Tensor
 
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes
+from grpo_pipeline.tasks.attention.batch import (
+    AttentionBatch,
+    AttentionContext,
+    AttentionData,
+    Outcomes,
+)
 from grpo_pipeline.tasks.attention.evaluation import (
     PointTask,
     as_rollouts,
@@ -61,13 +66,24 @@ def audit_plan(rewards: RewardParams) -> AuditPlan:
         cluster="patient_id",
         policies=ROLES,
         weights={part: getattr(rewards, f"{part}_weight") for part in PARTS},
-        metrics={"brier": "lower", "lesion_hit": "higher", "lesion_distance_mm": "lower", "heatmap_error": "lower"},
+        metrics={
+            "brier": "lower",
+            "lesion_hit": "higher",
+            "lesion_distance_mm": "lower",
+            "heatmap_error": "lower",
+        },
     )
 
 
 @torch.no_grad()
 def audit(
-    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
+    task: PointTask,
+    policy: AttentionModel,
+    data: AttentionData,
+    rows: np.ndarray,
+    *,
+    seed: int,
+    n_samples: int,
 ) -> pd.DataFrame:
     """Return one row per core, policy and set of points; ``AuditPlan`` has the columns.
 
@@ -83,34 +99,59 @@ def audit(
     frames = []
     rules = [rule for rule in ROLES if rule != ORACLE or knows_lesions(data, rows)]
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
-        generator = step_generator(seed, int(batch.rows[0]), stream=Stream.AUDIT, device=task.device)
-        chosen = choose_points(task, policy, context, lesion, n_samples=n_samples, generator=generator)
+        generator = step_generator(
+            seed, int(batch.rows[0]), stream=Stream.AUDIT, device=task.device
+        )
+        chosen = choose_points(
+            task, policy, context, lesion, n_samples=n_samples, generator=generator
+        )
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         cores = AuditedCores(batch, context, lesion, distances)
-        frames += [_score(task, policy, data, cores, chosen[rule]).assign(policy=rule) for rule in rules]
+        frames += [
+            _score(task, policy, data, cores, chosen[rule]).assign(policy=rule) for rule in rules
+        ]
     return pd.concat(frames, ignore_index=True)
 
 
-def _score(task: PointTask, policy: AttentionModel, data: AttentionData, cores: AuditedCores, actions: Tensor) -> pd.DataFrame:
+def _score(
+    task: PointTask,
+    policy: AttentionModel,
+    data: AttentionData,
+    cores: AuditedCores,
+    actions: Tensor,
+) -> pd.DataFrame:
     """Score the sets actions [P, E, k] of one rule; row p*E + e."""
     n_samples = actions.shape[1]
     rollouts, grouped = as_rollouts(actions), task.replicate(cores.batch, n_samples)
     outcomes = task.decode(policy, cores.context, rollouts, cores.batch)
     rewards = combine_rewards(*task.reward(grouped, rollouts, outcomes))
-    table = data.examples.table.iloc[cores.batch.rows.cpu().numpy().repeat(n_samples)].reset_index(drop=True)
-    frame = table[["core_id", "patient_id"]].assign(sample=np.tile(np.arange(n_samples), len(actions)))
-    columns = {"reward": rewards.total} | {f"reward_{name}": component for name, component in rewards.components.items()}
+    table = data.examples.table.iloc[cores.batch.rows.cpu().numpy().repeat(n_samples)].reset_index(
+        drop=True
+    )
+    frame = table[["core_id", "patient_id"]].assign(
+        sample=np.tile(np.arange(n_samples), len(actions))
+    )
+    columns = {"reward": rewards.total} | {
+        f"reward_{name}": component for name, component in rewards.components.items()
+    }
     columns |= _errors(grouped, outcomes, _known_involvement(cores.batch, table["involvement"]))
-    return frame.assign(**{name: value.flatten().cpu().numpy() for name, value in columns.items()}, **_places(cores, actions))
+    return frame.assign(
+        **{name: value.flatten().cpu().numpy() for name, value in columns.items()},
+        **_places(cores, actions),
+    )
 
 
 def _known_involvement(batch: AttentionBatch, involvement: pd.Series) -> Tensor:
     """Return the involvement [P, E] of the rows p*E + e, NaN where it is unknown or nothing of the bag is in the region."""
-    known = torch.tensor(involvement.to_numpy(np.float64), device=batch.bag.device).reshape(len(batch.bag), -1)
+    known = torch.tensor(involvement.to_numpy(np.float64), device=batch.bag.device).reshape(
+        len(batch.bag), -1
+    )
     return known.masked_fill(~has_bag(batch)[:, None], torch.nan)
 
 
-def _errors(grouped: AttentionBatch, outcomes: Outcomes, involvement: Tensor) -> Mapping[str, Tensor]:
+def _errors(
+    grouped: AttentionBatch, outcomes: Outcomes, involvement: Tensor
+) -> Mapping[str, Tensor]:
     return {
         "brier": (outcomes.class_logits.sigmoid() - grouped.label).square(),
         "heatmap_error": (outcomes.bag_probs - involvement).abs(),
@@ -120,5 +161,11 @@ def _errors(grouped: AttentionBatch, outcomes: Outcomes, involvement: Tensor) ->
 def _places(cores: AuditedCores, actions: Tensor) -> dict[str, np.ndarray]:
     """Return where each set's points are, as sets of one: [P*E]; NaN for a set without points."""
     alone = actions.flatten(0, 1)[:, None]
-    lesion, distances = (cells.repeat_interleave(actions.shape[1], dim=0) for cells in (cores.lesion, cores.distances))
-    return {"lesion_hit": lesion_share(alone, lesion), "lesion_distance_mm": mean_distance(alone, distances)}
+    lesion, distances = (
+        cells.repeat_interleave(actions.shape[1], dim=0)
+        for cells in (cores.lesion, cores.distances)
+    )
+    return {
+        "lesion_hit": lesion_share(alone, lesion),
+        "lesion_distance_mm": mean_distance(alone, distances),
+    }

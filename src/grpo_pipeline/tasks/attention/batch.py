@@ -27,7 +27,9 @@ class Pixels:
     lesion: Tensor | None
 
 
-def read_pixels(examples: Examples, rows: np.ndarray, *, device: torch.device, with_lesion: bool) -> Pixels:
+def read_pixels(
+    examples: Examples, rows: np.ndarray, *, device: torch.device, with_lesion: bool
+) -> Pixels:
     """Read the arrays of these rows and bring them to ``device``."""
     return Pixels(
         images=to_tensor(examples.images, rows, device),
@@ -41,7 +43,11 @@ def to_tensor(array: np.ndarray, rows: np.ndarray, device: torch.device) -> Tens
     """Return these rows of an array on ``device``."""
     # A map's rows are copied into memory of their own, which is writable; page-locked, it moves while the GPU computes.
     host = torch.from_numpy(np.ascontiguousarray(array[rows]))
-    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+    return (
+        host.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else host.to(device)
+    )
 
 
 @dataclass(frozen=True)
@@ -136,12 +142,18 @@ def make_batch(
     Images and masks come from ``pixels`` in the place of the stored ones, if given.
     """
     examples = data.examples
-    values = torch.as_tensor(read_values(examples.table, rows, clinical), device=device) if clinical else None
+    values = (
+        torch.as_tensor(read_values(examples.table, rows, clinical), device=device)
+        if clinical
+        else None
+    )
     if pixels is None:
         pixels = read_pixels(examples, rows, device=device, with_lesion=data.shows_lesion)
     bag = pixels.bag & pixels.region
     label = torch.as_tensor(examples.table["label"].to_numpy(np.float32)[rows], device=device)
-    involvement = torch.as_tensor(examples.table["involvement"].to_numpy(np.float32)[rows], device=device)
+    involvement = torch.as_tensor(
+        examples.table["involvement"].to_numpy(np.float32)[rows], device=device
+    )
     return AttentionBatch(
         rows=torch.as_tensor(rows, device=device),
         images=standardise(pixels.images),
@@ -150,8 +162,12 @@ def make_batch(
         label=label,
         involvement=torch.where(involvement.isnan(), label, involvement),
         features=None if data.features is None else to_tensor(data.features, rows, device).float(),
-        reference_logits=None if data.reference_logits is None else to_tensor(data.reference_logits, rows, device),
-        grade_group=torch.as_tensor(examples.table["grade_group"].to_numpy(np.float32)[rows], device=device),
+        reference_logits=None
+        if data.reference_logits is None
+        else to_tensor(data.reference_logits, rows, device),
+        grade_group=torch.as_tensor(
+            examples.table["grade_group"].to_numpy(np.float32)[rows], device=device
+        ),
         lesion_cells=None if pixels.lesion is None else region_cells(pixels.lesion, grid),
         clinical=values,
     )

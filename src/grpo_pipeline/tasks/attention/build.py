@@ -8,7 +8,11 @@ import numpy as np
 import torch
 
 from grpo_pipeline.core.params import ExecutionParams
-from grpo_pipeline.core.training.execution import check_compiler, choose_device, set_float32_products
+from grpo_pipeline.core.training.execution import (
+    check_compiler,
+    choose_device,
+    set_float32_products,
+)
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, fit_statistics
@@ -47,12 +51,17 @@ class FeatureChunk:
         return self.start + len(self.values) == self.total
 
 
-def encode_examples(task: AttentionTask, policy: AttentionModel, examples: Examples, cached: FeatureSet) -> FeatureSet:
+def encode_examples(
+    task: AttentionTask, policy: AttentionModel, examples: Examples, cached: FeatureSet
+) -> FeatureSet:
     """Return what ``stream_features`` yields, in memory."""
     parts = list(stream_features(task, policy, examples, cached))
     if isinstance(parts[0], FeatureSet):
         return parts[0]
-    return FeatureSet(key=parts[0].key, values=np.concatenate([part.values for part in parts if part.values is not None]))
+    return FeatureSet(
+        key=parts[0].key,
+        values=np.concatenate([part.values for part in parts if part.values is not None]),
+    )
 
 
 def stream_features(
@@ -83,7 +92,9 @@ def stream_features(
 
 
 @torch.no_grad()
-def _encode(task: AttentionTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray) -> np.ndarray:
+def _encode(
+    task: AttentionTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray
+) -> np.ndarray:
     exact = policy.encode(task.make_batch(data, rows)).cpu().numpy()
     with np.errstate(over="ignore"):
         stored = exact.astype(task.model.feature_dtype, copy=False)
@@ -203,7 +214,9 @@ def _set_up(execution: ExecutionParams, device: torch.device) -> None:
 def _check_cells(examples: Examples, grid: int, points: int) -> None:
     starts = range(0, len(examples.region), CHECKED_AT_ONCE)
     chunks = (np.array(examples.region[start : start + CHECKED_AT_ONCE]) for start in starts)
-    counts = np.concatenate([region_cells(torch.as_tensor(chunk), grid).sum(1).numpy() for chunk in chunks])
+    counts = np.concatenate(
+        [region_cells(torch.as_tensor(chunk), grid).sum(1).numpy() for chunk in chunks]
+    )
     short = np.flatnonzero(counts < points)
     if short.size:
         row = int(short[0])

@@ -16,7 +16,13 @@ from torch import Generator, Tensor
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k, log_policy
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, centre_pixels, region_cells
+from grpo_pipeline.tasks.attention.batch import (
+    AttentionBatch,
+    AttentionContext,
+    AttentionData,
+    centre_pixels,
+    region_cells,
+)
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.model.baselines import (
@@ -99,7 +105,13 @@ FIXED_TARGET = (0.5, 0.5)
 
 @torch.no_grad()
 def evaluate(
-    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
+    task: PointTask,
+    policy: AttentionModel,
+    data: AttentionData,
+    rows: np.ndarray,
+    *,
+    seed: int,
+    n_samples: int,
 ) -> pd.DataFrame:
     """Return one row per core and rule (columns: docs/architecture.md, prediction rows).
 
@@ -117,8 +129,12 @@ def evaluate(
     previous = None
     rules = [rule for rule in RULES if rule != ORACLE or knows_lesions(data, rows)]
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
-        generator = step_generator(seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device)
-        chosen = choose_points(task, policy, context, lesion, n_samples=n_samples, generator=generator)
+        generator = step_generator(
+            seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device
+        )
+        chosen = choose_points(
+            task, policy, context, lesion, n_samples=n_samples, generator=generator
+        )
         chosen["shuffled"], previous = _shuffle(chosen["policy"][:, :1], previous)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:
@@ -129,19 +145,39 @@ def evaluate(
 
 @torch.no_grad()
 def validate(
-    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
+    task: PointTask,
+    policy: AttentionModel,
+    data: AttentionData,
+    rows: np.ndarray,
+    *,
+    seed: int,
+    n_samples: int,
 ) -> dict[str, float]:
     """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used."""
-    totals: dict[str, list[np.ndarray]] = {"reward/mean": [], "reward/gain_over_uniform": [], "lesion_hit": [], "uniform_hit": []}
+    totals: dict[str, list[np.ndarray]] = {
+        "reward/mean": [],
+        "reward/gain_over_uniform": [],
+        "lesion_hit": [],
+        "uniform_hit": [],
+    }
     if task.model.stop is not None:
         totals["points_used"] = []
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         rewards, hits = {}, {}
         for proposal in ("policy", "uniform"):
-            generator = step_generator(seed, int(batch.rows[0]), stream=Stream.VALIDATION, device=task.device)
-            rollouts = task.sample(policy, context, n_samples, temperature=1.0, proposal=proposal, generator=generator)
+            generator = step_generator(
+                seed, int(batch.rows[0]), stream=Stream.VALIDATION, device=task.device
+            )
+            rollouts = task.sample(
+                policy, context, n_samples, temperature=1.0, proposal=proposal, generator=generator
+            )
             outcomes = task.decode(policy, context, rollouts, batch)
-            rewards[proposal] = _weigh(*task.reward(task.replicate(batch, n_samples), rollouts, outcomes)).mean(1).cpu().numpy()
+            rewards[proposal] = (
+                _weigh(*task.reward(task.replicate(batch, n_samples), rollouts, outcomes))
+                .mean(1)
+                .cpu()
+                .numpy()
+            )
             hits[proposal] = lesion_share(rollouts.actions, lesion)
             if proposal == "policy" and task.model.stop is not None:
                 totals["points_used"].append(points_used(rollouts.actions, lesion.shape[1]))
@@ -163,7 +199,9 @@ def showcase(
     points = {}
     for proposal in ("policy", "uniform"):
         generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
-        points[proposal] = task.sample(policy, context, 1, temperature=1.0, proposal=proposal, generator=generator)
+        points[proposal] = task.sample(
+            policy, context, 1, temperature=1.0, proposal=proposal, generator=generator
+        )
     outcomes = task.decode(policy, context, points["policy"], batch)
     attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
     examples = data.examples
@@ -184,7 +222,9 @@ def showcase(
 
 def knows_lesions(data: AttentionData, rows: np.ndarray) -> bool:
     """Say whether any of these cores has a lesion outline: without one, an oracle would be uniform points under another name."""
-    return any(bool(data.examples.lesion[row].any()) for row in rows)  # one image in memory at a time
+    return any(
+        bool(data.examples.lesion[row].any()) for row in rows
+    )  # one image in memory at a time
 
 
 def evaluation_batches(
@@ -194,12 +234,20 @@ def evaluation_batches(
     for start in range(0, len(rows), BATCH_SIZE):
         chunk = rows[start : start + BATCH_SIZE]
         batch = task.make_batch(data, chunk)
-        lesion = torch.as_tensor(np.ascontiguousarray(data.examples.lesion[chunk]), device=task.device)
+        lesion = torch.as_tensor(
+            np.ascontiguousarray(data.examples.lesion[chunk]), device=task.device
+        )
         yield batch, task.encode(policy, batch), region_cells(lesion, task.grid)
 
 
 def choose_points(
-    task: PointTask, policy: AttentionModel, context: AttentionContext, lesion: Tensor, *, n_samples: int, generator: Generator
+    task: PointTask,
+    policy: AttentionModel,
+    context: AttentionContext,
+    lesion: Tensor,
+    *,
+    n_samples: int,
+    generator: Generator,
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
 
@@ -207,11 +255,15 @@ def choose_points(
     """
     k, cells = task.model.points, context.cells
     logits, _ = policy.propose(context)
-    uniform = gumbel_top_k(torch.zeros_like(logits.cells), k, n_samples, generator=generator, is_allowed=cells)
+    uniform = gumbel_top_k(
+        torch.zeros_like(logits.cells), k, n_samples, generator=generator, is_allowed=cells
+    )
     oracle = oracle_cells(lesion, cells, k, n_samples=n_samples, generator=generator)
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
     return {
-        "policy": draw_sets(task.model, logits, cells, n_samples, temperature=1.0, generator=generator).actions,
+        "policy": draw_sets(
+            task.model, logits, cells, n_samples, temperature=1.0, generator=generator
+        ).actions,
         "greedy": likeliest_sets(task.model, logits, cells),
         "uniform": uniform,
         "centre": nearest_cells(region_centroids(cells, task.grid), cells, task.grid, k),
@@ -243,7 +295,9 @@ def _rows(
     parts, weights = task.reward(grouped, rollouts, outcomes)
     probs = outcomes.class_logits.sigmoid()
     table = data.examples.table.iloc[batch.rows.cpu().numpy()]
-    frame = table[["core_id", "patient_id", "center", "label", "involvement", "grade_group"]].reset_index(drop=True)
+    frame = table[
+        ["core_id", "patient_id", "center", "label", "involvement", "grade_group"]
+    ].reset_index(drop=True)
     return frame.assign(
         rule=rule,
         prob=probs[:, 0].cpu().numpy(),

@@ -32,7 +32,9 @@ def read_exported(folder: Path) -> Predictor:
     return build_predictor(load_weights(folder), name=str(folder))
 
 
-def answer_request(predictor: Predictor, table: pd.DataFrame, *, sets: int, heatmap: bool, **options: Any) -> pd.DataFrame:
+def answer_request(
+    predictor: Predictor, table: pd.DataFrame, *, sets: int, heatmap: bool, **options: Any
+) -> pd.DataFrame:
     """Score every row (``inference.request.answer``); paths lie below ``GRPO_IMAGE_ROOT``, else below the current folder."""
     root = Path(os.environ.get(ROOT_VARIABLE) or ".")
     return answer(predictor, table, root=root, n_samples=sets, with_heatmap=heatmap, **options)
@@ -41,7 +43,11 @@ def answer_request(predictor: Predictor, table: pd.DataFrame, *, sets: int, heat
 def request_columns(config: Mapping[str, Any]) -> list[Column]:
     """Return the columns of a request: the image, its masks, and what the model was trained with beside it."""
     optional = [Column(name, "string") for name in ("region_mask", "bag_mask")]
-    return [Column("image", "string", True), *optional, *(Column(n, "double") for n in config["preprocessing"]["clinical"])]
+    return [
+        Column("image", "string", True),
+        *optional,
+        *(Column(n, "double") for n in config["preprocessing"]["clinical"]),
+    ]
 
 
 def example() -> pd.DataFrame:
@@ -58,7 +64,10 @@ SERVING = Serving(
     inputs=request_columns,
     # Each but the points is null where there is no value.
     outputs=(
-        *(Column(name, "double") for name in ("prob", "prob_calibrated", "involvement", "distance")),
+        *(
+            Column(name, "double")
+            for name in ("prob", "prob_calibrated", "involvement", "distance")
+        ),
         Column("outside", "boolean"),
         Column("outside_why", "string"),
         Column("points", "double[][][]", True),
@@ -67,7 +76,18 @@ SERVING = Serving(
     options={"seed": 0, "sets": 8, "heatmap": False, "abstain": False},
     example=example,
     needs=frozenset({"preprocessing", "calibration"}),
-    requirements=("mlflow", "numpy", "pandas", "pillow", "pydantic", "safetensors", "scipy", "torch", "tqdm", "transformers"),
+    requirements=(
+        "mlflow",
+        "numpy",
+        "pandas",
+        "pillow",
+        "pydantic",
+        "safetensors",
+        "scipy",
+        "torch",
+        "tqdm",
+        "transformers",
+    ),
     # Without these a model reads no NIfTI, DICOM or MetaImage file; a serving environment that reads none does not need them.
     optional=("nibabel", "pydicom", "SimpleITK"),
 )

@@ -21,7 +21,9 @@ from grpo_pipeline.tasks.attention.params import LabelLoss, SupervisedParams, Sy
 # Cross-entropy of a binary label, plain or symmetric, elementwise and from logits.
 
 
-def label_loss(logits: Tensor, label: Tensor, form: LabelLoss, symmetric: SymmetricParams) -> Tensor:
+def label_loss(
+    logits: Tensor, label: Tensor, form: LabelLoss, symmetric: SymmetricParams
+) -> Tensor:
     """Return the loss of each logit against its label, in nats.
 
     Args:
@@ -52,7 +54,10 @@ def symmetric_cross_entropy(logits: Tensor, label: Tensor, params: SymmetricPara
     probs = logits.sigmoid()
     log_one, log_zero = (torch.log(y).clamp(min=params.log_zero) for y in (label, 1 - label))
     reverse = -(probs * log_one + (1 - probs) * log_zero)
-    return params.alpha * F.binary_cross_entropy_with_logits(logits, label, reduction="none") + params.beta * reverse
+    return (
+        params.alpha * F.binary_cross_entropy_with_logits(logits, label, reduction="none")
+        + params.beta * reverse
+    )
 
 
 # Losses of single heatmap pixels along the needle: where the label is known, and nowhere else.
@@ -68,7 +73,9 @@ def mean_in_bag(values: Tensor, bag: Tensor) -> Tensor:
     return (values * weight[:, None]).sum((2, 3))
 
 
-def needle_cross_entropy(mask_logits: Tensor, bag: Tensor, label: Tensor, params: SupervisedParams) -> Tensor:
+def needle_cross_entropy(
+    mask_logits: Tensor, bag: Tensor, label: Tensor, params: SupervisedParams
+) -> Tensor:
     """Give every pixel of the bag the label of its core.
 
         mean over the bag of w(y) * loss(z_i, y),   w(1) = needle_positive_weight, w(0) = 1
@@ -110,9 +117,13 @@ def multiple_instance_loss(mask_logits: Tensor, bag: Tensor, label: Tensor, shar
     """
     is_bag = (bag > 0).flatten(1)
     target = label[:, :, None, None].expand_as(mask_logits)
-    pixel_loss = F.binary_cross_entropy_with_logits(mask_logits, target, reduction="none").flatten(2)
+    pixel_loss = F.binary_cross_entropy_with_logits(mask_logits, target, reduction="none").flatten(
+        2
+    )
     most = _count(share, torch.tensor(is_bag.shape[1]))
-    lowest = pixel_loss.masked_fill(~is_bag[:, None], torch.inf).topk(int(most), largest=False).values
+    lowest = (
+        pixel_loss.masked_fill(~is_bag[:, None], torch.inf).topk(int(most), largest=False).values
+    )
     kept = _count(share, is_bag.sum(1))
     is_kept = torch.arange(lowest.shape[2], device=bag.device) < kept[:, None, None]
     return lowest.masked_fill(~is_kept, 0.0).sum(2) / kept[:, None].clamp(min=1)
@@ -131,7 +142,9 @@ def heatmap_entropy(mask_logits: Tensor, bag: Tensor) -> Tensor:
         [P, G].
     """
     probs = mask_logits.sigmoid()
-    return mean_in_bag(probs * F.softplus(-mask_logits) + (1 - probs) * F.softplus(mask_logits), bag)
+    return mean_in_bag(
+        probs * F.softplus(-mask_logits) + (1 - probs) * F.softplus(mask_logits), bag
+    )
 
 
 def _count(share: float, pixels: Tensor) -> Tensor:
@@ -153,9 +166,14 @@ def reward_components(batch: AttentionBatch, outcomes: Outcomes) -> dict[str, Te
         batch: with targets replicated to [P, G].
         outcomes: of the same samples.
     """
-    class_nll = F.binary_cross_entropy_with_logits(outcomes.class_logits, batch.label, reduction="none")
+    class_nll = F.binary_cross_entropy_with_logits(
+        outcomes.class_logits, batch.label, reduction="none"
+    )
     heatmap_nll = proportion_bce(outcomes.bag_probs, batch.involvement, clamp=PROB_CLAMP)
-    return {"class": -class_nll.detach(), "heatmap": -heatmap_nll.detach().where(has_bag(batch)[:, None], 0.0) / 2}
+    return {
+        "class": -class_nll.detach(),
+        "heatmap": -heatmap_nll.detach().where(has_bag(batch)[:, None], 0.0) / 2,
+    }
 
 
 def supervised_loss(
@@ -185,7 +203,9 @@ def supervised_loss(
         A scalar. A term with weight 0 is not computed, apart from those of class and involvement.
     """
     is_member = has_bag(batch)
-    class_loss = label_loss(outcomes.class_logits, batch.label, params.class_form, params.symmetric).mean()
+    class_loss = label_loss(
+        outcomes.class_logits, batch.label, params.class_form, params.symmetric
+    ).mean()
     of_cores, of_bags = (1.0, 1.0) if shares is None else shares.to(class_loss.dtype)
     loss = params.class_weight * class_loss * of_cores
     for weight, term in bag_terms(batch, outcomes, params):
@@ -200,13 +220,19 @@ def supervised_loss(
 def supervised_counts(batch: AttentionBatch) -> Tensor:
     """Return how many cores the class loss, and how many the losses of the bag are a mean over, float64 [2]."""
     is_member = has_bag(batch)
-    return torch.stack([is_member.new_tensor(len(is_member), dtype=torch.float64), is_member.sum().double()])
+    return torch.stack(
+        [is_member.new_tensor(len(is_member), dtype=torch.float64), is_member.sum().double()]
+    )
 
 
-def bag_terms(batch: AttentionBatch, outcomes: Outcomes, params: SupervisedParams) -> list[tuple[float, Tensor]]:
+def bag_terms(
+    batch: AttentionBatch, outcomes: Outcomes, params: SupervisedParams
+) -> list[tuple[float, Tensor]]:
     """Return (weight, [P, G]) of what the heatmap is asked in the bag: involvement, needle pixels, instances, clearness."""
     z, bag, label = outcomes.mask_logits, batch.bag, batch.label
-    involvement = proportion_bce(outcomes.bag_probs, _clamped_involvement(batch, params), clamp=params.prob_clamp)
+    involvement = proportion_bce(
+        outcomes.bag_probs, _clamped_involvement(batch, params), clamp=params.prob_clamp
+    )
     terms = [(params.heatmap_weight, involvement)]
     if params.needle_weight:
         terms.append((params.needle_weight, needle_cross_entropy(z, bag, label, params)))
@@ -259,7 +285,9 @@ def last_samples(label: Tensor) -> Tensor:
     return torch.full((len(label),), label.shape[1] - 1, device=label.device)
 
 
-def take_samples(batch: AttentionBatch, outcomes: Outcomes, chosen: Tensor) -> tuple[AttentionBatch, Outcomes]:
+def take_samples(
+    batch: AttentionBatch, outcomes: Outcomes, chosen: Tensor
+) -> tuple[AttentionBatch, Outcomes]:
     """Return targets and outcomes of one sample per core, as groups of one.
 
     Args:
@@ -268,12 +296,16 @@ def take_samples(batch: AttentionBatch, outcomes: Outcomes, chosen: Tensor) -> t
         chosen: int64 [P], 0 .. G-1.
     """
     taken = {field.name: _take(getattr(outcomes, field.name), chosen) for field in fields(outcomes)}
-    return replace(batch, label=batch.label[:, :1], involvement=batch.involvement[:, :1]), Outcomes(**taken)
+    return replace(batch, label=batch.label[:, :1], involvement=batch.involvement[:, :1]), Outcomes(
+        **taken
+    )
 
 
 def _take(value: Any, chosen: Tensor) -> Any:
     if isinstance(value, Rollouts):
-        return Rollouts(*(_take(part, chosen) for part in (value.actions, value.logprobs, value.is_valid)))
+        return Rollouts(
+            *(_take(part, chosen) for part in (value.actions, value.logprobs, value.is_valid))
+        )
     if isinstance(value, Tensor):
         return value[torch.arange(len(chosen), device=chosen.device), chosen][:, None]
     return value

@@ -12,7 +12,14 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.metric import Metric, MetricSuite, Unit, column, has_value, mean_metric
+from grpo_pipeline.statistics.metric import (
+    Metric,
+    MetricSuite,
+    Unit,
+    column,
+    has_value,
+    mean_metric,
+)
 from grpo_pipeline.statistics.wording import Entry, judge, signed
 
 # Plain sentences about a comparison document, each read off an interval; nothing here looks at more than the numbers.
@@ -45,7 +52,9 @@ def reward_sentence(arm: str, gain: Entry | None) -> str:
         return f"{arm}: reward against uniform points: not measured."
     if gain["ci95"] is None:
         return f"{arm}: reward against uniform points: no statement ({gain['reason']})."
-    ending = judge(gain, above="the policy has learned from reward", below="the policy is worse than chance")
+    ending = judge(
+        gain, above="the policy has learned from reward", below="the policy is worse than chance"
+    )
     return f"{arm}: with the same decoder, the policy's points earn {signed(gain)} reward over uniform points: {ending}."
 
 
@@ -54,7 +63,12 @@ def lesion_sentence(arm: str, ratio: Entry) -> str:
     if ratio["ci95"] is None:
         return f"{arm}: points in lesions against uniform points: no statement ({ratio['reason']})."
     low, high = ratio["ci95"]
-    ending = judge(ratio, above="the attention finds lesions", below="the attention avoids lesions", neutral=1.0)
+    ending = judge(
+        ratio,
+        above="the attention finds lesions",
+        below="the attention avoids lesions",
+        neutral=1.0,
+    )
     return (
         f"{arm}: points fall into lesions {ratio['value']:.1f} times as often as uniform points "
         f"(95% interval {low:.1f} to {high:.1f}): {ending}."
@@ -88,7 +102,16 @@ def oracle_sentences(comparison: Mapping[str, Any]) -> list[str]:
 
 REQUIRED = (
     *("core_id", "patient_id", "label", "involvement", "grade_group", "rule"),
-    *("prob", "heatmap_prob", "prob_std", "reward", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage"),
+    *(
+        "prob",
+        "heatmap_prob",
+        "prob_std",
+        "reward",
+        "reward_class",
+        "reward_heatmap",
+        "lesion_hit",
+        "lesion_coverage",
+    ),
     "points_used",
 )
 RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
@@ -104,8 +127,12 @@ class MetricOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    calibration_bins: int = Field(default=10, ge=2, description="equal-width bins of the calibration error")
-    high_involvement: float = Field(default=0.4, gt=0, le=1, description="least involvement of a high-involvement positive")
+    calibration_bins: int = Field(
+        default=10, ge=2, description="equal-width bins of the calibration error"
+    )
+    high_involvement: float = Field(
+        default=0.4, gt=0, le=1, description="least involvement of a high-involvement positive"
+    )
 
 
 def label_target(rows: pd.DataFrame) -> np.ndarray:
@@ -127,7 +154,13 @@ def grade_target(rows: pd.DataFrame, *, grade: int) -> np.ndarray:
 
 
 def ranking_metric(
-    statistic: Ranking, target: Target, *, title: str, reason: str, score: str = "prob", mass: Mass = weighted.count_pairs
+    statistic: Ranking,
+    target: Target,
+    *,
+    title: str,
+    reason: str,
+    score: str = "prob",
+    mass: Mass = weighted.count_pairs,
 ) -> Metric:
     """Build a metric that ranks rows by a score against a 0/1 target; rows without score or target are left out."""
     return Metric(
@@ -146,8 +179,14 @@ def _patients(rows: pd.DataFrame, weights: np.ndarray) -> tuple[np.ndarray, np.n
     codes = groups.ngroup().to_numpy()
     _, first_row = np.unique(codes, return_index=True)
     if not np.array_equal(weights[:, first_row][:, codes], weights):
-        raise ValueError("the weights of one patient's cores must be equal, got different ones; resample whole patients")
-    return groups["prob"].max().to_numpy(), groups["label"].max().to_numpy() == 1, weights[:, first_row]
+        raise ValueError(
+            "the weights of one patient's cores must be equal, got different ones; resample whole patients"
+        )
+    return (
+        groups["prob"].max().to_numpy(),
+        groups["label"].max().to_numpy() == 1,
+        weights[:, first_row],
+    )
 
 
 def _patient_auroc(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
@@ -166,7 +205,9 @@ def _brier(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
 
 
 def _calibration(rows: pd.DataFrame, weights: np.ndarray, *, bins: int) -> np.ndarray:
-    return weighted.calibration_error(column(rows, "prob"), label_target(rows) == 1, weights, bins=bins)
+    return weighted.calibration_error(
+        column(rows, "prob"), label_target(rows) == 1, weights, bins=bins
+    )
 
 
 def _has_prob(rows: pd.DataFrame) -> np.ndarray:
@@ -187,7 +228,12 @@ def _coverage(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
 
 def build_metrics(options: MetricOptions) -> dict[str, Metric]:
     """Return every metric of the task by name, in the order of the report."""
-    return _ranking_metrics(options) | _probability_metrics(options) | _attention_metrics() | _reward_metrics()
+    return (
+        _ranking_metrics(options)
+        | _probability_metrics(options)
+        | _attention_metrics()
+        | _reward_metrics()
+    )
 
 
 def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
@@ -241,14 +287,18 @@ def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
             title="AUROC, grade group at least 3",
             reason="needs a core of grade group 3 or higher and one that is not",
         ),
-        "heatmap_auroc": auroc(label_target, score="heatmap_prob", title="AUROC of the heatmap", reason=BOTH_CLASSES),
+        "heatmap_auroc": auroc(
+            label_target, score="heatmap_prob", title="AUROC of the heatmap", reason=BOTH_CLASSES
+        ),
     }
 
 
 def _probability_metrics(options: MetricOptions) -> dict[str, Metric]:
     no_rows = "needs at least one core"
     return {
-        "brier": Metric(title="Brier score", better="lower", reason=no_rows, usable=_has_prob, compute=_brier),
+        "brier": Metric(
+            title="Brier score", better="lower", reason=no_rows, usable=_has_prob, compute=_brier
+        ),
         "ece": Metric(
             title=f"Calibration error, {options.calibration_bins} bins",
             better="lower",
@@ -262,7 +312,9 @@ def _probability_metrics(options: MetricOptions) -> dict[str, Metric]:
 def _attention_metrics() -> dict[str, Metric]:
     no_lesion = "needs a core with a lesion outline"
     return {
-        "lesion_hit": mean_metric("lesion_hit", title="Share of points in the lesion", better="higher", reason=no_lesion),
+        "lesion_hit": mean_metric(
+            "lesion_hit", title="Share of points in the lesion", better="higher", reason=no_lesion
+        ),
         "lesion_hit_ratio": Metric(
             title="Points in the lesion, ratio to uniform points",
             better="higher",
@@ -271,7 +323,9 @@ def _attention_metrics() -> dict[str, Metric]:
             compute=_hit_ratio,
             mass=_coverage,
         ),
-        "points_used": mean_metric("points_used", title="Points in a set", better="none", reason="needs at least one core"),
+        "points_used": mean_metric(
+            "points_used", title="Points in a set", better="none", reason="needs at least one core"
+        ),
         "lesion_distance_mm": mean_metric(
             "lesion_distance_mm",
             title="Distance of the points to the lesion, mm",
@@ -326,5 +380,12 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         finite=("label", "prob"),
         prepare=add_prob_shift,
         summary=summary,
-        headline=("auroc", "average_precision", "brier", "lesion_hit", "lesion_hit_ratio", "reward"),
+        headline=(
+            "auroc",
+            "average_precision",
+            "brier",
+            "lesion_hit",
+            "lesion_hit_ratio",
+            "reward",
+        ),
     )

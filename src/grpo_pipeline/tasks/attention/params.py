@@ -171,14 +171,18 @@ class ModelParams(BaseModel):
         tuning, is_tuned = self.encoder_tuning, self.encoder in ("adapter", "lora")
         if is_tuned != (tuning is not None):
             rule = "given" if is_tuned else "null"
-            raise ValueError(f"encoder_tuning must be {rule} with encoder: {self.encoder}, got {tuning}; correct one of them")
+            raise ValueError(
+                f"encoder_tuning must be {rule} with encoder: {self.encoder}, got {tuning}; correct one of them"
+            )
         if tuning is None:
             return self
         for name in ("alpha", "targets"):
             value = getattr(tuning, name)
             if (self.encoder == "lora") != (value is not None):
                 rule = "given" if self.encoder == "lora" else "null"
-                raise ValueError(f"encoder_tuning.{name} must be {rule} with encoder: {self.encoder}, got {value}; correct it")
+                raise ValueError(
+                    f"encoder_tuning.{name} must be {rule} with encoder: {self.encoder}, got {value}; correct it"
+                )
         return self
 
 
@@ -215,7 +219,9 @@ class RewardParams(BaseModel):
     @model_validator(mode="after")
     def _check_some_reward(self) -> Self:
         if self.class_weight + self.heatmap_weight == 0:
-            raise ValueError("class_weight + heatmap_weight must be positive, got 0; give one part a weight")
+            raise ValueError(
+                "class_weight + heatmap_weight must be positive, got 0; give one part a weight"
+            )
         return self
 
 
@@ -237,7 +243,9 @@ class SymmetricParams(BaseModel):
     @model_validator(mode="after")
     def _check_some_weight(self) -> Self:
         if self.alpha + self.beta == 0:
-            raise ValueError("alpha + beta must be positive, got 0; to leave a loss out set its weight to 0")
+            raise ValueError(
+                "alpha + beta must be positive, got 0; to leave a loss out set its weight to 0"
+            )
         return self
 
 

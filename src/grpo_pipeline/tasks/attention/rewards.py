@@ -46,7 +46,12 @@ def distance_to_edge(cells: Tensor, grid: int) -> Tensor:
 
 @torch.no_grad()
 def point_reward_components(
-    batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes, params: RewardParams, *, grid: int
+    batch: AttentionBatch,
+    rollouts: Rollouts,
+    outcomes: Outcomes,
+    params: RewardParams,
+    *,
+    grid: int,
 ) -> dict[str, Tensor]:
     """Return those of ``diversity``, ``activation`` and ``boundary`` that have a weight; the others are not computed."""
     parts = {}
@@ -55,7 +60,9 @@ def point_reward_components(
     if params.activation_weight:
         parts["activation"] = activation(outcomes.mask_logits, rollouts, grid=grid)
     if params.boundary_weight:
-        parts["boundary"] = boundary(batch.cells, rollouts, grid=grid, margin=params.boundary_margin)
+        parts["boundary"] = boundary(
+            batch.cells, rollouts, grid=grid, margin=params.boundary_margin
+        )
     return parts
 
 
@@ -79,11 +86,21 @@ def diversity(points: Tensor, is_valid: Tensor) -> Tensor:
         return points.new_zeros(n_prompts, group_size)
     flat, is_there = points.flatten(1, 2), is_valid.flatten(1, 2)
     # Differences, not torch.cdist: its matrix product leaves round-off where two points are the same.
-    distance = (flat[:, :, None] - flat[:, None]).square().sum(-1).sqrt().masked_fill(~is_there[:, None], torch.inf)
+    distance = (
+        (flat[:, :, None] - flat[:, None])
+        .square()
+        .sum(-1)
+        .sqrt()
+        .masked_fill(~is_there[:, None], torch.inf)
+    )
     nearest = distance.reshape(n_prompts, group_size, k, group_size, k).amin(-1)
     between = mean_over_points(nearest.transpose(2, 3), is_valid[:, :, None])
     has_points = is_valid.any(2)
-    is_other = ~torch.eye(group_size, dtype=torch.bool, device=points.device) & has_points[:, None] & has_points[:, :, None]
+    is_other = (
+        ~torch.eye(group_size, dtype=torch.bool, device=points.device)
+        & has_points[:, None]
+        & has_points[:, :, None]
+    )
     return between.where(is_other, 0.0).sum(2) / is_other.sum(2).clamp(min=1)
 
 
@@ -114,7 +131,9 @@ def boundary(cells: Tensor, rollouts: Rollouts, *, grid: int, margin: float) -> 
         margin: share of the image side.
     """
     closeness = (1 - distance_to_edge(cells, grid) / margin).clamp(min=0)
-    chosen = closeness[:, None].expand(-1, rollouts.actions.shape[1], -1).gather(2, rollouts.actions)
+    chosen = (
+        closeness[:, None].expand(-1, rollouts.actions.shape[1], -1).gather(2, rollouts.actions)
+    )
     return -mean_over_points(chosen, rollouts.is_valid)
 
 

@@ -20,7 +20,11 @@ SPEC = TaskSpec(
         others="Other points",
         caption="Other points with each arm's own decoder",
         explained="The same trained decoders with points from other rules",
-        choices={"none": "no points", "uniform": "drawn uniformly", "oracle": "placed by one who knows the lesion"},
+        choices={
+            "none": "no points",
+            "uniform": "drawn uniformly",
+            "oracle": "placed by one who knows the lesion",
+        },
         clusters="patient",
     ),
     sections={

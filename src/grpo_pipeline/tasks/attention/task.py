@@ -16,9 +16,20 @@ from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
 from grpo_pipeline.tasks.attention import audit, evaluation
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes, make_batch, read_pixels
+from grpo_pipeline.tasks.attention.batch import (
+    AttentionBatch,
+    AttentionContext,
+    AttentionData,
+    Outcomes,
+    make_batch,
+    read_pixels,
+)
 from grpo_pipeline.tasks.attention.data.augmentation import augment
-from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, drop_values, fit_statistics
+from grpo_pipeline.tasks.attention.data.clinical import (
+    ClinicalStatistics,
+    drop_values,
+    fit_statistics,
+)
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, ModelPreprocessing
 from grpo_pipeline.tasks.attention.inference import appearance
 from grpo_pipeline.tasks.attention.inference.calibration import calibrate
@@ -33,7 +44,13 @@ from grpo_pipeline.tasks.attention.losses import (
 from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder
 from grpo_pipeline.tasks.attention.model.encoder_input import add_grey
-from grpo_pipeline.tasks.attention.model.model import AttentionModel, empty_sets, prepare_model, proposal_logits, show_lesion
+from grpo_pipeline.tasks.attention.model.model import (
+    AttentionModel,
+    empty_sets,
+    prepare_model,
+    proposal_logits,
+    show_lesion,
+)
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
     chosen_points,
@@ -68,7 +85,14 @@ class AttentionTask(BaseTask):
     device: torch.device
     preprocessing: ModelPreprocessing | None = None
     name: str = "attention"
-    components: ClassVar[tuple[str, ...]] = ("encoder", "policy_head", "value_head", "mask_decoder", "class_decoder", "clinical")
+    components: ClassVar[tuple[str, ...]] = (
+        "encoder",
+        "policy_head",
+        "value_head",
+        "mask_decoder",
+        "class_decoder",
+        "clinical",
+    )
     clinical: ClinicalStatistics | None = None
     execution: ExecutionParams | None = None
     augmentation: AugmentationParams | None = None
@@ -87,7 +111,9 @@ class AttentionTask(BaseTask):
         """Return a freshly initialised model; leaves the global random state as it was."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            policy = AttentionModel(self.model, self.image_size, clinical=self.clinical).to(self.device)
+            policy = AttentionModel(self.model, self.image_size, clinical=self.clinical).to(
+                self.device
+            )
         return policy if self.execution is None else prepare_model(policy, self.execution)
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
@@ -103,43 +129,79 @@ class AttentionTask(BaseTask):
             "value_head": [policy.policy.value],
             "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
             "class_decoder": [policy.class_decoder],
-            "clinical": [module for module in (policy.clinical, policy.clinical_read_out) if module is not None],
+            "clinical": [
+                module
+                for module in (policy.clinical, policy.clinical_read_out)
+                if module is not None
+            ],
         }
-        groups = {name: [p for m in modules for p in m.parameters() if p.requires_grad] for name, modules in components.items()}
+        groups = {
+            name: [p for m in modules for p in m.parameters() if p.requires_grad]
+            for name, modules in components.items()
+        }
         return {name: parameters for name, parameters in groups.items() if parameters}
 
     def rows(self, data: AttentionData, split: str) -> np.ndarray:
         """Return the row numbers of a split."""
         return data.examples.rows(split)
 
-    def make_batch(self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None) -> AttentionBatch:
+    def make_batch(
+        self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
+    ) -> AttentionBatch:
         """Return the batch of these rows on the task's device; with a generator, one to train on: augmented, if that is on."""
         pixels = read_pixels(data.examples, rows, device=self.device, with_lesion=data.shows_lesion)
         if self.augmentation is not None and generator is not None:
-            pixels = augment(pixels, self.augmentation, grid=self.grid, points=self.model.points, generator=generator)
+            pixels = augment(
+                pixels,
+                self.augmentation,
+                grid=self.grid,
+                points=self.model.points,
+                generator=generator,
+            )
             # What is known of the stored images does not hold for these: the reference looks at them itself.
             data = replace(data, reference_logits=None)
         columns = () if self.clinical is None else self.clinical.columns
-        batch = make_batch(data, rows, grid=self.grid, device=self.device, clinical=columns, pixels=pixels)
+        batch = make_batch(
+            data, rows, grid=self.grid, device=self.device, clinical=columns, pixels=pixels
+        )
         if generator is not None and self.model.clinical is not None and batch.clinical is not None:
-            batch = replace(batch, clinical=drop_values(batch.clinical, self.model.clinical.dropout, generator=generator))
-        return batch if self.model.checkpoint is None or data.features is not None else add_grey(batch, pixels.images)
+            batch = replace(
+                batch,
+                clinical=drop_values(
+                    batch.clinical, self.model.clinical.dropout, generator=generator
+                ),
+            )
+        return (
+            batch
+            if self.model.checkpoint is None or data.features is not None
+            else add_grey(batch, pixels.images)
+        )
 
     def replicate(self, batch: AttentionBatch, group_size: int) -> AttentionBatch:
         """Return the batch with label and involvement as [P, G] views."""
-        return replace(batch, label=replicate(batch.label, group_size), involvement=replicate(batch.involvement, group_size))
+        return replace(
+            batch,
+            label=replicate(batch.label, group_size),
+            involvement=replicate(batch.involvement, group_size),
+        )
 
     def encode(self, policy: AttentionModel, batch: AttentionBatch) -> AttentionContext:
         """Run SAM's image encoder (or take a frozen one's stored features) and the filter bank, once per core."""
         features = policy.encode(batch) if batch.features is None else batch.features
         texture = policy.texture.describe_cells(batch.images, self.grid)
         return AttentionContext(
-            features=features, texture=texture, images=batch.images, cells=batch.cells, lesion_cells=batch.lesion_cells
+            features=features,
+            texture=texture,
+            images=batch.images,
+            cells=batch.cells,
+            lesion_cells=batch.lesion_cells,
         )
 
     def detach(self, context: AttentionContext) -> AttentionContext:
         """Return the context with features cut off from the encoder."""
-        return replace(context, features=context.features.detach(), texture=context.texture.detach())
+        return replace(
+            context, features=context.features.detach(), texture=context.texture.detach()
+        )
 
     @torch.no_grad()
     def sample(
@@ -156,25 +218,52 @@ class AttentionTask(BaseTask):
         if proposal == "none":
             return empty_sets(len(context.cells), group_size, device=context.cells.device)
         logits = proposal_logits(policy, context, proposal)
-        return draw_sets(self.model, logits, context.cells, group_size, temperature=temperature, generator=generator)
+        return draw_sets(
+            self.model,
+            logits,
+            context.cells,
+            group_size,
+            temperature=temperature,
+            generator=generator,
+        )
 
-    def decode(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, batch: AttentionBatch) -> Outcomes:
+    def decode(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        rollouts: Rollouts,
+        batch: AttentionBatch,
+    ) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
         placed = chosen_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
         is_point = None if self.model.stop is None else placed.is_valid
-        outcomes = policy.decode(context.features, context.images, points, batch.bag, batch.clinical, is_point=is_point)
+        outcomes = policy.decode(
+            context.features, context.images, points, batch.bag, batch.clinical, is_point=is_point
+        )
         return replace(outcomes, rollouts=rollouts)
 
-    def reward(self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def reward(
+        self, batch: AttentionBatch, rollouts: Rollouts, outcomes: Outcomes
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return ``class``, ``heatmap``, with a stop decision ``points``, the parts of the points that count, and the weights."""
-        parts, placed = reward_components(batch, outcomes), chosen_points(rollouts, batch.cells.shape[1])
+        parts, placed = (
+            reward_components(batch, outcomes),
+            chosen_points(rollouts, batch.cells.shape[1]),
+        )
         parts |= point_reward_components(batch, placed, outcomes, self.rewards, grid=self.grid)
         if self.model.stop is not None:
             parts["points"] = points_component(placed)
         return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
 
-    def score(self, policy: AttentionModel, context: AttentionContext, rollouts: Rollouts, *, temperature: float) -> Scores:
+    def score(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        rollouts: Rollouts,
+        *,
+        temperature: float,
+    ) -> Scores:
         """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``n_samples``)."""
         logits, values = policy.propose(context)
         return Scores(
@@ -184,8 +273,17 @@ class AttentionTask(BaseTask):
             values=values,
         )
 
-    def _logprobs(self, logits: SetLogits, rollouts: Rollouts, cells: Tensor, *, temperature: float) -> Tensor:
-        return score_sets(self.model, logits, rollouts.actions, rollouts.is_valid, temperature=temperature, is_allowed=cells)
+    def _logprobs(
+        self, logits: SetLogits, rollouts: Rollouts, cells: Tensor, *, temperature: float
+    ) -> Tensor:
+        return score_sets(
+            self.model,
+            logits,
+            rollouts.actions,
+            rollouts.is_valid,
+            temperature=temperature,
+            is_allowed=cells,
+        )
 
     def prompt_weights(self, batch: AttentionBatch) -> Tensor | None:
         """Return ``cspca_weight`` for cores of a high grade group, 1 for the others, [P]; None where the weight is 1."""
@@ -202,7 +300,9 @@ class AttentionTask(BaseTask):
         logits = []
         with torch.no_grad():
             for start in range(0, len(rows), REFERENCE_BATCH):
-                context = self.encode(reference, self.make_batch(data, rows[start : start + REFERENCE_BATCH]))
+                context = self.encode(
+                    reference, self.make_batch(data, rows[start : start + REFERENCE_BATCH])
+                )
                 logits.append(reference.propose(context)[0].packed().cpu().numpy())
         return replace(data, reference_logits=np.concatenate(logits))
 
@@ -212,7 +312,12 @@ class AttentionTask(BaseTask):
 
     @torch.no_grad()
     def score_reference(
-        self, reference: AttentionModel, batch: AttentionBatch, rollouts: Rollouts, *, temperature: float
+        self,
+        reference: AttentionModel,
+        batch: AttentionBatch,
+        rollouts: Rollouts,
+        *,
+        temperature: float,
     ) -> ReferenceScores:
         """Score these points, and the whole map, by the reference policy: from its stored logits, or by running it."""
         if batch.reference_logits is None:
@@ -233,10 +338,14 @@ class AttentionTask(BaseTask):
         shares: Tensor | None = None,
     ) -> Tensor:
         """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
-        involvement = self._glimpse_involvement(policy, batch) if self.supervised.glimpse_weight else None
+        involvement = (
+            self._glimpse_involvement(policy, batch) if self.supervised.glimpse_weight else None
+        )
         if self.supervised.samples != "all":
             batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
-        return supervised_loss(batch, outcomes, self.supervised, glimpse_involvement=involvement, shares=shares)
+        return supervised_loss(
+            batch, outcomes, self.supervised, glimpse_involvement=involvement, shares=shares
+        )
 
     def supervised_counts(self, batch: AttentionBatch) -> Tensor:
         """Return the number of cores, for the class, and of cores with a bag, for the rest: float64 [2]."""
@@ -258,33 +367,56 @@ class AttentionTask(BaseTask):
             return None
         coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
         most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
-        return policy.class_decoder.estimate_involvement(batch.images, cell_centres(most.indices, self.grid), most.values > 0)
+        return policy.class_decoder.estimate_involvement(
+            batch.images, cell_centres(most.indices, self.grid), most.values > 0
+        )
 
-    def tabulate(self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts) -> pd.DataFrame:
+    def tabulate(
+        self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
+    ) -> pd.DataFrame:
         """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed."""
         n_prompts, group_size, k = rollouts.actions.shape
         points = point_coordinates(rollouts, self.grid).flatten(0, 1).cpu().numpy().round(3)
         rows = batch.rows.cpu().numpy().repeat(group_size)
         table = data.examples.table.iloc[rows]
-        frame = pd.DataFrame({"core_id": table["core_id"].to_numpy(), "sample": np.tile(np.arange(group_size), n_prompts)})
+        frame = pd.DataFrame(
+            {
+                "core_id": table["core_id"].to_numpy(),
+                "sample": np.tile(np.arange(group_size), n_prompts),
+            }
+        )
         frame["label"] = table["label"].to_numpy()
         for point in range(k):
             frame[f"x{point}"], frame[f"y{point}"] = points[:, point, 0], points[:, point, 1]
         return frame
 
     def evaluate(
-        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
+        self,
+        policy: AttentionModel,
+        data: AttentionData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
     ) -> pd.DataFrame:
         """Return one row per core and point rule."""
         return evaluation.evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def validate(
-        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int
+        self,
+        policy: AttentionModel,
+        data: AttentionData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
     ) -> dict[str, float]:
         """Return held-out reward, its gain over uniform points, and the share of points in lesions."""
         return evaluation.validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def showcase(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+    def showcase(
+        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, np.ndarray]:
         """Return images, masks, heatmaps, attention maps and points of these cores."""
         return evaluation.showcase(self, policy, data, rows, seed=seed)
 
@@ -293,11 +425,21 @@ class AttentionTask(BaseTask):
         """Return the point rules that a reward audit compares, and what it reads beside the reward."""
         return audit.audit_plan(self.rewards)
 
-    def audit(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def audit(
+        self,
+        policy: AttentionModel,
+        data: AttentionData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> pd.DataFrame:
         """Return one row per core, point rule and set of points."""
         return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def calibrate(self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
+    def calibrate(
+        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
+    ) -> dict[str, Any]:
         """Fit slope and intercept of the class logit on these rows, one set of the policy's points each."""
         return calibrate(self, policy, data, rows, seed=seed)
 
@@ -307,10 +449,24 @@ class AttentionTask(BaseTask):
 
     def describe(self, policy: AttentionModel) -> dict[str, Any]:
         """Return the model's parameters, image size, preprocessing and clinical columns, and the architecture of a checkpoint."""
-        described: dict[str, Any] = {"task": self.name, "image_size": self.image_size, "model": self.model.model_dump()}
-        described |= {} if self.clinical is None else {"clinical_columns": list(self.clinical.columns)}
-        described |= {} if self.preprocessing is None else {"preprocessing": self.preprocessing.model_dump(mode="json")}
-        return described if self.model.checkpoint is None else described | {"sam_config": policy.sam.net.config.to_dict()}
+        described: dict[str, Any] = {
+            "task": self.name,
+            "image_size": self.image_size,
+            "model": self.model.model_dump(),
+        }
+        described |= (
+            {} if self.clinical is None else {"clinical_columns": list(self.clinical.columns)}
+        )
+        described |= (
+            {}
+            if self.preprocessing is None
+            else {"preprocessing": self.preprocessing.model_dump(mode="json")}
+        )
+        return (
+            described
+            if self.model.checkpoint is None
+            else described | {"sam_config": policy.sam.net.config.to_dict()}
+        )
 
     def fingerprint(self, data: AttentionData, *, draws: bool = True) -> dict[str, Any]:
         """Return model, rewards, losses and the digests of the examples and of the checkpoint's content.
@@ -318,13 +474,26 @@ class AttentionTask(BaseTask):
         Raises:
             ValueError: if the clinical columns are normalised by other rows than the training rows of the data.
         """
-        sections = {"model": self.model, "supervised_loss": self.supervised} | ({"reward": self.rewards} if draws else {})
+        sections = {"model": self.model, "supervised_loss": self.supervised} | (
+            {"reward": self.rewards} if draws else {}
+        )
         digest = hashlib.sha256("".join(data.examples.table["split"]).encode()).hexdigest()
-        dumped = {name: decisive(section, without=["checkpoint"]) for name, section in sections.items()}
-        checkpoint = {} if self.model.checkpoint is None else {"checkpoint": fingerprint_of(self.model.checkpoint)}
+        dumped = {
+            name: decisive(section, without=["checkpoint"]) for name, section in sections.items()
+        }
+        checkpoint = (
+            {}
+            if self.model.checkpoint is None
+            else {"checkpoint": fingerprint_of(self.model.checkpoint)}
+        )
         if self.augmentation is not None:
             dumped["augmentation"] = decisive(self.augmentation)
-        return dumped | {"examples": data.examples.digest, "split": digest} | checkpoint | self._clinical_fingerprint(data)
+        return (
+            dumped
+            | {"examples": data.examples.digest, "split": digest}
+            | checkpoint
+            | self._clinical_fingerprint(data)
+        )
 
     def _clinical_fingerprint(self, data: AttentionData) -> dict[str, Any]:
         if self.clinical is None:

@@ -11,7 +11,13 @@ from torch import Generator, Tensor
 from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.base import ModelKind, prompt_texts, story_text
-from grpo_pipeline.tasks.dialogue.language_model.tokens import Side, Tokenizer, Tokens, TokenTable, stack_rows
+from grpo_pipeline.tasks.dialogue.language_model.tokens import (
+    Side,
+    Tokenizer,
+    Tokens,
+    TokenTable,
+    stack_rows,
+)
 from grpo_pipeline.tasks.dialogue.params import PromptParams
 
 # The data of a run: examples, and their prompts and reference replies as tokens of the language model's tokenizer.
@@ -33,7 +39,12 @@ class DialogueData:
 
 
 def tokenise_examples(
-    examples: DialogueExamples, tokenizer: Tokenizer, *, kind: ModelKind, prompt: PromptParams, max_reply_tokens: int
+    examples: DialogueExamples,
+    tokenizer: Tokenizer,
+    *,
+    kind: ModelKind,
+    prompt: PromptParams,
+    max_reply_tokens: int,
 ) -> tuple[DialogueData, dict[str, Any]]:
     """Turn every example into tokens, once, and count what had to be cut.
 
@@ -56,17 +67,29 @@ def tokenise_examples(
     end = [tokenizer.eos_id] if kind == "seq2seq" else []
     stories = {name: story_text(title, text) for name, title, text in _stories(examples)}
     questions = zip(examples.table["question"], examples.table["story_ids"], strict=True)
-    read = [[tokenizer.encode(t) for t in prompt_texts(q, [stories[s] for s in ids], kind=kind)] for q, ids in questions]
+    read = [
+        [tokenizer.encode(t) for t in prompt_texts(q, [stories[s] for s in ids], kind=kind)]
+        for q, ids in questions
+    ]
     if prompt.too_long == "refuse":
         _refuse_long(examples, read, prompt.max_tokens - len(end))
-    said = [[tokenizer.encode(answer) for answer in answers] for answers in examples.table["answers"]]
+    said = [
+        [tokenizer.encode(answer) for answer in answers] for answers in examples.table["answers"]
+    ]
     prompts = [[text[-(prompt.max_tokens - len(end)) :] + end for text in row] for row in read]
-    references = [[[*text[: max_reply_tokens - 1], tokenizer.eos_id] for text in row] for row in said]
+    references = [
+        [[*text[: max_reply_tokens - 1], tokenizer.eos_id] for text in row] for row in said
+    ]
     report = {
         "max_prompt_tokens": prompt.max_tokens,
         "max_reply_tokens": max_reply_tokens,
         "splits": {
-            name: _count(read, said, np.asarray(rows), limits=(prompt.max_tokens - len(end), max_reply_tokens - 1))
+            name: _count(
+                read,
+                said,
+                np.asarray(rows),
+                limits=(prompt.max_tokens - len(end), max_reply_tokens - 1),
+            )
             for name, rows in examples.table.groupby("split", sort=True).indices.items()
         },
     }
@@ -77,7 +100,9 @@ def _stories(examples: DialogueExamples) -> Any:
     return zip(*(examples.stories[column] for column in ("story_id", "title", "text")), strict=True)
 
 
-def _refuse_long(examples: DialogueExamples, read: Sequence[Sequence[Sequence[int]]], room: int) -> None:
+def _refuse_long(
+    examples: DialogueExamples, read: Sequence[Sequence[Sequence[int]]], room: int
+) -> None:
     for row, texts in enumerate(read):
         longest = max(map(len, texts))
         if longest > room:
@@ -88,13 +113,17 @@ def _refuse_long(examples: DialogueExamples, read: Sequence[Sequence[Sequence[in
 
 
 def _count(read: Any, said: Any, rows: np.ndarray, *, limits: tuple[int, int]) -> dict[str, int]:
-    prompts, references = (np.asarray([len(t) for row in rows for t in texts[row]]) for texts in (read, said))
+    prompts, references = (
+        np.asarray([len(t) for row in rows for t in texts[row]]) for texts in (read, said)
+    )
     return {
         "examples": len(rows),
         "prompt_texts": len(prompts),
         "longest_prompt_text": int(prompts.max()),
         "cut_prompt_texts": int((prompts > limits[0]).sum()),
-        "examples_with_a_cut_prompt": sum(any(len(t) > limits[0] for t in read[row]) for row in rows),
+        "examples_with_a_cut_prompt": sum(
+            any(len(t) > limits[0] for t in read[row]) for row in rows
+        ),
         "reference_replies": len(references),
         "longest_reference_reply": int(references.max()),
         "cut_reference_replies": int((references > limits[1]).sum()),
@@ -150,10 +179,14 @@ def make_batch(
         device: where the tensors go.
         generator: draws the reference reply among the answers, for training; None takes the first one.
     """
-    draws = torch.zeros(len(rows)) if generator is None else torch.rand(len(rows), generator=generator)
+    draws = (
+        torch.zeros(len(rows)) if generator is None else torch.rand(len(rows), generator=generator)
+    )
     padding: Side = "left" if kind == "causal" else "right"
     prompt = data.prompts.padded(data.prompts.texts_of(rows), pad_id=pad_id, padding=padding)
-    reference = data.references.padded(data.references.draw_texts(rows, draws.numpy()), pad_id=pad_id, padding="right")
+    reference = data.references.padded(
+        data.references.draw_texts(rows, draws.numpy()), pad_id=pad_id, padding="right"
+    )
     answers = data.examples.table["answers"].iloc[rows]
     return DialogueBatch(
         rows=torch.as_tensor(rows, dtype=torch.int64).to(device),

@@ -12,12 +12,20 @@ from grpo_pipeline.tasks.dialogue.batch import DialogueData, tokenise_examples
 from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, NewModelParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import (
+    FolderModelParams,
+    NewModelParams,
+    ReplyParams,
+)
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.task import DialogueTask
 from grpo_pipeline.tasks.shared import check_plain, require
 
-LIBRARIES = ("transformers", "rouge_score", "sacrebleu")  # peft is asked for by the language model that has LoRA
+LIBRARIES = (
+    "transformers",
+    "rouge_score",
+    "sacrebleu",
+)  # peft is asked for by the language model that has LoRA
 
 
 def build_task(
@@ -65,7 +73,9 @@ def check_arms(task: DialogueTask, algorithms: Iterable[AlgorithmParams]) -> Non
 def tokenise(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueData, dict[str, Any]]:
     """Return the data of a run and the counts of what was cut; see ``tokenise_examples``."""
     limit = task.replies.max_tokens
-    return tokenise_examples(examples, task.tokenizer, kind=task.kind, prompt=task.prompt, max_reply_tokens=limit)
+    return tokenise_examples(
+        examples, task.tokenizer, kind=task.kind, prompt=task.prompt, max_reply_tokens=limit
+    )
 
 
 def start_from(task: DialogueTask, model: ModelWeights) -> DialogueTask:
@@ -75,7 +85,11 @@ def start_from(task: DialogueTask, model: ModelWeights) -> DialogueTask:
 
 def _check_room(language_model: LanguageModel, prompt: PromptParams, replies: ReplyParams) -> None:
     """Compare the limits with the positions of a causal language model; a T5 has no such limit."""
-    limit = getattr(language_model.model.config, "max_position_embeddings", None) if language_model.kind == "causal" else None
+    limit = (
+        getattr(language_model.model.config, "max_position_embeddings", None)
+        if language_model.kind == "causal"
+        else None
+    )
     if limit is not None and prompt.max_tokens + replies.max_tokens - 1 > limit:
         raise ValueError(
             f"dialogue.prompt.max_tokens must be at most {limit - replies.max_tokens + 1}, so that a reply of "

@@ -82,13 +82,19 @@ def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
     """Return ``tokens`` and ``ended`` of each prompt's first reply."""
     actions, is_valid = rollouts.actions[:, 0], rollouts.is_valid[:, 0]
     ended = ((actions == task.ends[0]) & is_valid).any(dim=-1)
-    return {"tokens": is_valid.sum(dim=-1).cpu().numpy(), "ended": ended.to(torch.float64).cpu().numpy()}
+    return {
+        "tokens": is_valid.sum(dim=-1).cpu().numpy(),
+        "ended": ended.to(torch.float64).cpu().numpy(),
+    }
 
 
 def reference_columns(policy: LanguageModel, context: Encoded, batch: DialogueBatch) -> Columns:
     """Return ``reference_nll`` in nats and ``reference_tokens`` of each prompt's first reference."""
     found = reference_perplexity(policy, context, batch.reference)
-    return {"reference_nll": found.nll.cpu().numpy(), "reference_tokens": found.tokens.cpu().numpy()}
+    return {
+        "reference_nll": found.nll.cpu().numpy(),
+        "reference_tokens": found.tokens.cpu().numpy(),
+    }
 
 
 def kl_per_reply(logprobs: Tensor, start_logprobs: Tensor, is_valid: Tensor) -> Tensor:
@@ -153,7 +159,13 @@ class Model:
 
 @torch.no_grad()
 def evaluate(
-    task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int
+    task: ReplyTask,
+    policy: LanguageModel,
+    data: DialogueData,
+    rows: np.ndarray,
+    *,
+    seed: int,
+    n_samples: int,
 ) -> pd.DataFrame:
     """Return one row per example and rule (columns: docs/architecture.md).
 
@@ -169,29 +181,57 @@ def evaluate(
     """
     start = task.build_policy(seed)
     table = data.examples.table
-    training = [text for answers in table.loc[table["split"] == "train", "answers"] for text in answers]
+    training = [
+        text for answers in table.loc[table["split"] == "train", "answers"] for text in answers
+    ]
     frames = []
     for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
         batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
         examples = table.iloc[batch.rows.cpu().numpy()]
-        trained, begun = (Model(language_model, task.encode(language_model, batch), batch) for language_model in (policy, start))
+        trained, begun = (
+            Model(language_model, task.encode(language_model, batch), batch)
+            for language_model in (policy, start)
+        )
         sample = partial(_sample, task, start=begun, n_samples=n_samples, seed=seed, number=number)
-        said = {"policy": sample(trained), "greedy": _greedy(task, trained)} | _trivial(task, batch, examples, training)
-        said["start"] = task.cache.take(data, (number, seed, n_samples, rows.tobytes()), partial(sample, begun))
+        said = {"policy": sample(trained), "greedy": _greedy(task, trained)} | _trivial(
+            task, batch, examples, training
+        )
+        said["start"] = task.cache.take(
+            data, (number, seed, n_samples, rows.tobytes()), partial(sample, begun)
+        )
         own = tuple(task.rewards.own_measures)
-        frames += [prediction_rows(examples, batch, rule, one, own=own) for rule, one in said.items()]
-    return pd.concat(frames, ignore_index=True).sort_values(["rule", "example_id"], ignore_index=True)
-
-
-def _sample(task: ReplyTask, model: Model, *, start: Model, n_samples: int, seed: int, number: int) -> Said:
-    """Return what a model draws, with its KL from the start; the same seed and number of a batch give the same noise."""
-    generator, temperature = step_generator(seed, number, stream=Stream.EVALUATION, device=task.device), task.replies.temperature
-    sampled = task.sample(
-        model.language_model, model.context, n_samples, temperature=temperature, proposal="policy", generator=generator
+        frames += [
+            prediction_rows(examples, batch, rule, one, own=own) for rule, one in said.items()
+        ]
+    return pd.concat(frames, ignore_index=True).sort_values(
+        ["rule", "example_id"], ignore_index=True
     )
-    said = _submit(task, model.batch, task.texts(sampled), model.known | reply_columns(task, sampled))
+
+
+def _sample(
+    task: ReplyTask, model: Model, *, start: Model, n_samples: int, seed: int, number: int
+) -> Said:
+    """Return what a model draws, with its KL from the start; the same seed and number of a batch give the same noise."""
+    generator, temperature = (
+        step_generator(seed, number, stream=Stream.EVALUATION, device=task.device),
+        task.replies.temperature,
+    )
+    sampled = task.sample(
+        model.language_model,
+        model.context,
+        n_samples,
+        temperature=temperature,
+        proposal="policy",
+        generator=generator,
+    )
+    said = _submit(
+        task, model.batch, task.texts(sampled), model.known | reply_columns(task, sampled)
+    )
     alike = self_bleu(said.replies, smoothing=task.rewards.bleu_smoothing)
-    return replace(said, columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, sampled)})
+    return replace(
+        said,
+        columns=said.columns | {"self_bleu": alike, "kl_start": _kl(task, model, start, sampled)},
+    )
 
 
 def _kl(task: ReplyTask, model: Model, start: Model, sampled: Rollouts) -> np.ndarray:
@@ -199,27 +239,43 @@ def _kl(task: ReplyTask, model: Model, start: Model, sampled: Rollouts) -> np.nd
     if model is start:
         return np.zeros(len(sampled.actions))
     own, others = (
-        task.score(one.language_model, one.context, sampled, temperature=task.replies.temperature) for one in (model, start)
+        task.score(one.language_model, one.context, sampled, temperature=task.replies.temperature)
+        for one in (model, start)
     )
     return np.asarray(kl_per_reply(own.logprobs, others.logprobs, sampled.is_valid).cpu().numpy())
 
 
 def _greedy(task: ReplyTask, model: Model) -> Said:
     """Return the likeliest replies: no samples, and so without a KL and alone in their groups."""
-    written = greedy_replies(model.language_model, model.context, max_tokens=task.replies.max_tokens, ends=task.ends)
+    written = greedy_replies(
+        model.language_model, model.context, max_tokens=task.replies.max_tokens, ends=task.ends
+    )
     nothing = without_model(len(model.context.start))
-    return _submit(task, model.batch, task.texts(written), nothing | model.known | reply_columns(task, written))
+    return _submit(
+        task, model.batch, task.texts(written), nothing | model.known | reply_columns(task, written)
+    )
 
 
-def _submit(task: ReplyTask, batch: DialogueBatch, replies: Sequence[Sequence[str]], columns: Columns) -> Said:
+def _submit(
+    task: ReplyTask, batch: DialogueBatch, replies: Sequence[Sequence[str]], columns: Columns
+) -> Said:
     """Begin to measure the rewards: the processes work while the next replies are written."""
-    return Said(replies, submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers), columns)
+    return Said(
+        replies,
+        submit_rewards(task.rewards, task.pool, replies=replies, answers=batch.answers),
+        columns,
+    )
 
 
-def _trivial(task: ReplyTask, batch: DialogueBatch, examples: pd.DataFrame, training: Sequence[str]) -> dict[str, Said]:
+def _trivial(
+    task: ReplyTask, batch: DialogueBatch, examples: pd.DataFrame, training: Sequence[str]
+) -> dict[str, Said]:
     """Return what the rules without a model say."""
     written = trivial_replies(
-        training, list(examples["context"]), personas=list(examples["persona"]), answers=list(examples["answers"])
+        training,
+        list(examples["context"]),
+        personas=list(examples["persona"]),
+        answers=list(examples["answers"]),
     )
     return {
         rule: _submit(task, batch, [(reply,) for reply in replies], without_model(len(replies)))
@@ -234,7 +290,10 @@ def prediction_rows(
     first = [replies[0] for replies in said.replies]
     measured = said.rewards.result()
     total = combine_rewards(measured.components, measured.weights).total
-    found = [story in ids if story else np.nan for story, ids in zip(examples["story_id"], examples["story_ids"], strict=True)]
+    found = [
+        story in ids if story else np.nan
+        for story, ids in zip(examples["story_id"], examples["story_ids"], strict=True)
+    ]
     return (
         examples[["example_id", "persona_id", "needs"]]
         .reset_index(drop=True)
@@ -244,8 +303,14 @@ def prediction_rows(
             **score_replies(first, batch.answers),
             **said.columns,
             reward=total.nanmean(dim=1).numpy(),
-            **{f"reward_{name}": component.nanmean(dim=1).numpy() for name, component in measured.components.items()},
-            **unscored_columns({name: measured.components[name].numpy() for name in own}, np.ones(total.shape, dtype=bool)),
+            **{
+                f"reward_{name}": component.nanmean(dim=1).numpy()
+                for name, component in measured.components.items()
+            },
+            **unscored_columns(
+                {name: measured.components[name].numpy() for name in own},
+                np.ones(total.shape, dtype=bool),
+            ),
             story_found=np.asarray(found, dtype=np.float64),
         )
     )
@@ -254,7 +319,9 @@ def prediction_rows(
 # Sampled replies as a table that a person reads.
 
 
-def tabulate(task: ReplyTask, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts) -> pd.DataFrame:
+def tabulate(
+    task: ReplyTask, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts
+) -> pd.DataFrame:
     """Return one row per reply, n = p*G + g.
 
     Columns: ``example_id``, ``persona_id``, ``needs``, ``question``, ``answer`` (the first one), ``group`` (row number of the
@@ -281,13 +348,20 @@ SHOWN_SAMPLES = 4
 
 
 @torch.no_grad()
-def showcase(task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
+def showcase(
+    task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
+) -> dict[str, np.ndarray]:
     """Return ``example_id``, ``question``, ``answer`` and ``greedy`` [n], and ``replies`` [n, 4], as arrays of text."""
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
     generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
     sampled = task.sample(
-        policy, context, SHOWN_SAMPLES, temperature=task.replies.temperature, proposal="policy", generator=generator
+        policy,
+        context,
+        SHOWN_SAMPLES,
+        temperature=task.replies.temperature,
+        proposal="policy",
+        generator=generator,
     )
     greedy = greedy_replies(policy, context, max_tokens=task.replies.max_tokens, ends=task.ends)
     table = data.examples.table.iloc[rows]
@@ -305,7 +379,13 @@ def showcase(task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: n
 
 @torch.no_grad()
 def validate(
-    task: ReplyTask, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int
+    task: ReplyTask,
+    policy: LanguageModel,
+    data: DialogueData,
+    rows: np.ndarray,
+    *,
+    seed: int,
+    n_samples: int,
 ) -> dict[str, float]:
     """Return means over the sampled replies of held-out prompts, and the perplexity of their first references.
 
@@ -331,15 +411,24 @@ def _batches(task: ReplyTask, data: DialogueData, rows: np.ndarray) -> Iterator[
 
 
 def _measure(
-    task: ReplyTask, policy: LanguageModel, batch: DialogueBatch, n_samples: int, generator: Generator
+    task: ReplyTask,
+    policy: LanguageModel,
+    batch: DialogueBatch,
+    n_samples: int,
+    generator: Generator,
 ) -> tuple[dict[str, Tensor], Perplexity]:
     context = task.encode(policy, batch)
     temperature = task.replies.temperature
-    rollouts = task.sample(policy, context, n_samples, temperature=temperature, proposal="policy", generator=generator)
+    rollouts = task.sample(
+        policy, context, n_samples, temperature=temperature, proposal="policy", generator=generator
+    )
     outcomes = task.decode(policy, context, rollouts, batch)
     perplexity = reference_perplexity(policy, context, batch.reference)
     parts, weights = task.reward(batch, rollouts, outcomes)
     ended = ((rollouts.actions == task.ends[0]) & rollouts.is_valid).any(dim=-1)
     measured = {"reward/mean": combine_rewards(parts, weights).total}
     measured |= {f"reward/{name}/mean": part for name, part in parts.items()}
-    return measured | {"reply/tokens": rollouts.is_valid.sum(dim=-1), "reply/ended": ended}, perplexity
+    return measured | {
+        "reply/tokens": rollouts.is_valid.sum(dim=-1),
+        "reply/ended": ended,
+    }, perplexity

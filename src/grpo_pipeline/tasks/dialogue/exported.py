@@ -15,7 +15,11 @@ from grpo_pipeline.core.storage.files import find_complete
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel, prompt_texts
 from grpo_pipeline.tasks.dialogue.language_model.build import build_from_config, check_tokenizer
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, LanguageModelParams, ReplyParams
+from grpo_pipeline.tasks.dialogue.language_model.params import (
+    FolderModelParams,
+    LanguageModelParams,
+    ReplyParams,
+)
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.tokens import (
     ByteTokenizer,
@@ -121,16 +125,26 @@ def read_exported(folder: Path) -> ExportedModel:
     weights = load_weights(folder)
     config = weights.config
     if config.get("task") != "dialogue":
-        raise ValueError(f"{folder} must hold a model of the dialogue task, got {config.get('task')!r}; name another folder")
-    for old, new in (("reader", "language_model"), ("reader_config", "language_model_config")):  # as earlier exports say
+        raise ValueError(
+            f"{folder} must hold a model of the dialogue task, got {config.get('task')!r}; name another folder"
+        )
+    for old, new in (
+        ("reader", "language_model"),
+        ("reader_config", "language_model_config"),
+    ):  # as earlier exports say
         config = {new: config[old], **config} if old in config else config
-    params: LanguageModelParams = TypeAdapter(LanguageModelParams).validate_python(config["language_model"])
+    params: LanguageModelParams = TypeAdapter(LanguageModelParams).validate_python(
+        config["language_model"]
+    )
     language_model = build_from_config(config["language_model_config"], params.lora)
     language_model.load_state_dict(dict(weights.tensors))
     has_words = isinstance(params, FolderModelParams) and params.tokenizer == "folder"
     tokenizer = _read_tokenizer(folder) if has_words else ByteTokenizer()
     check_tokenizer(language_model, tokenizer)
-    sections = PromptParams.model_validate(config["prompt"]), ReplyParams.model_validate(config["replies"])
+    sections = (
+        PromptParams.model_validate(config["prompt"]),
+        ReplyParams.model_validate(config["replies"]),
+    )
     return ExportedModel(language_model, tokenizer, *sections)
 
 
@@ -157,7 +171,9 @@ def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> 
     )
     encoded = model.language_model.encode(tokens.ids[None], tokens.is_token[None])
     ends = model.tokenizer.eos_id, model.tokenizer.pad_id
-    found = greedy_replies(model.language_model, encoded, max_tokens=model.replies.max_tokens, ends=ends)
+    found = greedy_replies(
+        model.language_model, encoded, max_tokens=model.replies.max_tokens, ends=ends
+    )
     return decode_rows(model.tokenizer, found.actions[:, 0], found.is_valid[:, 0])[0]
 
 

@@ -13,7 +13,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite, Unit, column, has_value, mean_metric
+from grpo_pipeline.statistics.metric import (
+    Direction,
+    Metric,
+    MetricSuite,
+    Unit,
+    column,
+    has_value,
+    mean_metric,
+)
 from grpo_pipeline.statistics.weighted import linear_resamples
 from grpo_pipeline.statistics.wording import signed
 from grpo_pipeline.tasks.dialogue.scores import BLEU_COLUMNS, ORDERS, words
@@ -55,13 +63,18 @@ def reward_sentence(arm: str, difference: Entry, *, than: str) -> str:
     """Say whether sampled replies earn more than those of the control or of the start."""
     if difference["ci95"] is None:
         return f"{arm}: reward against {than}: no statement ({difference['reason']})."
-    ending = {1: f"more than {than}", -1: f"less than {than}", 0: "no difference shown"}[direction(difference)]
+    ending = {1: f"more than {than}", -1: f"less than {than}", 0: "no difference shown"}[
+        direction(difference)
+    ]
     return f"{arm}: its replies earn {signed(difference)} reward against {than}: {ending}."
 
 
 def scores_sentence(arm: str, differences: Mapping[str, Entry], *, than: str) -> str:
     """Say which of the scores that people report moved with the reward."""
-    rose, fell = ([title for name, title in READ_BY_PEOPLE.items() if direction(differences[name]) == sign] for sign in (1, -1))
+    rose, fell = (
+        [title for name, title in READ_BY_PEOPLE.items() if direction(differences[name]) == sign]
+        for sign in (1, -1)
+    )
     still = [title for title in READ_BY_PEOPLE.values() if title not in rose + fell]
     parts = [
         f"{', '.join(titles)} {words}"
@@ -90,7 +103,12 @@ def weighted_corpus_bleu(counts: Floats, weights: Floats) -> Floats:
         weights: [B, n], how often a resample holds each row.
     """
     sums = weights @ counts
-    reply, answer, matched, total = sums[:, 0], sums[:, 1], sums[:, 2 : 2 + ORDERS], sums[:, 2 + ORDERS :]
+    reply, answer, matched, total = (
+        sums[:, 0],
+        sums[:, 1],
+        sums[:, 2 : 2 + ORDERS],
+        sums[:, 2 + ORDERS :],
+    )
     is_missed = matched == 0
     halvings = np.cumsum(is_missed, axis=1)
     is_defined = (total > 0).all(axis=1) & ~is_missed.all(axis=1)
@@ -133,7 +151,9 @@ class GramCounts:
         return _ratio(self.different - self.own, self.total.sum() - self.total)
 
 
-def weighted_distinct(replies: Sequence[str], clusters: NDArray[np.int64], weights: Floats, *, n: int) -> Floats:
+def weighted_distinct(
+    replies: Sequence[str], clusters: NDArray[np.int64], weights: Floats, *, n: int
+) -> Floats:
     """Return distinct-n of the sample, made to vary over resamples of clusters as the jackknife says, [B].
 
         D[b] = D - (C - 1) / C * sum_c (w[b, c] - 1) * D_(-c),   cut to [0, 1]
@@ -155,7 +175,9 @@ def weighted_distinct(replies: Sequence[str], clusters: NDArray[np.int64], weigh
     _, first_row = np.unique(clusters, return_index=True)
     of_clusters = weights[:, first_row]
     if not np.array_equal(of_clusters[:, clusters], weights):
-        raise ValueError("the weights of one persona's rows must be equal, got different ones; resample whole personas")
+        raise ValueError(
+            "the weights of one persona's rows must be equal, got different ones; resample whole personas"
+        )
     counts = count_grams(replies, clusters, n=n)
     return linear_resamples(counts.value, counts.without_each, of_clusters)
 
@@ -164,15 +186,24 @@ def count_grams(replies: Sequence[str], clusters: NDArray[np.int64], *, n: int) 
     """Count the n-grams of each cluster, and those that it alone has; arguments as ``distinct``."""
     texts = [words(reply) for reply in replies]
     places = [max(0, len(text) - n + 1) for text in texts]
-    grams = {gram: i for i, gram in enumerate(sorted({tuple(t[i : i + n]) for t in texts for i in range(len(t) - n + 1)}))}
-    gram = np.array([grams[tuple(t[i : i + n])] for t in texts for i in range(len(t) - n + 1)], dtype=np.int64)
+    grams = {
+        gram: i
+        for i, gram in enumerate(
+            sorted({tuple(t[i : i + n]) for t in texts for i in range(len(t) - n + 1)})
+        )
+    }
+    gram = np.array(
+        [grams[tuple(t[i : i + n])] for t in texts for i in range(len(t) - n + 1)], dtype=np.int64
+    )
     cluster = np.repeat(clusters, places)
     size = int(clusters.max()) + 1
     pairs = np.unique(cluster * max(1, len(grams)) + gram)
     holder, held = np.divmod(pairs, max(1, len(grams)))
     is_own = np.bincount(held, minlength=len(grams))[held] == 1
     own = np.bincount(holder[is_own], minlength=size)
-    return GramCounts(len(grams), own.astype(np.float64), np.bincount(cluster, minlength=size).astype(np.float64))
+    return GramCounts(
+        len(grams), own.astype(np.float64), np.bincount(cluster, minlength=size).astype(np.float64)
+    )
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
@@ -213,7 +244,11 @@ def has_reference_score(rows: pd.DataFrame) -> np.ndarray:
 
 def perplexity(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
     """Return exp(nats of all references / tokens of all references), [B]."""
-    return np.exp(weighted.mean_ratio(column(rows, "reference_nll"), column(rows, "reference_tokens"), weights))
+    return np.exp(
+        weighted.mean_ratio(
+            column(rows, "reference_nll"), column(rows, "reference_tokens"), weights
+        )
+    )
 
 
 def reference_tokens(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
@@ -228,7 +263,13 @@ def build_metrics() -> dict[str, Metric]:
 
 def _overlap_metrics() -> dict[str, Metric]:
     mean = partial(mean_metric, better="higher", reason=NO_ROWS)
-    bleu = Metric(title="BLEU of all replies", better="higher", reason=NO_ROWS, usable=all_rows, compute=corpus_bleu)
+    bleu = Metric(
+        title="BLEU of all replies",
+        better="higher",
+        reason=NO_ROWS,
+        usable=all_rows,
+        compute=corpus_bleu,
+    )
     return {
         "f1": mean("f1", title="F1"),
         "bleu": bleu,
@@ -253,10 +294,15 @@ def _diversity_metrics() -> dict[str, Metric]:
         "distinct_1": _distinct_metric(1),
         "distinct_2": _distinct_metric(2),
         "self_bleu": mean_metric(
-            "self_bleu", title="Self-BLEU inside groups", better="lower", reason="needs several sampled replies per example"
+            "self_bleu",
+            title="Self-BLEU inside groups",
+            better="lower",
+            reason="needs several sampled replies per example",
         ),
         "length": mean_metric("length", title="Words in a reply", better="none", reason=NO_ROWS),
-        "ended": mean_metric("ended", title="Share of replies that end", better="none", reason=NO_MODEL),
+        "ended": mean_metric(
+            "ended", title="Share of replies that end", better="none", reason=NO_MODEL
+        ),
     }
 
 
@@ -290,13 +336,21 @@ def _reward_metrics() -> dict[str, Metric]:
 
 def reward_metric(name: str, *, title: str, better: Direction = "higher") -> Metric:
     """Build the mean of the reward or of one of its parts."""
-    return mean_metric(name, title=title, better=better, reason="needs at least one reply that this reward was measured of")
+    return mean_metric(
+        name,
+        title=title,
+        better=better,
+        reason="needs at least one reply that this reward was measured of",
+    )
 
 
 def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
     """Return a metric for each part ``reward_<name>`` that is not built in, in the order of the names."""
     found = [name for name in names if name.startswith(REWARD) and name not in METRICS]
-    return {name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} part") for name in found}
+    return {
+        name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} part")
+        for name in found
+    }
 
 
 def fill_empty_replies(rows: pd.DataFrame) -> pd.DataFrame:

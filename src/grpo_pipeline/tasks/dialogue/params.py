@@ -8,7 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.rewards.functions import Measure
-from grpo_pipeline.rewards.params import FailureParams, OwnRewardParams, PoolParams, check_own_names, check_weights
+from grpo_pipeline.rewards.params import (
+    FailureParams,
+    OwnRewardParams,
+    PoolParams,
+    check_own_names,
+    check_weights,
+)
 
 LossMean = Literal["per_token", "per_sequence"]
 Smoothing = Literal["exp", "floor", "add-k", "none"]
@@ -91,12 +97,17 @@ class RewardParams(BaseModel):
     @property
     def own_measures(self) -> Mapping[str, Measure]:
         """The components of the user's that are computed."""
-        return {name: measure for name, measure in self.measures.items() if name in (self.own or {})}
+        return {
+            name: measure for name, measure in self.measures.items() if name in (self.own or {})
+        }
 
     @cached_property
     def measures(self) -> Mapping[str, Measure]:
         """The function and options of every component that is computed; made once, since a digest reads the function's file."""
         options = {"bleu": {"smoothing": self.bleu_smoothing}}
         functions = {name: Measure(path, options.get(name, {})) for name, path in BUILT_IN.items()}
-        functions |= {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
+        functions |= {
+            name: Measure(reward.function, reward.options)
+            for name, reward in (self.own or {}).items()
+        }
         return {name: functions[name] for name in self.component_weights}

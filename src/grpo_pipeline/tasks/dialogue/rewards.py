@@ -29,7 +29,11 @@ ReplyRewards = GroupRewards
 
 
 def submit_rewards(
-    params: RewardParams, pool: RewardPool, *, replies: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]
+    params: RewardParams,
+    pool: RewardPool,
+    *,
+    replies: Sequence[Sequence[str]],
+    answers: Sequence[Sequence[str]],
 ) -> PendingRewards:
     """Begin to measure every part of every reply and return at once.
 
@@ -44,7 +48,9 @@ def submit_rewards(
     """
     check_groups(replies, name="replies")
     if len(answers) != len(replies):
-        raise ValueError(f"answers must have one row per group, got {len(answers)} for {len(replies)}; give each prompt its own")
+        raise ValueError(
+            f"answers must have one row per group, got {len(answers)} for {len(replies)}; give each prompt its own"
+        )
     empty = [row for row, texts in enumerate(answers) if isinstance(texts, str) or not texts]
     if empty:
         raise ValueError(
@@ -53,8 +59,15 @@ def submit_rewards(
     subjects = [reply for group in replies for reply in group]
     references = [texts for group, texts in zip(replies, answers, strict=True) for _ in group]
     measures: Mapping[str, Measure] = params.measures
-    futures = {name: pool.submit(measure, subjects, references) for name, measure in measures.items()}
-    return PendingRewards(params.component_weights, params.failure, futures=futures, subjects=Subjects(replies, noun="reply"))
+    futures = {
+        name: pool.submit(measure, subjects, references) for name, measure in measures.items()
+    }
+    return PendingRewards(
+        params.component_weights,
+        params.failure,
+        futures=futures,
+        subjects=Subjects(replies, noun="reply"),
+    )
 
 
 # Put the rewards of a batch together from those that were measured with it.
@@ -67,7 +80,9 @@ class RewardShare(NamedTuple):
     place: int
 
 
-def gather_rewards(params: RewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]) -> dict[str, Tensor]:
+def gather_rewards(
+    params: RewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]
+) -> dict[str, Tensor]:
     """Wait for the rewards of P prompts and return the parts, float64 [P, G].
 
     Where nothing was written there is nothing to measure: every part is NaN (not scored), never the score of an empty reply.
@@ -77,11 +92,17 @@ def gather_rewards(params: RewardParams, outcomes: Outcomes, *, shape: tuple[int
             reward that always fails would train nothing without a word.
     """
     if not outcomes.rewards:
-        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.component_weights}
+        return {
+            name: torch.full(shape, torch.nan, dtype=torch.float64)
+            for name in params.component_weights
+        }
     results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
     shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
     _refuse_without_any(list(results.values()))
-    return {name: torch.stack([result.components[name][place] for result, place in shares]) for name in params.component_weights}
+    return {
+        name: torch.stack([result.components[name][place] for result, place in shares])
+        for name in params.component_weights
+    }
 
 
 def _refuse_without_any(results: list[ReplyRewards]) -> None:

@@ -52,7 +52,9 @@ def check_pairs(replies: Replies, answers: Answers) -> None:
         )
     for row, texts in enumerate(answers):
         if isinstance(texts, str) or not texts:
-            raise ValueError(f"the answers of row {row} must be a list of at least one text, got {texts!r}; correct the example")
+            raise ValueError(
+                f"the answers of row {row} must be a list of at least one text, got {texts!r}; correct the example"
+            )
 
 
 # BLEU of replies, by sacrebleu on normalised words: of each reply for the reward, of all of them for the report.
@@ -60,7 +62,11 @@ def check_pairs(replies: Replies, answers: Answers) -> None:
 # Both come from the same counts per reply. Counts add up, so that the corpus BLEU of any resample of rows is a sum.
 
 ORDERS = 4
-BLEU_COLUMNS = ("reply_words", "answer_words", *(f"{kind}_{n}" for kind in ("matched", "all") for n in range(1, ORDERS + 1)))
+BLEU_COLUMNS = (
+    "reply_words",
+    "answer_words",
+    *(f"{kind}_{n}" for kind in ("matched", "all") for n in range(1, ORDERS + 1)),
+)
 
 
 def bleu_counts(replies: Replies, answers: Answers) -> NDArray[np.int64]:
@@ -84,7 +90,9 @@ def bleu_counts(replies: Replies, answers: Answers) -> NDArray[np.int64]:
     return rows
 
 
-def sentence_bleu(counts: NDArray[np.int64], *, smoothing: Smoothing = "exp") -> NDArray[np.float64]:
+def sentence_bleu(
+    counts: NDArray[np.int64], *, smoothing: Smoothing = "exp"
+) -> NDArray[np.float64]:
     """Return the BLEU of each reply, over the orders that it is long enough for.
 
         BLEU = min(1, exp(1 - r / c)) * (prod over n <= min(4, c) of p_n) ** (1 / min(4, c))
@@ -100,7 +108,9 @@ def sentence_bleu(counts: NDArray[np.int64], *, smoothing: Smoothing = "exp") ->
     Returns:
         [N], in [0, 1].
     """
-    return np.asarray([_bleu(row, smoothing=smoothing, effective=True) for row in counts], dtype=np.float64)
+    return np.asarray(
+        [_bleu(row, smoothing=smoothing, effective=True) for row in counts], dtype=np.float64
+    )
 
 
 def corpus_bleu(counts: NDArray[np.int64]) -> float:
@@ -115,7 +125,9 @@ def corpus_bleu(counts: NDArray[np.int64]) -> float:
     Returns:
         In [0, 1]; NaN for no rows.
     """
-    return _bleu(counts.sum(axis=0), smoothing="exp", effective=False) if len(counts) else float("nan")
+    return (
+        _bleu(counts.sum(axis=0), smoothing="exp", effective=False) if len(counts) else float("nan")
+    )
 
 
 @cache
@@ -124,7 +136,9 @@ def _sacrebleu() -> Any:
 
 
 @prepared_by(_sacrebleu)
-def bleu(replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp") -> NDArray[np.float64]:
+def bleu(
+    replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp"
+) -> NDArray[np.float64]:
     """Return the BLEU of each reply, [N] in [0, 1]: the reward component of that name (``sentence_bleu``)."""
     return sentence_bleu(bleu_counts(replies, answers), smoothing=smoothing)
 
@@ -132,7 +146,12 @@ def bleu(replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp") ->
 def _bleu(counts: NDArray[np.int64], *, smoothing: Smoothing, effective: bool) -> float:
     reply_words, answer_words, *rest = counts.tolist()
     score = _sacrebleu().BLEU.compute_bleu(
-        rest[:ORDERS], rest[ORDERS:], reply_words, answer_words, smooth_method=smoothing, effective_order=effective
+        rest[:ORDERS],
+        rest[ORDERS:],
+        reply_words,
+        answer_words,
+        smooth_method=smoothing,
+        effective_order=effective,
     )
     # exp(log(...)) may pass 1 by one rounding.
     return min(1.0, float(score.score) / 100)
@@ -160,7 +179,9 @@ def distinct(replies: Sequence[str], *, n: int) -> float:
     return len(set(grams)) / len(grams) if grams else float("nan")
 
 
-def self_bleu(groups: Sequence[Sequence[str]], *, smoothing: Smoothing = "exp") -> NDArray[np.float64]:
+def self_bleu(
+    groups: Sequence[Sequence[str]], *, smoothing: Smoothing = "exp"
+) -> NDArray[np.float64]:
     """Return how alike the replies of each group are: the mean BLEU of a reply with the others as its answers.
 
         self_bleu[p] = mean_g BLEU(reply[p, g]; {reply[p, h], h != g})
@@ -180,8 +201,15 @@ def self_bleu(groups: Sequence[Sequence[str]], *, smoothing: Smoothing = "exp") 
         if len(group) > 1
         for place, reply in enumerate(group)
     ]
-    scores = iter(bleu([reply for reply, _ in rows], [others for _, others in rows], smoothing=smoothing).tolist())
-    means = [sum(next(scores) for _ in group) / len(group) if len(group) > 1 else float("nan") for group in groups]
+    scores = iter(
+        bleu(
+            [reply for reply, _ in rows], [others for _, others in rows], smoothing=smoothing
+        ).tolist()
+    )
+    means = [
+        sum(next(scores) for _ in group) / len(group) if len(group) > 1 else float("nan")
+        for group in groups
+    ]
     return np.asarray(means, dtype=np.float64)
 
 
@@ -214,7 +242,8 @@ def f1(replies: Replies, answers: Answers) -> NDArray[np.float64]:
     check_pairs(replies, answers)
     counts = [Counter(words(reply)) for reply in replies]
     scores = [
-        max(_overlap(reply, Counter(words(answer))) for answer in texts) for reply, texts in zip(counts, answers, strict=True)
+        max(_overlap(reply, Counter(words(answer))) for answer in texts)
+        for reply, texts in zip(counts, answers, strict=True)
     ]
     return np.asarray(scores, dtype=np.float64)
 
@@ -237,7 +266,9 @@ class NormalisedWords:
         return words(text)
 
 
-def rouge(replies: Replies, answers: Answers, *, names: Sequence[str] = tuple(ROUGE_NAMES)) -> dict[str, NDArray[np.float64]]:
+def rouge(
+    replies: Replies, answers: Answers, *, names: Sequence[str] = tuple(ROUGE_NAMES)
+) -> dict[str, NDArray[np.float64]]:
     """Score every reply by the F-measure of the named kinds of ROUGE, each against its best answer.
 
         rouge_n: 2 c / (n-grams of the reply + n-grams of the answer),  c n-grams in common with repeats
@@ -259,10 +290,20 @@ def rouge(replies: Replies, answers: Answers, *, names: Sequence[str] = tuple(RO
     check_pairs(replies, answers)
     unknown = sorted(set(names) - set(ROUGE_NAMES))
     if unknown:
-        raise ValueError(f"kinds of ROUGE must be among {sorted(ROUGE_NAMES)}, got {unknown}; correct the names")
-    scorer = _rouge_score().RougeScorer([ROUGE_NAMES[name] for name in names], tokenizer=NormalisedWords())
-    rows = [scorer.score_multi(list(texts), reply) for reply, texts in zip(replies, answers, strict=True)]
-    return {name: np.asarray([row[ROUGE_NAMES[name]].fmeasure for row in rows], dtype=np.float64) for name in names}
+        raise ValueError(
+            f"kinds of ROUGE must be among {sorted(ROUGE_NAMES)}, got {unknown}; correct the names"
+        )
+    scorer = _rouge_score().RougeScorer(
+        [ROUGE_NAMES[name] for name in names], tokenizer=NormalisedWords()
+    )
+    rows = [
+        scorer.score_multi(list(texts), reply)
+        for reply, texts in zip(replies, answers, strict=True)
+    ]
+    return {
+        name: np.asarray([row[ROUGE_NAMES[name]].fmeasure for row in rows], dtype=np.float64)
+        for name in names
+    }
 
 
 @cache
@@ -276,7 +317,9 @@ def rouge_l(replies: Replies, answers: Answers) -> NDArray[np.float64]:
     return rouge(replies, answers, names=("rouge_l",))["rouge_l"]
 
 
-def score_replies(replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp") -> dict[str, NDArray[Any]]:
+def score_replies(
+    replies: Replies, answers: Answers, *, smoothing: Smoothing = "exp"
+) -> dict[str, NDArray[Any]]:
     """Return one column per score, by the same functions as the rewards of those names.
 
     Columns: ``f1``, ``rouge_1``, ``rouge_2``, ``rouge_l``, ``bleu`` (sentence) in [0, 1], ``length`` in words, and

@@ -1,7 +1,11 @@
 """Spec of the dialogue task: arms, warm start, metrics and words."""
 
 from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
-from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.data.params import (
+    DialogueDataParams,
+    DialogueSplitParams,
+    RetrievalParams,
+)
 from grpo_pipeline.tasks.dialogue.language_model.params import LanguageModelSection, ReplyParams
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
@@ -12,7 +16,10 @@ SPEC = TaskSpec(
     stages=("warm_start",),
     with_table="grpo_pipeline.tasks.dialogue.data.examples:with_table",
     metrics="grpo_pipeline.tasks.dialogue.metrics:build_suite",
-    curves={"reference/perplexity": "Perplexity of the references", "reply/tokens": "Tokens in a reply"},
+    curves={
+        "reference/perplexity": "Perplexity of the references",
+        "reply/tokens": "Tokens in a reply",
+    },
     words=Wording(
         drawn="one sampled reply per example; rewards are means over all sampled replies",
         gain="its replies − the start's",

@@ -29,11 +29,28 @@ from grpo_pipeline.tasks.dialogue.batch import (
 )
 from grpo_pipeline.tasks.dialogue.evaluation import evaluate, showcase, tabulate, validate
 from grpo_pipeline.tasks.dialogue.exported import FOLDER, write_huggingface
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, ModelKind, detached
+from grpo_pipeline.tasks.dialogue.language_model.base import (
+    Encoded,
+    LanguageModel,
+    ModelKind,
+    detached,
+)
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, NewModelParams, ReplyParams
-from grpo_pipeline.tasks.dialogue.language_model.sampling import ReplyRollouts, nothing_written, sample_replies
-from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_logprobs, reference_loss, score_replies
+from grpo_pipeline.tasks.dialogue.language_model.params import (
+    FolderModelParams,
+    NewModelParams,
+    ReplyParams,
+)
+from grpo_pipeline.tasks.dialogue.language_model.sampling import (
+    ReplyRollouts,
+    nothing_written,
+    sample_replies,
+)
+from grpo_pipeline.tasks.dialogue.language_model.scoring import (
+    reference_logprobs,
+    reference_loss,
+    score_replies,
+)
 from grpo_pipeline.tasks.dialogue.language_model.tokens import Tokenizer, decode_rows
 from grpo_pipeline.tasks.dialogue.params import PromptParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.dialogue.rewards import RewardShare, gather_rewards, submit_rewards
@@ -75,7 +92,11 @@ def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Paramet
     ``decoder`` the layers; a causal language model has no encoder. Low-rank updates belong to the layers that they change.
     """
     model = language_model.model
-    ends = [model.get_input_embeddings(), model.get_output_embeddings(), *_position_embeddings(model)]
+    ends = [
+        model.get_input_embeddings(),
+        model.get_output_embeddings(),
+        *_position_embeddings(model),
+    ]
     modules = {"embeddings": ends, "encoder": _encoder(language_model), "decoder": [model]}
     taken: set[int] = set()
     groups: dict[str, list[nn.Parameter]] = {}
@@ -104,7 +125,9 @@ SUFFIXES = (".json", ".safetensors", ".model", ".txt")
 def digest_of_folder(path: str) -> str:
     """Return the SHA-256 of names and contents of the files that a model and its tokenizer are read from."""
     digest = hashlib.sha256()
-    for file in sorted(entry for entry in Path(path).iterdir() if entry.suffix in SUFFIXES and entry.is_file()):
+    for file in sorted(
+        entry for entry in Path(path).iterdir() if entry.suffix in SUFFIXES and entry.is_file()
+    ):
         digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as stream:
             while part := stream.read(CHUNK):
@@ -133,7 +156,9 @@ def fingerprint(task: "DialogueTask", data: DialogueData, *, draws: bool = True)
     return shared | {
         "replies": decisive(task.replies),
         "rewards": decisive(task.rewards),
-        "reward_functions": {name: measure.digest for name, measure in task.rewards.measures.items()},
+        "reward_functions": {
+            name: measure.digest for name, measure in task.rewards.measures.items()
+        },
     }
 
 
@@ -166,7 +191,9 @@ class DialogueTask(BaseTask):
     kind: ModelKind
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)  # own to each copy: see Cache
+    cache: Cache = field(
+        init=False, default_factory=Cache, repr=False, compare=False
+    )  # own to each copy: see Cache
     name: str = "dialogue"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "encoder", "decoder")
 
@@ -189,7 +216,13 @@ class DialogueTask(BaseTask):
         table = data.examples.table
         answers = [list(texts) for texts in table.loc[table["split"] == "train", "answers"][:TRIED]]
         replies = [texts[-1] for texts in answers]
-        try_rewards(self.rewards.own_measures, self.pool, subjects=replies, references=answers, task=self.name)
+        try_rewards(
+            self.rewards.own_measures,
+            self.pool,
+            subjects=replies,
+            references=answers,
+            task=self.name,
+        )
 
     def build_policy(self, seed: int) -> LanguageModel:
         """Return a model with the weights of ``start``, else of its folder or fresh ones; the global random state stays."""
@@ -206,9 +239,13 @@ class DialogueTask(BaseTask):
         """Return the row numbers of a split."""
         return np.flatnonzero(data.examples.table["split"].to_numpy() == split)
 
-    def make_batch(self, data: DialogueData, rows: np.ndarray, *, generator: Generator | None = None) -> DialogueBatch:
+    def make_batch(
+        self, data: DialogueData, rows: np.ndarray, *, generator: Generator | None = None
+    ) -> DialogueBatch:
         """Return the batch of these rows; with a generator the reference reply is drawn among the answers."""
-        return make_batch(data, rows, kind=self.kind, pad_id=self.ends[1], device=self.device, generator=generator)
+        return make_batch(
+            data, rows, kind=self.kind, pad_id=self.ends[1], device=self.device, generator=generator
+        )
 
     def replicate(self, batch: DialogueBatch, group_size: int) -> DialogueBatch:
         """Return the batch with row numbers as [P, G]; texts stay per prompt."""
@@ -245,23 +282,35 @@ class DialogueTask(BaseTask):
                 f"proposal must be policy or none for the dialogue task, got {proposal}; a language model draws its own"
             )
         params = self.replies.model_copy(update={"temperature": temperature})
-        return sample_replies(policy, context, group_size, params=params, ends=self.ends, generator=generator)
+        return sample_replies(
+            policy, context, group_size, params=params, ends=self.ends, generator=generator
+        )
 
     def texts(self, rollouts: Rollouts) -> PerPrompt:
         """Return the replies as texts: of each prompt a tuple of G."""
         prompts, group_size, _ = rollouts.actions.shape
-        texts = decode_rows(self.tokenizer, rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1))
-        return PerPrompt(tuple(texts[p * group_size : (p + 1) * group_size]) for p in range(prompts))
+        texts = decode_rows(
+            self.tokenizer, rollouts.actions.flatten(0, 1), rollouts.is_valid.flatten(0, 1)
+        )
+        return PerPrompt(
+            tuple(texts[p * group_size : (p + 1) * group_size]) for p in range(prompts)
+        )
 
-    def decode(self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, batch: DialogueBatch) -> Outcomes:
+    def decode(
+        self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, batch: DialogueBatch
+    ) -> Outcomes:
         """Return the replies as texts, and begin to measure their rewards: they are ready when ``reward`` asks for them."""
         replies = self.texts(rollouts)
         if not rollouts.actions.shape[-1]:
             return Outcomes(replies, PerPrompt())
         pending = submit_rewards(self.rewards, self.pool, replies=replies, answers=batch.answers)
-        return Outcomes(replies, PerPrompt(RewardShare(pending, place) for place in range(len(replies))))
+        return Outcomes(
+            replies, PerPrompt(RewardShare(pending, place) for place in range(len(replies)))
+        )
 
-    def reward(self, batch: DialogueBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def reward(
+        self, batch: DialogueBatch, rollouts: Rollouts, outcomes: Outcomes
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Wait for the rewards of the replies; NaN where nothing was written, or a part failed under the rule ``exclude``.
 
         Raises:
@@ -269,41 +318,74 @@ class DialogueTask(BaseTask):
             RewardPoolError: if a process cannot be started.
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
-        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.component_weights
+        return {
+            name: part.to(self.device) for name, part in parts.items()
+        }, self.rewards.component_weights
 
-    def score(self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, *, temperature: float) -> Scores:
+    def score(
+        self, policy: LanguageModel, context: Encoded, rollouts: Rollouts, *, temperature: float
+    ) -> Scores:
         """Return log-probabilities of exactly these tokens among those that could be drawn, and the mean entropy of a token."""
         limit = self.replies.tokens_per_batch
-        return score_replies(policy, context, _as_replies(rollouts), temperature=temperature, tokens_per_batch=limit)
+        return score_replies(
+            policy, context, _as_replies(rollouts), temperature=temperature, tokens_per_batch=limit
+        )
 
     def supervised_counts(self, batch: DialogueBatch) -> Tensor:
         """Return the number of reference tokens, or of prompts, float64 [1]."""
-        count = batch.reference.is_token.sum() if self.supervised.mean == "per_token" else len(batch.reference.ids)
+        count = (
+            batch.reference.is_token.sum()
+            if self.supervised.mean == "per_token"
+            else len(batch.reference.ids)
+        )
         return torch.as_tensor([count], dtype=torch.float64, device=self.device)
 
     def supervised_loss(
-        self, policy: LanguageModel, context: Encoded, batch: DialogueBatch, outcomes: Outcomes, shares: Tensor | None = None
+        self,
+        policy: LanguageModel,
+        context: Encoded,
+        batch: DialogueBatch,
+        outcomes: Outcomes,
+        shares: Tensor | None = None,
     ) -> Tensor:
         """Return the cross-entropy of the batch's reference replies, at temperature 1 over all tokens."""
         logprobs = reference_logprobs(policy, context, batch.reference)
         loss = reference_loss(logprobs, batch.reference.is_token, mean=self.supervised.mean)
         return loss if shares is None else loss * shares[0].to(loss.dtype)
 
-    def tabulate(self, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts) -> pd.DataFrame:
+    def tabulate(
+        self, data: DialogueData, batch: DialogueBatch, rollouts: Rollouts
+    ) -> pd.DataFrame:
         """Return one row per reply: example, persona, question, first answer, the reply and its length in tokens."""
         return tabulate(self, data, batch, rollouts)
 
-    def evaluate(self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def evaluate(
+        self,
+        policy: LanguageModel,
+        data: DialogueData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> pd.DataFrame:
         """Return one row per example and rule."""
         return evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def validate(
-        self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int
+        self,
+        policy: LanguageModel,
+        data: DialogueData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
     ) -> dict[str, float]:
         """Return held-out reward and its parts, length and ended share of replies, and the perplexity of references."""
         return validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def showcase(self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+    def showcase(
+        self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, np.ndarray]:
         """Return question, first answer and sampled replies of these examples."""
         return showcase(self, policy, data, rows, seed=seed)
 
@@ -312,13 +394,25 @@ class DialogueTask(BaseTask):
         """Return the rules that a reward audit compares, and what it reads beside the reward."""
         return audit.audit_plan(self.rewards)
 
-    def audit(self, policy: LanguageModel, data: DialogueData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def audit(
+        self,
+        policy: LanguageModel,
+        data: DialogueData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> pd.DataFrame:
         """Return one row per example, rule and reply."""
         return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def describe(self, policy: LanguageModel) -> dict[str, Any]:
         """Return the parameters and the architecture of the language model, from which a policy of these weights is built."""
-        sections = {"language_model": self.language_model, "prompt": self.prompt, "replies": self.replies}
+        sections = {
+            "language_model": self.language_model,
+            "prompt": self.prompt,
+            "replies": self.replies,
+        }
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
         return {"task": self.name, **dumped, "language_model_config": policy.model.config.to_dict()}
 

@@ -32,13 +32,18 @@ def most_frequent_words(training_replies: Sequence[str], *, count: int = TOP_WOR
         raise ValueError(f"count must be at least 1, got {count}; 8 is usual")
     found = Counter(word for reply in training_replies for word in words(reply))
     if not found:
-        raise ValueError(f"training replies must hold some word, got none in {len(training_replies)} replies; give the answers")
+        raise ValueError(
+            f"training replies must hold some word, got none in {len(training_replies)} replies; give the answers"
+        )
     return " ".join(sorted(found, key=lambda word: (-found[word], word))[:count])
 
 
 def last_turns(contexts: Sequence[str]) -> list[str]:
     """Return the last line of every context that holds anything, or "" where none does."""
-    return [next((turn.strip() for turn in reversed(context.splitlines()) if turn.strip()), "") for context in contexts]
+    return [
+        next((turn.strip() for turn in reversed(context.splitlines()) if turn.strip()), "")
+        for context in contexts
+    ]
 
 
 def persona_copies(personas: Sequence[Sequence[str] | str]) -> list[str]:
@@ -54,7 +59,9 @@ def reference_replies(answers: Sequence[Sequence[str]]) -> list[str]:
     """
     missing = [row for row, texts in enumerate(answers) if not texts]
     if missing:
-        raise ValueError(f"every example must have at least one answer, got none in row {missing[0]}; correct the example")
+        raise ValueError(
+            f"every example must have at least one answer, got none in row {missing[0]}; correct the example"
+        )
     return [texts[0] for texts in answers]
 
 
@@ -95,7 +102,13 @@ def trivial_replies(
 
 
 Entry = Mapping[str, Any]
-READ_BY_PEOPLE = {"f1": "F1", "bleu": "BLEU", "rouge_1": "ROUGE-1", "rouge_2": "ROUGE-2", "rouge_l": "ROUGE-L"}
+READ_BY_PEOPLE = {
+    "f1": "F1",
+    "bleu": "BLEU",
+    "rouge_1": "ROUGE-1",
+    "rouge_2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
+}
 START = "start"
 
 
@@ -104,9 +117,15 @@ class WarningBounds(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    distinct_fall: float = Field(default=0.2, gt=0, lt=1, description="share of distinct-2 that may be lost")
-    perplexity_factor: float = Field(default=2.0, gt=1, description="how many times the perplexity of the references may rise")
-    length_factor: float = Field(default=1.5, gt=1, description="how many times replies may become longer, or shorter")
+    distinct_fall: float = Field(
+        default=0.2, gt=0, lt=1, description="share of distinct-2 that may be lost"
+    )
+    perplexity_factor: float = Field(
+        default=2.0, gt=1, description="how many times the perplexity of the references may rise"
+    )
+    length_factor: float = Field(
+        default=1.5, gt=1, description="how many times replies may become longer, or shorter"
+    )
 
 
 def warnings(arm: str, comparison: Mapping[str, Any], bounds: WarningBounds) -> list[str]:
@@ -115,7 +134,9 @@ def warnings(arm: str, comparison: Mapping[str, Any], bounds: WarningBounds) -> 
     before, name = baseline_values(comparison, arm)
     found = [
         *disagreement_warning(arm, comparison),
-        *distinct_warning(arm, now, before, name=name, bounds=bounds, is_gain=has_gained(arm, comparison)),
+        *distinct_warning(
+            arm, now, before, name=name, bounds=bounds, is_gain=has_gained(arm, comparison)
+        ),
         *perplexity_warning(arm, now, before, name=name, bounds=bounds),
         *length_warning(arm, now, before, name=name, bounds=bounds),
         *trivial_warning(arm, now, comparison),
@@ -133,13 +154,19 @@ def baseline_values(comparison: Mapping[str, Any], arm: str) -> tuple[dict[str, 
     if start is not None:
         return values(start), f"the {START}"
     return (
-        (values(comparison["arms"][comparison["control"]]), comparison["control"]) if arm != comparison["control"] else ({}, "")
+        (values(comparison["arms"][comparison["control"]]), comparison["control"])
+        if arm != comparison["control"]
+        else ({}, "")
     )
 
 
 def values(scores: Mapping[str, Any]) -> dict[str, float]:
     """Return metric -> value of those that are defined."""
-    return {name: entry["value"] for name, entry in scores["metrics"].items() if entry["value"] is not None}
+    return {
+        name: entry["value"]
+        for name, entry in scores["metrics"].items()
+        if entry["value"] is not None
+    }
 
 
 def has_gained(arm: str, comparison: Mapping[str, Any]) -> bool:
@@ -156,11 +183,19 @@ def disagreement_warning(arm: str, comparison: Mapping[str, Any]) -> list[str]:
     fell = [title for name, title in READ_BY_PEOPLE.items() if direction(differences[name]) == -1]
     if direction(differences["reward"]) != 1 or not fell:
         return []
-    return [f"{arm}: WARNING: the reward rises and {', '.join(fell)} falls: the reward does not measure what is reported."]
+    return [
+        f"{arm}: WARNING: the reward rises and {', '.join(fell)} falls: the reward does not measure what is reported."
+    ]
 
 
 def distinct_warning(
-    arm: str, now: Mapping[str, float], before: Mapping[str, float], *, name: str, bounds: WarningBounds, is_gain: bool
+    arm: str,
+    now: Mapping[str, float],
+    before: Mapping[str, float],
+    *,
+    name: str,
+    bounds: WarningBounds,
+    is_gain: bool,
 ) -> list[str]:
     """Warn of replies that have become alike."""
     if not before.get("distinct_2") or "distinct_2" not in now:
@@ -168,7 +203,11 @@ def distinct_warning(
     fall = 1 - now["distinct_2"] / before["distinct_2"]
     if fall <= bounds.distinct_fall:
         return []
-    ending = "the reward is bought with replies that are alike" if is_gain else "the replies have become alike"
+    ending = (
+        "the reward is bought with replies that are alike"
+        if is_gain
+        else "the replies have become alike"
+    )
     return [
         f"{arm}: WARNING: distinct-2 is {fall:.0%} below that of {name} ({now['distinct_2']:.3f} against "
         f"{before['distinct_2']:.3f}; the bound is {bounds.distinct_fall:.0%}): {ending}."
@@ -176,7 +215,12 @@ def distinct_warning(
 
 
 def perplexity_warning(
-    arm: str, now: Mapping[str, float], before: Mapping[str, float], *, name: str, bounds: WarningBounds
+    arm: str,
+    now: Mapping[str, float],
+    before: Mapping[str, float],
+    *,
+    name: str,
+    bounds: WarningBounds,
 ) -> list[str]:
     """Warn of a model that has forgotten the references."""
     if not before.get("perplexity") or "perplexity" not in now:
@@ -191,7 +235,12 @@ def perplexity_warning(
 
 
 def length_warning(
-    arm: str, now: Mapping[str, float], before: Mapping[str, float], *, name: str, bounds: WarningBounds
+    arm: str,
+    now: Mapping[str, float],
+    before: Mapping[str, float],
+    *,
+    name: str,
+    bounds: WarningBounds,
 ) -> list[str]:
     """Warn of replies that have shrunk or grown."""
     if not before.get("length") or "length" not in now:
@@ -208,7 +257,11 @@ def length_warning(
 
 def trivial_warning(arm: str, now: Mapping[str, float], comparison: Mapping[str, Any]) -> list[str]:
     """Warn of a rule without a model that earns as much as the model; ``reference`` is the ceiling and no such rule."""
-    rules = {rule: values(comparison["baselines"][rule]) for rule in TRIVIAL_RULES[:-1] if rule in comparison["baselines"]}
+    rules = {
+        rule: values(comparison["baselines"][rule])
+        for rule in TRIVIAL_RULES[:-1]
+        if rule in comparison["baselines"]
+    }
     rewards = {rule: found["reward"] for rule, found in rules.items() if "reward" in found}
     best = max(rewards, key=lambda rule: rewards[rule], default=None)
     if best is None or "reward" not in now or rewards[best] < now["reward"]:

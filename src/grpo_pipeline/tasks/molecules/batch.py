@@ -15,7 +15,13 @@ from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
 from grpo_pipeline.tasks.molecules.diffusion.x0_loss import draw_times
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, entries_of, pair_index, prompts_of
+from grpo_pipeline.tasks.molecules.graphs.graphs import (
+    Components,
+    GraphPrompts,
+    entries_of,
+    pair_index,
+    prompts_of,
+)
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
 from grpo_pipeline.tasks.molecules.params import GraphPromptParams
@@ -47,7 +53,12 @@ class MoleculeData:
         examples = self.examples
         rows, known = examples.rows("train"), examples.known()
         parts = map(examples.graphs, np.array_split(rows, range(ROWS, len(rows), ROWS)))
-        tables = [tabulate_molecules(graphs, decode(graphs, examples.vocabulary), examples.vocabulary, known) for graphs in parts]
+        tables = [
+            tabulate_molecules(
+                graphs, decode(graphs, examples.vocabulary), examples.vocabulary, known
+            )
+            for graphs in parts
+        ]
         return pd.concat(tables, ignore_index=True)
 
 
@@ -59,7 +70,9 @@ def attach_conditions(examples: MoleculeExamples, prompt: GraphPromptParams) -> 
     """
     train = examples.rows("train")
     if not len(train):
-        raise ValueError("molecules.split must leave at least one training molecule, got none; raise fractions.train")
+        raise ValueError(
+            "molecules.split must leave at least one training molecule, got none; raise fractions.train"
+        )
     _check_room(examples, prompt)
     targets = examples.table[list(prompt.conditions)].to_numpy(np.float64)
     scales = PropertyScales.fit(prompt.conditions, targets[train])

@@ -11,7 +11,11 @@ from grpo_pipeline.tasks.molecules.batch import MoleculeData, nodes_of, target_t
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise, limits_of
 from grpo_pipeline.tasks.molecules.diffusion.params import Diffusion, TrajectoryParams, check_steps
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components
-from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
+from grpo_pipeline.tasks.molecules.params import (
+    GraphPromptParams,
+    MoleculeRewardParams,
+    SamplingParams,
+)
 from grpo_pipeline.tasks.molecules.task import MoleculeTask, check_algorithm
 from grpo_pipeline.tasks.shared import check_plain
 
@@ -66,10 +70,18 @@ def try_own_rewards(task: MoleculeTask, data: MoleculeData) -> None:
     """Call the rewards of the user's on a few training molecules; raises as ``try_rewards``."""
     rows = data.examples.rows("train")[:TRIED]
     smiles = list(data.examples.table["smiles"].iloc[rows])
-    try_rewards(task.rewards.own_measures, task.pool, subjects=smiles, references=target_texts(data, rows), task=task.name)
+    try_rewards(
+        task.rewards.own_measures,
+        task.pool,
+        subjects=smiles,
+        references=target_texts(data, rows),
+        task=task.name,
+    )
 
 
-def check_arms(task: MoleculeTask, arms: Iterable[tuple[AlgorithmParams, TrajectoryParams]]) -> MoleculeTask:
+def check_arms(
+    task: MoleculeTask, arms: Iterable[tuple[AlgorithmParams, TrajectoryParams]]
+) -> MoleculeTask:
     """Return the task, or refuse arms that it cannot train, before the first of them begins; raises as ``arm_checks`` does."""
     for algorithm, trajectory in arms:
         check_steps(task.noise, trajectory)

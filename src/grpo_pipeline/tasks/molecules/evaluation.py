@@ -28,7 +28,11 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts, MoleculeGr
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.metrics import TRAINING
-from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
+from grpo_pipeline.tasks.molecules.params import (
+    GraphPromptParams,
+    MoleculeRewardParams,
+    SamplingParams,
+)
 from grpo_pipeline.tasks.molecules.rewards import submit_rewards
 from grpo_pipeline.tasks.shared import Cache
 
@@ -86,7 +90,13 @@ class GraphTask(Task, Protocol):
         ...
 
     def draw(
-        self, policy: GraphPolicy, prompts: GraphPrompts, group_size: int, *, temperature: float, generator: torch.Generator
+        self,
+        policy: GraphPolicy,
+        prompts: GraphPrompts,
+        group_size: int,
+        *,
+        temperature: float,
+        generator: torch.Generator,
     ) -> Trajectories:
         """Return G whole trajectories for each prompt."""
         ...
@@ -119,7 +129,9 @@ def choose_prompts(rows: np.ndarray, count: int, *, seed: int) -> np.ndarray:
     return np.sort(numpy_generator(seed, Stream.EVALUATION_ROWS).permutation(rows)[:count])
 
 
-def prompt_batches(task: GraphTask, data: MoleculeData, rows: np.ndarray, group_size: int) -> Iterator[MoleculeBatch]:
+def prompt_batches(
+    task: GraphTask, data: MoleculeData, rows: np.ndarray, group_size: int
+) -> Iterator[MoleculeBatch]:
     """Yield the rows in batches of at most ``sampling.graphs_at_once`` graphs, of one prompt at least."""
     size = max(1, task.sampling.graphs_at_once // group_size)
     for start in range(0, len(rows), size):
@@ -127,21 +139,36 @@ def prompt_batches(task: GraphTask, data: MoleculeData, rows: np.ndarray, group_
 
 
 def draw_graphs(
-    task: GraphTask, policy: GraphPolicy, batch: MoleculeBatch, group_size: int, *, seed: int, number: int, stream: Stream
+    task: GraphTask,
+    policy: GraphPolicy,
+    batch: MoleculeBatch,
+    group_size: int,
+    *,
+    seed: int,
+    number: int,
+    stream: Stream,
 ) -> SampledGraphs:
     """Draw G graphs for each prompt of a batch and score them as in training; the same numbers give the same noise."""
     generator = step_generator(seed, number, stream=stream, device=task.device)
     context, temperature = task.encode(policy, batch), task.sampling.temperature
-    rollouts = task.sample(policy, context, group_size, temperature=temperature, proposal="policy", generator=generator)
+    rollouts = task.sample(
+        policy, context, group_size, temperature=temperature, proposal="policy", generator=generator
+    )
     outcomes = task.decode(policy, context, rollouts, batch)
     return SampledGraphs(
-        graphs_at(cast(Trajectories, rollouts), 0), outcomes.molecules, combine_rewards(*task.reward(batch, rollouts, outcomes))
+        graphs_at(cast(Trajectories, rollouts), 0),
+        outcomes.molecules,
+        combine_rewards(*task.reward(batch, rollouts, outcomes)),
     )
 
 
-def score_molecules(task: GraphTask, batch: MoleculeBatch, molecules: Sequence[Sequence[Decoded]]) -> Rewards:
+def score_molecules(
+    task: GraphTask, batch: MoleculeBatch, molecules: Sequence[Sequence[Decoded]]
+) -> Rewards:
     """Return the rewards of groups of given molecules, [P, E]."""
-    pending = submit_rewards(task.rewards, task.pool, molecules=molecules, known=task.known, references=batch.targets)
+    pending = submit_rewards(
+        task.rewards, task.pool, molecules=molecules, known=task.known, references=batch.targets
+    )
     measured = pending.result()
     return combine_rewards(measured.components, measured.weights)
 
@@ -154,7 +181,9 @@ def prompt_names(rows: np.ndarray) -> list[str]:
     return [f"p{row:05d}" for row in rows]
 
 
-def tabulate(task: GraphTask, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts) -> pd.DataFrame:
+def tabulate(
+    task: GraphTask, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts
+) -> pd.DataFrame:
     """Return one row per graph, n = p*G + g.
 
     Columns: ``prompt_id``, ``size`` and ``molecule`` (whose size it is), the properties that the prompt names, ``group`` (row
@@ -181,7 +210,13 @@ def tabulate(task: GraphTask, data: MoleculeData, batch: MoleculeBatch, rollouts
 
 @torch.no_grad()
 def evaluate(
-    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int
+    task: GraphTask,
+    policy: GraphPolicy,
+    data: MoleculeData,
+    rows: np.ndarray,
+    *,
+    seed: int,
+    n_samples: int,
 ) -> pd.DataFrame:
     """Return one row per graph and rule (columns: docs/molecules_rewards.md).
 
@@ -200,13 +235,24 @@ def evaluate(
     batches = list(prompt_batches(task, data, chosen, n_samples))
 
     def drawn_by(model: GraphPolicy, rule: str) -> pd.DataFrame:
-        draw = partial(draw_graphs, task, model, group_size=n_samples, seed=seed, stream=Stream.EVALUATION)
-        frames = [sample_rows(task, batch, draw(batch, number=number)) for number, batch in enumerate(batches)]
+        draw = partial(
+            draw_graphs, task, model, group_size=n_samples, seed=seed, stream=Stream.EVALUATION
+        )
+        frames = [
+            sample_rows(task, batch, draw(batch, number=number))
+            for number, batch in enumerate(batches)
+        ]
         return pd.concat(frames, ignore_index=True).assign(rule=rule)
 
-    start = task.cache.take(data, (seed, n_samples, chosen.tobytes()), lambda: drawn_by(task.build_policy(seed), "start"))
+    start = task.cache.take(
+        data,
+        (seed, n_samples, chosen.tobytes()),
+        lambda: drawn_by(task.build_policy(seed), "start"),
+    )
     frames = [drawn_by(policy, "policy"), start, training_rows(data)]
-    return pd.concat(frames, ignore_index=True).sort_values(["rule", "sample_id"], ignore_index=True)
+    return pd.concat(frames, ignore_index=True).sort_values(
+        ["rule", "sample_id"], ignore_index=True
+    )
 
 
 def sample_rows(task: GraphTask, batch: MoleculeBatch, sampled: SampledGraphs) -> pd.DataFrame:
@@ -215,9 +261,14 @@ def sample_rows(task: GraphTask, batch: MoleculeBatch, sampled: SampledGraphs) -
     names = np.repeat(prompt_names(batch.rows.cpu().numpy()), group_size)
     decoded = [molecule for group in sampled.molecules for molecule in group]
     samples = np.tile(np.arange(group_size), len(sampled.molecules))
-    earned = {"reward": sampled.rewards.total} | {f"reward_{name}": part for name, part in sampled.rewards.components.items()}
+    earned = {"reward": sampled.rewards.total} | {
+        f"reward_{name}": part for name, part in sampled.rewards.components.items()
+    }
     asked = np.asarray([[molecule.is_valid] for molecule in decoded])  # [n, 1]: a row is one graph
-    own = {name: sampled.rewards.components[name].reshape(-1, 1).cpu().numpy() for name in task.rewards.own_measures}
+    own = {
+        name: sampled.rewards.components[name].reshape(-1, 1).cpu().numpy()
+        for name in task.rewards.own_measures
+    }
     return tabulate_molecules(sampled.graphs, decoded, task.vocabulary, task.known).assign(
         sample_id=[f"{name}-{sample:03d}" for name, sample in zip(names, samples, strict=True)],
         prompt_id=names,
@@ -239,7 +290,9 @@ SHOWN_SAMPLES, FRAMES = 4, 6
 
 
 @torch.no_grad()
-def showcase(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int) -> dict[str, np.ndarray]:
+def showcase(
+    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
+) -> dict[str, np.ndarray]:
     """Return the molecules drawn for these prompts, and the graphs that the first of each went through.
 
     ``prompt_id`` and ``size`` [n]; ``smiles`` [n, 4], "" if not valid; ``times`` [F], from T to 0; the classes at these times:
@@ -247,13 +300,24 @@ def showcase(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.
     """
     batch = task.make_batch(data, rows)
     generator = step_generator(seed, stream=Stream.SHOWCASE, device=task.device)
-    sampled = task.draw(policy, batch.prompts, SHOWN_SAMPLES, temperature=task.sampling.temperature, generator=generator)
+    sampled = task.draw(
+        policy,
+        batch.prompts,
+        SHOWN_SAMPLES,
+        temperature=task.sampling.temperature,
+        generator=generator,
+    )
     times = np.unique(np.linspace(0, sampled.steps, FRAMES).round().astype(np.int64))[::-1].copy()
-    shown = {name: getattr(sampled, name)[:, 0, torch.as_tensor(times)] for name in ("atoms", "charges", "bonds")}
+    shown = {
+        name: getattr(sampled, name)[:, 0, torch.as_tensor(times)]
+        for name in ("atoms", "charges", "bonds")
+    }
     return {
         "prompt_id": np.asarray(prompt_names(rows), dtype=str),
         "size": sampled.sizes.cpu().numpy(),
-        "smiles": np.asarray([[one.smiles for one in group] for group in task.molecules(sampled)], dtype=str),
+        "smiles": np.asarray(
+            [[one.smiles for one in group] for group in task.molecules(sampled)], dtype=str
+        ),
         "times": times,
         **{name: classes.cpu().numpy() for name, classes in shown.items()},
     }
@@ -264,7 +328,13 @@ def showcase(task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.
 
 @torch.no_grad()
 def validate(
-    task: GraphTask, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int
+    task: GraphTask,
+    policy: GraphPolicy,
+    data: MoleculeData,
+    rows: np.ndarray,
+    *,
+    seed: int,
+    n_samples: int,
 ) -> dict[str, float]:
     """Return means over graphs drawn for held-out prompts, and how well x0 is predicted of held-out molecules.
 
@@ -278,14 +348,18 @@ def validate(
     smiles: list[str] = []
     losses = []
     for number, batch in enumerate(prompt_batches(task, data, rows, n_samples)):
-        sampled = draw_graphs(task, policy, batch, n_samples, seed=seed, number=number, stream=Stream.VALIDATION)
+        sampled = draw_graphs(
+            task, policy, batch, n_samples, seed=seed, number=number, stream=Stream.VALIDATION
+        )
         measured = {"reward/mean": sampled.rewards.total} | {
             f"reward/{k}/mean": part for k, part in sampled.rewards.components.items()
         }
         for name, values in measured.items():
             found.setdefault(name, []).append(values.double().flatten().cpu())
         smiles += [molecule.smiles for group in sampled.molecules for molecule in group]
-        losses += [float(task.supervised_loss(policy, batch.prompts, batch, None))] * len(batch.times)
+        losses += [float(task.supervised_loss(policy, batch.prompts, batch, None))] * len(
+            batch.times
+        )
     means = {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
     return means | _variety(smiles, task.known) | {"x0/loss": float(np.mean(losses))}
 

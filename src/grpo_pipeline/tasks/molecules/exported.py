@@ -8,7 +8,11 @@ import torch
 
 from grpo_pipeline.core.storage.weights import load_weights
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy, build_policy
-from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams
+from grpo_pipeline.tasks.molecules.diffusion.params import (
+    DenoiserParams,
+    NoiseParams,
+    TrajectoryParams,
+)
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import graphs_at
 from grpo_pipeline.tasks.molecules.diffusion.trajectory_sampling import sample_trajectories
 from grpo_pipeline.tasks.molecules.graphs.encoding import Decoded, decode
@@ -50,11 +54,15 @@ def read_exported(folder: Path) -> ExportedDenoiser:
     weights = load_weights(folder)
     config = weights.config
     if config.get("task") != "molecules":
-        raise ValueError(f"{folder} must hold a model of the molecule task, got {config.get('task')!r}; name another folder")
+        raise ValueError(
+            f"{folder} must hold a model of the molecule task, got {config.get('task')!r}; name another folder"
+        )
     prompt = GraphPromptParams.model_validate(config["prompt"])
     scales = PropertyScales.from_json(config.get("scales", {}))
     if scales.names != prompt.conditions:
-        raise ValueError(f"{folder} must hold the scales of {list(prompt.conditions)}, got {list(scales.names)}; train again")
+        raise ValueError(
+            f"{folder} must hold the scales of {list(prompt.conditions)}, got {list(scales.names)}; train again"
+        )
     limits = Components(*(weights.tensors[f"noise.{name}.limit"] for name in NAMES))
     policy = build_policy(
         limits,

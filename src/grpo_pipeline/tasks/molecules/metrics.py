@@ -13,13 +13,25 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.statistics import weighted
-from grpo_pipeline.statistics.metric import Direction, Metric, MetricSuite, Unit, column, has_value, mean_metric
+from grpo_pipeline.statistics.metric import (
+    Direction,
+    Metric,
+    MetricSuite,
+    Unit,
+    column,
+    has_value,
+    mean_metric,
+)
 from grpo_pipeline.statistics.weighted import linear_resamples, wasserstein_1
 from grpo_pipeline.statistics.wording import Entry, judge, signed
 
 # Plain sentences about a comparison document: did the reward rise, are the molecules valid, are they still different.
 
-COMPARED = {"reward": "reward", "validity": "validity", "vun": "share of valid, unique and novel molecules"}
+COMPARED = {
+    "reward": "reward",
+    "validity": "validity",
+    "vun": "share of valid, unique and novel molecules",
+}
 
 
 def summary(comparison: Mapping[str, Any], *, min_uniqueness: float) -> list[str]:
@@ -34,13 +46,17 @@ def summary(comparison: Mapping[str, Any], *, min_uniqueness: float) -> list[str
     for arm, scores in comparison["arms"].items():
         if arm != control:
             sentences += [
-                difference_sentence(arm, comparison["differences"][arm][name], what=what, than=control)
+                difference_sentence(
+                    arm, comparison["differences"][arm][name], what=what, than=control
+                )
                 for name, what in COMPARED.items()
             ]
         gain = comparison["policy_gain"].get(arm)
         if gain is not None:
             sentences += [
-                difference_sentence(arm, gain[name], what=what, than="the model before this training")
+                difference_sentence(
+                    arm, gain[name], what=what, than="the model before this training"
+                )
                 for name, what in COMPARED.items()
             ]
         sentences += variety_sentences(arm, scores["metrics"], min_uniqueness=min_uniqueness)
@@ -55,11 +71,15 @@ def difference_sentence(arm: str, difference: Entry, *, what: str, than: str) ->
     return f"{arm}: {what} {signed(difference)}: {ending}."
 
 
-def variety_sentences(arm: str, metrics: Mapping[str, Entry], *, min_uniqueness: float) -> list[str]:
+def variety_sentences(
+    arm: str, metrics: Mapping[str, Entry], *, min_uniqueness: float
+) -> list[str]:
     """Say how many of the valid molecules are different and new, and warn where a reward is earned by few of them."""
     uniqueness, novelty = metrics["uniqueness"], metrics["novelty"]
     if uniqueness["value"] is None or novelty["value"] is None:
-        return [f"{arm}: uniqueness and novelty: no statement ({uniqueness.get('reason') or novelty.get('reason')})."]
+        return [
+            f"{arm}: uniqueness and novelty: no statement ({uniqueness.get('reason') or novelty.get('reason')})."
+        ]
     sentences = [
         f"{arm}: of its valid molecules {uniqueness['value']:.1%} are different ones; of those, {novelty['value']:.1%} are "
         "not in the training set."
@@ -74,8 +94,27 @@ def variety_sentences(arm: str, metrics: Mapping[str, Entry], *, min_uniqueness:
 
 TRAINING = "training"
 RULES = ("policy", "start")
-FLAGS = ("is_valid", "sanitises", "is_connected", "fragment_is_valid", "n_atoms", "stable_atoms", "is_stable")
-REQUIRED = ("sample_id", "prompt_id", "rule", "smiles", *FLAGS, "is_known", "qed", "logp", "sa", "reward")
+FLAGS = (
+    "is_valid",
+    "sanitises",
+    "is_connected",
+    "fragment_is_valid",
+    "n_atoms",
+    "stable_atoms",
+    "is_stable",
+)
+REQUIRED = (
+    "sample_id",
+    "prompt_id",
+    "rule",
+    "smiles",
+    *FLAGS,
+    "is_known",
+    "qed",
+    "logp",
+    "sa",
+    "reward",
+)
 NUMBERS = ("n_atoms", "qed", "logp", "sa")
 COUNTS = ("atoms_", "bonds_", "valency_")
 REWARD = "reward_"
@@ -89,7 +128,12 @@ class MetricOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    min_uniqueness: float = Field(default=0.9, ge=0, le=1, description="share of different molecules below which a summary warns")
+    min_uniqueness: float = Field(
+        default=0.9,
+        ge=0,
+        le=1,
+        description="share of different molecules below which a summary warns",
+    )
 
 
 def all_rows(rows: pd.DataFrame) -> np.ndarray:
@@ -102,7 +146,9 @@ def is_valid(rows: pd.DataFrame) -> np.ndarray:
     return np.asarray(column(rows, "is_valid") == 1)
 
 
-def share_of_different(rows: pd.DataFrame, weights: np.ndarray, *, must_be_new: bool, of_different: bool) -> np.ndarray:
+def share_of_different(
+    rows: pd.DataFrame, weights: np.ndarray, *, must_be_new: bool, of_different: bool
+) -> np.ndarray:
     """Return a share that counts different molecules once, made to vary as the jackknife over rows says, [B].
 
         |{different valid molecules (that are not known)}| / |{rows}|, or / |{different valid molecules}|
@@ -114,13 +160,21 @@ def share_of_different(rows: pd.DataFrame, weights: np.ndarray, *, must_be_new: 
         of_different: divide by the number of different molecules, not by that of rows.
     """
     times = Counter(rows.loc[is_valid(rows), "smiles"])
-    held = np.asarray([times[smiles] if valid else 0 for smiles, valid in zip(rows["smiles"], is_valid(rows), strict=True)])
+    held = np.asarray(
+        [
+            times[smiles] if valid else 0
+            for smiles, valid in zip(rows["smiles"], is_valid(rows), strict=True)
+        ]
+    )
     counts = is_valid(rows) & (column(rows, "is_known") == 0) if must_be_new else is_valid(rows)
     # A molecule is different from the others as long as one of its copies is left.
     part, own_part = (counts / np.maximum(held, 1)).sum(), counts & (held == 1)
     whole, own_whole = float(len(rows)), np.ones(len(rows))
     if of_different:
-        whole, own_whole = (is_valid(rows) / np.maximum(held, 1)).sum(), (held == 1).astype(np.float64)
+        whole, own_whole = (
+            (is_valid(rows) / np.maximum(held, 1)).sum(),
+            (held == 1).astype(np.float64),
+        )
     value = float(weighted.divide(np.asarray([part]), np.asarray([whole]))[0])
     # These rows may be some of the table's, of which a resample holds now more, now fewer: a share depends on their proportions.
     total = weights.sum(axis=1, keepdims=True)
@@ -143,7 +197,9 @@ def atoms(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
 def distance(rows: pd.DataFrame, weights: np.ndarray, *, columns: str) -> np.ndarray:
     """Return the Wasserstein-1 distance to the training molecules, the mean over the columns that are meant, [B]."""
     found = compared(rows, columns)
-    distances = [wasserstein_1(column(rows, name), weights, values) for name, values in found.items()]
+    distances = [
+        wasserstein_1(column(rows, name), weights, values) for name, values in found.items()
+    ]
     return np.asarray(np.mean(distances, axis=0))
 
 
@@ -157,8 +213,14 @@ def has_training(rows: pd.DataFrame, *, columns: str) -> np.ndarray:
 
 def compared(rows: pd.DataFrame, columns: str) -> dict[str, np.ndarray]:
     """Return column -> its values over the training molecules: the one of this name, or those that begin with it and "_"."""
-    reference: Mapping[str, np.ndarray] = (rows["training"].iloc[0] if "training" in rows and len(rows) else None) or {}
-    return {name: values for name, values in reference.items() if name == columns or name.startswith(f"{columns}_")}
+    reference: Mapping[str, np.ndarray] = (
+        rows["training"].iloc[0] if "training" in rows and len(rows) else None
+    ) or {}
+    return {
+        name: values
+        for name, values in reference.items()
+        if name == columns or name.startswith(f"{columns}_")
+    }
 
 
 def add_training(rows: pd.DataFrame) -> pd.DataFrame:
@@ -170,10 +232,18 @@ def add_training(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(smiles=rows["smiles"].fillna("").astype(str))
     is_training = rows["rule"] == TRAINING
     samples = rows[~is_training]
-    names = [str(name) for name in rows.columns if str(name) in NUMBERS or str(name).startswith(COUNTS)]
+    names = [
+        str(name) for name in rows.columns if str(name) in NUMBERS or str(name).startswith(COUNTS)
+    ]
     values = {name: column(rows[is_training], name) for name in names}
-    reference = {name: found[np.isfinite(found)] for name, found in values.items() if np.isfinite(found).any()} or None
-    return samples.assign(training=pd.Series([reference] * len(samples), index=samples.index, dtype=object))
+    reference = {
+        name: found[np.isfinite(found)]
+        for name, found in values.items()
+        if np.isfinite(found).any()
+    } or None
+    return samples.assign(
+        training=pd.Series([reference] * len(samples), index=samples.index, dtype=object)
+    )
 
 
 def build_metrics() -> dict[str, Metric]:
@@ -194,7 +264,12 @@ def _validity_metrics() -> dict[str, Metric]:
         "validity_fragment": mean("fragment_is_valid", title="Validity of the largest fragment"),
         "connected": mean("is_connected", title="Share of connected graphs"),
         "atom_stability": Metric(
-            title="Share of stable atoms", better="higher", reason=NO_ROWS, usable=all_rows, compute=atom_stability, mass=atoms
+            title="Share of stable atoms",
+            better="higher",
+            reason=NO_ROWS,
+            usable=all_rows,
+            compute=atom_stability,
+            mass=atoms,
         ),
         "molecule_stability": mean("is_stable", title="Share of molecules of stable atoms"),
     }
@@ -211,10 +286,16 @@ def _variety_metrics() -> dict[str, Metric]:
             compute=partial(share_of_different, must_be_new=False, of_different=False),
         ),
         "novelty": share(
-            title="Novelty among different molecules", reason=NO_VALID, usable=is_valid, compute=partial(new, of_different=True)
+            title="Novelty among different molecules",
+            reason=NO_VALID,
+            usable=is_valid,
+            compute=partial(new, of_different=True),
         ),
         "vun": share(
-            title="Valid, unique and novel (V.U.N.)", reason=NO_ROWS, usable=all_rows, compute=partial(new, of_different=False)
+            title="Valid, unique and novel (V.U.N.)",
+            reason=NO_ROWS,
+            usable=all_rows,
+            compute=partial(new, of_different=False),
         ),
     }
 
@@ -224,7 +305,11 @@ def _property_metrics() -> dict[str, Metric]:
     return {
         "qed": mean("qed", title="QED of valid molecules", better="higher"),
         "logp": mean("logp", title="logP of valid molecules", better="none"),
-        "sa": mean("sa", title="Synthetic accessibility of valid molecules, 1 easy to 10 hard", better="lower"),
+        "sa": mean(
+            "sa",
+            title="Synthetic accessibility of valid molecules, 1 easy to 10 hard",
+            better="lower",
+        ),
         "size": mean_metric("n_atoms", title="Heavy atoms", better="none", reason=NO_ROWS),
     }
 
@@ -243,7 +328,9 @@ def _distance_metrics() -> dict[str, Metric]:
         "w1_size" if name == "n_atoms" else f"w1_{name}": Metric(
             title=f"W1 distance to the training set, {title}",
             better="lower",
-            reason=f"{NO_VALID}, and {TO_COMPARE}" if name in ("qed", "logp", "sa") else f"needs {TO_COMPARE}",
+            reason=f"{NO_VALID}, and {TO_COMPARE}"
+            if name in ("qed", "logp", "sa")
+            else f"needs {TO_COMPARE}",
             usable=partial(has_training, columns=name),
             compute=partial(distance, columns=name),
         )
@@ -252,12 +339,21 @@ def _distance_metrics() -> dict[str, Metric]:
 
 
 def _reward(name: str, title: str, better: Direction = "higher") -> Metric:
-    return mean_metric(name, title=title, better=better, reason="needs at least one molecule that this reward was measured of")
+    return mean_metric(
+        name,
+        title=title,
+        better=better,
+        reason="needs at least one molecule that this reward was measured of",
+    )
 
 
 def reward_components(names: Iterable[str]) -> dict[str, Metric]:
     """Return a metric for each part ``reward_<name>``, in the order of the names."""
-    return {name: _reward(name, f"Reward, {name.removeprefix(REWARD)} part") for name in names if name.startswith(REWARD)}
+    return {
+        name: _reward(name, f"Reward, {name.removeprefix(REWARD)} part")
+        for name in names
+        if name.startswith(REWARD)
+    }
 
 
 METRICS: dict[str, Metric] = build_metrics()
@@ -276,7 +372,9 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         required=REQUIRED,
         finite=FLAGS,
         prepare=add_training,
-        summary=partial(summary, min_uniqueness=MetricOptions.model_validate(dict(options)).min_uniqueness),
+        summary=partial(
+            summary, min_uniqueness=MetricOptions.model_validate(dict(options)).min_uniqueness
+        ),
         discover=reward_components,
         headline=("validity", "uniqueness", "vun", "logp", "reward"),
     )

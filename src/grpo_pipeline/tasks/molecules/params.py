@@ -8,7 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from grpo_pipeline.core.agreement import EXECUTION
 from grpo_pipeline.rewards.functions import Measure
-from grpo_pipeline.rewards.params import FailureParams, OwnRewardParams, PoolParams, check_own_names, check_weights
+from grpo_pipeline.rewards.params import (
+    FailureParams,
+    OwnRewardParams,
+    PoolParams,
+    check_own_names,
+    check_weights,
+)
 
 Condition = Literal["qed", "logp", "sa"]
 
@@ -55,12 +61,24 @@ class SamplingParams(BaseModel):
 # Parameters of the molecule task's rewards (``molecules.rewards``). Values live in YAML.
 
 Part = Literal[
-    "validity", "qed", "logp", "accessibility", "size", "wanted", "forbidden", "novelty", "uniqueness", "batch_uniqueness"
+    "validity",
+    "qed",
+    "logp",
+    "accessibility",
+    "size",
+    "wanted",
+    "forbidden",
+    "novelty",
+    "uniqueness",
+    "batch_uniqueness",
 ]
 # Known without a measurement: of the graph, of the training set, of the group, of the batch.
 AT_ONCE = ("validity", "novelty", "uniqueness", "batch_uniqueness")
 FUNCTIONS = "grpo_pipeline.tasks.molecules.graphs.properties"
-MEASURED = {name: f"{FUNCTIONS}:{name}" for name in ("qed", "logp", "accessibility", "size", "wanted", "forbidden")}
+MEASURED = {
+    name: f"{FUNCTIONS}:{name}"
+    for name in ("qed", "logp", "accessibility", "size", "wanted", "forbidden")
+}
 SECTIONS = ("logp", "size", "wanted", "forbidden")
 Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 
@@ -83,7 +101,9 @@ class WindowParams(BaseModel):
     @model_validator(mode="after")
     def _is_a_window(self) -> Self:
         if self.low > self.high:
-            raise ValueError(f"low must be at most high, got {self.low} and {self.high}; exchange them")
+            raise ValueError(
+                f"low must be at most high, got {self.low} and {self.high}; exchange them"
+            )
         return self
 
 
@@ -185,20 +205,31 @@ class MoleculeRewardParams(BaseModel):
     @property
     def all_weights(self) -> dict[str, float]:
         """The weight of every part that there is; 0 of what is not computed."""
-        return self.named_weights | {name: 0.0 for name in (*AT_ONCE, *MEASURED) if name not in self.weights}
+        return self.named_weights | {
+            name: 0.0 for name in (*AT_ONCE, *MEASURED) if name not in self.weights
+        }
 
     @property
     def own_measures(self) -> Mapping[str, Measure]:
         """The parts of the user's that are computed."""
-        return {name: measure for name, measure in self.measures.items() if name in (self.own or {})}
+        return {
+            name: measure for name, measure in self.measures.items() if name in (self.own or {})
+        }
 
     @cached_property
     def measures(self) -> Mapping[str, Measure]:
         """The function and options of every part that is measured; made once, since a digest reads the function's file."""
         options: dict[str, dict[str, Any]] = {
-            name: section.model_dump() for name in ("logp", "size") if (section := getattr(self, name)) is not None
+            name: section.model_dump()
+            for name in ("logp", "size")
+            if (section := getattr(self, name)) is not None
         }
-        options |= {name: {"patterns": list(getattr(self, name) or ())} for name in ("wanted", "forbidden")}
+        options |= {
+            name: {"patterns": list(getattr(self, name) or ())} for name in ("wanted", "forbidden")
+        }
         functions = {name: Measure(path, options.get(name, {})) for name, path in MEASURED.items()}
-        functions |= {name: Measure(reward.function, reward.options) for name, reward in (self.own or {}).items()}
+        functions |= {
+            name: Measure(reward.function, reward.options)
+            for name, reward in (self.own or {}).items()
+        }
         return {name: functions[name] for name in self.component_weights if name in functions}

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.rewards import apply_failure_rule
-from grpo_pipeline.rewards.pool import GroupRewards, PendingRewards, RewardFailedError, RewardPool, Subjects, check_groups
+from grpo_pipeline.rewards.pool import (
+    GroupRewards,
+    PendingRewards,
+    RewardFailedError,
+    RewardPool,
+    Subjects,
+    check_groups,
+)
 from grpo_pipeline.tasks.molecules.batch import Outcomes
 from grpo_pipeline.tasks.molecules.graphs.encoding import Decoded
 from grpo_pipeline.tasks.molecules.params import MEASURED, InvalidParams, MoleculeRewardParams
@@ -24,7 +31,11 @@ class PendingMoleculeRewards:
     """Rewards that are being measured; the next batch can be sampled until ``result`` is asked for."""
 
     def __init__(
-        self, params: MoleculeRewardParams, pending: PendingRewards, at_once: dict[str, Tensor], is_valid: Tensor
+        self,
+        params: MoleculeRewardParams,
+        pending: PendingRewards,
+        at_once: dict[str, Tensor],
+        is_valid: Tensor,
     ) -> None:
         """Keep what is measured, what is known already, and which molecules are valid, bool [P, G]."""
         self._params, self._pending = params, pending
@@ -45,14 +56,22 @@ class PendingMoleculeRewards:
         components = {**self._at_once, **measured.components}
         never = torch.zeros_like(self._is_valid)
         return GroupRewards(
-            components={name: self._ruled(name, components[name]) for name in self._params.component_weights},
+            components={
+                name: self._ruled(name, components[name]) for name in self._params.component_weights
+            },
             weights=self._params.component_weights,
-            is_failed={name: measured.is_failed.get(name, never) for name in self._params.component_weights},
+            is_failed={
+                name: measured.is_failed.get(name, never) for name in self._params.component_weights
+            },
             causes=measured.causes,
         )
 
     def _ruled(self, name: str, component: Tensor) -> Tensor:
-        return component if name == "validity" else apply_invalid_rule(component, self._is_valid, self._params.invalid)
+        return (
+            component
+            if name == "validity"
+            else apply_invalid_rule(component, self._is_valid, self._params.invalid)
+        )
 
 
 def submit_rewards(
@@ -77,7 +96,9 @@ def submit_rewards(
     """
     check_groups(molecules, name="molecules")
     if references is not None and len(references) != len(molecules):
-        raise ValueError(f"references must have one row per group, got {len(references)} for {len(molecules)}; give each its own")
+        raise ValueError(
+            f"references must have one row per group, got {len(references)} for {len(molecules)}; give each its own"
+        )
     smiles = [[molecule.smiles for molecule in group] for group in molecules]
     is_valid = torch.tensor([[molecule.is_valid for molecule in group] for group in molecules])
     places = np.flatnonzero(is_valid.flatten().numpy())
@@ -85,9 +106,14 @@ def submit_rewards(
     texts: Sequence[Sequence[str]] = [()] * len(smiles) if references is None else references
     subjects = [flat[place] for place in places.tolist()]
     beside = [texts[place // len(smiles[0])] for place in places.tolist()]
-    futures = {name: pool.submit(measure, subjects, beside) for name, measure in params.measures.items()}
+    futures = {
+        name: pool.submit(measure, subjects, beside) for name, measure in params.measures.items()
+    }
     pending = PendingRewards(
-        params.component_weights, params.failure, futures=futures, subjects=Subjects(smiles, noun="molecule", places=places)
+        params.component_weights,
+        params.failure,
+        futures=futures,
+        subjects=Subjects(smiles, noun="molecule", places=places),
     )
     known_now: dict[str, Callable[[], Tensor]] = {
         "validity": is_valid.double,
@@ -95,13 +121,17 @@ def submit_rewards(
         "uniqueness": partial(unique_in_group, smiles),
         "batch_uniqueness": partial(unique_in_batch, smiles),
     }
-    at_once = {name: compute() for name, compute in known_now.items() if name in params.component_weights}
+    at_once = {
+        name: compute() for name, compute in known_now.items() if name in params.component_weights
+    }
     return PendingMoleculeRewards(params, pending, at_once, is_valid)
 
 
 def novelty(smiles: Sequence[Sequence[str]], known: Collection[str]) -> Tensor:
     """Return 1 for a molecule that is not among the known ones, else 0; float64 [P, G]."""
-    return torch.tensor([[float(text not in known) for text in group] for group in smiles], dtype=torch.float64)
+    return torch.tensor(
+        [[float(text not in known) for text in group] for group in smiles], dtype=torch.float64
+    )
 
 
 def unique_in_group(smiles: Sequence[Sequence[str]]) -> Tensor:
@@ -129,9 +159,13 @@ def apply_invalid_rule(component: Tensor, is_valid: Tensor, invalid: InvalidPara
     """
     if invalid.rule == "group_mean":
         valid = component.double().masked_fill(~is_valid, torch.nan)
-        mean = valid.nanmean(dim=1, keepdim=True).masked_fill(~is_valid.any(dim=1, keepdim=True), 0.0)
+        mean = valid.nanmean(dim=1, keepdim=True).masked_fill(
+            ~is_valid.any(dim=1, keepdim=True), 0.0
+        )
         return torch.where(is_valid, valid, mean)
-    return apply_failure_rule(component, ~is_valid, rule=invalid.rule, penalty=invalid.penalty or 0.0)
+    return apply_failure_rule(
+        component, ~is_valid, rule=invalid.rule, penalty=invalid.penalty or 0.0
+    )
 
 
 # Put the rewards of a batch together from those that were measured with it.
@@ -147,7 +181,9 @@ class RewardShare(NamedTuple):
     place: int
 
 
-def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]) -> dict[str, Tensor]:
+def gather_rewards(
+    params: MoleculeRewardParams, outcomes: Outcomes, *, shape: tuple[int, ...]
+) -> dict[str, Tensor]:
     """Wait for the rewards of P prompts and return the components, float64 [P, G].
 
     Where nothing was drawn there is nothing to measure: every component is NaN (not scored).
@@ -157,21 +193,33 @@ def gather_rewards(params: MoleculeRewardParams, outcomes: Outcomes, *, shape: t
             of at least 8 valid molecules: a reward that always fails would train nothing without a word.
     """
     if not outcomes.rewards:
-        return {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in params.component_weights}
+        return {
+            name: torch.full(shape, torch.nan, dtype=torch.float64)
+            for name in params.component_weights
+        }
     results = {id(share.pending): share.pending.result() for share in outcomes.rewards}
     shares = [(results[id(share.pending)], share.place) for share in outcomes.rewards]
-    valid = torch.tensor([[molecule.is_valid for molecule in group] for group in outcomes.molecules])
+    valid = torch.tensor(
+        [[molecule.is_valid for molecule in group] for group in outcomes.molecules]
+    )
     _refuse_without_any(params, shares, valid)
     components = {
-        name: torch.stack([result.components[name][place] for result, place in shares]) for name in params.component_weights
+        name: torch.stack([result.components[name][place] for result, place in shares])
+        for name in params.component_weights
     }
-    if "batch_uniqueness" in components and len(results) > 1:  # micro-batches were measured apart, each beside itself alone
+    if (
+        "batch_uniqueness" in components and len(results) > 1
+    ):  # micro-batches were measured apart, each beside itself alone
         smiles = [[molecule.smiles for molecule in group] for group in outcomes.molecules]
-        components["batch_uniqueness"] = apply_invalid_rule(unique_in_batch(smiles), valid, params.invalid)
+        components["batch_uniqueness"] = apply_invalid_rule(
+            unique_in_batch(smiles), valid, params.invalid
+        )
     return components
 
 
-def _refuse_without_any(params: MoleculeRewardParams, shares: list[tuple[GroupRewards, int]], is_valid: Tensor) -> None:
+def _refuse_without_any(
+    params: MoleculeRewardParams, shares: list[tuple[GroupRewards, int]], is_valid: Tensor
+) -> None:
     """Raise where a weighted component failed for every valid molecule, bool [P, G]; a few of them say nothing yet."""
     for name in (*MEASURED, *(params.own or {})):
         if not params.component_weights.get(name) or int(is_valid.sum()) < ENOUGH:

@@ -1,8 +1,21 @@
 """Spec of the molecule task: arms, warm start, metrics and words."""
 
-from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
-from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams, TrajectoryParams, X0LossParams
-from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
+from grpo_pipeline.tasks.molecules.data.params import (
+    GeneratorParams,
+    MoleculeDataParams,
+    MoleculeSplitParams,
+)
+from grpo_pipeline.tasks.molecules.diffusion.params import (
+    DenoiserParams,
+    NoiseParams,
+    TrajectoryParams,
+    X0LossParams,
+)
+from grpo_pipeline.tasks.molecules.params import (
+    GraphPromptParams,
+    MoleculeRewardParams,
+    SamplingParams,
+)
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(

@@ -51,7 +51,11 @@ from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts
 from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
-from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
+from grpo_pipeline.tasks.molecules.params import (
+    GraphPromptParams,
+    MoleculeRewardParams,
+    SamplingParams,
+)
 from grpo_pipeline.tasks.molecules.rewards import RewardShare, gather_rewards, submit_rewards
 from grpo_pipeline.tasks.shared import Cache
 
@@ -94,7 +98,11 @@ def _check_kl(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
             f"{trajectory.estimator}, got {algorithm.kl_estimator}; it is estimated from log-probabilities of whole steps alone: "
             "use sum and step, or the exact KL"
         )
-    if algorithm.pays_kl and algorithm.kl_placement == "reward" and trajectory.steps_per_update is not None:
+    if (
+        algorithm.pays_kl
+        and algorithm.kl_placement == "reward"
+        and trajectory.steps_per_update is not None
+    ):
         raise ValueError(
             f"steps_per_update must be null with kl_placement = reward, got {trajectory.steps_per_update}; the reward would pay "
             "for the steps that were drawn and not for the trajectory: use kl_placement = loss"
@@ -122,7 +130,11 @@ def parameter_groups(policy: GraphPolicy) -> dict[str, list[nn.Parameter]]:
     modules = {"embeddings": network, "layers": network.layers, "heads": network.heads}
     inner = {id(p) for name in ("layers", "heads") for p in modules[name].parameters()}
     return {
-        name: [p for p in module.parameters() if p.requires_grad and (name != "embeddings" or id(p) not in inner)]
+        name: [
+            p
+            for p in module.parameters()
+            if p.requires_grad and (name != "embeddings" or id(p) not in inner)
+        ]
         for name, module in modules.items()
     }
 
@@ -149,7 +161,9 @@ def fingerprint(task: "MoleculeTask", data: MoleculeData, *, draws: bool = True)
     return shared | {
         "trajectory": decisive(task.trajectory),
         "rewards": decisive(task.rewards),
-        "reward_functions": {name: measure.digest for name, measure in task.rewards.measures.items()},
+        "reward_functions": {
+            name: measure.digest for name, measure in task.rewards.measures.items()
+        },
         "sampling": decisive(task.sampling),
     }
 
@@ -184,7 +198,9 @@ class MoleculeTask(BaseTask):
     scales: PropertyScales = field(repr=False)
     pool: RewardPool = field(repr=False)
     start: ModelWeights | None = field(default=None, repr=False)
-    cache: Cache = field(init=False, default_factory=Cache, repr=False, compare=False)  # own to each copy: see Cache
+    cache: Cache = field(
+        init=False, default_factory=Cache, repr=False, compare=False
+    )  # own to each copy: see Cache
     name: str = "molecules"
     components: ClassVar[tuple[str, ...]] = ("embeddings", "layers", "heads")
 
@@ -205,7 +221,13 @@ class MoleculeTask(BaseTask):
 
     def build_policy(self, seed: int) -> GraphPolicy:
         """Return a policy with the weights of ``start``, else fresh ones; the global random state stays."""
-        policy = build_policy(self.limits, self.noise, self.denoiser, conditions=len(self.prompt.conditions), seed=seed)
+        policy = build_policy(
+            self.limits,
+            self.noise,
+            self.denoiser,
+            conditions=len(self.prompt.conditions),
+            seed=seed,
+        )
         if self.start is not None:
             policy.load_state_dict(dict(self.start.tensors))
         return policy.to(self.device)
@@ -218,9 +240,18 @@ class MoleculeTask(BaseTask):
         """Return the row numbers of a split."""
         return data.examples.rows(split)
 
-    def make_batch(self, data: MoleculeData, rows: np.ndarray, *, generator: Generator | None = None) -> MoleculeBatch:
+    def make_batch(
+        self, data: MoleculeData, rows: np.ndarray, *, generator: Generator | None = None
+    ) -> MoleculeBatch:
         """Return the batch of these rows; a generator draws the times and the noise that are trained on."""
-        return make_batch(data, rows, noise=self.diffusion, nodes=self.nodes, device=self.device, generator=generator)
+        return make_batch(
+            data,
+            rows,
+            noise=self.diffusion,
+            nodes=self.nodes,
+            device=self.device,
+            generator=generator,
+        )
 
     def replicate(self, batch: MoleculeBatch, group_size: int) -> MoleculeBatch:
         """Return the batch with row numbers as [P, G]; molecules stay per prompt."""
@@ -231,11 +262,22 @@ class MoleculeTask(BaseTask):
         return batch.prompts
 
     def draw(
-        self, policy: GraphPolicy, prompts: GraphPrompts, group_size: int, *, temperature: float, generator: Generator
+        self,
+        policy: GraphPolicy,
+        prompts: GraphPrompts,
+        group_size: int,
+        *,
+        temperature: float,
+        generator: Generator,
     ) -> Trajectories:
         """Return G whole trajectories for each prompt, T decisions each (no grad)."""
         return sample_trajectories(
-            policy, prompts, group_size, params=self.trajectory, temperature=temperature, generator=generator
+            policy,
+            prompts,
+            group_size,
+            params=self.trajectory,
+            temperature=temperature,
+            generator=generator,
         )
 
     @torch.no_grad()
@@ -275,17 +317,27 @@ class MoleculeTask(BaseTask):
         if not decisions:
             return PerPrompt()
         decoded = decode(graphs_at(_as_trajectories(rollouts), 0).to("cpu"), self.vocabulary)
-        return PerPrompt(tuple(decoded[p * group_size : (p + 1) * group_size]) for p in range(prompts))
+        return PerPrompt(
+            tuple(decoded[p * group_size : (p + 1) * group_size]) for p in range(prompts)
+        )
 
-    def decode(self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, batch: MoleculeBatch) -> Outcomes:
+    def decode(
+        self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, batch: MoleculeBatch
+    ) -> Outcomes:
         """Return the molecules, and begin to measure their rewards: they are ready when ``reward`` asks for them."""
         molecules = self.molecules(rollouts)
         if not molecules:
             return Outcomes(molecules, PerPrompt())
-        pending = submit_rewards(self.rewards, self.pool, molecules=molecules, known=self.known, references=batch.targets)
-        return Outcomes(molecules, PerPrompt(RewardShare(pending, place) for place in range(len(molecules))))
+        pending = submit_rewards(
+            self.rewards, self.pool, molecules=molecules, known=self.known, references=batch.targets
+        )
+        return Outcomes(
+            molecules, PerPrompt(RewardShare(pending, place) for place in range(len(molecules)))
+        )
 
-    def reward(self, batch: MoleculeBatch, rollouts: Rollouts, outcomes: Outcomes) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def reward(
+        self, batch: MoleculeBatch, rollouts: Rollouts, outcomes: Outcomes
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Wait for the rewards of the molecules; NaN where nothing was drawn, or a part failed under the rule ``exclude``.
 
         Raises:
@@ -293,21 +345,42 @@ class MoleculeTask(BaseTask):
             RewardPoolError: if a process cannot be started.
         """
         parts = gather_rewards(self.rewards, outcomes, shape=rollouts.actions.shape[:2])
-        return {name: part.to(self.device) for name, part in parts.items()}, self.rewards.component_weights
+        return {
+            name: part.to(self.device) for name, part in parts.items()
+        }, self.rewards.component_weights
 
-    def score(self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, *, temperature: float) -> Scores:
+    def score(
+        self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, *, temperature: float
+    ) -> Scores:
         """Return log-probabilities of exactly these steps, and the mean entropy of a step."""
         return self._score(policy, rollouts, temperature=temperature, reference=None)
 
     def score_with_kl(
-        self, policy: GraphPolicy, context: GraphPrompts, rollouts: Rollouts, *, reference: GraphPolicy, temperature: float
+        self,
+        policy: GraphPolicy,
+        context: GraphPrompts,
+        rollouts: Rollouts,
+        *,
+        reference: GraphPolicy,
+        temperature: float,
     ) -> Scores:
         """Return the same, and the exact KL to the reference of every decision, given the graphs of the draw."""
         return self._score(policy, rollouts, temperature=temperature, reference=reference)
 
-    def _score(self, policy: GraphPolicy, rollouts: Rollouts, *, temperature: float, reference: GraphPolicy | None) -> Scores:
+    def _score(
+        self,
+        policy: GraphPolicy,
+        rollouts: Rollouts,
+        *,
+        temperature: float,
+        reference: GraphPolicy | None,
+    ) -> Scores:
         steps = score_steps(
-            policy, _as_trajectories(rollouts), params=self.trajectory, temperature=temperature, reference=reference
+            policy,
+            _as_trajectories(rollouts),
+            params=self.trajectory,
+            temperature=temperature,
+            reference=reference,
         )
         return Scores(logprobs=steps.logprobs, entropy=steps.entropy.mean(dim=(1, 2)), kl=steps.kl)
 
@@ -326,30 +399,52 @@ class MoleculeTask(BaseTask):
         """Return the cross-entropy of x0, at temperature 1, from the noise of the batch."""
         own = x0_counts(batch.prompts)
         counts = own if shares is None else _step_counts(own, shares)
-        parts = [self._x0_loss(policy, batch, group, counts) for group in size_groups(batch.prompts)]
+        parts = [
+            self._x0_loss(policy, batch, group, counts) for group in size_groups(batch.prompts)
+        ]
         return torch.stack(parts).sum()
 
-    def _x0_loss(self, policy: GraphPolicy, batch: MoleculeBatch, group: SizeGroup, counts: Tensor) -> Tensor:
+    def _x0_loss(
+        self, policy: GraphPolicy, batch: MoleculeBatch, group: SizeGroup, counts: Tensor
+    ) -> Tensor:
         """Return the share of prompts of similar size in the cross-entropy."""
         prompts, clean = cut_prompts(batch.prompts, group), cut_entries(batch.clean, group)
         logits = policy.x0_logits(cut_entries(batch.noisy, group), prompts, batch.times[group.rows])
         return x0_loss(logits, clean, prompts.masks, self.supervised, counts=counts)
 
-    def tabulate(self, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts) -> pd.DataFrame:
+    def tabulate(
+        self, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts
+    ) -> pd.DataFrame:
         """Return one row per graph: prompt, size, SMILES, why it is not valid."""
         return tabulate(self, data, batch, rollouts)
 
-    def evaluate(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def evaluate(
+        self,
+        policy: GraphPolicy,
+        data: MoleculeData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> pd.DataFrame:
         """Return one row per graph and rule."""
         return evaluate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def validate(
-        self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int
+        self,
+        policy: GraphPolicy,
+        data: MoleculeData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
     ) -> dict[str, float]:
         """Return held-out reward and its parts, validity, uniqueness, novelty and x0 loss."""
         return validate(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
-    def showcase(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int) -> Mapping[str, np.ndarray]:
+    def showcase(
+        self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, np.ndarray]:
         """Return molecules drawn for these prompts and the graphs that they came from."""
         return showcase(self, policy, data, rows, seed=seed)
 
@@ -358,13 +453,24 @@ class MoleculeTask(BaseTask):
         """Return the policies that a reward audit compares, and what it reads beside the reward."""
         return audit.audit_plan(self.rewards)
 
-    def audit(self, policy: GraphPolicy, data: MoleculeData, rows: np.ndarray, *, seed: int, n_samples: int) -> pd.DataFrame:
+    def audit(
+        self,
+        policy: GraphPolicy,
+        data: MoleculeData,
+        rows: np.ndarray,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> pd.DataFrame:
         """Return one row per prompt, policy and graph."""
         return audit.audit(self, policy, data, rows, seed=seed, n_samples=n_samples)
 
     def describe(self, policy: GraphPolicy) -> dict[str, Any]:
         """Return prompts, noise, network, draw and vocabulary, from which a policy of these weights is built."""
-        sections = {name: getattr(self, name) for name in ("prompt", "noise", "denoiser", "trajectory", "sampling")}
+        sections = {
+            name: getattr(self, name)
+            for name in ("prompt", "noise", "denoiser", "trajectory", "sampling")
+        }
         dumped = {name: section.model_dump(mode="json") for name, section in sections.items()}
         return {
             "task": self.name,

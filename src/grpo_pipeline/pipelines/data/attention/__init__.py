@@ -6,4 +6,10 @@ from grpo_pipeline.pipelines.data.attention.preparation import adapt_setup
 from grpo_pipeline.pipelines.data.attention.preparation import create_pipeline as create_preparation
 from grpo_pipeline.pipelines.data.attention.report import create_report
 
-__all__ = ["adapt_setup", "create_pipeline", "create_prediction", "create_preparation", "create_report"]
+__all__ = [
+    "adapt_setup",
+    "create_pipeline",
+    "create_prediction",
+    "create_preparation",
+    "create_report",
+]

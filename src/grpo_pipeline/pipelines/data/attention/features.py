@@ -31,7 +31,9 @@ class FeatureFile:
         dtype: of the whole array.
     """
 
-    def __init__(self, path: Path, key: str, *, shape: tuple[int, ...] | None, dtype: Any = np.float32) -> None:
+    def __init__(
+        self, path: Path, key: str, *, shape: tuple[int, ...] | None, dtype: Any = np.float32
+    ) -> None:
         self._path, self._partial = path, path.with_suffix(".partial")
         self._shape, self._dtype, self._written = shape, np.dtype(dtype), 0
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +46,12 @@ class FeatureFile:
         Raises:
             DatasetError: if they do not follow the rows that are there, or differ from them in shape or type.
         """
-        if start != self._written or self._shape is None or values.shape[1:] != self._shape[1:] or values.dtype != self._dtype:
+        if (
+            start != self._written
+            or self._shape is None
+            or values.shape[1:] != self._shape[1:]
+            or values.dtype != self._dtype
+        ):
             got = f"{values.dtype} {values.shape} at row {start}"
             raise DatasetError(
                 f"features must go on with {self._dtype} rows of {self._shape} at row {self._written}, got {got}; save in order"
@@ -70,7 +77,11 @@ def header(key: str, shape: tuple[int, ...] | None, dtype: np.dtype) -> bytes:
     described: dict[str, Any] = {"__metadata__": {"key": key}}
     if shape is not None:
         size = int(np.prod(shape)) * dtype.itemsize
-        described[NAME] = {"dtype": TYPES[dtype.name], "shape": list(shape), "data_offsets": [0, size]}
+        described[NAME] = {
+            "dtype": TYPES[dtype.name],
+            "shape": list(shape),
+            "data_offsets": [0, size],
+        }
     text = json.dumps(described, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
@@ -121,7 +132,9 @@ class FeaturesDataset(AbstractDataset[FeatureSet | FeatureChunk, FeatureSet]):
         try:
             return FeatureSet(*map_features(self._filepath))
         except SafetensorError as error:
-            raise DatasetError(f"features {self._filepath} must be a safetensors file, got: {error}; remove it") from error
+            raise DatasetError(
+                f"features {self._filepath} must be a safetensors file, got: {error}; remove it"
+            ) from error
 
     def save(self, data: FeatureSet | FeatureChunk) -> None:
         """Write the features, or add a chunk of them; the last one replaces the old file in one step.
@@ -138,7 +151,9 @@ class FeaturesDataset(AbstractDataset[FeatureSet | FeatureChunk, FeatureSet]):
             self._discard()
             self._open = self._begin(data)
         if self._open is None:
-            raise DatasetError(f"chunks for {self._filepath} must start with row 0, got row {start}; save them in order")
+            raise DatasetError(
+                f"chunks for {self._filepath} must start with row 0, got row {start}; save them in order"
+            )
         try:
             if data.values is not None:
                 self._open.append(data.values, start=start)
@@ -153,7 +168,9 @@ class FeaturesDataset(AbstractDataset[FeatureSet | FeatureChunk, FeatureSet]):
         if data.values is None:
             return FeatureFile(self._filepath, data.key, shape=None)
         total = len(data.values) if isinstance(data, FeatureSet) else data.total
-        return FeatureFile(self._filepath, data.key, shape=(total, *data.values.shape[1:]), dtype=data.values.dtype)
+        return FeatureFile(
+            self._filepath, data.key, shape=(total, *data.values.shape[1:]), dtype=data.values.dtype
+        )
 
     def _holds(self, key: str) -> bool:
         try:

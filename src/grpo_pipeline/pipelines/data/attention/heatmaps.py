@@ -67,8 +67,12 @@ class HeatmapsDataset(AbstractDataset[HeatmapFiles, dict[str, Callable[[], np.nd
         """
         folder = find_complete(self._filepath)
         if folder is None:
-            raise DatasetError(f"{self._filepath} must hold heatmaps, got nothing there; run the pipeline attention_predict")
-        return {path.stem: partial(read_heatmap, path) for path in sorted((folder / RAW).glob("*.png"))}
+            raise DatasetError(
+                f"{self._filepath} must hold heatmaps, got nothing there; run the pipeline attention_predict"
+            )
+        return {
+            path.stem: partial(read_heatmap, path) for path in sorted((folder / RAW).glob("*.png"))
+        }
 
     def save(self, data: HeatmapFiles) -> None:
         """Add the files of a core; those of the last one put the folder in place of the old one."""
@@ -78,7 +82,9 @@ class HeatmapsDataset(AbstractDataset[HeatmapFiles, dict[str, Callable[[], np.nd
             self._partial = self._staging.enter_context(replacing_folder(self._filepath))
             (self._partial / RAW).mkdir()
         if self._staging is None:
-            raise DatasetError(f"heatmaps for {self._filepath} must start with a first core, got a later one; save them in order")
+            raise DatasetError(
+                f"heatmaps for {self._filepath} must start with a first core, got a later one; save them in order"
+            )
         write_heatmap(self._partial, data)
         if data.is_last:
             staging, self._staging = self._staging, None
@@ -104,7 +110,11 @@ class HeatmapsDataset(AbstractDataset[HeatmapFiles, dict[str, Callable[[], np.nd
 def write_heatmap(folder: Path, data: HeatmapFiles) -> None:
     """Write the files of one core; of one whose heatmap is withheld the overlay alone."""
     # PNG keeps a resolution as (across, down); Pillow takes it per inch.
-    told: Any = {} if data.spacing_mm is None else {"dpi": (MM_PER_INCH / data.spacing_mm[1], MM_PER_INCH / data.spacing_mm[0])}
+    told: Any = (
+        {}
+        if data.spacing_mm is None
+        else {"dpi": (MM_PER_INCH / data.spacing_mm[1], MM_PER_INCH / data.spacing_mm[0])}
+    )
     Image.fromarray(data.overlay).save(folder / f"{data.name}.png", **told)
     if data.heatmap is None:
         return

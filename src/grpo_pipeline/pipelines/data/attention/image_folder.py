@@ -76,7 +76,9 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
             self._staging = ExitStack()
             self._partial = self._staging.enter_context(replacing_folder(self._root))
         if self._staging is None:
-            raise DatasetError(f"chunks for {self._root} must start with a first chunk, got a later one; save them in order")
+            raise DatasetError(
+                f"chunks for {self._root} must start with a first chunk, got a later one; save them in order"
+            )
         for relpath, array in data.files.items():
             write_png(self._partial / relpath, array)
         self._rows.append(data.rows)

@@ -41,7 +41,9 @@ def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
         if i < count:
             draw_core(axes, {name: array[i] for name, array in showcase.items()})
     figure.suptitle(f"Held-out cores, points and heatmap of {arm}", fontsize=13)
-    figure.legend(handles=legend_handles(), loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    figure.legend(
+        handles=legend_handles(), loc="outside lower center", ncols=3, fontsize=9, frameon=False
+    )
     return figure
 
 
@@ -50,12 +52,22 @@ def draw_core(axes: Axes, core: Mapping[str, np.ndarray]) -> None:
     frame = (0.0, 1.0, 1.0, 0.0)
     heatmap = np.clip(core["heatmap"], 0, 1)
     axes.imshow(core["image"], cmap="gray", vmin=0, vmax=255, extent=frame, interpolation="nearest")
-    axes.imshow(heatmap, cmap=HEATMAP, vmin=0, vmax=1, extent=frame, alpha=HEATMAP_OPACITY * heatmap, interpolation="nearest")
+    axes.imshow(
+        heatmap,
+        cmap=HEATMAP,
+        vmin=0,
+        vmax=1,
+        extent=frame,
+        alpha=HEATMAP_OPACITY * heatmap,
+        interpolation="nearest",
+    )
     for name, (colour, dashes, _) in OUTLINES.items():
         draw_outline(axes, core[name], colour=colour, dashes=dashes)
     for name, (marker, face, edge, _) in MARKERS.items():
         x, y = core[name].T
-        axes.scatter(x, y, marker=marker, s=46, facecolor=face, edgecolor=edge, linewidths=1.2, zorder=3)
+        axes.scatter(
+            x, y, marker=marker, s=46, facecolor=face, edgecolor=edge, linewidths=1.2, zorder=3
+        )
     axes.set(xlim=(0, 1), ylim=(1, 0))
     truth = "cancer" if core["label"] == 1 else "benign"
     axes.set_title(f"{core['core_id']}\n{truth}, P(cancer) = {float(core['prob']):.2f}", fontsize=9)
@@ -67,16 +79,32 @@ def draw_outline(axes: Axes, mask: np.ndarray, *, colour: str, dashes: str) -> N
         height, width = mask.shape
         x, y = (np.arange(width + 2) - 0.5) / width, (np.arange(height + 2) - 0.5) / height
         padded = np.pad(mask.astype(float), 1)
-        axes.contour(x, y, padded, levels=[0.5], colors=[colour], linestyles=[dashes], linewidths=LINE_WIDTH)
+        axes.contour(
+            x, y, padded, levels=[0.5], colors=[colour], linestyles=[dashes], linewidths=LINE_WIDTH
+        )
 
 
 def legend_handles() -> list[Line2D | Patch]:
     """Return one legend entry per outline, marker and the heatmap."""
     outlines = [
-        Line2D([], [], color=colour, ls=dashes, lw=LINE_WIDTH, label=label) for colour, dashes, label in OUTLINES.values()
+        Line2D([], [], color=colour, ls=dashes, lw=LINE_WIDTH, label=label)
+        for colour, dashes, label in OUTLINES.values()
     ]
     markers = [
-        Line2D([], [], linestyle="", marker=marker, markersize=8, markerfacecolor=face, markeredgecolor="black", label=label)
+        Line2D(
+            [],
+            [],
+            linestyle="",
+            marker=marker,
+            markersize=8,
+            markerfacecolor=face,
+            markeredgecolor="black",
+            label=label,
+        )
         for marker, face, _, label in MARKERS.values()
     ]
-    return [*outlines, *markers, Patch(color=ORANGE, alpha=0.7, label="heatmap: brighter and denser = more probable")]
+    return [
+        *outlines,
+        *markers,
+        Patch(color=ORANGE, alpha=0.7, label="heatmap: brighter and denser = more probable"),
+    ]

@@ -12,11 +12,18 @@ from grpo_pipeline.tasks.attention.data.clinical import Description
 from grpo_pipeline.tasks.attention.data.examples import ExampleChunk
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder
 from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
-from grpo_pipeline.tasks.attention.data.phantom.generate import count_cores, empty_chunk, generate_cores, phantom_chunks
+from grpo_pipeline.tasks.attention.data.phantom.generate import (
+    count_cores,
+    empty_chunk,
+    generate_cores,
+    phantom_chunks,
+)
 from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
 
 
-def generate_phantom(phantom: PhantomParams, data: DataParams) -> Iterator[tuple[ImageChunk, dict[str, object]]]:
+def generate_phantom(
+    phantom: PhantomParams, data: DataParams
+) -> Iterator[tuple[ImageChunk, dict[str, object]]]:
     """Yield the generated cores chunk by chunk, each with a summary of what is written so far.
 
     With ``source: manifest`` one empty chunk is yielded, which writes nothing.
@@ -28,7 +35,15 @@ def generate_phantom(phantom: PhantomParams, data: DataParams) -> Iterator[tuple
     cores = track(generate_cores(phantom), "generate phantom", total=total)
     for chunk in phantom_chunks(cores, chunk_size=phantom.chunk_size):
         done += len(chunk.rows)
-        yield chunk, {"source": "phantom", "cores": done, "complete": chunk.is_last, "params": phantom.model_dump(mode="json")}
+        yield (
+            chunk,
+            {
+                "source": "phantom",
+                "cores": done,
+                "complete": chunk.is_last,
+                "params": phantom.model_dump(mode="json"),
+            },
+        )
 
 
 def check_manifest(

@@ -2,7 +2,12 @@
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.data.attention.nodes import build_examples, check_manifest, generate_phantom, split_cores
+from grpo_pipeline.pipelines.data.attention.nodes import (
+    build_examples,
+    check_manifest,
+    generate_phantom,
+    split_cores,
+)
 
 
 def create_pipeline() -> Pipeline:
@@ -33,7 +38,12 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 build_examples,
-                inputs=["params:attention.data", "attention.raw", "attention.checked", "attention.splits"],
+                inputs=[
+                    "params:attention.data",
+                    "attention.raw",
+                    "attention.checked",
+                    "attention.splits",
+                ],
                 outputs=["attention.examples", "attention.imputation"],
                 name="build_examples",
             ),

@@ -93,8 +93,14 @@ def draw_sheet(rows: Sequence[dict[str, Any]], pictures: Sequence[np.ndarray]) -
         axes.set_axis_off()
     for axes, row, picture in zip(grid, rows, pictures, strict=False):
         axes.imshow(picture, interpolation="nearest")
-        axes.set_title(f"{short(row['core_id'])}\n{score_text(row)}", fontsize=9, color=VERMILLION if row["outside"] else "black")
-    figure.suptitle(f"The first {len(pictures)} of {len(rows)} cores: heatmap and points", fontsize=12)
+        axes.set_title(
+            f"{short(row['core_id'])}\n{score_text(row)}",
+            fontsize=9,
+            color=VERMILLION if row["outside"] else "black",
+        )
+    figure.suptitle(
+        f"The first {len(pictures)} of {len(rows)} cores: heatmap and points", fontsize=12
+    )
     return figure
 
 
@@ -141,13 +147,19 @@ class Predicted:
 
 def load_predictor(predict: PredictParams, models: TrainedArms) -> Predictor:
     """Build the arm's newest model from what is stored with it; refuse to abstain with one that cannot doubt."""
-    predictor = build_predictor(models.load(predict.arm, parameter="attention.predict.arm"), name=predict.arm)
+    predictor = build_predictor(
+        models.load(predict.arm, parameter="attention.predict.arm"), name=predict.arm
+    )
     predictor.check_abstain(predict.abstain, name="attention.predict.abstain")
     return predictor
 
 
 def check_cores(
-    predict: PredictParams, data: DataParams, raw: ImageFolder, models: TrainedArms, predictor: Predictor
+    predict: PredictParams,
+    data: DataParams,
+    raw: ImageFolder,
+    models: TrainedArms,
+    predictor: Predictor,
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     """Check every row and its files; see ``tasks.attention.inference.manifest.check_predict_manifest``.
 
@@ -168,7 +180,9 @@ def check_cores(
         "n_samples": predict.n_samples,
         "preprocessing": predictor.preprocessing.model_dump(mode="json"),
         "calibration": predictor.calibration.model_dump(mode="json"),
-        "inputs": None if predictor.familiarity is None else predictor.familiarity.told.model_dump(mode="json"),
+        "inputs": None
+        if predictor.familiarity is None
+        else predictor.familiarity.told.model_dump(mode="json"),
         "abstain": predict.abstain,
         "notes": list(notes(data, predictor)),
     }
@@ -210,17 +224,24 @@ def predict_cores(
     predict: PredictParams, raw: ImageFolder, checked: pd.DataFrame, predictor: Predictor
 ) -> Iterator[tuple[HeatmapFiles, Predicted]]:
     """Score core by core; yields the pictures of each with what is kept of all so far, so that no two heatmaps are in memory."""
-    records = [dict(zip(checked.columns, cells, strict=True)) for cells in checked.itertuples(index=False, name=None)]
+    records = [
+        dict(zip(checked.columns, cells, strict=True))
+        for cells in checked.itertuples(index=False, name=None)
+    ]
     names = file_names([str(row["core_id"]) for row in records])
     kept = Predicted()
     for number, row in enumerate(track(records, "score cores")):
-        prediction = predictor.predict(raw, row, seed=predict.seed, n_samples=predict.n_samples, abstain=predict.abstain)
+        prediction = predictor.predict(
+            raw, row, seed=predict.seed, n_samples=predict.n_samples, abstain=predict.abstain
+        )
         path = str(row["image"])
         files = HeatmapFiles(
             name=names[number],
             overlay=draw_overlay(prediction.image, prediction.heatmap, prediction.points[0]),
             heatmap=prediction.heatmap,
-            volume=None if prediction.heatmap is None or not is_nifti(path) else heatmap_volume(raw, path, prediction.heatmap),
+            volume=None
+            if prediction.heatmap is None or not is_nifti(path)
+            else heatmap_volume(raw, path, prediction.heatmap),
             spacing_mm=prediction.spacing_mm,
             is_first=number == 0,
             is_last=number == len(records) - 1,
@@ -235,11 +256,22 @@ def tabulate(
     """Return scores per core, scores per patient, the points, a sheet of the first cores, and the report on all of it."""
     outside = sum(row["outside"] is True for row in predicted.rows)
     rule = "get no score" if reading["abstain"] else "have a score not to rely on"
-    told = [f"{outside} of {len(predicted.rows)} images are unlike those of the training and {rule}: outside_why in scores.csv"]
-    report = reading | {"outside": outside if reading["inputs"] else None, "notes": [*told * bool(outside), *reading["notes"]]}
+    told = [
+        f"{outside} of {len(predicted.rows)} images are unlike those of the training and {rule}: outside_why in scores.csv"
+    ]
+    report = reading | {
+        "outside": outside if reading["inputs"] else None,
+        "notes": [*told * bool(outside), *reading["notes"]],
+    }
     scores = score_table(predicted.rows)
     points = pd.concat(predicted.points, ignore_index=True)[list(POINT_COLUMNS)]
-    return scores, patient_table(scores), points, draw_sheet(predicted.rows, predicted.thumbnails), report
+    return (
+        scores,
+        patient_table(scores),
+        points,
+        draw_sheet(predicted.rows, predicted.thumbnails),
+        report,
+    )
 
 
 def create_prediction() -> Pipeline:
@@ -262,12 +294,21 @@ def create_prediction() -> Pipeline:
                     "attention.predict.models",
                     "attention.predict.predictor",
                 ],
-                outputs=["attention.predict.checked", "attention.predict.quarantine", "attention.predict.reading"],
+                outputs=[
+                    "attention.predict.checked",
+                    "attention.predict.quarantine",
+                    "attention.predict.reading",
+                ],
                 name="check_cores",
             ),
             Node(
                 predict_cores,
-                inputs=[params, "attention.predict.raw", "attention.predict.checked", "attention.predict.predictor"],
+                inputs=[
+                    params,
+                    "attention.predict.raw",
+                    "attention.predict.checked",
+                    "attention.predict.predictor",
+                ],
                 outputs=["attention.predict.heatmaps", "attention.predict.predicted"],
                 name="predict_cores",
             ),

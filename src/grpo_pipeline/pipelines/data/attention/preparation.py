@@ -45,7 +45,10 @@ def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:
 
 def create_pipeline() -> Pipeline:
     """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``."""
-    parameters = [f"params:attention.{name}" for name in ("model", "reward", "supervised_loss", "training", "data")]
+    parameters = [
+        f"params:attention.{name}"
+        for name in ("model", "reward", "supervised_loss", "training", "data")
+    ]
     return Pipeline(
         [
             Node(
@@ -60,7 +63,12 @@ def create_pipeline() -> Pipeline:
                 "attention.features",
                 name="encode_examples",
             ),
-            Node(join_features, ["attention.examples", "attention.features"], "attention.data", name="join_features"),
+            Node(
+                join_features,
+                ["attention.examples", "attention.features"],
+                "attention.data",
+                name="join_features",
+            ),
         ],
         tags="attention",
     )

@@ -19,20 +19,35 @@ from grpo_pipeline.pipelines.reporting.page import Page, configuration_text, pla
 from grpo_pipeline.pipelines.reporting.reward_section import reward_section
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.alignment import align_arms
-from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe, percentile_interval
+from grpo_pipeline.statistics.bootstrap import (
+    Estimate,
+    cluster_weights,
+    describe,
+    percentile_interval,
+)
 from grpo_pipeline.statistics.metric import MetricSuite
 from grpo_pipeline.tasks import find_task
 
 # Predictions of all arms -> ROC curves with clustered-bootstrap bands.
 
 INSIDE_CORNER = {
-    **{"orientation": "v", "xref": "paper", "x": 0.98, "xanchor": "right", "yref": "paper", "y": 0.04, "yanchor": "bottom"},
+    **{
+        "orientation": "v",
+        "xref": "paper",
+        "x": 0.98,
+        "xanchor": "right",
+        "yref": "paper",
+        "y": 0.04,
+        "yanchor": "bottom",
+    },
     **{"bordercolor": GRID, "borderwidth": 1, "bgcolor": "rgba(255, 255, 255, 0.85)"},
 }
 LEVELS = np.linspace(1.0, 0.0, 101)
 
 
-def roc(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite) -> go.Figure:
+def roc(
+    arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
+) -> go.Figure:
     """Draw sensitivity against 1 - specificity for the headline rule of each arm, with pointwise 95% bands.
 
     Every arm is read on the same resamples of whole clusters as in the comparison. An arm whose split holds a single
@@ -41,12 +56,20 @@ def roc(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: Me
     tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
     figure = go.Figure()
     figure.add_trace(
-        go.Scatter(x=[0, 1], y=[0, 1], mode="lines", name="chance", line={"color": "#999999", "dash": "dash", "width": 1})
+        go.Scatter(
+            x=[0, 1],
+            y=[0, 1],
+            mode="lines",
+            name="chance",
+            line={"color": "#999999", "dash": "dash", "width": 1},
+        )
     )
     colours = colour_of(tables)
     for arm, rules in tables.items():
         rows = rules[params.headline_rule]
-        weights = cluster_weights(rows[params.cluster], resamples=params.resamples, seed=params.seed)
+        weights = cluster_weights(
+            rows[params.cluster], resamples=params.resamples, seed=params.seed
+        )
         figure.add_traces(arm_traces(arm, rows, weights, params=params, colour=colours[arm]))
     figure.update_xaxes(title="1 - specificity", range=[-0.01, 1.01], constrain="domain")
     figure.update_yaxes(title="sensitivity", range=[-0.01, 1.01], scaleanchor="x")
@@ -54,27 +77,50 @@ def roc(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: Me
     return figure.update_layout(legend=INSIDE_CORNER, width=620)
 
 
-def arm_traces(arm: str, rows: pd.DataFrame, weights: np.ndarray, *, params: EvaluationParams, colour: str) -> list[go.Scatter]:
+def arm_traces(
+    arm: str, rows: pd.DataFrame, weights: np.ndarray, *, params: EvaluationParams, colour: str
+) -> list[go.Scatter]:
     """Return the band and the curve of one arm; without an interval for its AUROC it has no band."""
     scores, is_positive = rows["prob"].to_numpy(dtype=np.float64), rows["label"].to_numpy() == 1
     weights = np.vstack([np.ones(len(rows)), weights])
     areas = weighted.auroc(scores, is_positive, weights)
     if np.isnan(areas[0]):
-        return [go.Scatter(x=[None], y=[None], name=f"{arm}: undefined (a single class)", line={"color": colour})]
-    estimate = Estimate(value=float(areas[0]), resamples=areas[1:], n=len(rows), reason="a single class")
-    entry = describe(estimate, clusters=rows[params.cluster].nunique(), max_undefined=params.max_undefined)
+        return [
+            go.Scatter(
+                x=[None],
+                y=[None],
+                name=f"{arm}: undefined (a single class)",
+                line={"color": colour},
+            )
+        ]
+    estimate = Estimate(
+        value=float(areas[0]), resamples=areas[1:], n=len(rows), reason="a single class"
+    )
+    entry = describe(
+        estimate, clusters=rows[params.cluster].nunique(), max_undefined=params.max_undefined
+    )
     levels = curves(scores, is_positive, weights)
     if entry["ci95"] is None:
         return [curve_trace(levels[0], name=f"{arm}: AUROC {areas[0]:.3f}", arm=arm, colour=colour)]
     low, high = percentile_interval(areas[1:])
     name = f"{arm}: AUROC {areas[0]:.3f} [{low:.3f}, {high:.3f}]"
-    return [band_trace(*bands(levels[1:]), arm=arm, colour=colour), curve_trace(levels[0], name=name, arm=arm, colour=colour)]
+    return [
+        band_trace(*bands(levels[1:]), arm=arm, colour=colour),
+        curve_trace(levels[0], name=name, arm=arm, colour=colour),
+    ]
 
 
 def curve_trace(sensitivity: np.ndarray, *, name: str, arm: str, colour: str) -> go.Scatter:
     """Return the line of one arm."""
     line = {"color": colour, "width": 2, "shape": "hv"}
-    return go.Scatter(x=(1 - LEVELS).tolist(), y=sensitivity.tolist(), mode="lines", name=name, legendgroup=arm, line=line)
+    return go.Scatter(
+        x=(1 - LEVELS).tolist(),
+        y=sensitivity.tolist(),
+        mode="lines",
+        name=name,
+        legendgroup=arm,
+        line=line,
+    )
 
 
 def band_trace(low: np.ndarray, high: np.ndarray, *, arm: str, colour: str) -> go.Scatter:
@@ -97,7 +143,9 @@ def band_trace(low: np.ndarray, high: np.ndarray, *, arm: str, colour: str) -> g
 def curves(scores: np.ndarray, is_positive: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the sensitivity at each of LEVELS specificities for each resample, [B, 101]."""
     counts = weighted.tally(scores, is_positive, weights)
-    return np.stack([weighted.sensitivity_of_tally(counts, level=level) for level in LEVELS], axis=1)
+    return np.stack(
+        [weighted.sensitivity_of_tally(counts, level=level) for level in LEVELS], axis=1
+    )
 
 
 def bands(resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +195,9 @@ def render_report(
         "learning_curves": learning_curves,
         "roc": roc,
         "image_sheet": image_sheet,
-        "outlines": outline_sentence(data_report, oracle_arms(comparison["arms"], parameters, task=params.task)),
+        "outlines": outline_sentence(
+            data_report, oracle_arms(comparison["arms"], parameters, task=params.task)
+        ),
     }
     configuration = configuration_text(parameters, params.task)
     return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
@@ -156,7 +206,11 @@ def render_report(
 def oracle_arms(arms: Iterable[str], parameters: Mapping[str, Any], *, task: str) -> list[str]:
     """Return the arms that drew from the truth in training (``proposal: oracle``)."""
     sections = plain(parameters.get(task, parameters))
-    return [arm for arm in arms if sections.get(arm, {}).get("algorithm", {}).get("proposal") == "oracle"]
+    return [
+        arm
+        for arm in arms
+        if sections.get(arm, {}).get("algorithm", {}).get("proposal") == "oracle"
+    ]
 
 
 def outline_sentence(data_report: Mapping[str, Any], oracle_arms: Sequence[str] = ()) -> str:
@@ -166,9 +220,16 @@ def outline_sentence(data_report: Mapping[str, Any], oracle_arms: Sequence[str] 
         data_report: counts of the data.
         oracle_arms: arms whose points in training were drawn from the outlines.
     """
-    outlines, bags = int(data_report.get("lesion_masks", 0)), int(data_report.get("bags_that_are_the_lesion_outline", 0))
+    outlines, bags = (
+        int(data_report.get("lesion_masks", 0)),
+        int(data_report.get("bags_that_are_the_lesion_outline", 0)),
+    )
     usable = int(data_report.get("usable", outlines))
-    drawn = f"The points of {', '.join(oracle_arms)} were drawn from lesion outlines in training." if oracle_arms else ""
+    drawn = (
+        f"The points of {', '.join(oracle_arms)} were drawn from lesion outlines in training."
+        if oracle_arms
+        else ""
+    )
     if bags:
         said = (
             f"In {bags} of {usable} images the lesion outline is the bag mask too: the losses of the decoder and of the heatmap "
@@ -203,7 +264,9 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
         ),
         Node(
             render_report,
-            inputs=params | {name: f"attention.{name}" for name in PARTS} | {"parameters": "parameters"},
+            inputs=params
+            | {name: f"attention.{name}" for name in PARTS}
+            | {"parameters": "parameters"},
             outputs="attention.report",
             name="render_report",
         ),

@@ -81,21 +81,32 @@ class StoryIndexDataset(AbstractDataset[StoryIndex, StoryIndex]):
         """
         folder = find_complete(self._folder)
         if folder is None:
-            raise DatasetError(f"{self._folder} must hold a story index, got nothing there; run the pipeline dialogue_data first")
+            raise DatasetError(
+                f"{self._folder} must hold a story index, got nothing there; run the pipeline dialogue_data first"
+            )
         meta = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         arrays = load_file(folder / "matrix.safetensors")
         is_sparse = "indptr" in arrays
         parts = (arrays["data"], arrays["indices"], arrays["indptr"]) if is_sparse else ()
         matrix = csr_array(parts, shape=tuple(meta["shape"])) if is_sparse else arrays["dense"]
         return StoryIndex(
-            meta["encoder"], tuple(meta["story_ids"]), tuple(meta["owners"]), matrix, meta["vocabulary"], arrays["idf"]
+            meta["encoder"],
+            tuple(meta["story_ids"]),
+            tuple(meta["owners"]),
+            matrix,
+            meta["vocabulary"],
+            arrays["idf"],
         )
 
     def save(self, data: StoryIndex) -> None:
         """Write the index."""
         matrix = data.matrix
         is_dense = isinstance(matrix, np.ndarray)
-        arrays = {"dense": matrix} if is_dense else {name: getattr(matrix, name) for name in ("data", "indices", "indptr")}
+        arrays = (
+            {"dense": matrix}
+            if is_dense
+            else {name: getattr(matrix, name) for name in ("data", "indices", "indptr")}
+        )
         meta = {
             "encoder": data.encoder,
             "shape": list(matrix.shape),
@@ -105,10 +116,15 @@ class StoryIndexDataset(AbstractDataset[StoryIndex, StoryIndex]):
         }
         with replacing_folder(self._folder) as partial:
             save_file(
-                {name: np.ascontiguousarray(array) for name, array in {**arrays, "idf": data.idf}.items()},
+                {
+                    name: np.ascontiguousarray(array)
+                    for name, array in {**arrays, "idf": data.idf}.items()
+                },
                 partial / "matrix.safetensors",
             )
-            (partial / "index.json").write_text(json.dumps(meta, ensure_ascii=False), encoding="utf-8")
+            (partial / "index.json").write_text(
+                json.dumps(meta, ensure_ascii=False), encoding="utf-8"
+            )
 
     def _exists(self) -> bool:
         return find_complete(self._folder) is not None

@@ -5,21 +5,33 @@ import pandas as pd
 from grpo_pipeline.tasks.dialogue.data import checks, examples, generate, retrieval, splits
 from grpo_pipeline.tasks.dialogue.data import retrieval as story_index
 from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
-from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams, DialogueSplitParams, RetrievalParams
+from grpo_pipeline.tasks.dialogue.data.params import (
+    DialogueDataParams,
+    DialogueSplitParams,
+    RetrievalParams,
+)
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles, dump_lines
 
 
-def generate_dialogues(personas: PersonaParams, data: DialogueDataParams) -> tuple[dict[str, bytes], dict[str, object]]:
+def generate_dialogues(
+    personas: PersonaParams, data: DialogueDataParams
+) -> tuple[dict[str, bytes], dict[str, object]]:
     """Return the generated files and what is in them; with another ``source`` no files."""
     if data.source != "generated":
         return {}, {"source": data.source, "examples": 0, "stories": 0}
     rows, stories = generate.generate_rows(personas), generate.generate_stories(personas)
     files = {"examples.jsonl": dump_lines(rows), "stories.jsonl": dump_lines(stories)}
-    summary = {"examples": len(rows), "stories": len(stories), "params": personas.model_dump(mode="json")}
+    summary = {
+        "examples": len(rows),
+        "stories": len(stories),
+        "params": personas.model_dump(mode="json"),
+    }
     return files, {"source": data.source, **summary}
 
 
-def check_dialogues(data: DialogueDataParams, raw: DialogueFiles, generated: dict[str, object]) -> checks.CheckedData:
+def check_dialogues(
+    data: DialogueDataParams, raw: DialogueFiles, generated: dict[str, object]
+) -> checks.CheckedData:
     """Check every row; see ``tasks.dialogue.data.checks.check_dialogues``."""
     return checks.check_dialogues(raw, generated, data)
 

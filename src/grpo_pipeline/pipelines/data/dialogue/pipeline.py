@@ -28,7 +28,12 @@ def create_pipeline() -> Pipeline:
             Node(
                 check_dialogues,
                 inputs=["params:dialogue.data", "dialogue.raw", "dialogue.generated"],
-                outputs=["dialogue.checked", "dialogue.stories", "dialogue.quarantine", "dialogue.data_report"],
+                outputs=[
+                    "dialogue.checked",
+                    "dialogue.stories",
+                    "dialogue.quarantine",
+                    "dialogue.data_report",
+                ],
                 name="check_dialogues",
             ),
             Node(
@@ -45,7 +50,13 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 build_dialogue_examples,
-                inputs=["params:dialogue.retrieval", "dialogue.index", "dialogue.checked", "dialogue.stories", "dialogue.splits"],
+                inputs=[
+                    "params:dialogue.retrieval",
+                    "dialogue.index",
+                    "dialogue.checked",
+                    "dialogue.stories",
+                    "dialogue.splits",
+                ],
                 outputs=["dialogue.examples", "dialogue.retrieval_report"],
                 name="build_dialogue_examples",
             ),

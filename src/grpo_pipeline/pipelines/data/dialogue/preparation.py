@@ -27,10 +27,14 @@ def build_task(
     training: TrainingParams,
 ) -> DialogueTask:
     """Put the task together, with fresh weights or those of the language model's folder; refuses what does not go together."""
-    return build.build_task(language_model.params, prompt, replies, rewards, supervised_loss, execution=training)
+    return build.build_task(
+        language_model.params, prompt, replies, rewards, supervised_loss, execution=training
+    )
 
 
-def tokenise_examples(task: DialogueTask, examples: DialogueExamples) -> tuple[DialogueData, dict[str, Any]]:
+def tokenise_examples(
+    task: DialogueTask, examples: DialogueExamples
+) -> tuple[DialogueData, dict[str, Any]]:
     """Turn the examples into tokens once; report what was cut."""
     return build.tokenise(task, examples)
 
@@ -39,7 +43,12 @@ def create_pipeline() -> Pipeline:
     """Wire ``dialogue.examples`` -> ``dialogue.untrained_task`` and ``dialogue.data``."""
     return Pipeline(
         [
-            Node(build_task, [f"params:dialogue.{name}" for name in SECTIONS], "dialogue.untrained_task", name="build_task"),
+            Node(
+                build_task,
+                [f"params:dialogue.{name}" for name in SECTIONS],
+                "dialogue.untrained_task",
+                name="build_task",
+            ),
             Node(
                 tokenise_examples,
                 ["dialogue.untrained_task", "dialogue.examples"],
@@ -54,4 +63,6 @@ def create_pipeline() -> Pipeline:
 def adapt_setup(setup: TaskSetup) -> TaskSetup:
     """Return the setup whose digests need no tokens."""
     nothing = stack_rows([])
-    return replace(setup, without_features=lambda examples: DialogueData(examples, nothing, nothing))
+    return replace(
+        setup, without_features=lambda examples: DialogueData(examples, nothing, nothing)
+    )

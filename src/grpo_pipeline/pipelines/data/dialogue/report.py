@@ -58,9 +58,17 @@ def reply_group(group: pd.DataFrame) -> ReplyGroup:
     """Return the replies to one example by falling reward; equal replies are shown once, with their number."""
     parts = [name for name in group.columns if name.startswith(REWARD)]
     group = group.assign(reply=group["reply"].fillna("").astype(str))
-    shown = group.groupby("reply", sort=False).agg(dict.fromkeys((*parts, "reward", "advantage"), "first") | {"sample": "size"})
+    shown = group.groupby("reply", sort=False).agg(
+        dict.fromkeys((*parts, "reward", "advantage"), "first") | {"sample": "size"}
+    )
     ranked = shown.sort_values("reward", ascending=False, kind="stable", na_position="last")
-    heads = ["reply", "times", *(name.removeprefix(REWARD) for name in parts), "reward", "advantage"]
+    heads = [
+        "reply",
+        "times",
+        *(name.removeprefix(REWARD) for name in parts),
+        "reward",
+        "advantage",
+    ]
     rows = [
         [
             Cell(shorten(reply) or "(nothing)"),
@@ -92,7 +100,9 @@ NEEDS = ("persona", "story", "none", "unknown")
 START_COLOUR = "#999999"
 
 
-def scores_by_need(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite) -> go.Figure:
+def scores_by_need(
+    arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
+) -> go.Figure:
     """Draw reward and F1 of the headline rule of each arm, and of the chance rule of the baseline arm, by ``needs``.
 
     Every bar is read on the same resamples of whole clusters as in the comparison; a metric without an interval (one
@@ -105,16 +115,22 @@ def scores_by_need(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *
     colours = {params.chance_rule: START_COLOUR} | colour_of(rows)
     clusters = next(iter(rows.values()))[params.cluster]
     weights = cluster_weights(clusters, resamples=params.resamples, seed=params.seed)
-    figure = make_subplots(1, len(PANELS), subplot_titles=[suite.metrics[name].title for name in PANELS])
+    figure = make_subplots(
+        1, len(PANELS), subplot_titles=[suite.metrics[name].title for name in PANELS]
+    )
     for place, name in enumerate(PANELS):
         for arm, table in shown.items():
-            bar = bars(suite.metrics[name], table, weights, arm=arm, colour=colours[arm]).update(showlegend=place == 0)
+            bar = bars(suite.metrics[name], table, weights, arm=arm, colour=colours[arm]).update(
+                showlegend=place == 0
+            )
             figure.add_trace(bar, 1, place + 1)
     figure.update_xaxes(title="what the right reply needs")
     return style(figure, height=420).update_layout(barmode="group")
 
 
-def bars(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, arm: str, colour: str) -> go.Bar:
+def bars(
+    metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, arm: str, colour: str
+) -> go.Bar:
     """Return one arm's bars of one metric."""
     needs = [name for name in NEEDS if (rows["needs"] == name).any()]
     found = [measure(metric, rows, weights, rows["needs"].to_numpy() == name) for name in needs]
@@ -134,7 +150,9 @@ def bars(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, *, arm: str, c
     )
 
 
-def measure(metric: Metric, rows: pd.DataFrame, weights: np.ndarray, is_in: np.ndarray) -> tuple[float, float, float]:
+def measure(
+    metric: Metric, rows: pd.DataFrame, weights: np.ndarray, is_in: np.ndarray
+) -> tuple[float, float, float]:
     """Return a metric of some of the rows with its 95% interval; the interval is the value where there is none."""
     part = rows[is_in]
     value = float(metric(part, np.ones((1, len(part))))[0])
@@ -152,7 +170,9 @@ PAGE = Path(__file__).with_name("page.html")
 
 def plot_scores_by_need(params: EvaluationParams, **predictions: pd.DataFrame) -> go.Figure:
     """Draw reward and F1 by what the right reply needs; one keyword argument per arm, its prediction rows."""
-    return scores_by_need(predictions, params, suite=build_suite(params.task, params.metric_options))
+    return scores_by_need(
+        predictions, params, suite=build_suite(params.task, params.metric_options)
+    )
 
 
 def render_replies(
@@ -182,7 +202,9 @@ def render_replies(
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
         "data": tables.facts_table("Data report", data_report),
-        "retrieval": tables.facts_table("Was the story found that the reply needs?", retrieval_report),
+        "retrieval": tables.facts_table(
+            "Was the story found that the reply needs?", retrieval_report
+        ),
         "tokens": tables.facts_table("Tokens, and what had to be cut", token_report),
         "quarantine": tables.frame_table("Refused entries", quarantine, limit=QUARANTINE_ROWS),
     }
@@ -191,7 +213,15 @@ def render_replies(
 
 
 PARTS = (
-    *("comparison", "learning_curves", "scores_by_need", "data_report", "token_report", "retrieval_report", "quarantine"),
+    *(
+        "comparison",
+        "learning_curves",
+        "scores_by_need",
+        "data_report",
+        "token_report",
+        "retrieval_report",
+        "quarantine",
+    ),
     *("reward_audit", "reward_audit_figure"),
 )
 

@@ -40,7 +40,9 @@ class SampledMolecules:
     training: Mapping[str, np.ndarray]
     weights: np.ndarray
 
-    def mean(self, who: str, values: np.ndarray, *, is_in: np.ndarray) -> tuple[float, float, float]:
+    def mean(
+        self, who: str, values: np.ndarray, *, is_in: np.ndarray
+    ) -> tuple[float, float, float]:
         """Return the mean of some of the rows with its 95% interval; the interval is the mean where it has no width.
 
         Args:
@@ -49,7 +51,9 @@ class SampledMolecules:
             is_in: which rows take part, [n]; at least one.
         """
         if len(values) != len(self.rows[who]):
-            raise ValueError(f"values must be one per row of {who}, got {len(values)} for {len(self.rows[who])}; take its rows")
+            raise ValueError(
+                f"values must be one per row of {who}, got {len(values)} for {len(self.rows[who])}; take its rows"
+            )
         weights, part = self.weights[:, is_in], values[is_in]
         value, mass = float(part.mean()), weights.sum(axis=1)
         if not (mass > 0).any():
@@ -57,7 +61,9 @@ class SampledMolecules:
         return value, *percentile_interval((weights @ part)[mass > 0] / mass[mass > 0])
 
 
-def gather_molecules(arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite) -> SampledMolecules:
+def gather_molecules(
+    arms: Mapping[str, pd.DataFrame], params: EvaluationParams, *, suite: MetricSuite
+) -> SampledMolecules:
     """Align the tables of all arms and draw the resamples of the comparison.
 
     Args:
@@ -76,7 +82,9 @@ def gather_molecules(arms: Mapping[str, pd.DataFrame], params: EvaluationParams,
         rows=({params.chance_rule: before} if before is not None else {}) | rows,
         colours={params.chance_rule: START_COLOUR} | colour_of(rows),
         training=first["training"].iloc[0] or {},
-        weights=cluster_weights(first[params.cluster], resamples=params.resamples, seed=params.seed),
+        weights=cluster_weights(
+            first[params.cluster], resamples=params.resamples, seed=params.seed
+        ),
     )
 
 
@@ -106,8 +114,16 @@ def molecule_distributions(molecules: SampledMolecules, *, window: WindowParams 
     handles = [Patch(color=colour, label=who) for who, colour in colours_of(molecules).items()]
     if window is not None:
         draw_window(panels[1][0], window)
-        handles.append(Patch(color=YELLOW, alpha=0.35, label=f"the reward's window of logP, {window.low:g} to {window.high:g}"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9, frameon=False)
+        handles.append(
+            Patch(
+                color=YELLOW,
+                alpha=0.35,
+                label=f"the reward's window of logP, {window.low:g} to {window.high:g}",
+            )
+        )
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9, frameon=False
+    )
     return figure
 
 
@@ -121,13 +137,26 @@ def draw_counts(axes: Axes, molecules: SampledMolecules, prefix: str) -> None:
     """Draw one group of bars per class that occurs anywhere; the training molecules have no interval, they are all there is."""
     first = next(iter(molecules.rows.values()))
     names = [str(name) for name in first.columns if str(name).startswith(prefix)]
-    heights = {who: [interval(molecules, who, name) for name in names] for who in colours_of(molecules)}
-    kept = [place for place in range(len(names)) if any(found[place][0] > 0 for found in heights.values())]
+    heights = {
+        who: [interval(molecules, who, name) for name in names] for who in colours_of(molecules)
+    }
+    kept = [
+        place
+        for place in range(len(names))
+        if any(found[place][0] > 0 for found in heights.values())
+    ]
     width = 0.8 / len(heights)
     for order, (who, colour) in enumerate(colours_of(molecules).items()):
         value, low, high = np.array([heights[who][place] for place in kept]).reshape(-1, 3).T
         places = np.arange(len(kept)) + (order - (len(heights) - 1) / 2) * width
-        axes.bar(places, value, width, color=colour, yerr=[value - low, high - value], error_kw={"elinewidth": 1})
+        axes.bar(
+            places,
+            value,
+            width,
+            color=colour,
+            yerr=[value - low, high - value],
+            error_kw={"elinewidth": 1},
+        )
     axes.set_xticks(range(len(kept)), [names[place].removeprefix(prefix) for place in kept])
     _plain(axes)
 
@@ -149,7 +178,9 @@ def draw_property(axes: Axes, molecules: SampledMolecules, name: str) -> None:
     for who, values in found.items():
         if len(values):
             density = np.histogram(values, edges)[0] / (len(values) * np.diff(edges))
-            axes.stairs(density, edges, color=colours_of(molecules)[who], fill=who == TRAINING, **_look(who))
+            axes.stairs(
+                density, edges, color=colours_of(molecules)[who], fill=who == TRAINING, **_look(who)
+            )
     _plain(axes)
 
 
@@ -185,7 +216,9 @@ NEVER = "the start never hits the window"
 TAILS = (0.025, 0.975)
 
 
-def window_document(molecules: SampledMolecules, *, name: str, window: WindowParams | None, start: str) -> dict[str, Any]:
+def window_document(
+    molecules: SampledMolecules, *, name: str, window: WindowParams | None, start: str
+) -> dict[str, Any]:
     """Return for everyone the share of graphs that are valid and in the window, and the ratio to the start's, for JSON.
 
     The ratio is paired: both shares are taken in the same resample. One in which the start never hits the window counts as
@@ -197,19 +230,34 @@ def window_document(molecules: SampledMolecules, *, name: str, window: WindowPar
         window: its ends count as inside; None where the reward has none.
         start: who the others are compared with.
     """
-    document: dict[str, Any] = {"property": name, "start": start, "window": None, "shares": {}, "ratios": {}}
+    document: dict[str, Any] = {
+        "property": name,
+        "start": start,
+        "window": None,
+        "shares": {},
+        "ratios": {},
+    }
     if window is None:
         return document
     hits = {who: is_inside(rows, name, window) for who, rows in molecules.rows.items()}
-    resamples = {who: molecules.weights @ inside / molecules.weights.sum(axis=1) for who, inside in hits.items()}
+    resamples = {
+        who: molecules.weights @ inside / molecules.weights.sum(axis=1)
+        for who, inside in hits.items()
+    }
     document["window"] = {"low": window.low, "high": window.high}
     document["shares"] = {
-        who: {"value": float(inside.mean()), "ci95": list(percentile_interval(resamples[who])), "n": len(inside)}
+        who: {
+            "value": float(inside.mean()),
+            "ci95": list(percentile_interval(resamples[who])),
+            "n": len(inside),
+        }
         for who, inside in hits.items()
     }
     if start in hits:
         document["ratios"] = {
-            who: ratio_entry(hits[who], hits[start], resamples=(resamples[who], resamples[start])) for who in hits if who != start
+            who: ratio_entry(hits[who], hits[start], resamples=(resamples[who], resamples[start]))
+            for who in hits
+            if who != start
         }
     return document
 
@@ -220,14 +268,19 @@ def is_inside(rows: pd.DataFrame, name: str, window: WindowParams) -> np.ndarray
     return np.asarray((values >= window.low) & (values <= window.high), dtype=np.float64)
 
 
-def ratio_entry(hits: np.ndarray, before: np.ndarray, *, resamples: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+def ratio_entry(
+    hits: np.ndarray, before: np.ndarray, *, resamples: tuple[np.ndarray, np.ndarray]
+) -> dict[str, Any]:
     """Return mean(hits) / mean(before) with the interval of the same ratio of the resamples, ours and the start's, both [B]."""
     if not before.any():
         return {"value": None, "ci95": None, "reason": NEVER}
     ours, theirs = resamples
     ratios = np.divide(ours, theirs, out=np.full(len(ours), np.inf), where=theirs > 0)
     ends = np.quantile(ratios, TAILS, method="inverted_cdf")
-    return {"value": float(hits.mean() / before.mean()), "ci95": [float(end) if np.isfinite(end) else None for end in ends]}
+    return {
+        "value": float(hits.mean() / before.mean()),
+        "ci95": [float(end) if np.isfinite(end) else None for end in ends],
+    }
 
 
 def window_table(document: Mapping[str, Any], *, title: str) -> Table | None:
@@ -239,7 +292,11 @@ def window_table(document: Mapping[str, Any], *, title: str) -> Table | None:
         [Cell(who), share_cell(share), *([ratio_cell(ratios.get(who))] if ratios else [])]
         for who, share in document["shares"].items()
     ]
-    heads = ["drawn by", "share of all graphs", *([f"times the share of {start}"] if ratios else [])]
+    heads = [
+        "drawn by",
+        "share of all graphs",
+        *([f"times the share of {start}"] if ratios else []),
+    ]
     low, high = document["window"]["low"], document["window"]["high"]
     return Table(f"Valid molecules with a {title} from {low:g} to {high:g}", heads, rows)
 
@@ -272,7 +329,9 @@ MOST_SIZES = 12
 
 def validity_by_size(molecules: SampledMolecules) -> Figure:
     """Draw one line per arm, and one for the start: the share of valid graphs among those of a size, with 95% intervals."""
-    groups = size_groups(np.concatenate([column(rows, "n_atoms") for rows in molecules.rows.values()]))
+    groups = size_groups(
+        np.concatenate([column(rows, "n_atoms") for rows in molecules.rows.values()])
+    )
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     axes = figure.subplots()
     apart = 0.5 / len(molecules.rows)
@@ -280,7 +339,9 @@ def validity_by_size(molecules: SampledMolecules) -> Figure:
         sizes, is_valid = column(rows, "n_atoms"), column(rows, "is_valid")
         inside = [(sizes >= low) & (sizes <= high) for low, high in groups]
         drawn = [place for place, is_in in enumerate(inside) if is_in.any()]
-        found = np.array([molecules.mean(who, is_valid, is_in=inside[place]) for place in drawn]).reshape(-1, 3)
+        found = np.array(
+            [molecules.mean(who, is_valid, is_in=inside[place]) for place in drawn]
+        ).reshape(-1, 3)
         value, low, high = found.T
         axes.errorbar(
             np.array(drawn) + (order - (len(molecules.rows) - 1) / 2) * apart,
@@ -304,7 +365,9 @@ def size_groups(sizes: np.ndarray) -> list[tuple[int, int]]:
     different = np.unique(sizes).astype(int)
     if len(different) <= MOST_SIZES:
         return [(int(size), int(size)) for size in different]
-    ends = np.unique(np.quantile(sizes, np.arange(1, MOST_SIZES + 1) / MOST_SIZES, method="inverted_cdf")).astype(int)
+    ends = np.unique(
+        np.quantile(sizes, np.arange(1, MOST_SIZES + 1) / MOST_SIZES, method="inverted_cdf")
+    ).astype(int)
     starts = [int(different[0]), *(int(end) + 1 for end in ends[:-1])]
     return [(start, int(end)) for start, end in zip(starts, ends, strict=True)]
 

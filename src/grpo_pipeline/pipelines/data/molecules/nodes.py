@@ -8,12 +8,18 @@ from typing import Any
 import pandas as pd
 
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
-from grpo_pipeline.tasks.molecules.data.params import GeneratorParams, MoleculeDataParams, MoleculeSplitParams
+from grpo_pipeline.tasks.molecules.data.params import (
+    GeneratorParams,
+    MoleculeDataParams,
+    MoleculeSplitParams,
+)
 from grpo_pipeline.tasks.shared import require
 from grpo_pipeline.tasks.text_lines import TextFile
 
 
-def generate_molecules(generator: GeneratorParams, data: MoleculeDataParams) -> tuple[dict[str, bytes], dict[str, Any]]:
+def generate_molecules(
+    generator: GeneratorParams, data: MoleculeDataParams
+) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return the generated file and what is in it; with another ``source`` no file.
 
     Raises:
@@ -26,7 +32,11 @@ def generate_molecules(generator: GeneratorParams, data: MoleculeDataParams) -> 
 
     smiles = enumerate_molecules(generator)
     files = {"molecules.smi": "".join(f"{text}\n" for text in smiles).encode()}
-    return files, {"source": data.source, "molecules": len(smiles), "params": generator.model_dump(mode="json")}
+    return files, {
+        "source": data.source,
+        "molecules": len(smiles),
+        "params": generator.model_dump(mode="json"),
+    }
 
 
 def check_molecules(
@@ -53,7 +63,10 @@ def measure_molecules(checked: pd.DataFrame) -> pd.DataFrame:
 
 
 def build_molecule_examples(
-    vocabulary: dict[str, Any], checked: pd.DataFrame, properties: pd.DataFrame, parts: dict[str, list[str]]
+    vocabulary: dict[str, Any],
+    checked: pd.DataFrame,
+    properties: pd.DataFrame,
+    parts: dict[str, list[str]],
 ) -> MoleculeExamples:
     """Return the model input; see ``tasks.molecules.data.build_examples``."""
     from grpo_pipeline.tasks.molecules.data.build_examples import build_examples

@@ -28,7 +28,12 @@ def create_pipeline() -> Pipeline:
             Node(
                 check_molecules,
                 inputs=["params:molecules.data", "molecules.raw", "molecules.generated"],
-                outputs=["molecules.checked", "molecules.quarantine", "molecules.vocabulary", "molecules.data_report"],
+                outputs=[
+                    "molecules.checked",
+                    "molecules.quarantine",
+                    "molecules.vocabulary",
+                    "molecules.data_report",
+                ],
                 name="check_molecules",
             ),
             Node(
@@ -37,10 +42,20 @@ def create_pipeline() -> Pipeline:
                 outputs="molecules.splits",
                 name="split_molecules",
             ),
-            Node(measure_molecules, inputs="molecules.checked", outputs="molecules.properties", name="measure_molecules"),
+            Node(
+                measure_molecules,
+                inputs="molecules.checked",
+                outputs="molecules.properties",
+                name="measure_molecules",
+            ),
             Node(
                 build_molecule_examples,
-                inputs=["molecules.vocabulary", "molecules.checked", "molecules.properties", "molecules.splits"],
+                inputs=[
+                    "molecules.vocabulary",
+                    "molecules.checked",
+                    "molecules.properties",
+                    "molecules.splits",
+                ],
                 outputs="molecules.examples",
                 name="build_molecule_examples",
             ),

@@ -9,8 +9,18 @@ from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
-from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, Diffusion, NoiseParams, TrajectoryParams, X0LossParams
-from grpo_pipeline.tasks.molecules.params import GraphPromptParams, MoleculeRewardParams, SamplingParams
+from grpo_pipeline.tasks.molecules.diffusion.params import (
+    DenoiserParams,
+    Diffusion,
+    NoiseParams,
+    TrajectoryParams,
+    X0LossParams,
+)
+from grpo_pipeline.tasks.molecules.params import (
+    GraphPromptParams,
+    MoleculeRewardParams,
+    SamplingParams,
+)
 from grpo_pipeline.tasks.shared import require
 
 DIFFUSION = ("noise", "denoiser", "trajectory", "supervised_loss")
@@ -29,7 +39,10 @@ def attach_conditions(prompt: GraphPromptParams, examples: MoleculeExamples) -> 
 
 
 def join_diffusion(
-    noise: NoiseParams, denoiser: DenoiserParams, trajectory: TrajectoryParams, supervised_loss: X0LossParams
+    noise: NoiseParams,
+    denoiser: DenoiserParams,
+    trajectory: TrajectoryParams,
+    supervised_loss: X0LossParams,
 ) -> Diffusion:
     """Bundle what belongs together."""
     return Diffusion(noise, denoiser, trajectory, supervised_loss)
@@ -51,7 +64,9 @@ def build_task(
 
 def create_pipeline() -> Pipeline:
     """Wire ``molecules.examples`` -> ``molecules.data`` and ``molecules.untrained_task``."""
-    sections = [f"params:molecules.{name}" for name in ("prompt", "rewards", "sampling", "training")]
+    sections = [
+        f"params:molecules.{name}" for name in ("prompt", "rewards", "sampling", "training")
+    ]
     return Pipeline(
         [
             Node(
@@ -61,7 +76,10 @@ def create_pipeline() -> Pipeline:
                 name="attach_conditions",
             ),
             Node(
-                join_diffusion, [f"params:molecules.{name}" for name in DIFFUSION], "molecules.diffusion", name="join_diffusion"
+                join_diffusion,
+                [f"params:molecules.{name}" for name in DIFFUSION],
+                "molecules.diffusion",
+                name="join_diffusion",
             ),
             Node(
                 build_task,

@@ -47,7 +47,9 @@ def draw_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> dic
         arms: arm -> prediction rows; empty cells of a table from a file are "".
         params: names of the rules; the seed of the choice.
     """
-    from grpo_pipeline.tasks.molecules.graphs.drawings import draw_grid  # needs RDKit, which the registry opens without
+    from grpo_pipeline.tasks.molecules.graphs.drawings import (
+        draw_grid,
+    )  # needs RDKit, which the registry opens without
 
     rules = {"before": params.chance_rule, "after": params.headline_rule}
     return {
@@ -60,7 +62,9 @@ def draw_arms(arms: Mapping[str, pd.DataFrame], params: EvaluationParams) -> dic
 
 def rows_of(table: pd.DataFrame, rule: str) -> pd.DataFrame:
     """Return a rule's rows by ``sample_id``, with texts where cells are empty."""
-    texts = {name: table[name].astype(object).fillna("").astype(str) for name in TEXTS if name in table}
+    texts = {
+        name: table[name].astype(object).fillna("").astype(str) for name in TEXTS if name in table
+    }
     rows = table.assign(**texts, sample_id=table["sample_id"].astype(str))
     return rows[rows["rule"] == rule].sort_values("sample_id", kind="stable", ignore_index=True)
 
@@ -70,7 +74,10 @@ def choose(rows: pd.DataFrame, *, seed: int) -> Iterator[tuple[str, pd.DataFrame
     from grpo_pipeline.tasks.molecules.graphs.drawings import best_molecules, random_molecules
 
     yield "best", best_molecules(rows, SHOWN)
-    yield "random", random_molecules(rows, SHOWN, generator=step_generator(seed, stream=Stream.DRAWINGS))
+    yield (
+        "random",
+        random_molecules(rows, SHOWN, generator=step_generator(seed, stream=Stream.DRAWINGS)),
+    )
 
 
 # The policy of one arm, the rules that it is compared with, and the training molecules, side by side.
@@ -79,7 +86,9 @@ def choose(rows: pd.DataFrame, *, seed: int) -> Iterator[tuple[str, pd.DataFrame
 TRIVIAL = ("novelty", "vun")
 
 
-def beside_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], predictions: pd.DataFrame) -> Table:
+def beside_table(
+    comparison: Mapping[str, Any], metrics: Mapping[str, Metric], predictions: pd.DataFrame
+) -> Table:
     """Return metrics x (policy of the baseline arm, its other rules, the training molecules).
 
     Args:
@@ -99,7 +108,11 @@ def beside_table(comparison: Mapping[str, Any], metrics: Mapping[str, Metric], p
         for name, metric in metrics.items()
     ]
     heads = ["metric", *columns, f"{len(training)} training molecules"]
-    return Table(f"{comparison['baseline_arm']} beside what it began with, and what it was shown", heads, rows)
+    return Table(
+        f"{comparison['baseline_arm']} beside what it began with, and what it was shown",
+        heads,
+        rows,
+    )
 
 
 def training_cell(training: pd.DataFrame, name: str, metric: Metric) -> Cell:
@@ -129,7 +142,9 @@ def draw_curves(params: EvaluationParams, **metric_rows: pd.DataFrame) -> Figure
     return curves_picture(metric_rows, find_task(params.task).curves)
 
 
-def draw_distributions(params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame) -> Figure:
+def draw_distributions(
+    params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame
+) -> Figure:
     """Draw what molecules are made of and how their properties are distributed; one keyword argument per arm."""
     return molecule_distributions(_gather(params, predictions), window=rewards.logp)
 
@@ -139,9 +154,13 @@ def draw_validity(params: EvaluationParams, **predictions: pd.DataFrame) -> Figu
     return validity_by_size(_gather(params, predictions))
 
 
-def measure_window(params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame) -> dict[str, Any]:
+def measure_window(
+    params: EvaluationParams, rewards: MoleculeRewardParams, **predictions: pd.DataFrame
+) -> dict[str, Any]:
     """Measure how often logP lies in the reward's window, against the start; one keyword argument per arm."""
-    return window_document(_gather(params, predictions), name="logp", window=rewards.logp, start=params.chance_rule)
+    return window_document(
+        _gather(params, predictions), name="logp", window=rewards.logp, start=params.chance_rule
+    )
 
 
 def render_molecules(
@@ -175,18 +194,30 @@ def render_molecules(
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
         "data": tables.facts_table("Data report", data_report),
-        "quarantine": tables.frame_table("Refused molecules and repetitions", quarantine, limit=QUARANTINE_ROWS),
+        "quarantine": tables.frame_table(
+            "Refused molecules and repetitions", quarantine, limit=QUARANTINE_ROWS
+        ),
     }
     configuration = configuration_text(parameters, params.task)
     return render(Page(PAGE, comparison, suite.unit.noun, configuration, parts))
 
 
 def _gather(params: EvaluationParams, predictions: Mapping[str, pd.DataFrame]) -> SampledMolecules:
-    return gather_molecules(predictions, params, suite=build_suite(params.task, params.metric_options))
+    return gather_molecules(
+        predictions, params, suite=build_suite(params.task, params.metric_options)
+    )
 
 
 PARTS = (
-    *("comparison", "curves", "distributions", "validity", "logp_window", "data_report", "quarantine"),
+    *(
+        "comparison",
+        "curves",
+        "distributions",
+        "validity",
+        "logp_window",
+        "data_report",
+        "quarantine",
+    ),
     *("reward_audit", "reward_audit_figure"),
 )
 DRAWINGS = [f"{choice}_{when}" for choice in ("best", "random") for when in ("before", "after")]
@@ -194,7 +225,10 @@ DRAWINGS = [f"{choice}_{when}" for choice in ("best", "random") for when in ("be
 
 def create_report(arms: Sequence[str], shown: str) -> list[Node]:
     """Return the nodes of these arms' page; ``shown`` is the arm whose rows stand beside the training molecules."""
-    params, rewards = {"params": "params:molecules.evaluation"}, {"rewards": "params:molecules.rewards"}
+    params, rewards = (
+        {"params": "params:molecules.evaluation"},
+        {"rewards": "params:molecules.rewards"},
+    )
     predictions = {arm: f"molecules.{arm}.predictions" for arm in arms}
     drawings = {f"{arm}_{what}": f"molecules.{arm}.{what}" for arm in arms for what in DRAWINGS}
     page = {"predictions": f"molecules.{shown}.predictions", "parameters": "parameters"}
@@ -212,7 +246,12 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
             outputs="molecules.distributions",
             name="draw_distributions",
         ),
-        Node(draw_validity, inputs=params | predictions, outputs="molecules.validity", name="draw_validity"),
+        Node(
+            draw_validity,
+            inputs=params | predictions,
+            outputs="molecules.validity",
+            name="draw_validity",
+        ),
         Node(
             measure_window,
             inputs=params | rewards | predictions,

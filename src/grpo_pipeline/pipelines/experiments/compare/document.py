@@ -9,7 +9,12 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
-from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Plan, StoredTrials, Trial
+from grpo_pipeline.pipelines.experiments.trials.records import (
+    CompareError,
+    Plan,
+    StoredTrials,
+    Trial,
+)
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.alignment import Rules, check_same_units, split_rules
 from grpo_pipeline.statistics.bootstrap import (
@@ -22,7 +27,13 @@ from grpo_pipeline.statistics.bootstrap import (
     two_sided_p,
 )
 from grpo_pipeline.statistics.metric import Metric, MetricSuite
-from grpo_pipeline.statistics.over_seeds import BySeed, differences_by_seed, interval_with_seeds, mean_over_seeds, spread
+from grpo_pipeline.statistics.over_seeds import (
+    BySeed,
+    differences_by_seed,
+    interval_with_seeds,
+    mean_over_seeds,
+    spread,
+)
 from grpo_pipeline.statistics.wording import change_sentences
 
 # Finished trials -> estimates of every arm, seed, rule and metric, all on the same resamples of patients.
@@ -56,11 +67,20 @@ def why_missing(plan: Plan, trial: Trial, trials: StoredTrials) -> str | None:
         return "not trained"
     if header.status == "failed":
         return header.reason or "failed"
-    return None if header.parameters == plan.arms[trial.arm].parameters else "trained with other parameters; run compare again"
+    return (
+        None
+        if header.parameters == plan.arms[trial.arm].parameters
+        else "trained with other parameters; run compare again"
+    )
 
 
 def score_trials(
-    plan: Plan, trials: StoredTrials, params: EvaluationParams, suite: MetricSuite, *, rules: "RuleMetrics"
+    plan: Plan,
+    trials: StoredTrials,
+    params: EvaluationParams,
+    suite: MetricSuite,
+    *,
+    rules: "RuleMetrics",
 ) -> Scores:
     """Score every usable trial.
 
@@ -81,14 +101,24 @@ def score_trials(
     for trial in usable(plan, trials):
         tables = aligned(trial, plan, trials, suite, cluster=params.cluster)
         for rule, names in rules.of(plan.arms[trial.arm].description.rule, tables).items():
-            check_same_units(tables[rule], cores, who=f"{trial.key} / {rule}", unit=suite.unit, cluster=params.cluster)
+            check_same_units(
+                tables[rule],
+                cores,
+                who=f"{trial.key} / {rule}",
+                unit=suite.unit,
+                cluster=params.cluster,
+            )
             scores = arms.setdefault(trial.arm, {}).setdefault(rule, {})
             for name in names:
-                scores.setdefault(name, {})[trial.seed] = estimate(suite.metrics[name], tables[rule], weights)
+                scores.setdefault(name, {})[trial.seed] = estimate(
+                    suite.metrics[name], tables[rule], weights
+                )
     return Scores({arm: arms[arm] for arm in plan.arms if arm in arms}, cores)
 
 
-def control_cores(plan: Plan, trials: StoredTrials, params: EvaluationParams, suite: MetricSuite) -> pd.DataFrame:
+def control_cores(
+    plan: Plan, trials: StoredTrials, params: EvaluationParams, suite: MetricSuite
+) -> pd.DataFrame:
     """Return the rows of the control's first usable trial; those of all other trials must hold the same cores.
 
     Raises:
@@ -99,8 +129,12 @@ def control_cores(plan: Plan, trials: StoredTrials, params: EvaluationParams, su
     if first is None:
         lost = next(trial for trial in plan.trials if trial.arm == control)
         reason = why_missing(plan, lost, trials)
-        raise CompareError(f"the control {control} must have a finished trial, got none ({lost.key}: {reason}); train it first")
-    return aligned(first, plan, trials, suite, cluster=params.cluster)[plan.arms[control].description.rule]
+        raise CompareError(
+            f"the control {control} must have a finished trial, got none ({lost.key}: {reason}); train it first"
+        )
+    return aligned(first, plan, trials, suite, cluster=params.cluster)[
+        plan.arms[control].description.rule
+    ]
 
 
 @dataclass(frozen=True)
@@ -113,11 +147,17 @@ class RuleMetrics:
 
     def of(self, headline: str, tables: Rules) -> dict[str, list[str]]:
         """Return rule -> metrics."""
-        others = {rule: list(self.primary) for rule in self.baselines if rule in tables and rule != headline}
+        others = {
+            rule: list(self.primary)
+            for rule in self.baselines
+            if rule in tables and rule != headline
+        }
         return {headline: list(self.metrics)} | others
 
 
-def aligned(trial: Trial, plan: Plan, trials: StoredTrials, suite: MetricSuite, *, cluster: str) -> Rules:
+def aligned(
+    trial: Trial, plan: Plan, trials: StoredTrials, suite: MetricSuite, *, cluster: str
+) -> Rules:
     """Return a trial's prediction rows by rule, in the order of the core ids.
 
     Raises:
@@ -126,7 +166,9 @@ def aligned(trial: Trial, plan: Plan, trials: StoredTrials, suite: MetricSuite, 
     rules = split_rules(trials.predictions(trial.key), suite, arm=trial.key, cluster=cluster)
     rule = plan.arms[trial.arm].description.rule
     if rule not in rules:
-        raise ValueError(f"predictions of {trial.key} must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
+        raise ValueError(
+            f"predictions of {trial.key} must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule"
+        )
     return rules
 
 
@@ -139,7 +181,9 @@ SHOWN_ALPHA = 0.05
 SIDES = {"higher": ("worse", "better"), "lower": ("better", "worse"), "none": ("lower", "higher")}
 
 
-def summary(document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str) -> list[str]:
+def summary(
+    document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chance_rule: str
+) -> list[str]:
     """Say which arms differ from the control by primary metric, then of every arm what got worse and better, then what failed.
 
     The first are corrected for the number of comparisons, the second are not, and say how many metrics were looked at.
@@ -149,11 +193,15 @@ def summary(document: Mapping[str, Any], metrics: Mapping[str, Metric], *, chanc
         metrics: the task's metrics.
         chance_rule: of the task's evaluation.
     """
-    sentences = [metric_sentence(document, name, metrics[name]) for name in document["primary_metrics"]]
+    sentences = [
+        metric_sentence(document, name, metrics[name]) for name in document["primary_metrics"]
+    ]
     if note := document["correction"].get("note"):
         sentences.append(f"{note[0].upper()}{note[1:]}.")
     sentences += change_sentences(with_seeds(document), metrics, chance_rule=chance_rule)
-    lost = [f"{key} ({trial['reason']})" for key, trial in document["trials"].items() if trial["reason"]]
+    lost = [
+        f"{key} ({trial['reason']})" for key, trial in document["trials"].items() if trial["reason"]
+    ]
     return sentences + ([f"Not in the table: {'; '.join(lost)}."] if lost else [])
 
 
@@ -163,19 +211,28 @@ def with_seeds(document: Mapping[str, Any]) -> dict[str, Any]:
     def widest(entry: Mapping[str, Any]) -> dict[str, Any]:
         return dict(entry) | {"ci95": entry["ci95_with_seeds"] or entry["ci95"]}
 
-    differences = {arm: {name: widest(entry) for name, entry in found.items()} for arm, found in document["differences"].items()}
+    differences = {
+        arm: {name: widest(entry) for name, entry in found.items()}
+        for arm, found in document["differences"].items()
+    }
     return dict(document) | {"differences": differences}
 
 
 def metric_sentence(document: Mapping[str, Any], name: str, metric: Metric) -> str:
     """Return which arms are worse and better than the control (lower and higher, where neither is better), by the corrected p."""
     entries = {arm: found[name] for arm, found in document["differences"].items() if name in found}
-    shown = {arm: entry["value"] for arm, entry in entries.items() if entry.get("p_holm", 1.0) < SHOWN_ALPHA}
+    shown = {
+        arm: entry["value"]
+        for arm, entry in entries.items()
+        if entry.get("p_holm", 1.0) < SHOWN_ALPHA
+    }
     sides = {
         word: [arm for arm, value in shown.items() if sign * value > 0]
         for sign, word in zip((-1, 1), SIDES[metric.better], strict=True)
     }
-    parts = [f"{word} in {', '.join(sides[word])}" for word in sorted(sides, reverse=True) if sides[word]]  # worse before better
+    parts = [
+        f"{word} in {', '.join(sides[word])}" for word in sorted(sides, reverse=True) if sides[word]
+    ]  # worse before better
     text = "; ".join(parts) or "no difference shown in any arm"
     rest = [arm for arm, entry in entries.items() if arm not in shown and "p_holm" in entry]
     text += f"; no difference shown in {', '.join(rest)}" if parts and rest else ""
@@ -204,16 +261,27 @@ class Writer:
         """Return the mean over the seeds, its intervals without and with the luck of training, and the spread of the seeds."""
         mean = mean_over_seeds(by_seed, resamples=self.resamples)
         described = self.describe(mean)
-        with_seeds = interval_with_seeds(by_seed, mean, clusters=self._clusters) if described["ci95"] else None
+        with_seeds = (
+            interval_with_seeds(by_seed, mean, clusters=self._clusters)
+            if described["ci95"]
+            else None
+        )
         return described | {"ci95_with_seeds": with_seeds, "seeds": spread(by_seed)}
 
     def describe(self, estimate: Estimate) -> dict[str, Any]:
         """Return value, interval and n, or the reason why there is none."""
-        return describe(estimate, clusters=self._clusters, max_undefined=self._evaluation.max_undefined)
+        return describe(
+            estimate, clusters=self._clusters, max_undefined=self._evaluation.max_undefined
+        )
 
 
 def compare_trials(
-    plan: Plan, trials: StoredTrials, params: CompareParams, evaluation: EvaluationParams, *, suite: MetricSuite
+    plan: Plan,
+    trials: StoredTrials,
+    params: CompareParams,
+    evaluation: EvaluationParams,
+    *,
+    suite: MetricSuite,
 ) -> dict[str, Any]:
     """Score the finished trials, average over the seeds, take paired differences and correct their p-values.
 
@@ -227,7 +295,9 @@ def compare_trials(
     Raises:
         CompareError: if no trial of the control is finished.
     """
-    measured = (name for trial in usable(plan, trials) for name in trials.headers[trial.key].metrics)
+    measured = (
+        name for trial in usable(plan, trials) for name in trials.headers[trial.key].metrics
+    )
     suite = suite.for_names(dict.fromkeys(measured))
     shown = RuleMetrics(list(suite.metrics), params.primary_metrics, params.baseline_rules)
     scores = score_trials(plan, trials, evaluation, suite, rules=shown)
@@ -241,21 +311,29 @@ def compare_trials(
         "n": {"examples": len(scores.cores), "clusters": clusters, "cluster": evaluation.cluster},
         "seeds": list(params.seeds),
         "primary_metrics": list(params.primary_metrics),
-        "interval": {"method": "percentile bootstrap of whole clusters", "level": LEVEL, "resamples": evaluation.resamples},
+        "interval": {
+            "method": "percentile bootstrap of whole clusters",
+            "level": LEVEL,
+            "resamples": evaluation.resamples,
+        },
         "correction": correction,
         "arms": {arm: arm_section(plan, scores, arm, writer) for arm in scores.arms},
         "differences": differences,
         "baselines": baseline_section(plan, scores, writer),
         "trials": {trial.key: trial_section(plan, trials, trial.key) for trial in plan.trials},
     }
-    return document | {"summary": summary(document, suite.metrics, chance_rule=evaluation.chance_rule)}
+    return document | {
+        "summary": summary(document, suite.metrics, chance_rule=evaluation.chance_rule)
+    }
 
 
 def arm_section(plan: Plan, scores: Scores, arm: str, writer: Writer) -> dict[str, Any]:
     """Return an arm's description and the metrics of its own rule."""
     described = plan.arms[arm].description
     headline = scores.arms[arm][described.rule]
-    return described.model_dump(mode="json") | {"metrics": {name: writer.entry(by_seed) for name, by_seed in headline.items()}}
+    return described.model_dump(mode="json") | {
+        "metrics": {name: writer.entry(by_seed) for name, by_seed in headline.items()}
+    }
 
 
 def compare_with_control(
@@ -270,7 +348,10 @@ def compare_with_control(
         if arm != control
         for name, by_seed in headline.items()
     }
-    entries = {pair: {key: value for key, value in writer.entry(gap).items() if key != "n"} for pair, gap in gaps.items()}
+    entries = {
+        pair: {key: value for key, value in writer.entry(gap).items() if key != "n"}
+        for pair, gap in gaps.items()
+    }
     family = {
         pair: mean_over_seeds(gap, resamples=writer.resamples)
         for pair, gap in gaps.items()
@@ -280,8 +361,16 @@ def compare_with_control(
     adjusted, together = holm(p_values), simultaneous_intervals(family)
     for pair in family:
         bounds = list(together.intervals[pair])
-        entries[pair] |= {"p": p_values[pair], "p_holm": adjusted[pair], "ci95_simultaneous": bounds}
-    found = {arm: {name: entries[arm, name] for name in headline} for arm, headline in headlines.items() if arm != control}
+        entries[pair] |= {
+            "p": p_values[pair],
+            "p_holm": adjusted[pair],
+            "ci95_simultaneous": bounds,
+        }
+    found = {
+        arm: {name: entries[arm, name] for name in headline}
+        for arm, headline in headlines.items()
+        if arm != control
+    }
     return found, describe_correction(len(family), together.critical, resamples=writer.resamples)
 
 
@@ -321,4 +410,8 @@ def trial_section(plan: Plan, trials: StoredTrials, key: str) -> Mapping[str, An
     trial = next(trial for trial in plan.trials if trial.key == key)
     reason, header = why_missing(plan, trial, trials), trials.headers.get(key)
     status = "missing" if header is None else header.status
-    return {"status": status, "seconds": None if header is None else header.seconds, "reason": reason}
+    return {
+        "status": status,
+        "seconds": None if header is None else header.seconds,
+        "reason": reason,
+    }

@@ -14,7 +14,12 @@ from grpo_pipeline.pipelines.experiments.compare.document import compare_trials
 from grpo_pipeline.pipelines.experiments.compare.tables import forest
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
-from grpo_pipeline.pipelines.experiments.trials.records import Plan, StoredTrials, TrialRecord, plan_grid
+from grpo_pipeline.pipelines.experiments.trials.records import (
+    Plan,
+    StoredTrials,
+    TrialRecord,
+    plan_grid,
+)
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting.page import plain
@@ -25,7 +30,9 @@ from grpo_pipeline.statistics.metric import Metric, MetricSuite
 REWARD = "reward"  # the metric
 
 
-def arrange_trials(params: CompareParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Plan:
+def arrange_trials(
+    params: CompareParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]
+) -> Plan:
     """Resolve and check the parameters of every arm; needs no data, so that a misspelt name fails before anything else runs.
 
     Raises:
@@ -42,14 +49,20 @@ def check_names(params: CompareParams, suite: MetricSuite, *, task: str) -> None
     """Raise ValueError if a primary metric or a rule is unknown to the task."""
     for name in params.primary_metrics:
         if name not in suite.metrics:
-            raise ValueError(f"{task}.compare.primary_metrics must be among {', '.join(suite.metrics)}, got {name!r}; correct it")
+            raise ValueError(
+                f"{task}.compare.primary_metrics must be among {', '.join(suite.metrics)}, got {name!r}; correct it"
+            )
     rules = {f"arms.{name}.rule": arm.rule for name, arm in params.present.items()}
     for path, rule in rules.items() | {("baseline_rules", rule) for rule in params.baseline_rules}:
         if rule not in suite.rules:
-            raise ValueError(f"{task}.compare.{path} must be among {', '.join(suite.rules)}, got {rule!r}; correct it")
+            raise ValueError(
+                f"{task}.compare.{path} must be among {', '.join(suite.rules)}, got {rule!r}; correct it"
+            )
 
 
-def check_reward(params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str, section: str) -> None:
+def check_reward(
+    params: CompareParams, arms: Mapping[str, ResolvedArm], *, task: str, section: str
+) -> None:
     """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
     control = arms[params.control].parameters.get(section)
     other = [name for name, arm in arms.items() if arm.parameters.get(section) != control]
@@ -61,7 +74,11 @@ def check_reward(params: CompareParams, arms: Mapping[str, ResolvedArm], *, task
 
 
 def train_trial(
-    params: CompareParams, evaluation: EvaluationParams, plan: Plan, examples: Any, before: StoredTrials
+    params: CompareParams,
+    evaluation: EvaluationParams,
+    plan: Plan,
+    examples: Any,
+    before: StoredTrials,
 ) -> Iterator[TrialRecord | Literal[False]]:
     """Train the trials that are not finished; yields each when it is done, so that it is stored at once.
 
@@ -70,11 +87,15 @@ def train_trial(
     """
     suite = build_suite(evaluation.task, evaluation.metric_options)
     score = partial(score_rows, suite=suite, cluster=evaluation.cluster)
-    bench = Bench(find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
+    bench = Bench(
+        find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights"
+    )
     yield from run_trials(plan, bench, before)
 
 
-def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> dict[str, float]:
+def score_rows(
+    rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str
+) -> dict[str, float]:
     """Return every defined metric of one rule on the whole split, components of the reward that a user wrote among them.
 
     Raises:
@@ -83,7 +104,9 @@ def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: st
     suite = suite.for_names(rows.columns)
     rules = split_rules(rows, suite, arm="this trial", cluster=cluster)
     if rule not in rules:
-        raise ValueError(f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
+        raise ValueError(
+            f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule"
+        )
     found = rules[rule]
     once = np.ones((1, len(found)))
     values = {name: float(metric(found, once)[0]) for name, metric in suite.metrics.items()}
@@ -91,7 +114,11 @@ def score_rows(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: st
 
 
 def tabulate_trials(
-    params: CompareParams, evaluation: EvaluationParams, plan: Plan, trials: StoredTrials, commit: str
+    params: CompareParams,
+    evaluation: EvaluationParams,
+    plan: Plan,
+    trials: StoredTrials,
+    commit: str,
 ) -> dict[str, Any]:
     """Compare the finished trials on the held-out split.
 
@@ -103,10 +130,15 @@ def tabulate_trials(
         ValueError: if the trials do not belong together.
     """
     suite = build_suite(evaluation.task, evaluation.metric_options)
-    return compare_trials(plan, trials, params, evaluation, suite=suite) | {"commit": commit, "run": run_identity()}
+    return compare_trials(plan, trials, params, evaluation, suite=suite) | {
+        "commit": commit,
+        "run": run_identity(),
+    }
 
 
-def write_tables(evaluation: EvaluationParams, result: Mapping[str, Any]) -> tuple[pd.DataFrame, str]:
+def write_tables(
+    evaluation: EvaluationParams, result: Mapping[str, Any]
+) -> tuple[pd.DataFrame, str]:
     """Return the long table (one row per arm, rule and metric) and the summary as Markdown."""
     metrics = metrics_of(evaluation, result)
     return tables.long_table(result), tables.summary(result, metrics)
@@ -115,11 +147,16 @@ def write_tables(evaluation: EvaluationParams, result: Mapping[str, Any]) -> tup
 def draw_forests(evaluation: EvaluationParams, result: Mapping[str, Any]) -> dict[str, Figure]:
     """Draw the differences to the control, one picture per primary metric."""
     metrics = metrics_of(evaluation, result)
-    return {f"{name}.png": forest(result, name, metrics[name]) for name in result["primary_metrics"]}
+    return {
+        f"{name}.png": forest(result, name, metrics[name]) for name in result["primary_metrics"]
+    }
 
 
 def render_page(
-    evaluation: EvaluationParams, result: Mapping[str, Any], forests: Mapping[str, bytes], parameters: Mapping[str, Any]
+    evaluation: EvaluationParams,
+    result: Mapping[str, Any],
+    forests: Mapping[str, bytes],
+    parameters: Mapping[str, Any],
 ) -> str:
     """Put tables and figures on one self-contained HTML page."""
     return tables.render(result, metrics_of(evaluation, result), forests, parameters=parameters)

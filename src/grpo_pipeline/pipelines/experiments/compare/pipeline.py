@@ -18,10 +18,20 @@ def create_pipeline(task: str) -> Pipeline:
     return Pipeline(
         [
             # Its name begins with a: of the nodes that wait for nothing, Kedro runs this one first.
-            Node(nodes.arrange_trials, [*params, "parameters"], f"{task}.compare.plan", name="arrange_trials"),
+            Node(
+                nodes.arrange_trials,
+                [*params, "parameters"],
+                f"{task}.compare.plan",
+                name="arrange_trials",
+            ),
             Node(
                 nodes.train_trial,
-                [*params, f"{task}.compare.plan", f"{task}.examples", f"{task}.compare.trials_before"],
+                [
+                    *params,
+                    f"{task}.compare.plan",
+                    f"{task}.examples",
+                    f"{task}.compare.trials_before",
+                ],
                 f"{task}.compare.trials",
                 name="train_trial",
             ),
@@ -38,7 +48,12 @@ def create_pipeline(task: str) -> Pipeline:
                 [f"{task}.compare.table", f"{task}.compare.summary"],
                 name="write_tables",
             ),
-            Node(nodes.draw_forests, [evaluation, result], f"{task}.compare.forests", name="draw_forests"),
+            Node(
+                nodes.draw_forests,
+                [evaluation, result],
+                f"{task}.compare.forests",
+                name="draw_forests",
+            ),
             Node(
                 nodes.render_page,
                 [evaluation, result, f"{task}.compare.forests", "parameters"],

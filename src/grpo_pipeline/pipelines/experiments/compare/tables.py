@@ -9,7 +9,15 @@ from matplotlib.figure import Figure
 
 from grpo_pipeline.pipelines.reporting.figures import BLUE, GRID, INK, ORANGE
 from grpo_pipeline.pipelines.reporting.page import configuration_text, image_source, template
-from grpo_pipeline.pipelines.reporting.tables import ARROWS, Cell, Table, difference_cell, interval_text, metric_cell, value_cell
+from grpo_pipeline.pipelines.reporting.tables import (
+    ARROWS,
+    Cell,
+    Table,
+    difference_cell,
+    interval_text,
+    metric_cell,
+    value_cell,
+)
 from grpo_pipeline.statistics.metric import Metric
 from grpo_pipeline.tasks import find_task
 
@@ -34,7 +42,11 @@ def metric_table(document: Document, name: str, metric: Metric) -> Table:
         for arm, entry in entries.items()
     ]
     caption = f"{metric.title} {ARROWS[metric.better]}".strip()
-    return Table(f"{caption}: mean over the seeds, and difference to {document['control']}", list(HEADS), rows)
+    return Table(
+        f"{caption}: mean over the seeds, and difference to {document['control']}",
+        list(HEADS),
+        rows,
+    )
 
 
 def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[Cell]:
@@ -48,7 +60,12 @@ def gap_cells(document: Document, arm: str, name: str, metric: Metric) -> list[C
     # Only what survives the correction is coloured.
     shown = difference_cell(entry, metric)
     tone = shown.tone if entry["p_holm"] < ALPHA else ""
-    return [Cell(shown.text, shown.note, tone), Cell(together), Cell(p_text(entry["p"])), Cell(p_text(entry["p_holm"]))]
+    return [
+        Cell(shown.text, shown.note, tone),
+        Cell(together),
+        Cell(p_text(entry["p"])),
+        Cell(p_text(entry["p_holm"])),
+    ]
 
 
 def seeds_cell(entry: Mapping[str, Any]) -> Cell:
@@ -56,7 +73,11 @@ def seeds_cell(entry: Mapping[str, Any]) -> Cell:
     spread = entry["seeds"]
     if not spread["n"]:
         return Cell("none")
-    note = interval_text({"ci95": entry["ci95_with_seeds"]}, sign="") if entry.get("ci95_with_seeds") else ""
+    note = (
+        interval_text({"ci95": entry["ci95_with_seeds"]}, sign="")
+        if entry.get("ci95_with_seeds")
+        else ""
+    )
     return Cell(f"{spread['min']:.3f} to {spread['max']:.3f} ({spread['n']})", note=note)
 
 
@@ -89,7 +110,10 @@ def baselines_table(document: Document) -> Table:
 
 def trials_table(document: Document) -> Table:
     """Return how each trial ended."""
-    seconds = {key: "" if trial["seconds"] is None else f"{trial['seconds']:.1f}" for key, trial in document["trials"].items()}
+    seconds = {
+        key: "" if trial["seconds"] is None else f"{trial['seconds']:.1f}"
+        for key, trial in document["trials"].items()
+    }
     rows = [
         [Cell(key), Cell(trial["status"]), Cell(seconds[key]), Cell(trial["reason"] or "")]
         for key, trial in document["trials"].items()
@@ -100,10 +124,19 @@ def trials_table(document: Document) -> Table:
 def settings_table(document: Document) -> Table:
     """Return what each arm changes of its base."""
     rows = [
-        [Cell(arm), Cell(found["base"]), Cell(found["rule"]), Cell("; ".join(change_lines(found["set"])) or "nothing")]
+        [
+            Cell(arm),
+            Cell(found["base"]),
+            Cell(found["rule"]),
+            Cell("; ".join(change_lines(found["set"])) or "nothing"),
+        ]
         for arm, found in document["arms"].items()
     ]
-    return Table("Arms", ["arm", "base", find_task(document["task"]).words.rule, "what differs from the base"], rows)
+    return Table(
+        "Arms",
+        ["arm", "base", find_task(document["task"]).words.rule, "what differs from the base"],
+        rows,
+    )
 
 
 def change_lines(changes: Mapping[str, Any], *, prefix: str = "") -> Iterator[str]:
@@ -134,14 +167,21 @@ def summary(document: Document, metrics: Metrics) -> str:
 def columns(table: Table, heads: Sequence[str]) -> Table:
     """Return the named columns of a table."""
     places = [table.heads.index(head) for head in heads]
-    return Table(table.caption, list(heads), [[row[place] for place in places] for row in table.rows])
+    return Table(
+        table.caption, list(heads), [[row[place] for place in places] for row in table.rows]
+    )
 
 
 def markdown(table: Table) -> str:
     """Return a table with columns of even width."""
     lines = [table.heads] + [[cell_text(cell) for cell in row] for row in table.rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.heads))]
-    drawn = ["| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |" for line in lines]
+    drawn = [
+        "| "
+        + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        + " |"
+        for line in lines
+    ]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([f"**{table.caption}**", "", drawn[0], rule, *drawn[1:]])
 
@@ -161,20 +201,36 @@ def long_table(document: Document) -> pd.DataFrame:
         for rule, section in sections.items():
             gaps = document["differences"].get(arm, {}) if rule == found["rule"] else {}
             for name, entry in section["metrics"].items():
-                rows.append({"arm": arm, "rule": rule, "metric": name, **flat(entry, gaps.get(name))})
+                rows.append(
+                    {"arm": arm, "rule": rule, "metric": name, **flat(entry, gaps.get(name))}
+                )
     return pd.DataFrame(rows)
 
 
 def flat(entry: Mapping[str, Any], gap: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the numbers of a value and of its difference; None where there is none."""
-    row = {"value": entry["value"], **ends("ci95", entry), **ends("ci95_with_seeds", entry), "n": entry["n"]}
+    row = {
+        "value": entry["value"],
+        **ends("ci95", entry),
+        **ends("ci95_with_seeds", entry),
+        "n": entry["n"],
+    }
     row |= {f"seeds_{key}": entry["seeds"][key] for key in ("n", "sd", "min", "max")}
     gap = gap or {}
     row["difference"] = gap.get("value")
-    row |= ends("ci95", gap, prefix="difference_") | ends("ci95_with_seeds", gap, prefix="difference_")
+    row |= ends("ci95", gap, prefix="difference_") | ends(
+        "ci95_with_seeds", gap, prefix="difference_"
+    )
     row |= ends("ci95_simultaneous", gap, prefix="difference_")
-    row |= {f"difference_seeds_{key}": gap.get("seeds", {}).get(key) for key in ("n", "sd", "min", "max")}
-    return row | {"p": gap.get("p"), "p_holm": gap.get("p_holm"), "reason": entry.get("reason") or gap.get("reason")}
+    row |= {
+        f"difference_seeds_{key}": gap.get("seeds", {}).get(key)
+        for key in ("n", "sd", "min", "max")
+    }
+    return row | {
+        "p": gap.get("p"),
+        "p_holm": gap.get("p_holm"),
+        "reason": entry.get("reason") or gap.get("reason"),
+    }
 
 
 def ends(key: str, entry: Mapping[str, Any], *, prefix: str = "") -> dict[str, float | None]:
@@ -196,7 +252,9 @@ def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
     without a value has an empty row that says so.
     """
     entries = {arm: found[name] for arm, found in document["differences"].items()}
-    figure = Figure(figsize=(WIDTH_INCHES, 1.3 + ROW_INCHES * max(len(entries), 2)), layout="constrained")
+    figure = Figure(
+        figsize=(WIDTH_INCHES, 1.3 + ROW_INCHES * max(len(entries), 2)), layout="constrained"
+    )
     axes = figure.add_subplot()
     axes.axvline(0, color=INK, linewidth=1)
     for row, (arm, entry) in enumerate(entries.items()):
@@ -210,20 +268,39 @@ def forest(document: Mapping[str, Any], name: str, metric: Metric) -> Figure:
         axes.spines[side].set_visible(False)
     good = {"higher": ", right is better", "lower": ", left is better", "none": ""}[metric.better]
     axes.set_xlabel(f"{metric.title}: difference to {document['control']}{good}")
-    axes.set_title("thick: 95%, thin: simultaneous 95%, marks: single seeds", fontsize=9, loc="left", color=INK)
+    axes.set_title(
+        "thick: 95%, thin: simultaneous 95%, marks: single seeds", fontsize=9, loc="left", color=INK
+    )
     return figure
 
 
 def draw_row(axes: Axes, row: int, entry: Entry, *, label: str) -> None:
     """Draw one arm."""
     if entry["value"] is None:
-        axes.annotate("undefined", (0, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
+        axes.annotate(
+            "undefined",
+            (0, row),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=INK,
+        )
         return
     for key, width in (("ci95_simultaneous", 1.2), ("ci95", 4.0)):
         if bounds := entry.get(key):
-            axes.plot(bounds, [row, row], color=BLUE, linewidth=width, solid_capstyle="butt", gid=f"{label} {key}")
+            axes.plot(
+                bounds,
+                [row, row],
+                color=BLUE,
+                linewidth=width,
+                solid_capstyle="butt",
+                gid=f"{label} {key}",
+            )
     values = list(entry["seeds"]["values"].values())
-    axes.plot(values, [row + 0.26] * len(values), "|", color=ORANGE, markersize=6, gid=f"{label} seeds")
+    axes.plot(
+        values, [row + 0.26] * len(values), "|", color=ORANGE, markersize=6, gid=f"{label} seeds"
+    )
     axes.plot([entry["value"]], [row], "o", color=INK, markersize=5, gid=f"{label} mean")
 
 
@@ -246,7 +323,10 @@ def render(
         parameters: all parameters; the task's part is shown.
     """
     primaries = [
-        {"table": metric_table(document, name, metrics[name]), "image": image_source(forests[f"{name}.png"])}
+        {
+            "table": metric_table(document, name, metrics[name]),
+            "image": image_source(forests[f"{name}.png"]),
+        }
         for name in document["primary_metrics"]
     ]
     words = find_task(document["task"]).words
@@ -254,7 +334,9 @@ def render(
         document=document,
         words=words,
         primaries=primaries,
-        explained=words.explanation(rule for rules in document["baselines"].values() for rule in rules),
+        explained=words.explanation(
+            rule for rules in document["baselines"].values() for rule in rules
+        ),
         baselines=baselines_table(document),
         metrics=all_metrics_table(document, metrics),
         arms=settings_table(document),

@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from grpo_pipeline.pipelines.experiments.cross_validation.settings import PLAIN, Settings, trial_arm
-from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Plan, Trial, TrialHeader
+from grpo_pipeline.pipelines.experiments.trials.records import (
+    CompareError,
+    Plan,
+    Trial,
+    TrialHeader,
+)
 from grpo_pipeline.statistics.metric import Direction
 from grpo_pipeline.tasks.folds import ExampleFold, FoldPlan
 
@@ -23,7 +28,12 @@ def outer_plan(settings: Settings, plan: FoldPlan, seeds: Sequence[int], choices
     The examples that are held out are predicted with those of the test fold: they are in no fold's train or val.
     """
     trials = [
-        Trial(trial_arm(arm, choices[fold.name][arm]), seed, str(number), split_of(fold, plan.held_out))
+        Trial(
+            trial_arm(arm, choices[fold.name][arm]),
+            seed,
+            str(number),
+            split_of(fold, plan.held_out),
+        )
         for seed in seeds
         for number, fold in enumerate(plan.folds)
         for arm in settings.arms
@@ -105,18 +115,25 @@ def choose(
         folds = [name for other, name, _ in inner_folds(plan) if other is outer]
         for arm, candidates in settings.arms.items():
             values = {
-                name: metric_values(headers, trial_arm(arm, name), seeds=seeds, folds=folds, metric=metric) for name in candidates
+                name: metric_values(
+                    headers, trial_arm(arm, name), seeds=seeds, folds=folds, metric=metric
+                )
+                for name in candidates
             }
             found.append(choose_one(values, outer, arm, metric=metric, better=better))
     return found
 
 
-def choose_one(values: Values, outer: ExampleFold, arm: str, *, metric: str, better: Direction) -> Choice:
+def choose_one(
+    values: Values, outer: ExampleFold, arm: str, *, metric: str, better: Direction
+) -> Choice:
     """Return the choice of one arm inside one outer fold."""
     finished = {name: np.array(numbers) for name, numbers in values.items() if numbers is not None}
     where = f"the candidates of {arm} inside {outer.name!r}"
     if not finished:
-        raise CompareError(f"{where} must hold one whose inner trials have all finished, got none; look at the failed trials")
+        raise CompareError(
+            f"{where} must hold one whose inner trials have all finished, got none; look at the failed trials"
+        )
     shared = np.isfinite(np.stack(list(finished.values()))).all(axis=0)
     if not shared.any():
         raise CompareError(
@@ -126,11 +143,18 @@ def choose_one(values: Values, outer: ExampleFold, arm: str, *, metric: str, bet
     means = {name: float(numbers[shared].mean()) for name, numbers in finished.items()}
     best = max(means.values()) if better == "higher" else min(means.values())
     chosen = next(name for name, mean in means.items() if mean == best)
-    return Choice(outer.name, arm, chosen, {name: means.get(name) for name in values}, int(shared.sum()))
+    return Choice(
+        outer.name, arm, chosen, {name: means.get(name) for name in values}, int(shared.sum())
+    )
 
 
 def metric_values(
-    headers: Mapping[str, TrialHeader], arm: str, *, seeds: Sequence[int], folds: Sequence[str], metric: str
+    headers: Mapping[str, TrialHeader],
+    arm: str,
+    *,
+    seeds: Sequence[int],
+    folds: Sequence[str],
+    metric: str,
 ) -> list[float] | None:
     """Return one value per seed and inner fold; None if one of the trials did not finish."""
     keys = [f"{arm}.seed{seed}.fold{fold}" for seed in seeds for fold in folds]

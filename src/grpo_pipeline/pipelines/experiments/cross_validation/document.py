@@ -10,7 +10,11 @@ import pandas as pd
 
 from grpo_pipeline.pipelines.evaluation.comparison import estimate
 from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, documents
-from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import BySeed, OutOfFold, ensemble
+from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import (
+    BySeed,
+    OutOfFold,
+    ensemble,
+)
 from grpo_pipeline.pipelines.params import CrossValidationParams, EvaluationParams
 from grpo_pipeline.statistics.alignment import FOLD, average_folds, spread_over_folds, stratify
 from grpo_pipeline.statistics.bootstrap import Estimate, cluster_weights, describe
@@ -68,31 +72,42 @@ def score_tested(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: R
     }
 
 
-def score_held_out(rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples, *, key: str) -> Kinds:
+def score_held_out(
+    rows: pd.DataFrame, metrics: Mapping[str, Metric], resamples: Resamples, *, key: str
+) -> Kinds:
     """Return the value of the mean of what the models say, and the mean of the single models' values; ``key`` names examples."""
     together = ensemble(rows, key)
     tables = [together, *(part.reset_index(drop=True) for _, part in rows.groupby(FOLD, sort=True))]
     weights = [resamples.of(table) for table in tables]
     found: Kinds = {}
     for name, metric in metrics.items():
-        whole, *singles = [estimate(metric, table, of_table) for table, of_table in zip(tables, weights, strict=True)]
+        whole, *singles = [
+            estimate(metric, table, of_table)
+            for table, of_table in zip(tables, weights, strict=True)
+        ]
         mean = mean_over_seeds(dict(enumerate(singles)), resamples=len(resamples.counts))
         found[name] = {"ensemble": whole, "single_models": mean}
     return found
 
 
-def score_arms(arms: Mapping[str, BySeed], suite: MetricSuite, resamples: Resamples, score: Score) -> Scores:
+def score_arms(
+    arms: Mapping[str, BySeed], suite: MetricSuite, resamples: Resamples, score: Score
+) -> Scores:
     """Score every arm, metric and seed on the same resamples."""
     found: Scores = {}
     for arm, by_seed in arms.items():
         for seed, rows in by_seed.items():
             for name, kinds in score(rows, suite.metrics, resamples).items():
                 for kind, value in kinds.items():
-                    found.setdefault(arm, {}).setdefault(name, {}).setdefault(kind, {})[seed] = value
+                    found.setdefault(arm, {}).setdefault(name, {}).setdefault(kind, {})[seed] = (
+                        value
+                    )
     return found
 
 
-def sections(scores: Scores, control: str, params: EvaluationParams, *, clusters: int) -> dict[str, Any]:
+def sections(
+    scores: Scores, control: str, params: EvaluationParams, *, clusters: int
+) -> dict[str, Any]:
     """Return ``arms`` and ``differences``: metric -> kind -> value, interval and n, each the mean over the seeds."""
 
     def entry(by_seed: Mapping[int, Estimate]) -> dict[str, Any]:
@@ -105,11 +120,19 @@ def sections(scores: Scores, control: str, params: EvaluationParams, *, clusters
 
     return {
         "arms": {
-            arm: {"metrics": {name: {kind: entry(one) for kind, one in kinds.items()} for name, kinds in metrics.items()}}
+            arm: {
+                "metrics": {
+                    name: {kind: entry(one) for kind, one in kinds.items()}
+                    for name, kinds in metrics.items()
+                }
+            }
             for arm, metrics in scores.items()
         },
         "differences": {
-            arm: {name: {kind: gap(name, kind, kinds) for kind in kinds} for name, kinds in metrics.items()}
+            arm: {
+                name: {kind: gap(name, kind, kinds) for kind in kinds}
+                for name, kinds in metrics.items()
+            }
             for arm, metrics in scores.items()
             if arm != control
         },
@@ -119,7 +142,10 @@ def sections(scores: Scores, control: str, params: EvaluationParams, *, clusters
 def score_folds(rows: OutOfFold, suite: MetricSuite) -> dict[str, dict[str, Any]]:
     """Return arm -> metric -> the folds' values (each the mean over the seeds) and their spread."""
     return {
-        arm: {name: spread_over_folds(metric, list(by_seed.values())).document() for name, metric in suite.metrics.items()}
+        arm: {
+            name: spread_over_folds(metric, list(by_seed.values())).document()
+            for name, metric in suite.metrics.items()
+        }
         for arm, by_seed in rows.tested.items()
         if by_seed
     }
@@ -149,7 +175,11 @@ def build_document(
         "primary_metrics": list(params.primary_metrics),
         "n": counts(examples, evaluation) | {"folds": len(plan.folds)},
         "seeds": {arm: sorted(by_seed) for arm, by_seed in rows.tested.items()},
-        "interval": {"method": "percentile bootstrap of whole clusters", "level": 0.95, "resamples": evaluation.resamples},
+        "interval": {
+            "method": "percentile bootstrap of whole clusters",
+            "level": 0.95,
+            "resamples": evaluation.resamples,
+        },
         "folds": [describe_fold(fold.name, fold.train, fold.val, examples) for fold in plan.folds],
         **out_of_fold,
         "spread": score_folds(rows, suite),
@@ -160,7 +190,12 @@ def build_document(
 
 
 def section(
-    arms: Mapping[str, BySeed], control: str, evaluation: EvaluationParams, *, suite: MetricSuite, score: Score
+    arms: Mapping[str, BySeed],
+    control: str,
+    evaluation: EvaluationParams,
+    *,
+    suite: MetricSuite,
+    score: Score,
 ) -> dict[str, Any]:
     """Return values and differences of the arms that have a complete seed."""
     complete = {arm: by_seed for arm, by_seed in arms.items() if by_seed}
@@ -169,13 +204,18 @@ def section(
     return sections(scores, control, evaluation, clusters=len(resamples.positions))
 
 
-def held_out(rows: OutOfFold, control: str, evaluation: EvaluationParams, *, suite: MetricSuite) -> dict[str, Any] | None:
+def held_out(
+    rows: OutOfFold, control: str, evaluation: EvaluationParams, *, suite: MetricSuite
+) -> dict[str, Any] | None:
     """Return what the folds' models say about the held-out examples, on which nothing was chosen; None without any."""
     if not rows.held_out:
         return None
     examples = first_rows(rows.held_out).drop_duplicates(suite.unit.column)
     score = partial(score_held_out, key=suite.unit.column)
-    return {"n": counts(examples, evaluation), **section(rows.held_out, control, evaluation, suite=suite, score=score)}
+    return {
+        "n": counts(examples, evaluation),
+        **section(rows.held_out, control, evaluation, suite=suite, score=score),
+    }
 
 
 def first_rows(arms: Mapping[str, BySeed]) -> pd.DataFrame:
@@ -185,10 +225,16 @@ def first_rows(arms: Mapping[str, BySeed]) -> pd.DataFrame:
 
 def counts(rows: pd.DataFrame, evaluation: EvaluationParams) -> dict[str, Any]:
     """Return the number of examples and of their clusters."""
-    return {"examples": len(rows), "clusters": int(rows[evaluation.cluster].nunique()), "cluster": evaluation.cluster}
+    return {
+        "examples": len(rows),
+        "clusters": int(rows[evaluation.cluster].nunique()),
+        "cluster": evaluation.cluster,
+    }
 
 
-def describe_fold(name: str, train: Sequence[str], val: Sequence[str], examples: pd.DataFrame) -> dict[str, Any]:
+def describe_fold(
+    name: str, train: Sequence[str], val: Sequence[str], examples: pd.DataFrame
+) -> dict[str, Any]:
     """Return the size of a fold's parts; a test part with a single class says nothing about a ranking."""
     tested = examples[examples["fold"] == name]
     labels = tested.get("label")

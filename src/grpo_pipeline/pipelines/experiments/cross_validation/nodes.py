@@ -11,10 +11,19 @@ from matplotlib.figure import Figure
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import score_rows
 from grpo_pipeline.pipelines.experiments.cross_validation import choice, tables
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import Choice, inner_plan, outer_plan
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import (
+    Choice,
+    inner_plan,
+    outer_plan,
+)
 from grpo_pipeline.pipelines.experiments.cross_validation.document import build_document
 from grpo_pipeline.pipelines.experiments.cross_validation.out_of_fold import OutOfFold, collect
-from grpo_pipeline.pipelines.experiments.cross_validation.settings import Settings, check_metrics, check_reward, resolve_settings
+from grpo_pipeline.pipelines.experiments.cross_validation.settings import (
+    Settings,
+    check_metrics,
+    check_reward,
+    resolve_settings,
+)
 from grpo_pipeline.pipelines.experiments.trials.engine import Bench, run_trials
 from grpo_pipeline.pipelines.experiments.trials.records import StoredTrials, TrialRecord
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
@@ -30,7 +39,9 @@ from grpo_pipeline.tasks.spec import TaskSpec
 Document = dict[str, Any]
 
 
-def arrange_arms(params: CrossValidationParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]) -> Settings:
+def arrange_arms(
+    params: CrossValidationParams, evaluation: EvaluationParams, parameters: Mapping[str, Any]
+) -> Settings:
     """Resolve and check the parameters of every arm and candidate; needs no data, so that a misspelt name fails first.
 
     Raises:
@@ -38,20 +49,29 @@ def arrange_arms(params: CrossValidationParams, evaluation: EvaluationParams, pa
     """
     task = evaluation.task
     check_metrics(params, suite_of(evaluation), task=task)
-    settings = resolve_settings(params, plain(parameters)[task], task=task, models=find_setup(task).models)
+    settings = resolve_settings(
+        params, plain(parameters)[task], task=task, models=find_setup(task).models
+    )
     check_reward(params, settings, task=task, section=find_task(task).reward_section)
     return settings
 
 
-def plan_folds(params: CrossValidationParams, evaluation: EvaluationParams, examples: Any) -> Document:
+def plan_folds(
+    params: CrossValidationParams, evaluation: EvaluationParams, examples: Any
+) -> Document:
     """Divide the examples; see ``tasks.folds.plan_folds``. Returns the plan as JSON.
 
     Where a row of the predictions is no example but a sample of its own (a molecule), the held-out split is left out of all
     trials: which samples belong to it could not be told.
     """
     spec, unit = find_task(evaluation.task), suite_of(evaluation).unit
-    table, names = fold_table(examples.table, spec, cluster=evaluation.cluster), Names(spec.name, spec.noun, spec.words.clusters)
-    plan = folding.plan_folds(table, list(table.loc[table["split"] == "test", "example"]), params, names)
+    table, names = (
+        fold_table(examples.table, spec, cluster=evaluation.cluster),
+        Names(spec.name, spec.noun, spec.words.clusters),
+    )
+    plan = folding.plan_folds(
+        table, list(table.loc[table["split"] == "test", "example"]), params, names
+    )
     return (plan if unit.column == spec.key else replace(plan, held_out=())).document()
 
 
@@ -87,7 +107,11 @@ def train_inner_trials(
 
 
 def choose_settings(
-    params: CrossValidationParams, evaluation: EvaluationParams, settings: Settings, folds: Document, inner: StoredTrials
+    params: CrossValidationParams,
+    evaluation: EvaluationParams,
+    settings: Settings,
+    folds: Document,
+    inner: StoredTrials,
 ) -> list[Choice]:
     """Choose one candidate per arm and outer fold by its inner folds; without ``nested`` there is nothing to choose.
 
@@ -98,7 +122,12 @@ def choose_settings(
         return []
     metric = suite_of(evaluation).metrics[params.selection_metric]
     return choice.choose(
-        settings, read_plan(folds), inner.headers, seeds=params.seeds, metric=params.selection_metric, better=metric.better
+        settings,
+        read_plan(folds),
+        inner.headers,
+        seeds=params.seeds,
+        metric=params.selection_metric,
+        better=metric.better,
     )
 
 
@@ -157,11 +186,15 @@ def score_predictions(
     commit: str,
 ) -> Document:
     """Return the document of docs/cross_validation.md."""
-    document = build_document(rows, read_plan(folds), choices, params, evaluation, suite=suite_of(evaluation))
+    document = build_document(
+        rows, read_plan(folds), choices, params, evaluation, suite=suite_of(evaluation)
+    )
     return document | {"commit": commit, "run": run_identity()}
 
 
-def write_tables(evaluation: EvaluationParams, result: Document, rows: OutOfFold) -> tuple[pd.DataFrame, str]:
+def write_tables(
+    evaluation: EvaluationParams, result: Document, rows: OutOfFold
+) -> tuple[pd.DataFrame, str]:
     """Return the out-of-fold predictions as one table, and the summary as Markdown."""
     return tables.long_predictions(rows), tables.summary(result, suite_of(evaluation).metrics)
 
@@ -176,15 +209,28 @@ def suite_of(evaluation: EvaluationParams) -> MetricSuite:
     return build_suite(evaluation.task, evaluation.metric_options)
 
 
-def chosen(settings: Settings, folds: Document, choices: Sequence[Choice]) -> dict[str, dict[str, str]]:
+def chosen(
+    settings: Settings, folds: Document, choices: Sequence[Choice]
+) -> dict[str, dict[str, str]]:
     """Return fold -> arm -> candidate."""
-    return choice.by_fold(choices) if choices else choice.nothing_to_choose(settings, read_plan(folds))
+    return (
+        choice.by_fold(choices) if choices else choice.nothing_to_choose(settings, read_plan(folds))
+    )
 
 
-def bench(params: CrossValidationParams, evaluation: EvaluationParams, folds: Document, examples: Any) -> Bench:
+def bench(
+    params: CrossValidationParams, evaluation: EvaluationParams, folds: Document, examples: Any
+) -> Bench:
     """Return what the trials are trained with; a trial's metrics are those of its fold, without the held-out examples."""
-    score = partial(score_tested_rows, held_out=folds["held_out"], suite=suite_of(evaluation), cluster=evaluation.cluster)
-    return Bench(find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights")
+    score = partial(
+        score_tested_rows,
+        held_out=folds["held_out"],
+        suite=suite_of(evaluation),
+        cluster=evaluation.cluster,
+    )
+    return Bench(
+        find_setup(evaluation.task), examples, score, keeps_weights=params.keep == "weights"
+    )
 
 
 def score_tested_rows(

@@ -54,7 +54,11 @@ def collect(
         rule = next(iter(settings.arms[arm].values())).description.rule
         for seed in seeds:
             keys = fold_keys(arm, seed, plan, choices)
-            lost = {key: reason for key in keys.values() if (reason := why_missing(trials, key)) is not None}
+            lost = {
+                key: reason
+                for key in keys.values()
+                if (reason := why_missing(trials, key)) is not None
+            }
             missing |= lost
             if not lost:
                 rows = {fold: trials.predictions(key) for fold, key in keys.items()}
@@ -63,15 +67,20 @@ def collect(
                 tested[arm][seed], held_out[arm][seed] = own, others
     control = next(iter(settings.arms))
     if not tested[control]:
-        key, reason = next((key, reason) for key, reason in missing.items() if key.startswith(f"{control}."))
-        raise CompareError(f"the control {control} must have a seed whose folds all finished, got none ({key}: {reason})")
+        key, reason = next(
+            (key, reason) for key, reason in missing.items() if key.startswith(f"{control}.")
+        )
+        raise CompareError(
+            f"the control {control} must have a seed whose folds all finished, got none ({key}: {reason})"
+        )
     return OutOfFold(tested, held_out if plan.held_out else {}, missing)
 
 
 def fold_keys(arm: str, seed: int, plan: FoldPlan, choices: Choices) -> dict[str, str]:
     """Return fold -> key of the arm's trial there."""
     return {
-        fold.name: f"{trial_arm(arm, choices[fold.name][arm])}.seed{seed}.fold{number}" for number, fold in enumerate(plan.folds)
+        fold.name: f"{trial_arm(arm, choices[fold.name][arm])}.seed{seed}.fold{number}"
+        for number, fold in enumerate(plan.folds)
     }
 
 
@@ -83,7 +92,14 @@ def why_missing(trials: StoredTrials, key: str) -> str | None:
     return None if header.status == "finished" else header.reason or "failed"
 
 
-def check_rows(rows: Mapping[str, pd.DataFrame], plan: FoldPlan, keys: Mapping[str, str], *, unit: Unit, key: str) -> None:
+def check_rows(
+    rows: Mapping[str, pd.DataFrame],
+    plan: FoldPlan,
+    keys: Mapping[str, str],
+    *,
+    unit: Unit,
+    key: str,
+) -> None:
     """Raise ValueError unless each trial predicted exactly the examples of its fold's test part and the held-out ones.
 
     Where a row is no example (``key`` names these) but a sample of its own, nothing can be compared.
@@ -102,11 +118,18 @@ def divide(
     rows: Mapping[str, pd.DataFrame], plan: FoldPlan, rule: str, *, suite: MetricSuite, cluster: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the out-of-fold rows and those of the held-out examples, of one rule."""
-    parts = {name: prepared(part, rule, suite=suite, cluster=cluster).assign(**{FOLD: name}) for name, part in rows.items()}
+    parts = {
+        name: prepared(part, rule, suite=suite, cluster=cluster).assign(**{FOLD: name})
+        for name, part in rows.items()
+    }
     key = suite.unit.column
-    everything = pd.concat(parts.values()).sort_values([key, FOLD], kind="stable", ignore_index=True)
+    everything = pd.concat(parts.values()).sort_values(
+        [key, FOLD], kind="stable", ignore_index=True
+    )
     is_held_out = everything[key].isin(plan.held_out)
-    return everything[~is_held_out].reset_index(drop=True), everything[is_held_out].reset_index(drop=True)
+    return everything[~is_held_out].reset_index(drop=True), everything[is_held_out].reset_index(
+        drop=True
+    )
 
 
 def prepared(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str) -> pd.DataFrame:
@@ -117,7 +140,9 @@ def prepared(rows: pd.DataFrame, rule: str, *, suite: MetricSuite, cluster: str)
     """
     rules = split_rules(rows, suite, arm="a trial", cluster=cluster)
     if rule not in rules:
-        raise ValueError(f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule")
+        raise ValueError(
+            f"predictions must hold the rule {rule!r}, got {sorted(rules)}; correct the arm's rule"
+        )
     return rules[rule]
 
 

@@ -33,7 +33,12 @@ def create_pipeline(task: str) -> Pipeline:
             f"{name}.inner_trials",
             name="train_inner_trials",
         ),
-        Node(nodes.choose_settings, [*params, *plan, f"{name}.inner_trials"], f"{name}.choices", name="choose_settings"),
+        Node(
+            nodes.choose_settings,
+            [*params, *plan, f"{name}.inner_trials"],
+            f"{name}.choices",
+            name="choose_settings",
+        ),
         Node(
             nodes.train_folds,
             [*params, *plan, f"{name}.choices", f"{task}.examples", f"{name}.trials_before"],

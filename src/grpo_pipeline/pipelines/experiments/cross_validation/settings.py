@@ -34,7 +34,11 @@ class Settings:
     @property
     def resolved(self) -> dict[str, ResolvedArm]:
         """Name of the trials -> resolved arm: ``grpo``, or ``grpo.wide`` with the candidate ``wide``."""
-        return {trial_arm(arm, name): one for arm, found in self.arms.items() for name, one in found.items()}
+        return {
+            trial_arm(arm, name): one
+            for arm, found in self.arms.items()
+            for name, one in found.items()
+        }
 
 
 def trial_arm(arm: str, candidate: str) -> str:
@@ -42,7 +46,9 @@ def trial_arm(arm: str, candidate: str) -> str:
     return arm if candidate == PLAIN else f"{arm}.{candidate}"
 
 
-def resolve_settings(params: CrossValidationParams, parameters: Mapping[str, Any], *, task: str, models: Sections) -> Settings:
+def resolve_settings(
+    params: CrossValidationParams, parameters: Mapping[str, Any], *, task: str, models: Sections
+) -> Settings:
     """Return every arm with every candidate, each with its sections merged and validated.
 
     Args:
@@ -58,9 +64,12 @@ def resolve_settings(params: CrossValidationParams, parameters: Mapping[str, Any
     found: dict[str, dict[str, ResolvedArm]] = {}
     for name, changes in candidates.items():
         changed = {
-            arm: described.model_copy(update={"set": merge(described.set, changes)}) for arm, described in params.present.items()
+            arm: described.model_copy(update={"set": merge(described.set, changes)})
+            for arm, described in params.present.items()
         }
-        for arm, one in _resolve(params, changed, name, parameters, task=task, models=models).items():
+        for arm, one in _resolve(
+            params, changed, name, parameters, task=task, models=models
+        ).items():
             found.setdefault(arm, {})[name] = one
     return Settings(task, found)
 
@@ -73,7 +82,9 @@ def check_metrics(params: CrossValidationParams, suite: MetricSuite, *, task: st
         ("selection_metric", params.selection_metric),
     ]:
         if name not in suite.metrics:
-            raise ValueError(f"{where}.{path} must be among {', '.join(suite.metrics)}, got {name!r}; correct it")
+            raise ValueError(
+                f"{where}.{path} must be among {', '.join(suite.metrics)}, got {name!r}; correct it"
+            )
     if suite.metrics[params.selection_metric].better == "none":
         raise ValueError(
             f"{where}.selection_metric must be a metric with a good side, got {params.selection_metric!r}; "
@@ -81,10 +92,14 @@ def check_metrics(params: CrossValidationParams, suite: MetricSuite, *, task: st
         )
     for name, arm in params.present.items():
         if arm.rule not in suite.rules:
-            raise ValueError(f"{where}.arms.{name}.rule must be among {', '.join(suite.rules)}, got {arm.rule!r}; correct it")
+            raise ValueError(
+                f"{where}.arms.{name}.rule must be among {', '.join(suite.rules)}, got {arm.rule!r}; correct it"
+            )
 
 
-def check_reward(params: CrossValidationParams, settings: Settings, *, task: str, section: str) -> None:
+def check_reward(
+    params: CrossValidationParams, settings: Settings, *, task: str, section: str
+) -> None:
     """Raise ValueError if rewards of different make would be compared: the column ``reward`` has each arm's own weights."""
     arms = settings.resolved
     first = next(iter(arms.values())).parameters.get(section)
@@ -108,6 +123,10 @@ def _resolve(
     models: Sections,
 ) -> dict[str, ResolvedArm]:
     """Resolve the arms with one candidate's changes."""
-    grid = GridParams(seeds=params.seeds, control=params.control, arms=dict(changed), keep=params.keep)
-    section = "cross_validation" if candidate == PLAIN else f"cross_validation.candidates.{candidate}"
+    grid = GridParams(
+        seeds=params.seeds, control=params.control, arms=dict(changed), keep=params.keep
+    )
+    section = (
+        "cross_validation" if candidate == PLAIN else f"cross_validation.candidates.{candidate}"
+    )
     return resolve_arms(grid, parameters, task=task, models=models, section=section)

@@ -52,7 +52,17 @@ def summary(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
 def out_of_fold_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
     """Yield arms x (inside folds, pooled, mean and spread over folds, difference to the control)."""
     control, headline = result["control"], result["headline"]
-    yield from header(["metric", "arm", "inside folds", f"- {control}", "pooled", "mean over folds", "sd over folds"])
+    yield from header(
+        [
+            "metric",
+            "arm",
+            "inside folds",
+            f"- {control}",
+            "pooled",
+            "mean over folds",
+            "sd over folds",
+        ]
+    )
     for name in result["primary_metrics"]:
         for arm, found in result["arms"].items():
             values, spread = found["metrics"][name], result["spread"][arm][name]
@@ -74,7 +84,15 @@ def out_of_fold_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) 
 def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
     """Yield one row per fold: its size, and the first primary metric of each arm."""
     first, arms = result["primary_metrics"][0], list(result["arms"])
-    yield from header(["fold", "train", "val", "test (positive)", *(f"{metrics[first].title}, {arm}" for arm in arms)])
+    yield from header(
+        [
+            "fold",
+            "train",
+            "val",
+            "test (positive)",
+            *(f"{metrics[first].title}, {arm}" for arm in arms),
+        ]
+    )
     for fold in result["folds"]:
         sizes = [str(fold["train"]), str(fold["val"]), tested(fold)]
         values = [number(result["spread"][arm][first]["folds"][fold["name"]]) for arm in arms]
@@ -84,7 +102,11 @@ def folds_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Ite
 
 def tested(fold: Mapping[str, Any]) -> str:
     """Return how many examples a fold tests, and how many of them are positive where there are classes."""
-    return str(fold["test"]) if fold["test_positives"] is None else f"{fold['test']} ({fold['test_positives']})"
+    return (
+        str(fold["test"])
+        if fold["test_positives"] is None
+        else f"{fold['test']} ({fold['test_positives']})"
+    )
 
 
 def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Iterator[str]:
@@ -94,13 +116,25 @@ def held_out_table(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> 
         return
     yield f"The held-out test split, {count(held_out['n'], find_task(result['task']).noun)}; nothing was chosen on it:"
     yield ""
-    yield from header(["metric", "arm", "mean probability of the folds' models", f"- {control}", "mean of single models"])
+    yield from header(
+        [
+            "metric",
+            "arm",
+            "mean probability of the folds' models",
+            f"- {control}",
+            "mean of single models",
+        ]
+    )
     for name in result["primary_metrics"]:
         for arm, found in held_out["arms"].items():
             values = found["metrics"][name]
             gap = held_out["differences"].get(arm, {}).get(name, {}).get("ensemble")
             label = f"{arm} (control)" if arm == control else arm
-            cells = [text(values["ensemble"]), text(gap, sign="+") if gap else "", text(values["single_models"])]
+            cells = [
+                text(values["ensemble"]),
+                text(gap, sign="+") if gap else "",
+                text(values["single_models"]),
+            ]
             yield row([metrics[name].title, label, *cells])
     yield ""
 
@@ -155,7 +189,9 @@ def text(entry: Entry, *, sign: str = "") -> str:
     """Return ``0.812 [0.750, 0.874]``, or undefined."""
     if entry["value"] is None:
         return "undefined"
-    interval = "" if entry["ci95"] is None else " [{:{s}.3f}, {:{s}.3f}]".format(*entry["ci95"], s=sign)
+    interval = (
+        "" if entry["ci95"] is None else " [{:{s}.3f}, {:{s}.3f}]".format(*entry["ci95"], s=sign)
+    )
     return f"{entry['value']:{sign}.3f}{interval}"
 
 
@@ -175,26 +211,49 @@ def draw(result: Mapping[str, Any], metrics: Mapping[str, Metric]) -> Figure:
     Bar: 95% interval of the headline; disc: its value; marks below: single folds; cross: all examples pooled.
     """
     names, arms = result["primary_metrics"], list(result["arms"])
-    figure = Figure(figsize=(PANEL_INCHES * len(names), 1.4 + ROW_INCHES * len(arms)), layout="constrained")
+    figure = Figure(
+        figsize=(PANEL_INCHES * len(names), 1.4 + ROW_INCHES * len(arms)), layout="constrained"
+    )
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         for position, arm in enumerate(arms):
-            draw_row(axes, position, result["arms"][arm]["metrics"][name], result["spread"][arm][name], result["headline"])
+            draw_row(
+                axes,
+                position,
+                result["arms"][arm]["metrics"][name],
+                result["spread"][arm][name],
+                result["headline"],
+            )
         finish(axes, arms, metrics[name])
     figure.suptitle(
-        "disc and bar: inside folds, 95%; marks: single folds; cross: pooled", fontsize=9, x=0.01, ha="left", color=INK
+        "disc and bar: inside folds, 95%; marks: single folds; cross: pooled",
+        fontsize=9,
+        x=0.01,
+        ha="left",
+        color=INK,
     )
     return figure
 
 
-def draw_row(axes: Axes, position: int, entry: Mapping[str, Any], spread: Mapping[str, Any], headline: str) -> None:
+def draw_row(
+    axes: Axes, position: int, entry: Mapping[str, Any], spread: Mapping[str, Any], headline: str
+) -> None:
     """Draw one arm; what is undefined is left away."""
     if bounds := entry[headline].get("ci95"):
-        axes.plot(bounds, [position, position], color=BLUE, linewidth=4, solid_capstyle="butt", gid="interval")
+        axes.plot(
+            bounds,
+            [position, position],
+            color=BLUE,
+            linewidth=4,
+            solid_capstyle="butt",
+            gid="interval",
+        )
     folds = [value for value in spread["folds"].values() if value is not None]
     axes.plot(folds, [position + 0.25] * len(folds), "|", color=ORANGE, markersize=8, gid="folds")
     for kind, mark, colour in ((headline, "o", INK), ("pooled", "x", VERMILLION)):
         if entry[kind]["value"] is not None:
-            axes.plot([entry[kind]["value"]], [position], mark, color=colour, markersize=6, gid=kind)
+            axes.plot(
+                [entry[kind]["value"]], [position], mark, color=colour, markersize=6, gid=kind
+            )
 
 
 def finish(axes: Axes, arms: list[str], metric: Metric) -> None:

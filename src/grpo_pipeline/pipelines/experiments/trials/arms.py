@@ -34,10 +34,16 @@ class GridParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    seeds: tuple[int, ...] = Field(min_length=1, description="of weights, data order and samples; data and split stay")
+    seeds: tuple[int, ...] = Field(
+        min_length=1, description="of weights, data order and samples; data and split stay"
+    )
     control: str = Field(description="the arm that every other arm is compared with")
-    arms: dict[str, ArmParams | None] = Field(description="by name; null leaves out an arm of another environment")
-    keep: Literal["predictions", "weights"] = Field(description="weights: the final weights of each trial are stored, too")
+    arms: dict[str, ArmParams | None] = Field(
+        description="by name; null leaves out an arm of another environment"
+    )
+    keep: Literal["predictions", "weights"] = Field(
+        description="weights: the final weights of each trial are stored, too"
+    )
 
     @property
     def present(self) -> dict[str, ArmParams]:
@@ -49,31 +55,46 @@ class GridParams(BaseModel):
     def _check_names(self) -> Self:
         names = [name for name, arm in self.arms.items() if arm is not None]
         if bad := [name for name in names if not NAME.fullmatch(name)]:
-            raise ValueError(f"arms must be named by small letters, digits and _, got {bad[0]!r}; rename it")
+            raise ValueError(
+                f"arms must be named by small letters, digits and _, got {bad[0]!r}; rename it"
+            )
         if self.control not in names:
-            raise ValueError(f"control must be one of the arms {', '.join(names)}, got {self.control!r}; name one of them")
+            raise ValueError(
+                f"control must be one of the arms {', '.join(names)}, got {self.control!r}; name one of them"
+            )
         if len(names) < 2:
-            raise ValueError(f"arms must hold the control and at least one more, got {', '.join(names)}; add an arm")
+            raise ValueError(
+                f"arms must hold the control and at least one more, got {', '.join(names)}; add an arm"
+            )
         return self
 
     @model_validator(mode="after")
     def _check_seeds(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError(f"seeds must be different numbers of at least 0, got {list(self.seeds)}; correct them")
+            raise ValueError(
+                f"seeds must be different numbers of at least 0, got {list(self.seeds)}; correct them"
+            )
         return self
 
 
 class CompareParams(GridParams):
     """How the arms of a grid are compared (``<task>.compare``)."""
 
-    primary_metrics: tuple[str, ...] = Field(min_length=1, description="the metrics whose p-values are corrected together")
-    baseline_rules: tuple[str, ...] = Field(description="other rules whose rows stand in the second table")
+    primary_metrics: tuple[str, ...] = Field(
+        min_length=1, description="the metrics whose p-values are corrected together"
+    )
+    baseline_rules: tuple[str, ...] = Field(
+        description="other rules whose rows stand in the second table"
+    )
 
 
 Sections = Mapping[str, type[BaseModel]]
 ALGORITHM, TRAINING = "algorithm", "training"
 FIXED = ("data",)  # what the examples were prepared with: read by the task, set by no arm
-UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # a schedule is a plain dataclass, which has another word
+UNKNOWN = (
+    "extra_forbidden",
+    "unexpected_keyword_argument",
+)  # a schedule is a plain dataclass, which has another word
 
 
 @dataclass(frozen=True)
@@ -107,11 +128,20 @@ class ResolvedArm:
     @property
     def parameters(self) -> dict[str, Any]:
         """All parameters of the arm as JSON values; without what no arm may set."""
-        return {name: section.model_dump(mode="json") for name, section in self.sections.items() if name not in FIXED}
+        return {
+            name: section.model_dump(mode="json")
+            for name, section in self.sections.items()
+            if name not in FIXED
+        }
 
 
 def resolve_arms(
-    params: GridParams, parameters: Mapping[str, Any], *, task: str, models: Sections, section: str = "compare"
+    params: GridParams,
+    parameters: Mapping[str, Any],
+    *,
+    task: str,
+    models: Sections,
+    section: str = "compare",
 ) -> dict[str, ResolvedArm]:
     """Return the arms, the control first, each with its sections merged and validated.
 
@@ -128,20 +158,32 @@ def resolve_arms(
     common: dict[str, type[BaseModel]] = {ALGORITHM: AlgorithmParams, TRAINING: TrainingParams}
     known = common | dict(models)
     return {
-        name: resolve_arm(arm, parameters, name=name, models=known, path=f"{task}.{section}.arms.{name}")
+        name: resolve_arm(
+            arm, parameters, name=name, models=known, path=f"{task}.{section}.arms.{name}"
+        )
         for name, arm in params.present.items()
     }
 
 
-def resolve_arm(arm: ArmParams, parameters: Mapping[str, Any], *, name: str, models: Sections, path: str) -> ResolvedArm:
+def resolve_arm(
+    arm: ArmParams, parameters: Mapping[str, Any], *, name: str, models: Sections, path: str
+) -> ResolvedArm:
     """Merge one arm onto its base and validate every section; see ``resolve_arms``."""
-    bases = [key for key, section in parameters.items() if isinstance(section, Mapping) and ALGORITHM in section]
+    bases = [
+        key
+        for key, section in parameters.items()
+        if isinstance(section, Mapping) and ALGORITHM in section
+    ]
     if arm.base not in bases:
-        raise ValueError(f"{path}.base must be one of {', '.join(bases)}, got {arm.base!r}; name an arm of conf/base")
+        raise ValueError(
+            f"{path}.base must be one of {', '.join(bases)}, got {arm.base!r}; name an arm of conf/base"
+        )
     settable = [section for section in models if section not in FIXED]
     if unknown := sorted(arm.set.keys() - set(settable)):
         remedy = meant(unknown[0], settable)
-        raise ValueError(f"{path}.set must name sections among {', '.join(settable)}, got {unknown[0]!r}; {remedy}")
+        raise ValueError(
+            f"{path}.set must name sections among {', '.join(settable)}, got {unknown[0]!r}; {remedy}"
+        )
     base = parameters[arm.base]
     raw = {section: base.get(section, parameters.get(section)) for section in models}
     merged = merge(raw, arm.set)

@@ -16,8 +16,22 @@ import torch
 
 import grpo_pipeline
 from grpo_pipeline.pipelines.experiments.trials.arms import ResolvedArm
-from grpo_pipeline.pipelines.experiments.trials.records import CompareError, Plan, StoredTrials, Trial, TrialHeader, TrialRecord
-from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup, data_of, examples_of, open_task, open_trial, train_trial
+from grpo_pipeline.pipelines.experiments.trials.records import (
+    CompareError,
+    Plan,
+    StoredTrials,
+    Trial,
+    TrialHeader,
+    TrialRecord,
+)
+from grpo_pipeline.pipelines.experiments.trials.setup import (
+    TaskSetup,
+    data_of,
+    examples_of,
+    open_task,
+    open_trial,
+    train_trial,
+)
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.runs.code_version import digest_of_sources
 from grpo_pipeline.runs.progress import say
@@ -38,7 +52,9 @@ def trial_digest(setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any
     task = open_task(setup, arm, there)
     run = run_digest(arm.algorithm, arm.training, task, data_of(setup, arm, there), seed=trial.seed)
     parameters = json.dumps(arm.parameters, sort_keys=True)
-    return hashlib.sha256("\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()).hexdigest()
+    return hashlib.sha256(
+        "\n".join([run, parameters, arm.description.rule, source_digest(setup.task)]).encode()
+    ).hexdigest()
 
 
 @cache
@@ -49,7 +65,9 @@ def source_digest(task: str) -> str:
     """
     package, wiring = Path(grpo_pipeline.__file__).parent, find_task(task).wiring()
     shared = sorted(f"tasks/{path.name}" for path in (package / "tasks").glob("*.py"))
-    own = sorted({Path(str(module.__file__)).parent for module in (import_module(TASKS[task]), wiring)})
+    own = sorted(
+        {Path(str(module.__file__)).parent for module in (import_module(TASKS[task]), wiring)}
+    )
     versions = f"{grpo_pipeline.__version__} {torch.__version__}"
     parts = [digest_of_sources(package, (*DECIDING, *shared), salt=versions)]
     return "\n".join([*parts, *(digest_of_sources(path.parent, [path.name]) for path in own)])
@@ -76,7 +94,9 @@ class Bench:
     keeps_weights: bool = False
 
 
-def run_trials(plan: Plan, bench: Bench, before: StoredTrials) -> Iterator[TrialRecord | Literal[False]]:
+def run_trials(
+    plan: Plan, bench: Bench, before: StoredTrials
+) -> Iterator[TrialRecord | Literal[False]]:
     """Train what is not finished yet; yields a record for each trial that was run, finished or failed.
 
     Args:
@@ -90,7 +110,10 @@ def run_trials(plan: Plan, bench: Bench, before: StoredTrials) -> Iterator[Trial
     Raises:
         CompareError: after the last trial, if no trial of the plan is finished.
     """
-    digests = {trial.key: trial_digest(bench.setup, plan.arms[trial.arm], trial, bench.examples) for trial in plan.trials}
+    digests = {
+        trial.key: trial_digest(bench.setup, plan.arms[trial.arm], trial, bench.examples)
+        for trial in plan.trials
+    }
     kept = [key for key, digest in digests.items() if is_finished(before.headers.get(key), digest)]
     if kept:
         say(f"{len(kept)} of {len(plan.trials)} trials are finished and kept: {shortened(kept)}")
@@ -102,7 +125,9 @@ def run_trials(plan: Plan, bench: Bench, before: StoredTrials) -> Iterator[Trial
         if trial.key in kept:
             continue
         say(f"trial {number} of {len(plan.trials)}: {trial.key}{pace.left()}")
-        record, memory = run_trial(plan.arms[trial.arm], trial, bench, digest=digests[trial.key], memory=memory)
+        record, memory = run_trial(
+            plan.arms[trial.arm], trial, bench, digest=digests[trial.key], memory=memory
+        )
         pace.count(record.header.seconds)
         if record.header.status == "failed":
             failed.append(record.header)
@@ -134,7 +159,9 @@ def run_trial(
     except Exception as error:  # noqa: BLE001 - whatever one trial raises is written down, and the other trials go on
         lost = replace(header, seconds=time.perf_counter() - start, reason=reason_of(error))
         return TrialRecord(lost, traceback="".join(traceback.format_exception(error))), memory
-    finished = replace(header, status="finished", seconds=time.perf_counter() - start, metrics=dict(metrics))
+    finished = replace(
+        header, status="finished", seconds=time.perf_counter() - start, metrics=dict(metrics)
+    )
     weights = done.weights if bench.keeps_weights else None
     return TrialRecord(finished, done.predictions, done.metric_rows, weights), opened.memory
 
@@ -147,7 +174,11 @@ def is_finished(header: TrialHeader | None, digest: str) -> bool:
 def reason_of(error: BaseException) -> str:
     """Return an error as one sentence."""
     text = " ".join(str(error).split())
-    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+    return (
+        text
+        if isinstance(error, ValueError) and text
+        else f"{type(error).__name__}: {text}".removesuffix(": ")
+    )
 
 
 def report(failed: list[TrialHeader], *, total: int) -> None:
@@ -158,7 +189,9 @@ def report(failed: list[TrialHeader], *, total: int) -> None:
         raise CompareError(
             f"at least one trial must finish, got {total} failures; the first is {failed[0].key}: {failed[0].reason}"
         )
-    say(f"{len(failed)} of {total} trials failed and are tried again by the next run: {shortened([h.key for h in failed])}")
+    say(
+        f"{len(failed)} of {total} trials failed and are tried again by the next run: {shortened([h.key for h in failed])}"
+    )
 
 
 def shortened(keys: list[str], *, limit: int = 6) -> str:
@@ -184,4 +217,8 @@ class Pace:
         if not known:
             return ""
         seconds = sum(known) / len(known) * self._to_do
-        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
+        return (
+            f", about {seconds / 60:.0f} min left"
+            if seconds >= 90
+            else f", about {seconds:.0f} s left"
+        )

@@ -72,13 +72,21 @@ class Opened:
 
 def model_of(hint: Any) -> type[BaseModel]:
     """Return the model of an annotation, also of ``Model | None``."""
-    parts = [part for part in (hint, *getattr(hint, "__args__", ())) if isinstance(part, type) and issubclass(part, BaseModel)]
+    parts = [
+        part
+        for part in (hint, *getattr(hint, "__args__", ()))
+        if isinstance(part, type) and issubclass(part, BaseModel)
+    ]
     if not parts:
-        raise TypeError(f"a parameter of a preparing node must be annotated with a pydantic model, got {hint}; annotate it")
+        raise TypeError(
+            f"a parameter of a preparing node must be annotated with a pydantic model, got {hint}; annotate it"
+        )
     return parts[0]
 
 
-def resplit_table(table: pd.DataFrame, split: Mapping[str, str], *, key: str, noun: str) -> pd.DataFrame:
+def resplit_table(
+    table: pd.DataFrame, split: Mapping[str, str], *, key: str, noun: str
+) -> pd.DataFrame:
     """Return a table of examples with another split; an id (column ``key``) that the mapping does not name is in none.
 
     Raises:
@@ -86,7 +94,9 @@ def resplit_table(table: pd.DataFrame, split: Mapping[str, str], *, key: str, no
     """
     ids = table[key].astype(str)
     if unknown := sorted(split.keys() - set(ids)):
-        raise ValueError(f"a split must name {noun}s of the data, got {unknown[0]!r}; build the folds from these examples")
+        raise ValueError(
+            f"a split must name {noun}s of the data, got {unknown[0]!r}; build the folds from these examples"
+        )
     return table.assign(split=ids.map(split).fillna(""))
 
 
@@ -98,7 +108,9 @@ def examples_of(setup: TaskSetup, trial: Trial, examples: Any) -> Any:
 def open_task(setup: TaskSetup, arm: ResolvedArm, examples: Any) -> Task:
     """Return the arm's task alone: nothing that takes long is computed or trained."""
     name = setup.untrained or f"{setup.task}.task"
-    values = run_pipeline(setup, setup.prepare.to_outputs(name), inputs(setup, arm, examples, seed=0))
+    values = run_pipeline(
+        setup, setup.prepare.to_outputs(name), inputs(setup, arm, examples, seed=0)
+    )
     found: Task = values[name]
     return found
 
@@ -108,10 +120,14 @@ def data_of(setup: TaskSetup, arm: ResolvedArm, examples: Any) -> Any:
     if setup.without_features is not None:
         return setup.without_features(examples)
     name = f"{setup.task}.data"
-    return run_pipeline(setup, setup.prepare.to_outputs(name), inputs(setup, arm, examples, seed=0))[name]
+    return run_pipeline(
+        setup, setup.prepare.to_outputs(name), inputs(setup, arm, examples, seed=0)
+    )[name]
 
 
-def open_trial(setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any, memory: Mapping[str, Any]) -> Opened:
+def open_trial(
+    setup: TaskSetup, arm: ResolvedArm, trial: Trial, examples: Any, memory: Mapping[str, Any]
+) -> Opened:
     """Return task and data of a trial; a frozen encoder's features are taken from ``memory`` where they fit."""
     given = inputs(setup, arm, examples_of(setup, trial, examples), seed=trial.seed)
     values = run_pipeline(setup, setup.prepare, given | dict(setup.memory) | dict(memory))
@@ -132,7 +148,10 @@ def run_pipeline(setup: TaskSetup, pipeline: Pipeline, values: dict[str, Any]) -
     for node in pipeline.nodes:
         outputs = node.run({name: values[name] for name in node.inputs})
         is_stream = isgeneratorfunction(node.func)
-        values |= {name: setup.gather[name](value) if is_stream else value for name, value in outputs.items()}
+        values |= {
+            name: setup.gather[name](value) if is_stream else value
+            for name, value in outputs.items()
+        }
     return values
 
 

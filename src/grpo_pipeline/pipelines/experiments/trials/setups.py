@@ -49,7 +49,10 @@ def find_setup(task: str) -> TaskSetup:
     spec = find_task(task)
     wiring = spec.wiring()
     setup = TaskSetup(
-        task=task, prepare=wiring.create_preparation(), resplit=partial(resplit, spec), reward_section=spec.reward_section
+        task=task,
+        prepare=wiring.create_preparation(),
+        resplit=partial(resplit, spec),
+        reward_section=spec.reward_section,
     )
     setup = with_stages(setup, spec.stages) if spec.stages else setup
     adapted: TaskSetup = wiring.adapt_setup(setup) if hasattr(wiring, "adapt_setup") else setup
@@ -59,7 +62,11 @@ def find_setup(task: str) -> TaskSetup:
 def resplit(spec: TaskSpec, examples: Any, split: Mapping[str, str]) -> Any:
     """Return the examples with another split; one that the mapping does not name is in none."""
     table = resplit_table(examples.table, split, key=spec.key, noun=spec.noun)
-    return resolve_name(spec.with_table)(examples, table) if spec.with_table else replace(examples, table=table)
+    return (
+        resolve_name(spec.with_table)(examples, table)
+        if spec.with_table
+        else replace(examples, table=table)
+    )
 
 
 def with_stages(setup: TaskSetup, stages: tuple[str, ...]) -> TaskSetup:
@@ -67,7 +74,11 @@ def with_stages(setup: TaskSetup, stages: tuple[str, ...]) -> TaskSetup:
     task, nodes = setup.task, []
     untrained = current = f"{task}.untrained_task"
     for stage in stages:
-        section, checked, start = f"params:{task}.{stage}", f"{task}.{stage}.task", f"{task}.{stage}.start"
+        section, checked, start = (
+            f"params:{task}.{stage}",
+            f"{task}.{stage}.task",
+            f"{task}.{stage}.start",
+        )
         begun = f"{task}.task" if stage == stages[-1] else f"{task}.{stage}.begun"
         inputs = [f"params:{task}.algorithm", section, current, f"{task}.data"]
         nodes.append(Node(check_arm, inputs, checked, name=f"check_{stage}"))
@@ -92,17 +103,23 @@ def check_arm(algorithm: AlgorithmParams, stage: StageParams, task: Task, data: 
     return task
 
 
-def train_stage(stage: StageParams, seed: int, task: Task, data: Any, known: InitialWeights) -> InitialWeights:
+def train_stage(
+    stage: StageParams, seed: int, task: Task, data: Any, known: InitialWeights
+) -> InitialWeights:
     """Train a stage with the trial's seed, unless the trial before it began with the same weights."""
     key = stage_key(stage, seed, task, data)
     if known.key == key:
         return known
-    return InitialWeights(key, train_weights(stage.algorithm, stage.training, task, data, seed=seed)[0])
+    return InitialWeights(
+        key, train_weights(stage.algorithm, stage.training, task, data, seed=seed)[0]
+    )
 
 
 def stage_key(stage: StageParams, seed: int, task: Task, data: Any) -> str:
     """Return the digest of what decides a stage's weights; where no samples are drawn, their rewards do not."""
-    facts = task.fingerprint(data, draws=stage.algorithm.proposal != "none") | {"device": str(task.device)}
+    facts = task.fingerprint(data, draws=stage.algorithm.proposal != "none") | {
+        "device": str(task.device)
+    }
     return digest_of({"stage": stage.model_dump(mode="json"), "seed": seed, "task": facts})
 
 

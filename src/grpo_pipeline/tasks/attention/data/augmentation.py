@@ -77,9 +77,14 @@ def move(pixels: Pixels, maps: Tensor) -> Pixels:
     """
     n, side = pixels.images.shape[:2]
     places = F.affine_grid(maps, [n, 1, side, side], align_corners=False)
-    grey = F.grid_sample(pixels.images[:, None].float(), places, mode="bilinear", align_corners=False)
+    grey = F.grid_sample(
+        pixels.images[:, None].float(), places, mode="bilinear", align_corners=False
+    )
     masks = [pixels.region, pixels.bag] + ([] if pixels.lesion is None else [pixels.lesion])
-    moved = F.grid_sample(torch.stack(masks, 1).float(), places, mode="nearest", align_corners=False) > 0.5
+    moved = (
+        F.grid_sample(torch.stack(masks, 1).float(), places, mode="nearest", align_corners=False)
+        > 0.5
+    )
     return Pixels(
         images=grey[:, 0].round().clamp(0, 255).to(torch.uint8),
         region=moved[:, 0],
@@ -115,10 +120,14 @@ def recolour(images: Tensor, params: AugmentationParams, *, generator: Generator
     """
     n, device = len(images), images.device
     gain, power = torch.rand(2, n, 1, 1, generator=generator).to(device)
-    levels = (images.float() / 255) ** torch.exp(params.gamma * (2 * power - 1)) * (1 + params.gain * (2 * gain - 1))
+    levels = (images.float() / 255) ** torch.exp(params.gamma * (2 * power - 1)) * (
+        1 + params.gain * (2 * gain - 1)
+    )
     seed = int(torch.randint(2**62, (), generator=generator))
     if params.speckle:
-        noise = torch.randn(images.shape, generator=Generator(device).manual_seed(seed), device=device)
+        noise = torch.randn(
+            images.shape, generator=Generator(device).manual_seed(seed), device=device
+        )
         levels = levels * (1 + params.speckle * noise)
     changed: Tensor = (255 * levels).round().clamp(1, 255).to(torch.uint8)
     is_dark = blackout(n, images.shape[-1], params, generator=generator).to(device)
@@ -128,13 +137,17 @@ def recolour(images: Tensor, params: AugmentationParams, *, generator: Generator
 def blackout(n: int, side: int, params: AugmentationParams, *, generator: Generator) -> Tensor:
     """Draw squares, bool [n, side, side], True inside; each lies in the image as a whole."""
     width = max(1, round(params.blackout_size * side))
-    corners = (torch.rand(2, n, params.blackout_patches, 1, generator=generator) * (side - width + 1)).floor()
+    corners = (
+        torch.rand(2, n, params.blackout_patches, 1, generator=generator) * (side - width + 1)
+    ).floor()
     place = torch.arange(side)
     is_row, is_column = ((place >= corners) & (place < corners + width)).float()
     return torch.einsum("pni,pnj->pij", is_row, is_column) > 0
 
 
-def augment(pixels: Pixels, params: AugmentationParams, *, grid: int, points: int, generator: Generator) -> Pixels:
+def augment(
+    pixels: Pixels, params: AugmentationParams, *, grid: int, points: int, generator: Generator
+) -> Pixels:
     """Return the pixels moved and with other grey levels.
 
     A core whose region would keep fewer cells than ``points``, or whose bag would leave the region entirely, stays where it
@@ -148,7 +161,9 @@ def augment(pixels: Pixels, params: AugmentationParams, *, grid: int, points: in
         generator: on the CPU.
     """
     if params.moves:
-        maps = affine_maps(draw_moves(len(pixels.images), params, generator=generator)).to(pixels.images.device)
+        maps = affine_maps(draw_moves(len(pixels.images), params, generator=generator)).to(
+            pixels.images.device
+        )
         moved = move(pixels, maps)
         pixels = choose(moved, pixels, is_usable(pixels, moved, grid=grid, points=points))
     if params.recolours:
@@ -159,5 +174,7 @@ def augment(pixels: Pixels, params: AugmentationParams, *, grid: int, points: in
 def is_usable(before: Pixels, after: Pixels, *, grid: int, points: int) -> Tensor:
     """Say which cores can be trained on after the move, bool [P]: room for the points, and a bag where there was one."""
     has_room = region_cells(after.region, grid).sum(1) >= points
-    had_bag, has_bag = ((pixels.bag & pixels.region).flatten(1).any(1) for pixels in (before, after))
+    had_bag, has_bag = (
+        (pixels.bag & pixels.region).flatten(1).any(1) for pixels in (before, after)
+    )
     return has_room & (has_bag | ~had_bag)

@@ -58,7 +58,9 @@ def fit_statistics(table: pd.DataFrame, columns: tuple[str, ...]) -> ClinicalSta
     """
     found = describe_columns(table, columns)
     mean = tuple(float(found[name]["mean"]) for name in columns)
-    return ClinicalStatistics(columns, mean, tuple(float(found[name]["std"]) or 1.0 for name in columns))
+    return ClinicalStatistics(
+        columns, mean, tuple(float(found[name]["std"]) or 1.0 for name in columns)
+    )
 
 
 def read_values(table: pd.DataFrame, rows: np.ndarray, columns: tuple[str, ...]) -> np.ndarray:

@@ -14,7 +14,12 @@ import pandas as pd
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.data.clinical import Description, describe_columns
-from grpo_pipeline.tasks.attention.data.grey import resize_image, resize_mask, to_grey8, with_model_spacing
+from grpo_pipeline.tasks.attention.data.grey import (
+    resize_image,
+    resize_mask,
+    to_grey8,
+    with_model_spacing,
+)
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.manifest import parse_checked
 from grpo_pipeline.tasks.attention.data.params import DataParams, Preprocessing
@@ -56,7 +61,12 @@ class Examples:
     def restored(cls, stored: Stored) -> Self:
         """Return the examples that were kept."""
         meta = stored.meta
-        return cls(table=stored.tables["table"], digest=meta["digest"], clinical=tuple(meta["clinical"]), **stored.arrays)
+        return cls(
+            table=stored.tables["table"],
+            digest=meta["digest"],
+            clinical=tuple(meta["clinical"]),
+            **stored.arrays,
+        )
 
     @staticmethod
     def digest_of(stored: Stored) -> str:
@@ -103,7 +113,13 @@ class ExampleChunk:
     def stored(self) -> Stored:
         """Return what a dataset keeps; it takes the digest when the last chunk is there."""
         arrays = {name: getattr(self, name) for name in ARRAYS}
-        return Stored({"table": self.table}, arrays, {"clinical": list(self.clinical)}, start=self.start, is_last=self.is_last)
+        return Stored(
+            {"table": self.table},
+            arrays,
+            {"clinical": list(self.clinical)},
+            start=self.start,
+            is_last=self.is_last,
+        )
 
 
 # Build the model input from checked rows: resized arrays, the split, a digest.
@@ -112,13 +128,18 @@ CHUNK_BYTES = 16 * 2**20
 """What one chunk of all arrays may take."""
 
 
-def build_examples(raw: ImageFolder, checked: pd.DataFrame, splits: Splits, params: DataParams) -> tuple[Examples, Description]:
+def build_examples(
+    raw: ImageFolder, checked: pd.DataFrame, splits: Splits, params: DataParams
+) -> tuple[Examples, Description]:
     """Read every core at model size into memory; the pipeline streams the same chunks to disk. Raises as ``stream_examples``."""
     chunks, descriptions = zip(*stream_examples(raw, checked, splits, params), strict=True)
     arrays = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in ARRAYS}
     table = chunks[0].table
     return Examples(
-        table, **arrays, digest=content_digest(table, arrays.values()), clinical=params.columns.clinical
+        table,
+        **arrays,
+        digest=content_digest(table, arrays.values()),
+        clinical=params.columns.clinical,
     ), descriptions[0]
 
 
@@ -138,16 +159,23 @@ def stream_examples(
     table = with_split(parse_checked(checked, params), splits)
     description = describe_columns(table, params.columns.clinical)
     table = with_model_spacing(table, params.image_size)
-    records = [dict(zip(table.columns, cells, strict=True)) for cells in table.itertuples(index=False)]
+    records = [
+        dict(zip(table.columns, cells, strict=True)) for cells in table.itertuples(index=False)
+    ]
     workers = params.workers or usable_cores()
-    cores = map_ahead(partial(read_named_core, raw, params=params), records, workers=workers, ahead=2 * workers)
+    cores = map_ahead(
+        partial(read_named_core, raw, params=params), records, workers=workers, ahead=2 * workers
+    )
     size = max(1, CHUNK_BYTES // (len(ARRAYS) * params.image_size**2))
     tracked = track(cores, "resize images", total=len(records))
     with closing(cores):
         for start in range(0, len(records), size):
             stacked = map(np.stack, zip(*islice(tracked, size), strict=True))
             arrays = dict(zip(ARRAYS, stacked, strict=True))
-            yield ExampleChunk(table=table, start=start, clinical=params.columns.clinical, **arrays), description
+            yield (
+                ExampleChunk(table=table, start=start, clinical=params.columns.clinical, **arrays),
+                description,
+            )
 
 
 def with_split(table: pd.DataFrame, splits: Splits) -> pd.DataFrame:
@@ -164,7 +192,9 @@ def read_named_core(
     try:
         return read_core(raw, row, params)
     except UnreadableFileError as error:
-        raise UnreadableFileError(f"{raw.manifest_path} line {row['row']} ({row['core_id']}): {error}") from error
+        raise UnreadableFileError(
+            f"{raw.manifest_path} line {row['row']} ({row['core_id']}): {error}"
+        ) from error
 
 
 def read_core(
@@ -174,14 +204,21 @@ def read_core(
     image = to_grey8(raw.read_image(row["image"]), name=row["image"], intensity=params.intensity)
     region = raw.read_mask(row["region_mask"]) if row["region_mask"] else np.ones(image.shape, bool)
     bag = raw.read_mask(row["bag_mask"]) if row["bag_mask"] else region
-    lesion = raw.read_mask(row["lesion_mask"]) if row["lesion_mask"] else np.zeros(image.shape, bool)
+    lesion = (
+        raw.read_mask(row["lesion_mask"]) if row["lesion_mask"] else np.zeros(image.shape, bool)
+    )
     size = params.image_size
     small_region, small_bag = resize_mask(region, size), resize_mask(bag, size)
     if not (small_region & small_bag).any():
         # Two masks that touch in less than half a pixel: keep the pixel that both cover most.
         touch = resize_mask(bag & region, size)
         small_region, small_bag = small_region | touch, small_bag | touch
-    return resize_image(image, size), small_region, small_bag, resize_mask(lesion, size) & small_region
+    return (
+        resize_image(image, size),
+        small_region,
+        small_bag,
+        resize_mask(lesion, size) & small_region,
+    )
 
 
 def content_digest(table: pd.DataFrame, arrays: Iterable[np.ndarray]) -> str:
@@ -189,7 +226,9 @@ def content_digest(table: pd.DataFrame, arrays: Iterable[np.ndarray]) -> str:
 
     Arrays may be memory maps: a few megabytes are read at a time.
     """
-    digest = hashlib.sha256(table.drop(columns="row").to_csv(index=False, lineterminator="\n").encode())
+    digest = hashlib.sha256(
+        table.drop(columns="row").to_csv(index=False, lineterminator="\n").encode()
+    )
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
         rows = max(1, CHUNK_BYTES // max(1, array[:1].nbytes))

@@ -4,7 +4,11 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS, SIZE_COLUMN, SPACING_COLUMN
+from grpo_pipeline.tasks.attention.data.params import (
+    MODEL_SPACING_COLUMNS,
+    SIZE_COLUMN,
+    SPACING_COLUMN,
+)
 from grpo_pipeline.tasks.attention.data.planes import UnreadableFileError
 
 
@@ -19,7 +23,9 @@ def to_grey8(array: np.ndarray, *, name: str, intensity: str) -> np.ndarray:
     """
     if intensity == "minmax":
         low, high = float(array.min()), float(array.max())
-        return np.round(255 * (array.astype(np.float64) - low) / max(high - low, 1e-12)).astype(np.uint8)
+        return np.round(255 * (array.astype(np.float64) - low) / max(high - low, 1e-12)).astype(
+            np.uint8
+        )
     if array.dtype == np.uint8:
         return array
     if array.dtype == np.uint16:
@@ -51,7 +57,9 @@ def pad_to_square(array: np.ndarray, size: int) -> np.ndarray:
 def resize_image(image: np.ndarray, size: int) -> np.ndarray:
     """Resize grey levels to a square, uint8 [size, size]: aspect kept, bilinear with antialiasing, padded with 0."""
     height, width = fitted_size((image.shape[0], image.shape[1]), size)
-    return pad_to_square(np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)), size)
+    return pad_to_square(
+        np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)), size
+    )
 
 
 def resize_mask(mask: np.ndarray, size: int) -> np.ndarray:
@@ -60,7 +68,9 @@ def resize_mask(mask: np.ndarray, size: int) -> np.ndarray:
     A mask that is too small for that keeps the pixels that it covers most, so it never vanishes. False in the padding.
     """
     height, width = fitted_size((mask.shape[0], mask.shape[1]), size)
-    area = np.asarray(Image.fromarray(mask.astype(np.float32)).resize((width, height), Image.Resampling.BOX))
+    area = np.asarray(
+        Image.fromarray(mask.astype(np.float32)).resize((width, height), Image.Resampling.BOX)
+    )
     threshold = min(0.5, float(area.max())) if mask.any() else np.inf
     return pad_to_square(area >= threshold, size)
 
@@ -77,8 +87,13 @@ def with_model_spacing(table: pd.DataFrame, image_size: int) -> pd.DataFrame:
     """
     if SPACING_COLUMN not in table or SIZE_COLUMN not in table:
         return table
-    pairs = [model_spacing(*texts, image_size) for texts in zip(table[SPACING_COLUMN], table[SIZE_COLUMN], strict=True)]
-    return table.assign(**dict(zip(MODEL_SPACING_COLUMNS, np.array(pairs, np.float64).T, strict=True)))
+    pairs = [
+        model_spacing(*texts, image_size)
+        for texts in zip(table[SPACING_COLUMN], table[SIZE_COLUMN], strict=True)
+    ]
+    return table.assign(
+        **dict(zip(MODEL_SPACING_COLUMNS, np.array(pairs, np.float64).T, strict=True))
+    )
 
 
 def model_spacing(spacing_mm: str, stored_size: str, image_size: int) -> tuple[float, float]:

@@ -71,9 +71,13 @@ class ImageFolder:
                 f"{relpath!r} must say which dataset of the HDF5 file is meant, got no key; write {file}::<group>/<name>"
             )
         if is_volume_format(name):
-            return take_plane(read_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask)
+            return take_plane(
+                read_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask
+            )
         if volume is not None:
-            return take_plane(read_npy_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask)
+            return take_plane(
+                read_npy_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask
+            )
         return Plane(read_pixels(path, name, as_mask=as_mask), spacing_mm=None, n_slices=1)
 
 
@@ -119,11 +123,15 @@ def read_manifest(path: Path) -> pd.DataFrame:
         raise ValueError(broken_record(str(path), begins, error)) from error
     if len(lines) < 2:
         got = "only a header" if lines else "an empty file"
-        raise ValueError(f"{path} must hold a header and at least one row, got {got}; check that the export is complete")
+        raise ValueError(
+            f"{path} must hold a header and at least one row, got {got}; check that the export is complete"
+        )
     header = lines[0][1]
     repeated = sorted({name for name in header if header.count(name) > 1})
     if repeated:
-        raise ValueError(f"{path} must name each column once, got {repeated} more than once; rename one of them")
+        raise ValueError(
+            f"{path} must name each column once, got {repeated} more than once; rename one of them"
+        )
     rows = [padded(cells, len(header), path=path, line=line) for line, cells in lines[1:]]
     index = pd.Index([line for line, _ in lines[1:]], name="line")
     return pd.DataFrame(rows, columns=header, index=index, dtype=str)
@@ -143,7 +151,9 @@ def resolve_below(root: Path, relpath: str) -> Path:
     given = Path(relpath)
     if given.is_absolute() and given.resolve().is_relative_to(root.resolve()):
         below = given.resolve().relative_to(root.resolve())
-        raise UnreadableFileError(f"{relpath!r} must be relative to {root}, got an absolute path; give it as {str(below)!r}")
+        raise UnreadableFileError(
+            f"{relpath!r} must be relative to {root}, got an absolute path; give it as {str(below)!r}"
+        )
     if given.is_absolute() or ".." in given.parts or "\0" in relpath:
         raise UnreadableFileError(
             f"{relpath!r} must be a path below the data root, got one that leaves it; move the file below {root}"
@@ -162,7 +172,11 @@ def resolve_below(root: Path, relpath: str) -> Path:
 
 def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
     """Read the array of one file, [H, W]; colours become grey levels, the palette of a mask its indices."""
-    array = read_npy(path, relpath) if path.suffix.lower() == ".npy" else read_picture(path, relpath, as_mask=as_mask)
+    array = (
+        read_npy(path, relpath)
+        if path.suffix.lower() == ".npy"
+        else read_picture(path, relpath, as_mask=as_mask)
+    )
     if array.ndim != 2 or 0 in array.shape:
         raise UnreadableFileError(
             f"{relpath!r} must be one grey-level plane [height, width], got shape {array.shape}; save one plane"
@@ -177,7 +191,9 @@ def read_npy_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
     """Map the slices of an NPY file, [H, W] or [slices, H, W]: of a large file only what is taken is read."""
     array = read_npy(path, relpath)
     if array.ndim not in (2, 3) or 0 in array.shape:
-        raise UnreadableFileError(f"{relpath!r} must be one plane or one volume, got shape {array.shape}; save one per file")
+        raise UnreadableFileError(
+            f"{relpath!r} must be one plane or one volume, got shape {array.shape}; save one per file"
+        )
     check_numbers(array, relpath)
     values = array.reshape(-1, *array.shape[-2:])
     return Stack(values != 0 if as_mask else values, (None, None, None))
@@ -186,7 +202,9 @@ def read_npy_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
 def check_numbers(array: np.ndarray, relpath: str) -> None:
     """Refuse what is not a real number."""
     if array.dtype.kind not in "buif":
-        raise UnreadableFileError(f"{relpath!r} must hold real numbers, got type {array.dtype}; save it as uint8 or float32")
+        raise UnreadableFileError(
+            f"{relpath!r} must hold real numbers, got type {array.dtype}; save it as uint8 or float32"
+        )
 
 
 def read_npy(path: Path, relpath: str) -> np.ndarray:
@@ -198,7 +216,9 @@ def read_npy(path: Path, relpath: str) -> np.ndarray:
             f"{relpath!r} must be a complete NPY file of numbers, got {describe(error)}; save it again"
         ) from error
     if not isinstance(array, np.ndarray):
-        raise UnreadableFileError(f"{relpath!r} must be an NPY file, got an NPZ archive; save the array with numpy.save")
+        raise UnreadableFileError(
+            f"{relpath!r} must be an NPY file, got an NPZ archive; save the array with numpy.save"
+        )
     return array
 
 
@@ -218,12 +238,23 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
                 )
             array = grey_levels(picture, as_mask=as_mask)
     except UnidentifiedImageError as error:
-        raise UnreadableFileError(f"{relpath!r} must be a PNG or NPY image, got a file of another kind; convert it") from error
-    except (OSError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise UnreadableFileError(f"{relpath!r} must be a complete image file, got {describe(error)}; copy it again") from error
+        raise UnreadableFileError(
+            f"{relpath!r} must be a PNG or NPY image, got a file of another kind; convert it"
+        ) from error
+    except (
+        OSError,
+        SyntaxError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
+        raise UnreadableFileError(
+            f"{relpath!r} must be a complete image file, got {describe(error)}; copy it again"
+        ) from error
     # Pillow reads a PNG that lacks its last bytes without a word.
     if kind == "PNG" and content.rfind(b"IEND") < 0:
-        raise UnreadableFileError(f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again")
+        raise UnreadableFileError(
+            f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again"
+        )
     return array
 
 
@@ -246,7 +277,13 @@ def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:
 # Names of files made from names that a user chose.
 
 PLAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,78}[A-Za-z0-9_-])?")
-DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10))}
+DEVICES = {
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)),
+}
 
 
 def file_names(texts: Sequence[str]) -> list[str]:

@@ -16,7 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from grpo_pipeline.tasks.attention.data.planes import Stack, UnreadableFileError, describe, split_key
+from grpo_pipeline.tasks.attention.data.planes import (
+    Stack,
+    UnreadableFileError,
+    describe,
+    split_key,
+)
 
 # Whether compressed DICOM pixels can be decoded: pydicom itself knows run lengths, plug-ins it finds know the rest.
 
@@ -42,9 +47,15 @@ def check_decoder(pydicom: Any, dataset: Any, relpath: str) -> None:
     try:
         decoder = pydicom.pixels.get_decoder(syntax)
     except NotImplementedError as error:
-        raise UnreadableFileError(f"{relpath!r} must hold still images, got {syntax.name}; export frames") from error
+        raise UnreadableFileError(
+            f"{relpath!r} must hold still images, got {syntax.name}; export frames"
+        ) from error
     # Pillow counts as a decoder of extended JPEG, but knows 8 bits alone.
-    pillow_fails = syntax == EXTENDED_JPEG and int(dataset.BitsStored) > 8 and set(decoder.available_plugins) == {"pillow"}
+    pillow_fails = (
+        syntax == EXTENDED_JPEG
+        and int(dataset.BitsStored) > 8
+        and set(decoder.available_plugins) == {"pillow"}
+    )
     if not decoder.is_available or pillow_fails:
         raise ModuleNotFoundError(
             f"reading {relpath!r} needs a decoder of {syntax.name} that pydicom finds; install one: "
@@ -75,7 +86,12 @@ def read_hdf5(h5py: Any, path: Path, key: str, *, relpath: str, most_voxels: int
         with h5py.File(path, "r", locking="best-effort") as file:
             dataset = find_dataset(h5py, file, key, relpath=relpath)
             shape = dataset.shape
-            if shape is None or len(shape) not in (2, 3) or 0 in shape or dataset.size > most_voxels:
+            if (
+                shape is None
+                or len(shape) not in (2, 3)
+                or 0 in shape
+                or dataset.size > most_voxels
+            ):
                 raise UnreadableFileError(
                     f"{relpath!r} must be one plane or one volume of at most {most_voxels} voxels, got shape {shape}; "
                     "save one array per key"
@@ -98,12 +114,18 @@ def find_dataset(h5py: Any, file: Any, key: str, *, relpath: str) -> Any:
     for name in key.strip("/").split("/"):
         link = found.get(name, getlink=True) if isinstance(found, h5py.Group) and name else None
         if link is None:
-            raise UnreadableFileError(f"{relpath!r} must be a dataset of the file, {nothing_there(h5py, found, name)}")
+            raise UnreadableFileError(
+                f"{relpath!r} must be a dataset of the file, {nothing_there(h5py, found, name)}"
+            )
         if not isinstance(link, h5py.HardLink):
-            raise UnreadableFileError(f"{relpath!r} must be stored in the file itself, got a link; copy the data into the file")
+            raise UnreadableFileError(
+                f"{relpath!r} must be stored in the file itself, got a link; copy the data into the file"
+            )
         found = found[name]
     if not isinstance(found, h5py.Dataset):
-        raise UnreadableFileError(f"{relpath!r} must be a dataset of the file, got a group; add the name of a dataset in it")
+        raise UnreadableFileError(
+            f"{relpath!r} must be a dataset of the file, got a group; add the name of a dataset in it"
+        )
     if found.is_virtual or found.external:
         raise UnreadableFileError(
             f"{relpath!r} must be stored in the file itself, got a reference to others; copy the data into it"
@@ -123,7 +145,17 @@ MAX_VOXELS = 1_000_000_000
 LUMINANCE = (0.299, 0.587, 0.114)
 """ITU-R BT.601, as for coloured PNG files."""
 MM_PER_UNIT = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
-DAMAGE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, OSError, EOFError, zlib.error)
+DAMAGE = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RuntimeError,
+    OSError,
+    EOFError,
+    zlib.error,
+)
 """What the libraries raise for damaged files beside their own errors."""
 CM_PER_PIXEL = 3
 """DICOM PS3.3, C.8.5.5.1.15: code of an ultrasound region whose pixels are measured in centimetres."""
@@ -137,7 +169,9 @@ def read_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
         ModuleNotFoundError: if the library of that format is not installed.
     """
     if key := split_key(relpath)[1]:
-        stack = read_hdf5(library("h5py", relpath), path, key, relpath=relpath, most_voxels=MAX_VOXELS)
+        stack = read_hdf5(
+            library("h5py", relpath), path, key, relpath=relpath, most_voxels=MAX_VOXELS
+        )
     elif path.name.lower().endswith((".nii", ".nii.gz")):
         stack = read_nifti(path, relpath)
     elif path.suffix.lower() == ".dcm":
@@ -146,7 +180,9 @@ def read_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
         stack = read_metaimage(path, relpath)
     check_shape(stack.values.shape, relpath)
     if stack.values.dtype.kind not in "buif":
-        raise UnreadableFileError(f"{relpath!r} must hold real numbers, got type {stack.values.dtype}; convert it to grey levels")
+        raise UnreadableFileError(
+            f"{relpath!r} must hold real numbers, got type {stack.values.dtype}; convert it to grey levels"
+        )
     return stack
 
 
@@ -159,21 +195,29 @@ def library(name: str, relpath: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ModuleNotFoundError(f"reading {relpath!r} needs {name}; install the extra: pip install '.[formats]'") from error
+        raise ModuleNotFoundError(
+            f"reading {relpath!r} needs {name}; install the extra: pip install '.[formats]'"
+        ) from error
 
 
 def damaged(relpath: str, kind: str, error: BaseException | str) -> UnreadableFileError:
     """Return the error of a file that its library does not read."""
     got = error if isinstance(error, str) else describe(error)
-    return UnreadableFileError(f"{relpath!r} must be a complete {kind} file, got {got}; copy it again")
+    return UnreadableFileError(
+        f"{relpath!r} must be a complete {kind} file, got {got}; copy it again"
+    )
 
 
 def check_shape(shape: tuple[int, ...], relpath: str) -> None:
     """Refuse what is not a stack of planes, and more voxels than memory is likely to hold."""
     if len(shape) != 3 or min(shape) < 1:
-        raise UnreadableFileError(f"{relpath!r} must be one plane or one volume, got shape {shape}; save one volume per file")
+        raise UnreadableFileError(
+            f"{relpath!r} must be one plane or one volume, got shape {shape}; save one volume per file"
+        )
     if math.prod(shape) > MAX_VOXELS:
-        raise UnreadableFileError(f"{relpath!r} must have at most {MAX_VOXELS} voxels, got shape {shape}; crop it")
+        raise UnreadableFileError(
+            f"{relpath!r} must have at most {MAX_VOXELS} voxels, got shape {shape}; crop it"
+        )
 
 
 def millimetres(value: Any) -> float | None:
@@ -201,7 +245,9 @@ def read_nifti(path: Path, relpath: str) -> Stack:
         raise
     except nifti_errors(nibabel) as error:
         raise damaged(relpath, "NIfTI", error) from error
-    spacing = dict(zip(to_lps[:, 0].astype(int), (millimetres(zoom * scale) for zoom in zooms), strict=True))
+    spacing = dict(
+        zip(to_lps[:, 0].astype(int), (millimetres(zoom * scale) for zoom in zooms), strict=True)
+    )
     return Stack(turned.transpose(2, 1, 0), (spacing[2], spacing[1], spacing[0]))
 
 
@@ -238,12 +284,16 @@ def read_metaimage(path: Path, relpath: str) -> Stack:
         reader.SetImageIO("MetaImageIO")
         reader.SetFileName(str(path))
         reader.ReadImageInformation()
-        check_shape((*reader.GetSize(), 1)[:3] if reader.GetDimension() == 2 else reader.GetSize(), relpath)
+        check_shape(
+            (*reader.GetSize(), 1)[:3] if reader.GetDimension() == 2 else reader.GetSize(), relpath
+        )
         image = reader.Execute()
         image = sitk.DICOMOrient(image, "LPS") if image.GetDimension() == 3 else image
     except RuntimeError as error:
         # ITK puts its own source file and the folder before what it has to say.
-        raise damaged(relpath, "MetaImage", describe(error).rsplit("): ", 1)[-1].rstrip(".")) from error
+        raise damaged(
+            relpath, "MetaImage", describe(error).rsplit("): ", 1)[-1].rstrip(".")
+        ) from error
     values = sitk.GetArrayFromImage(image)
     spacing: list[float | None] = [millimetres(value) for value in reversed(image.GetSpacing())]
     if image.GetDimension() == 2:
@@ -262,10 +312,19 @@ def metaimage_data(path: Path, relpath: str) -> Path:
     if name.upper() == "LOCAL":
         return path
     data = path.parent / name
-    if Path(name).name != name or "%" in name or "\0" in name or not data.resolve().is_relative_to(path.resolve().parent):
-        raise UnreadableFileError(f"{relpath!r} must name one data file beside it, got {name!r}; save it as one MHA file")
+    if (
+        Path(name).name != name
+        or "%" in name
+        or "\0" in name
+        or not data.resolve().is_relative_to(path.resolve().parent)
+    ):
+        raise UnreadableFileError(
+            f"{relpath!r} must name one data file beside it, got {name!r}; save it as one MHA file"
+        )
     if not data.is_file():
-        raise UnreadableFileError(f"{relpath!r} must have its data file {name!r} beside it, got nothing there; copy it too")
+        raise UnreadableFileError(
+            f"{relpath!r} must have its data file {name!r} beside it, got nothing there; copy it too"
+        )
     return data
 
 
@@ -280,10 +339,17 @@ def read_dicom(path: Path, relpath: str, *, as_mask: bool) -> Stack:
         rows, columns = int(dataset.Rows), int(dataset.Columns)
         check_shape((int(dataset.get("NumberOfFrames") or 1), rows, columns), relpath)
         check_decoder(pydicom, dataset, relpath)
-        return Stack(dicom_values(dataset, relpath, as_mask=as_mask).reshape(-1, rows, columns), dicom_spacing(dataset))
+        return Stack(
+            dicom_values(dataset, relpath, as_mask=as_mask).reshape(-1, rows, columns),
+            dicom_spacing(dataset),
+        )
     except UnreadableFileError:
         raise
-    except (*DAMAGE, pydicom.errors.InvalidDicomError, pydicom.errors.BytesLengthException) as error:
+    except (
+        *DAMAGE,
+        pydicom.errors.InvalidDicomError,
+        pydicom.errors.BytesLengthException,
+    ) as error:
         raise damaged(relpath, "DICOM", error) from error
 
 
@@ -293,7 +359,9 @@ def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
     if kind.startswith(("RGB", "YBR")):
         values = luminance(values)
     elif kind not in ("MONOCHROME1", "MONOCHROME2"):
-        raise UnreadableFileError(f"{relpath!r} must hold grey levels, RGB or YBR, got {kind}; convert it")
+        raise UnreadableFileError(
+            f"{relpath!r} must hold grey levels, RGB or YBR, got {kind}; convert it"
+        )
     if kind == "MONOCHROME1" and not as_mask:
         values = inverted(values, bits=int(dataset.BitsStored))
     return rescaled(values, dataset)
@@ -301,7 +369,9 @@ def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
 
 def luminance(colours: np.ndarray) -> np.ndarray:
     """Return the luminance of colours [..., 3] in their own type."""
-    return np.asarray(np.round(colours.astype(np.float64) @ np.array(LUMINANCE)).astype(colours.dtype))
+    return np.asarray(
+        np.round(colours.astype(np.float64) @ np.array(LUMINANCE)).astype(colours.dtype)
+    )
 
 
 def inverted(values: np.ndarray, *, bits: int) -> np.ndarray:
@@ -312,7 +382,10 @@ def inverted(values: np.ndarray, *, bits: int) -> np.ndarray:
 
 def rescaled(values: np.ndarray, dataset: Any) -> np.ndarray:
     """Return slope * value + intercept as float64; values that the file does not rescale keep their type."""
-    slope, intercept = float(dataset.get("RescaleSlope", 1)), float(dataset.get("RescaleIntercept", 0))
+    slope, intercept = (
+        float(dataset.get("RescaleSlope", 1)),
+        float(dataset.get("RescaleIntercept", 0)),
+    )
     return values if (slope, intercept) == (1, 0) else values.astype(np.float64) * slope + intercept
 
 
@@ -334,7 +407,9 @@ def region_spacing(regions: Any) -> tuple[float | None, float | None]:
     found = {
         (float(region.PhysicalDeltaY), float(region.PhysicalDeltaX))
         for region in regions
-        if region.get("PhysicalUnitsXDirection") == region.get("PhysicalUnitsYDirection") == CM_PER_PIXEL
+        if region.get("PhysicalUnitsXDirection")
+        == region.get("PhysicalUnitsYDirection")
+        == CM_PER_PIXEL
     }
     if len(found) != 1:
         return None, None

@@ -17,7 +17,13 @@ from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
 from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data
-from grpo_pipeline.tasks.attention.data.params import CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, DataParams, Preprocessing
+from grpo_pipeline.tasks.attention.data.params import (
+    CANONICAL_COLUMNS,
+    SIZE_COLUMN,
+    SPACING_COLUMN,
+    DataParams,
+    Preprocessing,
+)
 from grpo_pipeline.tasks.attention.data.planes import file_of, split_address
 from grpo_pipeline.tasks.attention.data.row_checks import (
     CheckedMasks,
@@ -50,15 +56,29 @@ def read_splits_file(path: Path, *, core_ids: Collection[str]) -> dict[str, str]
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} must be a JSON file of splits, got {error}; correct attention.data.splits_file") from error
-    if not isinstance(found, dict) or set(found) != set(SPLITS) or not all(isinstance(ids, list) for ids in found.values()):
+        raise ValueError(
+            f"{path} must be a JSON file of splits, got {error}; correct attention.data.splits_file"
+        ) from error
+    if (
+        not isinstance(found, dict)
+        or set(found) != set(SPLITS)
+        or not all(isinstance(ids, list) for ids in found.values())
+    ):
         kind = str(sorted(map(str, found))) if isinstance(found, dict) else type(found).__name__
-        raise ValueError(f'{path} must hold lists of core ids named "train", "val" and "test", got {kind}; correct it')
+        raise ValueError(
+            f'{path} must hold lists of core ids named "train", "val" and "test", got {kind}; correct it'
+        )
     pairs = [(str(core_id), name) for name in SPLITS for core_id in found[name]]
     split_of = dict(pairs)
     if len(split_of) < len(pairs):
-        twice = sorted(core_id for core_id, count in Counter(core_id for core_id, _ in pairs).items() if count > 1)
-        raise ValueError(f"{path} must name each core once, got {len(twice)} twice, such as {twice[:SHOWN]}; correct it")
+        twice = sorted(
+            core_id
+            for core_id, count in Counter(core_id for core_id, _ in pairs).items()
+            if count > 1
+        )
+        raise ValueError(
+            f"{path} must name each core once, got {len(twice)} twice, such as {twice[:SHOWN]}; correct it"
+        )
     unknown = sorted(set(split_of) - set(core_ids))
     if unknown:
         raise ValueError(
@@ -116,9 +136,14 @@ def check_manifest(
     check_root(raw, params.root, section="attention.data", variable="attention_root")
     check_generated(raw, generated, params)
     check_columns(raw.manifest, params.columns)
-    name_column, split_of = params.columns.core_id or params.columns.image, named_splits(raw, params)
+    name_column, split_of = (
+        params.columns.core_id or params.columns.image,
+        named_splits(raw, params),
+    )
     read = partial(read_split_row, params=params, split_of=split_of)
-    rows, refused, bags = check_rows(raw, RowReader(params, read, name_column, params.spacing_mm, params.workers))
+    rows, refused, bags = check_rows(
+        raw, RowReader(params, read, name_column, params.spacing_mm, params.workers)
+    )
     reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.names_splits else {})
     refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
     refused.sort(key=lambda entry: entry["row"])
@@ -140,7 +165,10 @@ def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> N
         variable: of globals.yml, which both read.
     """
     named = tuple(part for part in PurePath(root).parts if part not in ("..", "."))
-    if raw.root.parts[len(raw.root.parts) - len(named) :] != named and raw.root.resolve() != Path(root).resolve():
+    if (
+        raw.root.parts[len(raw.root.parts) - len(named) :] != named
+        and raw.root.resolve() != Path(root).resolve()
+    ):
         raise ValueError(
             f"{section}.root must be the folder of the dataset {section.removesuffix('.data')}.raw, {raw.root}, got {root!r}; "
             f"set {variable} in globals.yml, which both read"
@@ -160,34 +188,50 @@ def named_splits(raw: ImageFolder, params: DataParams) -> dict[str, str] | None:
     """Return core id -> split as ``splits_file`` says, None where there is none."""
     if params.splits_file is None:
         return None
-    ids = [core_name(dict(zip(raw.manifest.columns, texts, strict=True)), params) for _, *texts in raw.manifest.itertuples()]
+    ids = [
+        core_name(dict(zip(raw.manifest.columns, texts, strict=True)), params)
+        for _, *texts in raw.manifest.itertuples()
+    ]
     return read_splits_file(resolve_below(raw.root, params.splits_file), core_ids=set(ids))
 
 
 def core_name(cells: Mapping[str, str], params: DataParams) -> str:
     """Return the core id of a row, without judging it."""
-    return cells[params.columns.core_id] if params.columns.core_id else file_stem(cells[params.columns.image])
+    return (
+        cells[params.columns.core_id]
+        if params.columns.core_id
+        else file_stem(cells[params.columns.image])
+    )
 
 
-def read_split_row(cells: Mapping[str, str], *, params: DataParams, split_of: Mapping[str, str] | None) -> Row:
+def read_split_row(
+    cells: Mapping[str, str], *, params: DataParams, split_of: Mapping[str, str] | None
+) -> Row:
     """Read a row, its split from ``split_of`` where a file names the splits; a core that the file leaves out is refused."""
     row: Row = read_row(cells, params)
     if split_of is None:
         return row
     core_id, file = row["core_id"], str(params.splits_file)
     if core_id not in split_of:
-        raise RowError(f"core {core_id!r} must be in a split of {file!r}, got none; add it there or drop the row", file=file)
+        raise RowError(
+            f"core {core_id!r} must be in a split of {file!r}, got none; add it there or drop the row",
+            file=file,
+        )
     return row | {"split": split_of[core_id]}
 
 
 def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], dict[str, int]]:
     """Return the usable rows, the refused ones with their reasons, and how many bags are what, for the data report."""
     lines, workers = list(raw.manifest.itertuples()), reader.workers or usable_cores()
-    found = map_ahead(partial(check_row, raw, reader=reader), lines, workers=workers, ahead=4 * workers)
+    found = map_ahead(
+        partial(check_row, raw, reader=reader), lines, workers=workers, ahead=4 * workers
+    )
     with closing(found):
         results = list(track(found, "check images", total=len(lines)))
     usable = [(row, masks) for row, masks in results if masks is not None]
-    rows = [row | {"bag_mask": "" if masks.bag_is_empty else row["bag_mask"]} for row, masks in usable]
+    rows = [
+        row | {"bag_mask": "" if masks.bag_is_empty else row["bag_mask"]} for row, masks in usable
+    ]
     refused = [row for row, masks in results if masks is None]
     bags = {
         "bags_replaced_by_region": sum(masks.bag_is_empty for _, masks in usable),
@@ -196,7 +240,9 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
     return rows, refused, bags
 
 
-def check_row(raw: ImageFolder, line: tuple[Any, ...], *, reader: RowReader) -> tuple[Row, CheckedMasks | None]:
+def check_row(
+    raw: ImageFolder, line: tuple[Any, ...], *, reader: RowReader
+) -> tuple[Row, CheckedMasks | None]:
     """Return a usable row with what its files say, or its quarantine entry and None."""
     number, *texts = line
     cells = dict(zip(raw.manifest.columns, texts, strict=True))
@@ -207,7 +253,11 @@ def check_row(raw: ImageFolder, line: tuple[Any, ...], *, reader: RowReader) -> 
     except RowError as error:
         return refusal(row, str(error), file=split_address(error.file)[0]), None
     size = f"{masks.shape[0]} {masks.shape[1]}"
-    return row | {"has_lesion_mask": masks.has_lesion, SIZE_COLUMN: size, SPACING_COLUMN: masks.spacing_mm}, masks
+    return row | {
+        "has_lesion_mask": masks.has_lesion,
+        SIZE_COLUMN: size,
+        SPACING_COLUMN: masks.spacing_mm,
+    }, masks
 
 
 def refusal(row: Mapping[str, object], reason: str, *, file: str = "") -> Row:
@@ -215,7 +265,9 @@ def refusal(row: Mapping[str, object], reason: str, *, file: str = "") -> Row:
     return {"row": row["row"], "core_id": row["core_id"], "file": file, "reason": reason}
 
 
-def failure(raw: ImageFolder, refused: list[Row], *, n_rows: int, section: str = "attention.data") -> str:
+def failure(
+    raw: ImageFolder, refused: list[Row], *, n_rows: int, section: str = "attention.data"
+) -> str:
     """Return the sentence that names the first bad row, counts the others and says what to do."""
     first = refused[0]
     where = f"{raw.manifest_path} line {first['row']} ({first['core_id']})"
@@ -247,7 +299,12 @@ def to_floats(column: pd.Series) -> pd.Series:
 
 
 def data_report(
-    raw: ImageFolder, checked: pd.DataFrame, quarantine: pd.DataFrame, *, bags: Mapping[str, int], params: DataParams
+    raw: ImageFolder,
+    checked: pd.DataFrame,
+    quarantine: pd.DataFrame,
+    *,
+    bags: Mapping[str, int],
+    params: DataParams,
 ) -> dict[str, object]:
     """Count what was found; all values are plain JSON."""
     return {
@@ -257,13 +314,23 @@ def data_report(
         "usable": len(checked),
         "quarantined": len(quarantine),
         "patients": int(checked["patient_id"].nunique()),
-        "cores_by_label": {str(k): int(v) for k, v in checked["label"].value_counts().sort_index().items()},
-        "cores_by_center": {str(k): int(v) for k, v in checked["center"].value_counts().sort_index().items()},
+        "cores_by_label": {
+            str(k): int(v) for k, v in checked["label"].value_counts().sort_index().items()
+        },
+        "cores_by_center": {
+            str(k): int(v) for k, v in checked["center"].value_counts().sort_index().items()
+        },
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
         **bags,
-        "unknown": {name: int(np.isnan(checked[name]).sum()) for name in (*NUMBERS, *params.columns.clinical)},
+        "unknown": {
+            name: int(np.isnan(checked[name]).sum())
+            for name in (*NUMBERS, *params.columns.clinical)
+        },
         "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
-        "digests": {"manifest": file_digest(raw.manifest_path), "files": files_digest(raw, checked, params)},
+        "digests": {
+            "manifest": file_digest(raw.manifest_path),
+            "files": files_digest(raw, checked, params),
+        },
     }
 
 
@@ -275,7 +342,12 @@ def file_digest(path: Path) -> str:
 
 def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) -> str:
     """Return the SHA-256 of all files that the usable rows name, with their names, in sorted order."""
-    names = {path for column in ("image", "region_mask", "bag_mask", "lesion_mask") for path in checked[column] if path}
+    names = {
+        path
+        for column in ("image", "region_mask", "bag_mask", "lesion_mask")
+        for path in checked[column]
+        if path
+    }
     names = {file_of(name) for name in names}
     names |= {
         str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
@@ -283,7 +355,9 @@ def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) ->
         if name.lower().endswith(".mhd")
     }
     ordered, workers = sorted(names), params.workers or usable_cores()
-    digests = map_ahead(lambda name: file_digest(raw.root / name), ordered, workers=workers, ahead=4 * workers)
+    digests = map_ahead(
+        lambda name: file_digest(raw.root / name), ordered, workers=workers, ahead=4 * workers
+    )
     digest = hashlib.sha256()
     for name, found in zip(ordered, digests, strict=True):
         digest.update(f"{name}\0{found}\n".encode())

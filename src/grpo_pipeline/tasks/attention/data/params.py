@@ -63,7 +63,10 @@ class ColumnParams(BaseModel):
 
     @model_validator(mode="after")
     def _clinical_names_are_free(self) -> Self:
-        taken = sorted(set(self.clinical) & {*CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, *MODEL_SPACING_COLUMNS})
+        taken = sorted(
+            set(self.clinical)
+            & {*CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, *MODEL_SPACING_COLUMNS}
+        )
         if taken:
             raise ValueError(
                 f"attention.data.columns.clinical must not use the table's own column names, got {taken}; rename them"
@@ -76,9 +79,18 @@ class ColumnParams(BaseModel):
 
     def mapped(self) -> dict[str, str]:
         """Return parameter path -> column name for every column that the manifest must have."""
-        named = {name: getattr(self, name) for name in type(self).model_fields if name != "clinical"}
-        single = {f"attention.data.columns.{name}": column for name, column in named.items() if column is not None}
-        return single | {f"attention.data.columns.clinical[{i}]": column for i, column in enumerate(self.clinical)}
+        named = {
+            name: getattr(self, name) for name in type(self).model_fields if name != "clinical"
+        }
+        single = {
+            f"attention.data.columns.{name}": column
+            for name, column in named.items()
+            if column is not None
+        }
+        return single | {
+            f"attention.data.columns.clinical[{i}]": column
+            for i, column in enumerate(self.clinical)
+        }
 
 
 class FolderParams(BaseModel):
@@ -122,16 +134,23 @@ class LabelParams(BaseModel):
                 f"attention.data.label must have {' and '.join(lists)} null with above: {self.above:g}, got a list; set one rule"
             )
         if self.above is None and self.positive is None:
-            raise ValueError("attention.data.label must have positive or above, got null for both; say which values mean cancer")
+            raise ValueError(
+                "attention.data.label must have positive or above, got null for both; say which values mean cancer"
+            )
         return self
 
     @model_validator(mode="after")
     def _values_are_disjoint(self) -> Self:
         if self.positive is None:
             return self
-        both = sorted(set(map(canonical_value, self.positive)) & set(map(canonical_value, self.negative or ())))
+        both = sorted(
+            set(map(canonical_value, self.positive))
+            & set(map(canonical_value, self.negative or ()))
+        )
         if both:
-            raise ValueError(f"attention.data.label must list a value as positive or negative, got {both} as both; drop one")
+            raise ValueError(
+                f"attention.data.label must list a value as positive or negative, got {both} as both; drop one"
+            )
         return self
 
 
@@ -153,8 +172,14 @@ class VolumeParams(BaseModel):
     @model_validator(mode="after")
     def _index_belongs_to_take(self) -> Self:
         if (self.take == "index") != (self.index is not None):
-            rule = "a number with take: index" if self.take == "index" else f"null with take: {self.take}"
-            raise ValueError(f"attention.data.volume.index must be {rule}, got {self.index}; correct one of them")
+            rule = (
+                "a number with take: index"
+                if self.take == "index"
+                else f"null with take: {self.take}"
+            )
+            raise ValueError(
+                f"attention.data.volume.index must be {rule}, got {self.index}; correct one of them"
+            )
         return self
 
 
@@ -297,7 +322,12 @@ class AugmentationParams(BaseModel):
     @property
     def moves(self) -> bool:
         """Whether pixels change their place."""
-        amounts = (self.horizontal_flip, self.vertical_flip, self.rotation_degrees, self.translation)
+        amounts = (
+            self.horizontal_flip,
+            self.vertical_flip,
+            self.rotation_degrees,
+            self.translation,
+        )
         return any(amounts) or self.scale != (1.0, 1.0)
 
     @property
@@ -317,5 +347,7 @@ class AugmentationParams(BaseModel):
     @model_validator(mode="after")
     def _check_effect(self) -> Self:
         if not (self.moves or self.recolours):
-            raise ValueError("augmentation must change something, got only values that do not; use augmentation: null")
+            raise ValueError(
+                "augmentation must change something, got only values that do not; use augmentation: null"
+            )
         return self

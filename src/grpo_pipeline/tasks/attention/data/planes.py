@@ -27,7 +27,9 @@ def describe(error: BaseException) -> str:
 VOLUME_SUFFIXES = (".nii", ".nii.gz", ".dcm", ".mha", ".mhd")
 HDF5_SUFFIXES = (".h5", ".hdf5")
 KEYED = re.compile(r"(.+\.(?:h5|hdf5))::(.+)", re.IGNORECASE)
-ADDRESS = re.compile(r"(.+)#axis=([012]),take=(?:(middle|max_projection|mean_projection)|index,index=(\d+))")
+ADDRESS = re.compile(
+    r"(.+)#axis=([012]),take=(?:(middle|max_projection|mean_projection)|index,index=(\d+))"
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def split_address(path: str) -> tuple[str, VolumeParams | None]:
     if not found or not may_hold_slices(found[1]):
         return path, None
     index = None if found[4] is None else int(found[4])
-    return found[1], VolumeParams.model_validate({"axis": int(found[2]), "take": found[3] or "index", "index": index})
+    return found[1], VolumeParams.model_validate(
+        {"axis": int(found[2]), "take": found[3] or "index", "index": index}
+    )
 
 
 def take_plane(stack: Stack, relpath: str, volume: VolumeParams | None, *, as_mask: bool) -> Plane:
@@ -153,7 +157,9 @@ def check_finite(values: np.ndarray, relpath: str) -> None:
     """Refuse NaN and Inf."""
     bad = np.size(values) - int(np.count_nonzero(np.isfinite(values)))
     if bad:
-        raise UnreadableFileError(f"{relpath!r} must hold finite numbers, got {bad} NaN or Inf; replace them before saving")
+        raise UnreadableFileError(
+            f"{relpath!r} must hold finite numbers, got {bad} NaN or Inf; replace them before saving"
+        )
 
 
 def spacing_text(spacing_mm: tuple[float, float] | None) -> str:

@@ -19,7 +19,13 @@ from grpo_pipeline.tasks.attention.data.params import (
     Preprocessing,
     canonical_value,
 )
-from grpo_pipeline.tasks.attention.data.planes import UnreadableFileError, spacing_text, split_address, split_key, with_address
+from grpo_pipeline.tasks.attention.data.planes import (
+    UnreadableFileError,
+    spacing_text,
+    split_address,
+    split_key,
+    with_address,
+)
 
 TRUTH = {"true": 1.0, "false": 0.0}
 UNKNOWN = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
@@ -62,11 +68,19 @@ def check_columns(manifest: pd.DataFrame, columns: ColumnParams) -> None:
     Raises:
         ValueError: naming the parameter, the missing column and the columns that are there.
     """
-    missing = {path: name for path, name in columns.mapped().items() if name not in manifest.columns}
+    missing = {
+        path: name for path, name in columns.mapped().items() if name not in manifest.columns
+    }
     if missing:
         path, name = next(iter(missing.items()))
-        more = f" ({len(missing)} mapped columns are missing: {sorted(set(missing.values()))})" if len(missing) > 1 else ""
-        raise ValueError(f"{path} must name a column of the manifest, got {name!r}{more}; it has {list(manifest.columns)}")
+        more = (
+            f" ({len(missing)} mapped columns are missing: {sorted(set(missing.values()))})"
+            if len(missing) > 1
+            else ""
+        )
+        raise ValueError(
+            f"{path} must name a column of the manifest, got {name!r}{more}; it has {list(manifest.columns)}"
+        )
 
 
 def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
@@ -83,7 +97,9 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
     if params.label.above is None:
         check_truth(label, involvement, grade, columns)
     return {
-        "core_id": required(cells, columns.core_id, "core_id") if columns.core_id else file_stem(paths["image"]),
+        "core_id": required(cells, columns.core_id, "core_id")
+        if columns.core_id
+        else file_stem(paths["image"]),
         "patient_id": required(cells, columns.patient_id, "patient_id"),
         "center": required(cells, columns.center, "center") if columns.center else "all",
         "label": label,
@@ -96,7 +112,11 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
 
 
 def read_paths(
-    cells: Mapping[str, str], columns: ColumnParams | Any, folders: FolderParams | Any, *, may_be_empty: Collection[str]
+    cells: Mapping[str, str],
+    columns: ColumnParams | Any,
+    folders: FolderParams | Any,
+    *,
+    may_be_empty: Collection[str],
 ) -> dict[str, str]:
     """Return the paths below the data root that ``folders`` knows, "" where a file is not given.
 
@@ -111,9 +131,13 @@ def read_paths(
         column, folder = getattr(columns, name), getattr(folders, name)
         cell = cells[column] if column else ""
         if column and not cell and name not in may_be_empty:
-            raise RowError(f"column {column!r} must hold the path of the {name}, got an empty cell; fill it in")
+            raise RowError(
+                f"column {column!r} must hold the path of the {name}, got an empty cell; fill it in"
+            )
         # A plain join: an absolute path or ".." in the cell must reach the check of the data root unchanged.
-        paths[name] = f"{folder.rstrip('/')}/{cell}" if cell and folder and not cell.startswith("/") else cell
+        paths[name] = (
+            f"{folder.rstrip('/')}/{cell}" if cell and folder and not cell.startswith("/") else cell
+        )
     return paths
 
 
@@ -126,7 +150,9 @@ def file_stem(path: str) -> str:
 def required(cells: Mapping[str, str], column: str, meaning: str) -> str:
     """Return a cell that may not be empty."""
     if cells[column].casefold() in UNKNOWN:
-        raise RowError(f"column {column!r} must hold the {meaning} of every row, got {cells[column]!r}; fill it in")
+        raise RowError(
+            f"column {column!r} must hold the {meaning} of every row, got {cells[column]!r}; fill it in"
+        )
     return cells[column]
 
 
@@ -140,7 +166,9 @@ def read_label(cell: str, rule: LabelParams, *, column: str) -> int:
     allowed = None if rule.negative is None else set(map(canonical_value, rule.negative))
     if value in UNKNOWN or (allowed is not None and value not in allowed):
         known = [*positive, *(rule.negative or ("any other value",))]
-        raise RowError(f"column {column!r} must be one of {known}, got {cell!r}; correct the row or attention.data.label")
+        raise RowError(
+            f"column {column!r} must be one of {known}, got {cell!r}; correct the row or attention.data.label"
+        )
     return 0
 
 
@@ -163,7 +191,9 @@ def read_number(cell: str, *, column: str) -> float:
     except ValueError:
         value = math.inf
     if not math.isfinite(value):
-        raise RowError(f"column {column!r} must be a number or empty, got {cell!r}; correct the row")
+        raise RowError(
+            f"column {column!r} must be a number or empty, got {cell!r}; correct the row"
+        )
     return value
 
 
@@ -187,7 +217,9 @@ def read_involvement(cells: Mapping[str, str], column: str | None, *, unit: str)
     return value / top
 
 
-def read_grade(cells: Mapping[str, str], column: str | None, *, values: Mapping[str, int] | None = None) -> float:
+def read_grade(
+    cells: Mapping[str, str], column: str | None, *, values: Mapping[str, int] | None = None
+) -> float:
     """Return the grade group, NaN if unknown; with ``values``, the one that the table gives for the cell."""
     if column is None or (values is not None and cells[column].casefold() in UNKNOWN):
         return math.nan
@@ -200,7 +232,9 @@ def read_grade(cells: Mapping[str, str], column: str | None, *, values: Mapping[
         return float(grade)
     value = read_number(cells[column], column=column)
     if not math.isnan(value) and value not in range(6):
-        raise RowError(f"column {column!r} must be a grade group 0, 1, 2, 3, 4 or 5, got {value:g}; convert Gleason scores first")
+        raise RowError(
+            f"column {column!r} must be a grade group 0, 1, 2, 3, 4 or 5, got {value:g}; convert Gleason scores first"
+        )
     return value
 
 
@@ -236,7 +270,11 @@ def read_split(cells: Mapping[str, str], column: str | None) -> str:
 
 
 def check_files(
-    raw: ImageFolder, row: Mapping[str, object], params: Preprocessing, *, spacing_mm: tuple[float, float] | None = None
+    raw: ImageFolder,
+    row: Mapping[str, object],
+    params: Preprocessing,
+    *,
+    spacing_mm: tuple[float, float] | None = None,
 ) -> CheckedMasks:
     """Open the files of a row and check that they belong together; ``spacing_mm`` is that of a file which does not tell it.
 
@@ -248,7 +286,9 @@ def check_files(
     try:
         plane = raw.read_plane(image_path, as_mask=False)
         image = to_grey8(plane.values, name=image_path, intensity=params.intensity)
-        planes = {name: raw.read_plane(str(row[name]), as_mask=True) for name in PATHS[1:] if row[name]}
+        planes = {
+            name: raw.read_plane(str(row[name]), as_mask=True) for name in PATHS[1:] if row[name]
+        }
     except UnreadableFileError as error:
         raise RowError(str(error), file=first_unreadable(raw, row)) from error
     check_contrast(image, plane.values, path=image_path)
@@ -261,21 +301,30 @@ def check_files(
                 file=str(row[name]),
             )
         if mask.shape != image.shape:
-            size, wanted = f"{mask.shape[1]} x {mask.shape[0]}", f"{image.shape[1]} x {image.shape[0]}"
+            size, wanted = (
+                f"{mask.shape[1]} x {mask.shape[0]}",
+                f"{image.shape[1]} x {image.shape[0]}",
+            )
             raise RowError(
-                f"{row[name]!r} must have the size of its image, {wanted}, got {size}; export it again", file=str(row[name])
+                f"{row[name]!r} must have the size of its image, {wanted}, got {size}; export it again",
+                file=str(row[name]),
             )
     region = masks.get("region_mask", np.ones(image.shape, bool))
     if not region.any():
         raise RowError(
-            f"{row['region_mask']!r} must mark where points may fall, got an empty mask; draw it", file=str(row["region_mask"])
+            f"{row['region_mask']!r} must mark where points may fall, got an empty mask; draw it",
+            file=str(row["region_mask"]),
         )
-    bag_is_empty = check_bag(masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag)
+    bag_is_empty = check_bag(
+        masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag
+    )
     has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
     bag, lesion = masks.get("bag_mask"), masks.get("lesion_mask")
     bag_is_lesion = bag is not None and lesion is not None and np.array_equal(bag, lesion)
     spacing = spacing_text(plane.spacing_mm or spacing_mm)
-    return CheckedMasks(bag_is_empty, has_lesion, bag_is_lesion, (image.shape[0], image.shape[1]), spacing)
+    return CheckedMasks(
+        bag_is_empty, has_lesion, bag_is_lesion, (image.shape[0], image.shape[1]), spacing
+    )
 
 
 def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:
@@ -284,8 +333,14 @@ def check_contrast(image: np.ndarray, values: np.ndarray, *, path: str) -> None:
         return
     if values.min() != values.max():
         got = f"values from {values.min():g} to {values.max():g}, which are one of 256 grey levels"
-        raise RowError(f"{path!r} must show something, got {got}; set attention.data.intensity: minmax", file=path)
-    raise RowError(f"{path!r} must show something, got the value {values.min():g} everywhere; export it again", file=path)
+        raise RowError(
+            f"{path!r} must show something, got {got}; set attention.data.intensity: minmax",
+            file=path,
+        )
+    raise RowError(
+        f"{path!r} must show something, got the value {values.min():g} everywhere; export it again",
+        file=path,
+    )
 
 
 def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_bag: str) -> bool:
@@ -294,11 +349,14 @@ def check_bag(bag: np.ndarray | None, region: np.ndarray, *, path: str, empty_ba
         return False
     if bag.any():
         raise RowError(
-            f"{path!r} must overlap the region mask, got two masks that share no pixel; correct one of them", file=path
+            f"{path!r} must overlap the region mask, got two masks that share no pixel; correct one of them",
+            file=path,
         )
     if empty_bag == "error":
         remedy = "draw it or set attention.data.empty_bag: region"
-        raise RowError(f"{path!r} must mark where the label is known, got an empty mask; {remedy}", file=path)
+        raise RowError(
+            f"{path!r} must mark where the label is known, got an empty mask; {remedy}", file=path
+        )
     return True
 
 
@@ -313,7 +371,9 @@ def first_unreadable(raw: ImageFolder, row: Mapping[str, object]) -> str:
     return str(row["image"])
 
 
-def duplicate_reasons(rows: Iterable[Mapping[str, Any]], *, section: str = "attention.data") -> dict[int, str]:
+def duplicate_reasons(
+    rows: Iterable[Mapping[str, Any]], *, section: str = "attention.data"
+) -> dict[int, str]:
     """Return line -> reason for every row whose core id occurs more than once: none of them can be trusted."""
     lines: dict[str, list[int]] = {}
     for row in rows:

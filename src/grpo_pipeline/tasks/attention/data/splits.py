@@ -23,12 +23,25 @@ def split_cores(checked: pd.DataFrame, params: SplitParams) -> Splits:
             unless ``single_class`` is ``allow``).
     """
     is_named = "split" in checked
-    groups = named_groups(checked) if is_named else draw_groups(group_strata(checked.rename(columns=GROUPED)), params)
-    remedy = "move groups in the manifest's split column" if is_named else "change attention.split.fractions or seed"
+    groups = (
+        named_groups(checked)
+        if is_named
+        else draw_groups(group_strata(checked.rename(columns=GROUPED)), params)
+    )
+    remedy = (
+        "move groups in the manifest's split column"
+        if is_named
+        else "change attention.split.fractions or seed"
+    )
     split_of_core = checked["patient_id"].map(groups)
     splits = {name: sorted(checked.loc[split_of_core == name, "core_id"]) for name in SPLITS}
     for name in SPLITS:
-        check_split(checked.loc[split_of_core == name, "label"], name=name, params=params, remedy=f"{remedy}, or add data")
+        check_split(
+            checked.loc[split_of_core == name, "label"],
+            name=name,
+            params=params,
+            remedy=f"{remedy}, or add data",
+        )
     return splits
 
 
@@ -42,7 +55,9 @@ def named_groups(checked: pd.DataFrame) -> dict[str, str]:
     for group, split in zip(checked["patient_id"], checked["split"], strict=True):
         if groups.setdefault(str(group), str(split)) != split:
             both = sorted({groups[str(group)], str(split)})
-            raise ValueError(f"patient {group!r} must be in one split, got {both}; move all its rows to one of them")
+            raise ValueError(
+                f"patient {group!r} must be in one split, got {both}; move all its rows to one of them"
+            )
     return groups
 
 
@@ -67,6 +82,12 @@ def check_split(labels: pd.Series, *, name: str, params: SplitParams, remedy: st
     if labels.empty:
         raise ValueError(f"split {name!r} must hold cores, got none; {remedy}")
     if labels.nunique() == 1 and (name == "train" or params.single_class == "error"):
-        allow = "" if name == "train" else ", or set attention.split.single_class: allow (its AUROC is then undefined)"
+        allow = (
+            ""
+            if name == "train"
+            else ", or set attention.split.single_class: allow (its AUROC is then undefined)"
+        )
         got = f"{len(labels)} cores that all have label {int(labels.iloc[0])}"
-        raise ValueError(f"split {name!r} must hold cores of both classes, got {got}; {remedy}{allow}")
+        raise ValueError(
+            f"split {name!r} must hold cores of both classes, got {got}; {remedy}{allow}"
+        )

@@ -29,8 +29,14 @@ LOOKS: dict[str, list[Statistic]] = {
     "grey levels": [Statistic(f"{q}% quantile", 2.0) for q in QUANTILES],
     "texture": [
         *(Statistic(f"log2 contrast at {2**octave} pixels", 0.05) for octave in range(OCTAVES)),
-        *(Statistic(f"skewness of the contrast at {2**octave} pixels", 0.1) for octave in range(OCTAVES)),
-        *(Statistic(f"correlation {down + right} pixels {'down' if down else 'right'}", 0.01) for down, right in LAGS),
+        *(
+            Statistic(f"skewness of the contrast at {2**octave} pixels", 0.1)
+            for octave in range(OCTAVES)
+        ),
+        *(
+            Statistic(f"correlation {down + right} pixels {'down' if down else 'right'}", 0.01)
+            for down, right in LAGS
+        ),
         Statistic("skewness of the grey levels", 0.1),
     ],
     "layout": [Statistic("", 0.05)] * CELLS**2,
@@ -39,7 +45,10 @@ GROUPS = {
     **LOOKS,
     # An image whose levels are ordinary and whose grain is ordinary may still have the grain of other levels.
     TOGETHER: [Statistic("", statistic.floor) for group in LOOKS.values() for statistic in group],
-    "size and region": [Statistic("log2 height / width", 0.05), Statistic("region's share of the image", 0.01)],
+    "size and region": [
+        Statistic("log2 height / width", 0.05),
+        Statistic("region's share of the image", 0.01),
+    ],
 }
 
 
@@ -56,18 +65,27 @@ def describe_inputs(task: Task, policy: AttentionModel, data: AttentionData) -> 
 
 def some_rows(rows: np.ndarray) -> np.ndarray:
     """Return the rows, or where there are too many as many of them as are read, drawn always alike and in their order."""
-    return rows if len(rows) <= MOST else np.sort(numpy_generator(0, Stream.INPUTS).choice(rows, MOST, replace=False))
+    return (
+        rows
+        if len(rows) <= MOST
+        else np.sort(numpy_generator(0, Stream.INPUTS).choice(rows, MOST, replace=False))
+    )
 
 
 @torch.no_grad()
-def describe_rows(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray) -> dict[str, np.ndarray]:
+def describe_rows(
+    task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray
+) -> dict[str, np.ndarray]:
     """Return the statistics of these images by group, float64 [n, p]."""
     seen, features = [], []
     for start in range(0, len(rows), BATCH_SIZE):
         some = rows[start : start + BATCH_SIZE]
         seen += [look(data.examples, row) for row in some]
         features.append(pooled_features(task.encode(policy, task.make_batch(data, some)).features))
-    groups = {name: np.array([one[name] for one in seen]).reshape(len(rows), len(GROUPS[name])) for name in GROUPS}
+    groups = {
+        name: np.array([one[name] for one in seen]).reshape(len(rows), len(GROUPS[name]))
+        for name in GROUPS
+    }
     return groups | {FEATURES: np.concatenate(features) if features else np.empty((0, 0))}
 
 
@@ -81,7 +99,11 @@ def look(examples: Examples, row: int) -> dict[str, np.ndarray]:
     stored, region = examples.images[row], np.asarray(examples.region[row])
     box = content_box((stored > 0) | region)
     image = stored[box].astype(np.float64)
-    looks = {"grey levels": np.percentile(image, QUANTILES), "texture": texture(image), "layout": layout(image)}
+    looks = {
+        "grey levels": np.percentile(image, QUANTILES),
+        "texture": texture(image),
+        "layout": layout(image),
+    }
     size = np.array([np.log2(image.shape[0] / image.shape[1]), region[box].mean()])
     return {**looks, TOGETHER: np.concatenate(list(looks.values())), "size and region": size}
 
@@ -109,7 +131,9 @@ def texture(image: np.ndarray) -> np.ndarray:
         contrasts.append(np.log2((detail.std() if detail.size else 0.0) + 0.5))
         skewnesses.append(skewness(detail))
         level = means
-    return np.array([*contrasts, *skewnesses, *(correlation(image, *lag) for lag in LAGS), skewness(image)])
+    return np.array(
+        [*contrasts, *skewnesses, *(correlation(image, *lag) for lag in LAGS), skewness(image)]
+    )
 
 
 def skewness(values: np.ndarray) -> float:
@@ -128,7 +152,11 @@ def correlation(image: np.ndarray, down: int, right: int) -> float:
     if height <= down or width <= right:
         return 1.0
     spread = first.std() * second.std()
-    return float(((first - first.mean()) * (second - second.mean())).mean() / spread) if spread > 1e-6 else 1.0
+    return (
+        float(((first - first.mean()) * (second - second.mean())).mean() / spread)
+        if spread > 1e-6
+        else 1.0
+    )
 
 
 def layout(image: np.ndarray) -> np.ndarray:

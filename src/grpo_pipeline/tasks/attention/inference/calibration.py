@@ -80,7 +80,9 @@ CONSTANT = 1e-6
 """Standard deviation of the logits below which there is nothing to fit."""
 
 
-def calibrate(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> dict[str, Any]:
+def calibrate(
+    task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
+) -> dict[str, Any]:
     """Fit the calibration on these rows and return it as JSON values, with what it was fitted on."""
     logits = prediction_logits(task, policy, data, rows, seed=seed)
     fitted = fit_calibration(logits, data.examples.table["label"].to_numpy()[rows] == 1)
@@ -88,15 +90,21 @@ def calibrate(task: Task, policy: AttentionModel, data: AttentionData, rows: np.
 
 
 @torch.no_grad()
-def prediction_logits(task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int) -> np.ndarray:
+def prediction_logits(
+    task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
+) -> np.ndarray:
     """Return the class logit of every core with one set of k points of the policy, float64 [n]."""
     logits = [np.empty(0)]
     for number, start in enumerate(range(0, len(rows), BATCH_SIZE)):
         batch = task.make_batch(data, rows[start : start + BATCH_SIZE])
         context = task.encode(policy, batch)
         generator = step_generator(seed, number, stream=Stream.CALIBRATION, device=task.device)
-        rollouts = task.sample(policy, context, 1, temperature=1.0, proposal="policy", generator=generator)
-        logits.append(task.decode(policy, context, rollouts, batch).class_logits[:, 0].double().cpu().numpy())
+        rollouts = task.sample(
+            policy, context, 1, temperature=1.0, proposal="policy", generator=generator
+        )
+        logits.append(
+            task.decode(policy, context, rollouts, batch).class_logits[:, 0].double().cpu().numpy()
+        )
     return np.concatenate(logits)
 
 
@@ -116,9 +124,15 @@ def fit_calibration(logits: np.ndarray, is_positive: np.ndarray) -> Calibration:
     told: dict[str, Any] = {"n": n, "positives": positives, "bins": BINS}
     if fewest == 0:
         got = f"{positives} positive and {n - positives} negative"
-        return Calibration(method="none", reason=f"needs validation cores of both classes, got {got}", **told)
+        return Calibration(
+            method="none", reason=f"needs validation cores of both classes, got {got}", **told
+        )
     if logits.std() < CONSTANT:
-        return Calibration(method="none", reason="needs class logits that differ between cores, got one value", **told)
+        return Calibration(
+            method="none",
+            reason="needs class logits that differ between cores, got one value",
+            **told,
+        )
     slope, intercept = logistic_fit(logits, is_positive, with_intercept=fewest >= MIN_PER_CLASS)
     if not slope > 0:
         reason = f"needs logits that rise with the label, got the slope {slope:.3g} on the validation split"
@@ -131,13 +145,17 @@ def fit_calibration(logits: np.ndarray, is_positive: np.ndarray) -> Calibration:
         reason=rule,
         slope=slope,
         intercept=intercept,
-        brier=Change(**{when: float(np.mean((prob - is_positive) ** 2)) for when, prob in probs.items()}),
+        brier=Change(
+            **{when: float(np.mean((prob - is_positive) ** 2)) for when, prob in probs.items()}
+        ),
         ece=Change(**{when: calibration_error(prob, is_positive) for when, prob in probs.items()}),
         **told,
     )
 
 
-def logistic_fit(logits: np.ndarray, is_positive: np.ndarray, *, with_intercept: bool) -> tuple[float, float]:
+def logistic_fit(
+    logits: np.ndarray, is_positive: np.ndarray, *, with_intercept: bool
+) -> tuple[float, float]:
     """Return slope and intercept of the unpenalised logistic regression of Platt's targets on the logits.
 
         t = (N+ + 1) / (N+ + 2) for a positive, 1 / (N- + 2) for a negative core
@@ -147,14 +165,26 @@ def logistic_fit(logits: np.ndarray, is_positive: np.ndarray, *, with_intercept:
     from sklearn.linear_model import LogisticRegression  # a second that only the fit pays
 
     positives = int(is_positive.sum())
-    targets = np.where(is_positive, (positives + 1) / (positives + 2), 1 / (len(logits) - positives + 2))
+    targets = np.where(
+        is_positive, (positives + 1) / (positives + 2), 1 / (len(logits) - positives + 2)
+    )
     scale = float(logits.std())
-    model = LogisticRegression(C=np.inf, fit_intercept=with_intercept, solver="newton-cholesky", tol=1e-10, max_iter=1000)
+    model = LogisticRegression(
+        C=np.inf, fit_intercept=with_intercept, solver="newton-cholesky", tol=1e-10, max_iter=1000
+    )
     features = np.concatenate([logits, logits])[:, None] / scale
-    model.fit(features, np.repeat([1, 0], len(logits)), sample_weight=np.concatenate([targets, 1 - targets]))
-    return float(model.coef_[0, 0]) / scale, float(np.ravel(model.intercept_)[0]) if with_intercept else 0.0
+    model.fit(
+        features,
+        np.repeat([1, 0], len(logits)),
+        sample_weight=np.concatenate([targets, 1 - targets]),
+    )
+    return float(model.coef_[0, 0]) / scale, float(
+        np.ravel(model.intercept_)[0]
+    ) if with_intercept else 0.0
 
 
 def calibration_error(probs: np.ndarray, is_positive: np.ndarray) -> float:
     """Return the expected calibration error as the evaluation defines it."""
-    return float(weighted.calibration_error(probs, is_positive, np.ones((1, len(probs))), bins=BINS)[0])
+    return float(
+        weighted.calibration_error(probs, is_positive, np.ones((1, len(probs))), bins=BINS)[0]
+    )

@@ -41,13 +41,22 @@ class Frame:
         """Turn (x, y) in [0, 1] of the square into pixels of the image, [..., 2]; what lies in the padding leaves the image."""
         left, top, right, bottom = self.box
         corner, extent = np.array([left, top]), np.array([right - left, bottom - top])
-        return np.asarray((np.asarray(points, np.float64) * self.size - corner) * (np.array([self.width, self.height]) / extent))
+        return np.asarray(
+            (np.asarray(points, np.float64) * self.size - corner)
+            * (np.array([self.width, self.height]) / extent)
+        )
 
     def to_square(self, points: np.ndarray) -> np.ndarray:
         """Turn pixels of the image into (x, y) in [0, 1] of the square, [..., 2]."""
         left, top, right, bottom = self.box
         corner, extent = np.array([left, top]), np.array([right - left, bottom - top])
-        return np.asarray((np.asarray(points, np.float64) * (extent / np.array([self.width, self.height])) + corner) / self.size)
+        return np.asarray(
+            (
+                np.asarray(points, np.float64) * (extent / np.array([self.width, self.height]))
+                + corner
+            )
+            / self.size
+        )
 
     def map_to_image(self, heatmap: np.ndarray) -> np.ndarray:
         """Resize a map over the whole square, [h, w], to the image's own pixels, float32 [height, width].
@@ -57,10 +66,15 @@ class Frame:
         """
         scale = np.array([heatmap.shape[1], heatmap.shape[0]] * 2) / self.size
         edges = np.array(self.box) * scale
-        left, top, right, bottom = (*np.floor(edges[:2]).astype(int), *np.ceil(edges[2:]).astype(int))
+        left, top, right, bottom = (
+            *np.floor(edges[:2]).astype(int),
+            *np.ceil(edges[2:]).astype(int),
+        )
         box = tuple(edges - np.array([left, top] * 2))
         picture = Image.fromarray(np.ascontiguousarray(heatmap[top:bottom, left:right], np.float32))
-        return np.asarray(picture.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box))
+        return np.asarray(
+            picture.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box)
+        )
 
 
 # A map over one plane of a NIfTI file, put back into the file's own voxels.
@@ -90,10 +104,14 @@ def heatmap_volume(raw: ImageFolder, relpath: str, heatmap: np.ndarray) -> Any:
     lps = nibabel.orientations.axcodes2ornt(LPS)
     shape = trimmed(image.shape)
     turned = nibabel.orientations.ornt_transform(own, lps)[:, 0].astype(int)
-    canonical = np.zeros([shape[axis] for axis in np.argsort(turned)], np.float32).transpose(2, 1, 0)
+    canonical = np.zeros([shape[axis] for axis in np.argsort(turned)], np.float32).transpose(
+        2, 1, 0
+    )
     axis = slice_axis(canonical, name, volume)
     np.moveaxis(canonical, axis, 0)[chosen_slices(canonical.shape[axis], name, volume)] = heatmap
-    back = nibabel.orientations.apply_orientation(canonical.transpose(2, 1, 0), nibabel.orientations.ornt_transform(lps, own))
+    back = nibabel.orientations.apply_orientation(
+        canonical.transpose(2, 1, 0), nibabel.orientations.ornt_transform(lps, own)
+    )
     return with_header(image, np.ascontiguousarray(back).reshape(image.shape))
 
 

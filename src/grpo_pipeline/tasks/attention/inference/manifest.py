@@ -12,8 +12,19 @@ import torch
 from grpo_pipeline.tasks.attention.batch import region_cells
 from grpo_pipeline.tasks.attention.data.grey import resize_mask
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.manifest import QUARANTINE_COLUMNS, RowReader, check_root, check_rows, failure, refusal
-from grpo_pipeline.tasks.attention.data.params import SIZE_COLUMN, SPACING_COLUMN, ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.manifest import (
+    QUARANTINE_COLUMNS,
+    RowReader,
+    check_root,
+    check_rows,
+    failure,
+    refusal,
+)
+from grpo_pipeline.tasks.attention.data.params import (
+    SIZE_COLUMN,
+    SPACING_COLUMN,
+    ModelPreprocessing,
+)
 from grpo_pipeline.tasks.attention.data.planes import with_address
 from grpo_pipeline.tasks.attention.data.row_checks import (
     RowError,
@@ -23,7 +34,11 @@ from grpo_pipeline.tasks.attention.data.row_checks import (
     read_paths,
     required,
 )
-from grpo_pipeline.tasks.attention.inference.params import PredictColumns, PredictFolders, PredictParams
+from grpo_pipeline.tasks.attention.inference.params import (
+    PredictColumns,
+    PredictFolders,
+    PredictParams,
+)
 
 SECTION = "attention.predict"
 PATHS = ("image", "region_mask", "bag_mask")
@@ -107,10 +122,16 @@ def check_predict_manifest(
     if refused and (params.on_bad_row == "fail" or not rows):
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest), section=SECTION))
     names = ["core_id", "patient_id", *PATHS, *rules.preprocessing.clinical, SPACING_COLUMN, "row"]
-    return pd.DataFrame(rows, columns=names), pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)), columns.absent
+    return (
+        pd.DataFrame(rows, columns=names),
+        pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)),
+        columns.absent,
+    )
 
 
-def check_cores(raw: ImageFolder, reading: CoreReading, rules: CoreRules) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def check_cores(
+    raw: ImageFolder, reading: CoreReading, rules: CoreRules
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the usable rows and the refused ones; every clinical column of the model is there, NaN where unknown."""
     columns, preprocessing = reading.columns, rules.preprocessing
 
@@ -118,7 +139,9 @@ def check_cores(raw: ImageFolder, reading: CoreReading, rules: CoreRules) -> tup
         return read_core_row(cells, columns, reading.folders, preprocessing)
 
     name_column = columns.named.core_id or columns.named.image
-    rows, refused, _ = check_rows(raw, RowReader(preprocessing, read, name_column, reading.spacing_mm, reading.workers))
+    rows, refused, _ = check_rows(
+        raw, RowReader(preprocessing, read, name_column, reading.spacing_mm, reading.workers)
+    )
     usable = []
     for row in rows:
         try:
@@ -129,7 +152,9 @@ def check_cores(raw: ImageFolder, reading: CoreReading, rules: CoreRules) -> tup
     return usable, refused
 
 
-def find_columns(manifest: Iterable[str], columns: PredictColumns, clinical: tuple[str, ...]) -> Columns:
+def find_columns(
+    manifest: Iterable[str], columns: PredictColumns, clinical: tuple[str, ...]
+) -> Columns:
     """Find out which columns a manifest has; only that of the image must be there.
 
     Raises:
@@ -137,20 +162,33 @@ def find_columns(manifest: Iterable[str], columns: PredictColumns, clinical: tup
             may be misspelt, and then a mask would be ignored without a word.
     """
     there = list(manifest)
-    mapped = {f"{SECTION}.columns.{name}": getattr(columns, name) for name in PredictColumns.model_fields}
+    mapped = {
+        f"{SECTION}.columns.{name}": getattr(columns, name) for name in PredictColumns.model_fields
+    }
     wanted = mapped | {f"clinical column {name!r} of the model": name for name in clinical}
     absent = {path: name for path, name in wanted.items() if name is not None and name not in there}
     for path, name in absent.items():
-        close = [other for other in get_close_matches(name, there, n=1, cutoff=0.8) if other not in wanted.values()]
+        close = [
+            other
+            for other in get_close_matches(name, there, n=1, cutoff=0.8)
+            if other not in wanted.values()
+        ]
         if close or path == f"{SECTION}.columns.image":
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"{path} must name a column of the manifest, got {name!r}; it has {there}{hint}")
-    found = columns.model_copy(update={path.rpartition(".")[2]: None for path in absent if path in mapped})
+            raise ValueError(
+                f"{path} must name a column of the manifest, got {name!r}; it has {there}{hint}"
+            )
+    found = columns.model_copy(
+        update={path.rpartition(".")[2]: None for path in absent if path in mapped}
+    )
     return Columns(found, tuple(name for name in clinical if name in there), tuple(absent.values()))
 
 
 def read_core_row(
-    cells: Mapping[str, str], columns: Columns, folders: PredictFolders, preprocessing: ModelPreprocessing
+    cells: Mapping[str, str],
+    columns: Columns,
+    folders: PredictFolders,
+    preprocessing: ModelPreprocessing,
 ) -> dict[str, Any]:
     """Turn the text of a row into canonical columns, without opening a file; an empty cell of an optional column is unknown.
 
@@ -161,7 +199,9 @@ def read_core_row(
     paths = read_paths(cells, named, folders, may_be_empty=("region_mask", "bag_mask"))
     unknown = dict.fromkeys(preprocessing.clinical, float("nan"))
     return {
-        "core_id": required(cells, named.core_id, "core_id") if named.core_id else file_stem(paths["image"]),
+        "core_id": required(cells, named.core_id, "core_id")
+        if named.core_id
+        else file_stem(paths["image"]),
         "patient_id": cells[named.patient_id] if named.patient_id else "",
         **unknown,
         **{name: read_number(cells[name], column=name) for name in columns.clinical},
@@ -173,7 +213,11 @@ def read_core_row(
 def check_region(raw: ImageFolder, row: Mapping[str, Any], rules: CoreRules) -> None:
     """Refuse a region, or without one an image, with fewer cells than points are to be placed."""
     path = str(row["region_mask"] or row["image"])
-    mask = raw.read_mask(path) if row["region_mask"] else np.ones([int(side) for side in row[SIZE_COLUMN].split()], bool)
+    mask = (
+        raw.read_mask(path)
+        if row["region_mask"]
+        else np.ones([int(side) for side in row[SIZE_COLUMN].split()], bool)
+    )
     region = torch.as_tensor(resize_mask(mask, rules.preprocessing.image_size))[None]
     count = int(region_cells(region, rules.grid).sum())
     if count < rules.points:

@@ -69,7 +69,9 @@ class CorePrediction:
     def withheld(self) -> "CorePrediction":
         """Return the same without any probability: the points and the judgement stay."""
         nothing = np.full_like(self.probs, np.nan)
-        return replace(self, probs=nothing, calibrated=nothing, involvement=float("nan"), heatmap=None)
+        return replace(
+            self, probs=nothing, calibrated=nothing, involvement=float("nan"), heatmap=None
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,13 @@ class Predictor:
 
     @torch.no_grad()
     def predict(
-        self, raw: ImageFolder, row: Mapping[str, Any], *, seed: int, n_samples: int, abstain: bool = False
+        self,
+        raw: ImageFolder,
+        row: Mapping[str, Any],
+        *,
+        seed: int,
+        n_samples: int,
+        abstain: bool = False,
     ) -> CorePrediction:
         """Score one core.
 
@@ -120,7 +128,9 @@ class Predictor:
         examples = self._examples(raw, {**row, "lesion_mask": ""})
         batch = self.task.make_batch(AttentionData(examples, None), np.arange(1))
         context = self.task.encode(self.policy, batch)
-        rollouts = self._sample(context, content=content_number(examples), seed=seed, n_samples=n_samples)
+        rollouts = self._sample(
+            context, content=content_number(examples), seed=seed, n_samples=n_samples
+        )
         outcomes = self.task.decode(self.policy, context, rollouts, batch)
         logits = outcomes.class_logits[0].double().cpu()
         frame = Frame(grey.shape[0], grey.shape[1], self.preprocessing.image_size)
@@ -140,9 +150,13 @@ class Predictor:
         return prediction.withheld() if abstain and doubts else prediction
 
     def _examples(self, raw: ImageFolder, row: dict[str, Any]) -> Examples:
-        image, region, bag, lesion = (array[None] for array in read_core(raw, row, self.preprocessing))
+        image, region, bag, lesion = (
+            array[None] for array in read_core(raw, row, self.preprocessing)
+        )
         clinical = {name: [float(row[name])] for name in self.preprocessing.clinical}
-        table = pd.DataFrame({"core_id": [row["core_id"]], **{name: [np.nan] for name in LABELS}, **clinical})
+        table = pd.DataFrame(
+            {"core_id": [row["core_id"]], **{name: [np.nan] for name in LABELS}, **clinical}
+        )
         return Examples(table, image, region, bag, lesion, digest="")
 
     def _judge(self, examples: Examples, context: AttentionContext) -> Judgement | None:
@@ -151,14 +165,31 @@ class Predictor:
         vectors = {name: values[None] for name, values in look(examples, 0).items()}
         return self.familiarity.judge(vectors | {FEATURES: pooled_features(context.features)})
 
-    def _sample(self, context: AttentionContext, *, content: int, seed: int, n_samples: int) -> Rollouts:
+    def _sample(
+        self, context: AttentionContext, *, content: int, seed: int, n_samples: int
+    ) -> Rollouts:
         """Draw the first set by itself, so that the prediction does not depend on how many others are drawn."""
-        drawn = [self._draw(context, count, number, content, seed) for number, count in enumerate((1, n_samples - 1)) if count]
-        return Rollouts(*(torch.cat(parts, dim=1) for parts in zip(*(vars(part).values() for part in drawn), strict=True)))
+        drawn = [
+            self._draw(context, count, number, content, seed)
+            for number, count in enumerate((1, n_samples - 1))
+            if count
+        ]
+        return Rollouts(
+            *(
+                torch.cat(parts, dim=1)
+                for parts in zip(*(vars(part).values() for part in drawn), strict=True)
+            )
+        )
 
-    def _draw(self, context: AttentionContext, count: int, number: int, content: int, seed: int) -> Rollouts:
-        generator = step_generator(seed, content, number, stream=Stream.PREDICTION, device=self.task.device)
-        return self.task.sample(self.policy, context, count, temperature=1.0, proposal="policy", generator=generator)
+    def _draw(
+        self, context: AttentionContext, count: int, number: int, content: int, seed: int
+    ) -> Rollouts:
+        generator = step_generator(
+            seed, content, number, stream=Stream.PREDICTION, device=self.task.device
+        )
+        return self.task.sample(
+            self.policy, context, count, temperature=1.0, proposal="policy", generator=generator
+        )
 
 
 def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
@@ -173,10 +204,14 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
     """
     config = weights.config
     if config.get("task") != "attention":
-        raise ValueError(f"model {name} must be one of the attention task, got {config.get('task')!r}; choose another one")
+        raise ValueError(
+            f"model {name} must be one of the attention task, got {config.get('task')!r}; choose another one"
+        )
     preprocessing, calibration = (config.get(key) for key in ("preprocessing", "calibration"))
     if preprocessing is None or calibration is None:
-        raise ValueError(f"model {name} must know its preprocessing and calibration, got one without them; {REMEDY}")
+        raise ValueError(
+            f"model {name} must know its preprocessing and calibration, got one without them; {REMEDY}"
+        )
     try:
         kept = (
             ModelPreprocessing.model_validate(preprocessing),
@@ -187,12 +222,16 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"model {name} must be of this version, got {where}: {first['msg']}; {REMEDY}") from error
+        raise ValueError(
+            f"model {name} must be of this version, got {where}: {first['msg']}; {REMEDY}"
+        ) from error
     policy = AttentionModel.from_description(config)
     policy.load_state_dict(dict(weights.tensors))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # Rewards and losses are for training: here they are empty, and reading one would raise.
-    rewards, losses = (cast(Any, section).model_construct() for section in (RewardParams, SupervisedParams))
+    rewards, losses = (
+        cast(Any, section).model_construct() for section in (RewardParams, SupervisedParams)
+    )
     columns = kept[0].clinical
     task = AttentionTask(
         model,
@@ -245,7 +284,11 @@ def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
     row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
     n_sets, n_points = len(prediction.points), int(np.isfinite(prediction.points[0]).all(-1).sum())
     judgement = prediction.judgement
-    doubt = (None, "", np.nan) if judgement is None else (judgement.is_outside, judgement.why, judgement.distance)
+    doubt = (
+        (None, "", np.nan)
+        if judgement is None
+        else (judgement.is_outside, judgement.why, judgement.distance)
+    )
     values = (
         prediction.core_id, prediction.patient_id, float(prediction.probs[0]), float(prediction.calibrated[0]),
         float(prediction.probs.mean()), float(prediction.probs.std()), prediction.involvement, *doubt,
@@ -259,9 +302,14 @@ def point_rows(prediction: CorePrediction) -> pd.DataFrame:
     n_sets, n_points = prediction.points.shape[:2]
     row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
     x, y = prediction.points.reshape(-1, 2).T
-    numbers = {"set": np.repeat(np.arange(n_sets), n_points), "point": np.tile(np.arange(n_points), n_sets)}
+    numbers = {
+        "set": np.repeat(np.arange(n_sets), n_points),
+        "point": np.tile(np.arange(n_points), n_sets),
+    }
     places = {"x": x, "y": y, "x_mm": x * column_mm, "y_mm": y * row_mm}
-    table = pd.DataFrame({"core_id": prediction.core_id, **numbers, **places}, columns=list(POINT_COLUMNS))
+    table = pd.DataFrame(
+        {"core_id": prediction.core_id, **numbers, **places}, columns=list(POINT_COLUMNS)
+    )
     return table[table["x"].notna()].reset_index(drop=True)
 
 
@@ -272,8 +320,12 @@ def patient_table(scores: pd.DataFrame) -> pd.DataFrame:
     without any score has none, and names no core.
     """
     known = scores[scores["patient_id"] != ""]
-    by_patient = known.assign(outside=known["outside"].astype("boolean").astype("Int64")).groupby("patient_id", sort=True)
-    highest = known.sort_values("prob", ascending=False, kind="stable", na_position="last").drop_duplicates("patient_id")
+    by_patient = known.assign(outside=known["outside"].astype("boolean").astype("Int64")).groupby(
+        "patient_id", sort=True
+    )
+    highest = known.sort_values(
+        "prob", ascending=False, kind="stable", na_position="last"
+    ).drop_duplicates("patient_id")
     table = highest.sort_values("patient_id").set_index("patient_id", drop=False)
     table["core_id"] = table["core_id"].where(table["prob"].notna(), "")
     # A count of nothing known is nothing, not 0.

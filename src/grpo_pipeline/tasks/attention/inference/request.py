@@ -18,11 +18,19 @@ from PIL import Image
 
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.planes import Plane, UnreadableFileError
-from grpo_pipeline.tasks.attention.inference.manifest import PATHS, CoreReading, CoreRules, check_cores, find_columns
+from grpo_pipeline.tasks.attention.inference.manifest import (
+    PATHS,
+    CoreReading,
+    CoreRules,
+    check_cores,
+    find_columns,
+)
 from grpo_pipeline.tasks.attention.inference.params import PredictColumns, PredictFolders
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction, Predictor
 
-COLUMNS = PredictColumns(image="image", core_id=None, patient_id=None, region_mask="region_mask", bag_mask="bag_mask")
+COLUMNS = PredictColumns(
+    image="image", core_id=None, patient_id=None, region_mask="region_mask", bag_mask="bag_mask"
+)
 FOLDERS = PredictFolders(image="", region_mask="", bag_mask="")
 # Base64 of the first bytes of a PNG and of an NPY file: no path that a person chose begins like that.
 INLINE = {"iVBORw0KGgo": ".png", "k05VTVBZ": ".npy"}
@@ -80,18 +88,31 @@ def answer(
     check_limits(table, seed=seed, n_samples=n_samples)
     predictor.check_abstain(abstain, name="abstain")
     with TemporaryDirectory(prefix="grpo-request-") as folder:
-        cells = [request_cells(row, predictor.rules, folder=Path(folder), number=i) for i, row in enumerate(records(table))]
+        cells = [
+            request_cells(row, predictor.rules, folder=Path(folder), number=i)
+            for i, row in enumerate(records(table))
+        ]
         if not cells:
             return pd.DataFrame(columns=[*ANSWERS, *["heatmap"] * with_heatmap])
         raw = open_request(root, Path(folder), cells)
-        reading = CoreReading(find_columns(raw.manifest.columns, COLUMNS, predictor.preprocessing.clinical), FOLDERS, workers=1)
+        reading = CoreReading(
+            find_columns(raw.manifest.columns, COLUMNS, predictor.preprocessing.clinical),
+            FOLDERS,
+            workers=1,
+        )
         rows, refused = check_cores(raw, reading, predictor.rules)
         if refused:
             first = min(refused, key=lambda entry: entry["row"])
             raise ValueError(f"row {first['row']} of the request: {first['reason']}")
-        predictions = (predictor.predict(raw, row, seed=seed, n_samples=n_samples, abstain=abstain) for row in rows)
+        predictions = (
+            predictor.predict(raw, row, seed=seed, n_samples=n_samples, abstain=abstain)
+            for row in rows
+        )
         # Of type object: in a column of numbers pandas would turn None into NaN.
-        return pd.DataFrame([answer_row(prediction, with_heatmap=with_heatmap) for prediction in predictions], dtype=object)
+        return pd.DataFrame(
+            [answer_row(prediction, with_heatmap=with_heatmap) for prediction in predictions],
+            dtype=object,
+        )
 
 
 def check_limits(table: pd.DataFrame, *, seed: int, n_samples: int) -> None:
@@ -101,8 +122,12 @@ def check_limits(table: pd.DataFrame, *, seed: int, n_samples: int) -> None:
     if not 0 <= seed <= LARGEST_SEED:
         raise ValueError(f"seed must be from 0 to {LARGEST_SEED}, got {seed}; correct it")
     if len(table) > MOST_ROWS:
-        raise ValueError(f"the request must have at most {MOST_ROWS} rows, got {len(table)}; send several requests")
-    characters = sum(len(cell) for column in table for cell in table[column] if isinstance(cell, str))
+        raise ValueError(
+            f"the request must have at most {MOST_ROWS} rows, got {len(table)}; send several requests"
+        )
+    characters = sum(
+        len(cell) for column in table for cell in table[column] if isinstance(cell, str)
+    )
     if characters > MOST_CHARACTERS:
         raise ValueError(
             f"the request must hold at most {MOST_CHARACTERS} characters of text, got {characters}; "
@@ -113,21 +138,36 @@ def check_limits(table: pd.DataFrame, *, seed: int, n_samples: int) -> None:
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as mappings; refuse a table without images."""
     if "image" not in table.columns:
-        raise ValueError(f"the request must have a column 'image', got {list(table.columns)}; add it")
-    return [dict(zip(table.columns, cells, strict=True)) for cells in table.itertuples(index=False, name=None)]
+        raise ValueError(
+            f"the request must have a column 'image', got {list(table.columns)}; add it"
+        )
+    return [
+        dict(zip(table.columns, cells, strict=True))
+        for cells in table.itertuples(index=False, name=None)
+    ]
 
 
-def request_cells(row: Mapping[str, Any], rules: CoreRules, *, folder: Path, number: int) -> dict[str, str]:
+def request_cells(
+    row: Mapping[str, Any], rules: CoreRules, *, folder: Path, number: int
+) -> dict[str, str]:
     """Return a row as the text that a manifest would hold; what came inside the request is written to ``folder``."""
-    cells = {name: keep_inline(text(row.get(name)), name, folder=folder, number=number) for name in PATHS}
+    cells = {
+        name: keep_inline(text(row.get(name)), name, folder=folder, number=number) for name in PATHS
+    }
     if not cells["image"]:
-        raise ValueError(f"row {number} of the request: image must be a path or a base64 text, got nothing; fill it in")
+        raise ValueError(
+            f"row {number} of the request: image must be a path or a base64 text, got nothing; fill it in"
+        )
     return cells | {name: text(row.get(name)) for name in rules.preprocessing.clinical}
 
 
 def text(value: Any) -> str:
     """Return a cell as a manifest would hold it, "" for None and NaN."""
-    return "" if value is None or (isinstance(value, float) and np.isnan(value)) else str(value).strip()
+    return (
+        ""
+        if value is None or (isinstance(value, float) and np.isnan(value))
+        else str(value).strip()
+    )
 
 
 def keep_inline(cell: str, name: str, *, folder: Path, number: int) -> str:
@@ -147,7 +187,9 @@ def keep_inline(cell: str, name: str, *, folder: Path, number: int) -> str:
     try:
         content = base64.b64decode(cell, validate=True)
     except binascii.Error as error:
-        raise ValueError(f"row {number} of the request: {name} must be base64 text, got {error}; encode it again") from error
+        raise ValueError(
+            f"row {number} of the request: {name} must be base64 text, got {error}; encode it again"
+        ) from error
     file = f"{REQUEST}{number}-{name}{suffix}"
     (folder / file).write_bytes(content)
     return file
@@ -170,9 +212,13 @@ def answer_row(prediction: CorePrediction, *, with_heatmap: bool) -> dict[str, A
         "outside": None if judgement is None else judgement.is_outside,
         "outside_why": None if judgement is None else judgement.why,
         "distance": None if judgement is None else judgement.distance,
-        "points": [points[np.isfinite(points).all(axis=-1)].tolist() for points in prediction.points],
+        "points": [
+            points[np.isfinite(points).all(axis=-1)].tolist() for points in prediction.points
+        ],
     }
-    return answered | ({"heatmap": None if heatmap is None else encode_heatmap(heatmap)} if with_heatmap else {})
+    return answered | (
+        {"heatmap": None if heatmap is None else encode_heatmap(heatmap)} if with_heatmap else {}
+    )
 
 
 def known(value: float) -> float | None:
@@ -183,7 +229,9 @@ def known(value: float) -> float | None:
 def encode_heatmap(heatmap: np.ndarray) -> str:
     """Return probabilities [H, W] as the base64 text of a 16-bit PNG."""
     buffer = io.BytesIO()
-    Image.fromarray(np.round(np.clip(heatmap, 0, 1) * TOP).astype(np.uint16)).save(buffer, format="PNG")
+    Image.fromarray(np.round(np.clip(heatmap, 0, 1) * TOP).astype(np.uint16)).save(
+        buffer, format="PNG"
+    )
     return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 

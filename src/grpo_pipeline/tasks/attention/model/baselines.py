@@ -37,9 +37,13 @@ def region_centroids(cells: Tensor, grid: int) -> Tensor:
     return (weight @ centres) / weight.sum(1, keepdim=True)
 
 
-def oracle_cells(lesion_cells: Tensor, cells: Tensor, k: int, *, n_samples: int, generator: Generator) -> Tensor:
+def oracle_cells(
+    lesion_cells: Tensor, cells: Tensor, k: int, *, n_samples: int, generator: Generator
+) -> Tensor:
     """Draw k points inside the lesion, then (or without a lesion) uniformly in the region; int64 [P, sets, k]."""
-    return gumbel_top_k(oracle_logits(lesion_cells, cells), k, n_samples, generator=generator, is_allowed=cells)
+    return gumbel_top_k(
+        oracle_logits(lesion_cells, cells), k, n_samples, generator=generator, is_allowed=cells
+    )
 
 
 def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:
@@ -61,7 +65,9 @@ def lesion_share(actions: Tensor, lesion_cells: Tensor) -> np.ndarray:
     """
     is_point = actions < lesion_cells.shape[1]
     cells = actions.masked_fill(~is_point, 0)
-    is_hit = torch.gather(lesion_cells[:, None].expand(-1, actions.shape[1], -1), 2, cells) & is_point
+    is_hit = (
+        torch.gather(lesion_cells[:, None].expand(-1, actions.shape[1], -1), 2, cells) & is_point
+    )
     return _known(is_hit.sum((1, 2)).double() / is_point.sum((1, 2)).double(), lesion_cells)
 
 

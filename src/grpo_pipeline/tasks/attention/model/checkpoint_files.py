@@ -37,34 +37,61 @@ _RULES = tuple(
         (r"image_encoder\.patch_embed\.proj" + _PARAM, r"vision_encoder.patch_embed.projection.\1"),
         (_BLOCK + r"\.norm([12])" + _PARAM, r"vision_encoder.layers.\1.layer_norm\2.\3"),
         (_BLOCK + r"\.attn\.rel_pos_([hw])", r"vision_encoder.layers.\1.attn.rel_pos_\2"),
-        (_BLOCK + r"\.(attn\.qkv|attn\.proj|mlp\.lin1|mlp\.lin2)" + _PARAM, r"vision_encoder.layers.\1.\2.\3"),
+        (
+            _BLOCK + r"\.(attn\.qkv|attn\.proj|mlp\.lin1|mlp\.lin2)" + _PARAM,
+            r"vision_encoder.layers.\1.\2.\3",
+        ),
         (r"image_encoder\.neck\.0\.weight", r"vision_encoder.neck.conv1.weight"),
         (r"image_encoder\.neck\.1" + _PARAM, r"vision_encoder.neck.layer_norm1.\1"),
         (r"image_encoder\.neck\.2\.weight", r"vision_encoder.neck.conv2.weight"),
         (r"image_encoder\.neck\.3" + _PARAM, r"vision_encoder.neck.layer_norm2.\1"),
         (r"prompt_encoder\.pe_layer\.positional_encoding_gaussian_matrix", BASIS),
-        (r"prompt_encoder\.point_embeddings\.(\d+)\.weight", r"prompt_encoder.point_embed.\1.weight"),
+        (
+            r"prompt_encoder\.point_embeddings\.(\d+)\.weight",
+            r"prompt_encoder.point_embed.\1.weight",
+        ),
         (r"prompt_encoder\.(not_a_point_embed|no_mask_embed)\.weight", r"prompt_encoder.\1.weight"),
         (r"prompt_encoder\.mask_downscaling\.0" + _PARAM, r"prompt_encoder.mask_embed.conv1.\1"),
-        (r"prompt_encoder\.mask_downscaling\.1" + _PARAM, r"prompt_encoder.mask_embed.layer_norm1.\1"),
+        (
+            r"prompt_encoder\.mask_downscaling\.1" + _PARAM,
+            r"prompt_encoder.mask_embed.layer_norm1.\1",
+        ),
         (r"prompt_encoder\.mask_downscaling\.3" + _PARAM, r"prompt_encoder.mask_embed.conv2.\1"),
-        (r"prompt_encoder\.mask_downscaling\.4" + _PARAM, r"prompt_encoder.mask_embed.layer_norm2.\1"),
+        (
+            r"prompt_encoder\.mask_downscaling\.4" + _PARAM,
+            r"prompt_encoder.mask_embed.layer_norm2.\1",
+        ),
         (r"prompt_encoder\.mask_downscaling\.6" + _PARAM, r"prompt_encoder.mask_embed.conv3.\1"),
         (r"mask_decoder\.(iou_token|mask_tokens)\.weight", r"mask_decoder.\1.weight"),
-        (_TWO_WAY + r"\.layers\.(\d+)\." + _ATTENTION + _PARAM, r"mask_decoder.transformer.layers.\1.\2.\3_proj.\4"),
-        (_TWO_WAY + r"\.layers\.(\d+)\.norm([1-4])" + _PARAM, r"mask_decoder.transformer.layers.\1.layer_norm\2.\3"),
-        (_TWO_WAY + r"\.layers\.(\d+)\.mlp\.lin([12])" + _PARAM, r"mask_decoder.transformer.layers.\1.mlp.lin\2.\3"),
+        (
+            _TWO_WAY + r"\.layers\.(\d+)\." + _ATTENTION + _PARAM,
+            r"mask_decoder.transformer.layers.\1.\2.\3_proj.\4",
+        ),
+        (
+            _TWO_WAY + r"\.layers\.(\d+)\.norm([1-4])" + _PARAM,
+            r"mask_decoder.transformer.layers.\1.layer_norm\2.\3",
+        ),
+        (
+            _TWO_WAY + r"\.layers\.(\d+)\.mlp\.lin([12])" + _PARAM,
+            r"mask_decoder.transformer.layers.\1.mlp.lin\2.\3",
+        ),
         (
             _TWO_WAY + r"\.final_attn_token_to_image\.([qkv]|out)_proj" + _PARAM,
             r"mask_decoder.transformer.final_attn_token_to_image.\1_proj.\2",
         ),
-        (_TWO_WAY + r"\.norm_final_attn" + _PARAM, r"mask_decoder.transformer.layer_norm_final_attn.\1"),
+        (
+            _TWO_WAY + r"\.norm_final_attn" + _PARAM,
+            r"mask_decoder.transformer.layer_norm_final_attn.\1",
+        ),
         (r"mask_decoder\.output_upscaling\.0" + _PARAM, r"mask_decoder.upscale_conv1.\1"),
         (r"mask_decoder\.output_upscaling\.1" + _PARAM, r"mask_decoder.upscale_layer_norm.\1"),
         (r"mask_decoder\.output_upscaling\.3" + _PARAM, r"mask_decoder.upscale_conv2.\1"),
     )
 )
-_HEAD_LAYER = re.compile(r"(mask_decoder\.(?:output_hypernetworks_mlps\.\d+|iou_prediction_head))\.layers\.(\d+)" + _PARAM)
+_HEAD_LAYER = re.compile(
+    r"(mask_decoder\.(?:output_hypernetworks_mlps\.\d+|iou_prediction_head))\.layers\.(\d+)"
+    + _PARAM
+)
 
 
 def rename_original(weights: Mapping[str, Value], *, file: str) -> dict[str, Value]:
@@ -163,7 +190,11 @@ def infer_config(shapes: Shapes, *, file: str) -> SamConfig:
         mask_input_channels=shapes["prompt_encoder.mask_embed.conv2.weight"][0],
         num_point_embeddings=_count(shapes, r"prompt_encoder\.point_embed"),
     )
-    return SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=_decoder_config(shapes))
+    return SamConfig(
+        vision_config=vision,
+        prompt_encoder_config=prompt,
+        mask_decoder_config=_decoder_config(shapes),
+    )
 
 
 def _vision_config(shapes: Shapes, file: str) -> SamVisionConfig:
@@ -207,7 +238,8 @@ def _decoder_config(shapes: Shapes) -> SamMaskDecoderConfig:
         mlp_dim=shapes[f"{layer}.mlp.lin1.weight"][0],
         num_hidden_layers=_count(shapes, r"mask_decoder\.transformer\.layers"),
         num_attention_heads=DECODER_HEADS,
-        attention_downsample_rate=width // shapes[f"{layer}.cross_attn_token_to_image.q_proj.weight"][0],
+        attention_downsample_rate=width
+        // shapes[f"{layer}.cross_attn_token_to_image.q_proj.weight"][0],
         num_multimask_outputs=outputs - 1,
         iou_head_depth=_count(shapes, r"mask_decoder\.iou_prediction_head\.layers") + 2,
         iou_head_hidden_dim=shapes["mask_decoder.iou_prediction_head.proj_in.weight"][0],
@@ -227,7 +259,9 @@ def _check_telling(shapes: Shapes, file: str) -> None:
 
 def _count(shapes: Shapes, stem: str) -> int:
     """Count the distinct numbers that follow a stem."""
-    return len({match[1] for match in (re.match(stem + r"\.(\d+)\.", name) for name in shapes) if match})
+    return len(
+        {match[1] for match in (re.match(stem + r"\.(\d+)\.", name) for name in shapes) if match}
+    )
 
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -252,7 +286,9 @@ def read_config(checkpoint: CheckpointParams) -> SamConfig:
         raise ValueError(f"{path} must be a JSON file, got {error}; copy it again") from error
     if not isinstance(values, dict) or values.get("model_type") != "sam":
         found = values.get("model_type") if isinstance(values, dict) else values
-        raise ValueError(f"{path} must have the model_type 'sam', got {found!r}; give the folder of a SamModel")
+        raise ValueError(
+            f"{path} must have the model_type 'sam', got {found!r}; give the folder of a SamModel"
+        )
     return SamConfig.from_dict(values)
 
 
@@ -264,7 +300,11 @@ def read_weights(checkpoint: CheckpointParams) -> dict[str, Tensor]:
         ValueError: if it is of another kind, damaged, or no SAM.
     """
     original = checkpoint.kind == "segment_anything"
-    weights = _read_original(checkpoint, device="cpu") if original else _read_safetensors(_folder_file(checkpoint, WEIGHTS))
+    weights = (
+        _read_original(checkpoint, device="cpu")
+        if original
+        else _read_safetensors(_folder_file(checkpoint, WEIGHTS))
+    )
     # One matrix under two names: transformers writes either or both, segment-anything knows one.
     if found := {BASIS, TIED_BASIS} & weights.keys():
         weights[BASIS] = weights[TIED_BASIS] = weights[min(found, key=(BASIS, TIED_BASIS).index)]
@@ -278,7 +318,11 @@ def digest_of(checkpoint: CheckpointParams) -> str:
         FileNotFoundError: if the checkpoint or a file of the folder is missing.
     """
     original = checkpoint.kind == "segment_anything"
-    paths = [_original_file(checkpoint)] if original else [_folder_file(checkpoint, name) for name in (CONFIG, WEIGHTS)]
+    paths = (
+        [_original_file(checkpoint)]
+        if original
+        else [_folder_file(checkpoint, name) for name in (CONFIG, WEIGHTS)]
+    )
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
@@ -294,10 +338,14 @@ def _folder_file(checkpoint: CheckpointParams, name: str) -> Path:
             f"give the folder around it, or set {KIND} to segment_anything for a .pth"
         )
     if not folder.is_dir():
-        raise FileNotFoundError(f"{PATH} must be a folder that exists, got {folder}; correct the path")
+        raise FileNotFoundError(
+            f"{PATH} must be a folder that exists, got {folder}; correct the path"
+        )
     if not (folder / name).is_file():
         held = sorted(path.name for path in folder.iterdir())
-        raise FileNotFoundError(f"{folder} must hold {CONFIG} and {WEIGHTS}, got {held}; write it with SamModel.save_pretrained")
+        raise FileNotFoundError(
+            f"{folder} must hold {CONFIG} and {WEIGHTS}, got {held}; write it with SamModel.save_pretrained"
+        )
     return folder / name
 
 
@@ -317,19 +365,25 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return dict(load_file(path))
     except SafetensorError as error:
-        raise ValueError(f"{path} must be a whole safetensors file, got {error}; copy or download it again") from error
+        raise ValueError(
+            f"{path} must be a whole safetensors file, got {error}; copy or download it again"
+        ) from error
 
 
 def _read_original(checkpoint: CheckpointParams, *, device: str) -> dict[str, Tensor]:
     """Read a ``.pth``; on the device ``meta`` the tensors have shapes and no values, and the file is hardly read."""
     path = _original_file(checkpoint)
     content = _unwrap(_load_restricted(path, device))
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, dict) or not all(
+        isinstance(value, Tensor) for value in content.values()
+    ):
         raise ValueError(
             f"{path} must hold named tensors, by themselves or under the key 'model', got {_outline(content)}; "
             "save it again as torch.save(model.state_dict(), path)"
         )
-    return rename_original({name.removeprefix("module."): tensor for name, tensor in content.items()}, file=str(path))
+    return rename_original(
+        {name.removeprefix("module."): tensor for name, tensor in content.items()}, file=str(path)
+    )
 
 
 def _load_restricted(path: Path, device: str) -> Any:
@@ -338,7 +392,9 @@ def _load_restricted(path: Path, device: str) -> Any:
         is_archive = file.read(2) == b"PK"
     if is_archive and not zipfile.is_zipfile(path):
         size = path.stat().st_size
-        raise ValueError(f"{path} must be a whole .pth file, got {size} bytes that break off; copy or download it again")
+        raise ValueError(
+            f"{path} must be a whole .pth file, got {size} bytes that break off; copy or download it again"
+        )
     try:
         return torch.load(path, map_location=device, weights_only=True)
     # The refusal is an UnpicklingError, whose module this package does not import; a damaged file raises several others.
@@ -352,7 +408,11 @@ def _load_restricted(path: Path, device: str) -> Any:
 
 def _unwrap(content: Any) -> Any:
     """Return what training scripts put beside optimiser and epoch under the key ``model``."""
-    return content["model"] if isinstance(content, dict) and isinstance(content.get("model"), dict) else content
+    return (
+        content["model"]
+        if isinstance(content, dict) and isinstance(content.get("model"), dict)
+        else content
+    )
 
 
 def _outline(content: Any) -> str:

@@ -52,14 +52,19 @@ class FilterBank(nn.Module):
         cell = images.shape[-1] // grid
         # The filters take the mean out of a patch: in bfloat16 what is left of a bright one would be rounding.
         with exact_region(images):
-            energy, level = _mean_around(self.filters(images).square(), cell), _mean_around(images, cell)
+            energy, level = (
+                _mean_around(self.filters(images).square(), cell),
+                _mean_around(images, cell),
+            )
             return self._describe(energy.movedim(1, -1), level.movedim(1, -1)).movedim(-1, 1)
 
     def _describe(self, energy: Tensor, level: Tensor) -> Tensor:
         """Return energies [..., channels] and level [..., 1] as one description [..., width]."""
         log_energy = (energy + FLOOR).log()
         # + 1 centres the mean log energy of an image of variance 1.
-        return torch.cat([self.norm(log_energy), log_energy.mean(-1, keepdim=True) + 1, level], dim=-1)
+        return torch.cat(
+            [self.norm(log_energy), log_energy.mean(-1, keepdim=True) + 1, level], dim=-1
+        )
 
 
 def _mean_around(values: Tensor, cell: int) -> Tensor:
@@ -78,7 +83,9 @@ class GlimpseDecoder(nn.Module):
         super().__init__()
         self.size, self.pool = params.glimpse_size, params.glimpse_pool
         self.texture = FilterBank(params.glimpse_channels)
-        self.evidence = nn.Sequential(nn.Linear(self.texture.width, 32), nn.ReLU(), nn.Linear(32, 1))
+        self.evidence = nn.Sequential(
+            nn.Linear(self.texture.width, 32), nn.ReLU(), nn.Linear(32, 1)
+        )
         self.prior = nn.Parameter(torch.zeros(()))
         self.involvement_prior = nn.Parameter(torch.zeros(()))
 
@@ -121,7 +128,9 @@ class GlobalDecoder(nn.Module):
     def __init__(self, params: ModelParams) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(params.feature_channels, params.feature_channels), nn.ReLU(), nn.Linear(params.feature_channels, 1)
+            nn.Linear(params.feature_channels, params.feature_channels),
+            nn.ReLU(),
+            nn.Linear(params.feature_channels, 1),
         )
 
     def forward(self, token: Tensor) -> Tensor:
@@ -172,7 +181,10 @@ def _pool_some(evidence: Tensor, pool: str, is_point: Tensor) -> Tensor:
     if pool == "mean":
         return evidence.masked_fill(~is_point, 0.0).sum(-1) / count
     if pool == "logsumexp":
-        return evidence.masked_fill(~is_point, -torch.inf).logsumexp(-1) - count.to(evidence.dtype).log()
+        return (
+            evidence.masked_fill(~is_point, -torch.inf).logsumexp(-1)
+            - count.to(evidence.dtype).log()
+        )
     return _noisy_or(F.logsigmoid(-evidence).masked_fill(~is_point, 0.0).sum(-1))
 
 

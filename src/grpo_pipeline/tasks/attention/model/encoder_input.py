@@ -47,7 +47,9 @@ def normalise_sam(grey: Tensor) -> Tensor:
     Returns:
         float32 [P, 3, S, S].
     """
-    mean, std = (torch.tensor(values, device=grey.device)[:, None, None] for values in (SAM_MEAN, SAM_STD))
+    mean, std = (
+        torch.tensor(values, device=grey.device)[:, None, None] for values in (SAM_MEAN, SAM_STD)
+    )
     return (grey.to(torch.float32)[:, None] - mean) / std
 
 

@@ -96,9 +96,13 @@ def merge_lora(encoder: Any) -> None:
     """
     from peft.tuners.lora import LoraLayer
 
-    found = [(name, module) for name, module in encoder.named_modules() if isinstance(module, LoraLayer)]
+    found = [
+        (name, module) for name, module in encoder.named_modules() if isinstance(module, LoraLayer)
+    ]
     if not found:
-        raise ValueError("the encoder must have low-rank updates to merge, got none; it was not built with encoder: lora")
+        raise ValueError(
+            "the encoder must have low-rank updates to merge, got none; it was not built with encoder: lora"
+        )
     for name, module in found:
         parent, _, child = name.rpartition(".")
         module.merge()
@@ -117,5 +121,10 @@ def tune_encoder(encoder: Any, params: ModelParams) -> None:
         encoder.requires_grad_(False)
     elif params.encoder == "adapter" and tuning is not None:
         add_adapters(encoder, rank=tuning.rank)
-    elif params.encoder == "lora" and tuning is not None and tuning.alpha is not None and tuning.targets is not None:
+    elif (
+        params.encoder == "lora"
+        and tuning is not None
+        and tuning.alpha is not None
+        and tuning.targets is not None
+    ):
         add_lora(encoder, rank=tuning.rank, alpha=tuning.alpha, targets=tuning.targets)

@@ -15,7 +15,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from grpo_pipeline.core.params import ExecutionParams
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData, Outcomes
+from grpo_pipeline.tasks.attention.batch import (
+    AttentionBatch,
+    AttentionContext,
+    AttentionData,
+    Outcomes,
+)
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics
 from grpo_pipeline.tasks.attention.model.baselines import oracle_logits
 from grpo_pipeline.tasks.attention.model.decoders import FilterBank, GlimpseDecoder, GlobalDecoder
@@ -100,7 +105,12 @@ class AttentionModel(nn.Module):
     clinical_read_out: ClinicalReadOut | None
 
     def __init__(
-        self, params: ModelParams, image_size: int, net: SamModel | None = None, *, clinical: ClinicalStatistics | None = None
+        self,
+        params: ModelParams,
+        image_size: int,
+        net: SamModel | None = None,
+        *,
+        clinical: ClinicalStatistics | None = None,
     ) -> None:
         """Build the model with random weights, or around a SAM that has some.
 
@@ -120,19 +130,27 @@ class AttentionModel(nn.Module):
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
         self.texture = FilterBank(params.texture_channels)
-        self.policy = PolicyNetwork(params.feature_channels, params.policy_channels, self.texture.width, params.value_pool)
-        self.class_decoder = GlimpseDecoder(params) if params.class_decoder == "glimpse" else GlobalDecoder(params)
+        self.policy = PolicyNetwork(
+            params.feature_channels, params.policy_channels, self.texture.width, params.value_pool
+        )
+        self.class_decoder = (
+            GlimpseDecoder(params) if params.class_decoder == "glimpse" else GlobalDecoder(params)
+        )
         tune_encoder(self.sam.net.vision_encoder, params)
         # Last, so that everything else starts as it does without them.
         self.clinical = self.clinical_read_out = None
         if clinical is not None:
             self.clinical = ClinicalPrompt(clinical, params.feature_channels)
             if params.class_decoder == "glimpse":
-                self.clinical_read_out = ClinicalReadOut(len(clinical.columns), params.feature_channels)
+                self.clinical_read_out = ClinicalReadOut(
+                    len(clinical.columns), params.feature_channels
+                )
         self.stop = None
         if params.stop is not None:
             inputs = params.feature_channels + self.texture.width
-            self.stop = StopHead(inputs, params.policy_channels, params.points - params.stop.min_points)
+            self.stop = StopHead(
+                inputs, params.policy_channels, params.points - params.stop.min_points
+            )
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Self:
@@ -154,12 +172,18 @@ class AttentionModel(nn.Module):
         if torch.is_grad_enabled():
             return self.sam.encode(images)
         size = max(1, CELLS_AT_ONCE // self.sam.grid**2)
-        return torch.cat([self.sam.encode(images[start : start + size]) for start in range(0, len(images), size)])
+        return torch.cat(
+            [self.sam.encode(images[start : start + size]) for start in range(0, len(images), size)]
+        )
 
     def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
         """Return what the policy says about the point sets of each core, and its values [P]."""
         logits, values = self.policy(context.features, context.texture, context.cells)
-        stops = None if self.stop is None else self.stop(context.features, context.texture, context.cells)
+        stops = (
+            None
+            if self.stop is None
+            else self.stop(context.features, context.texture, context.cells)
+        )
         return SetLogits(logits, stops), values
 
     def decode(
@@ -196,7 +220,9 @@ class AttentionModel(nn.Module):
                 class_logits = class_logits + self.clinical_read_out(prompts)[:, None]
         weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
         bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
-        return Outcomes(class_logits=class_logits, bag_probs=bag_probs, mask_logits=decoded.mask_logits)
+        return Outcomes(
+            class_logits=class_logits, bag_probs=bag_probs, mask_logits=decoded.mask_logits
+        )
 
     def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
         if self.clinical is None:
@@ -246,7 +272,9 @@ def checkpoint_layers(encoder: nn.Module) -> int:
     The second computation enters the same precision and random state as the first (``torch.utils.checkpoint``, not reentrant),
     so that gradients are those without it.
     """
-    layers: list[Any] = [layer for layer in encoder.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    layers: list[Any] = [
+        layer for layer in encoder.modules() if isinstance(layer, GradientCheckpointingLayer)
+    ]
     for layer in layers:
         layer.gradient_checkpointing = True
         layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
@@ -257,7 +285,9 @@ def checkpoint_layers(encoder: nn.Module) -> int:
 
 
 def proposal_logits(
-    policy: AttentionModel, context: AttentionContext, proposal: Literal["policy", "uniform", "oracle"]
+    policy: AttentionModel,
+    context: AttentionContext,
+    proposal: Literal["policy", "uniform", "oracle"],
 ) -> SetLogits:
     """Return the logits that points are drawn from.
 
@@ -271,7 +301,9 @@ def proposal_logits(
     if proposal == "policy":
         return policy.propose(context)[0]
     if proposal == "uniform":
-        zeros = torch.zeros(context.cells.shape, dtype=context.features.dtype, device=context.cells.device)
+        zeros = torch.zeros(
+            context.cells.shape, dtype=context.features.dtype, device=context.cells.device
+        )
         return SetLogits(at_least_float32(zeros))
     if context.lesion_cells is None:
         raise ValueError(

@@ -25,7 +25,11 @@ from grpo_pipeline.core.sampling.plackett_luce import (
     plackett_luce_logprobs,
     tempered_logits,
 )
-from grpo_pipeline.core.sampling.stopping import greedy_with_stop, logprobs_with_stop, sample_with_stop
+from grpo_pipeline.core.sampling.stopping import (
+    greedy_with_stop,
+    logprobs_with_stop,
+    sample_with_stop,
+)
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.params import ModelParams
 
@@ -53,7 +57,13 @@ class SetLogits:
 
 
 def draw_sets(
-    params: ModelParams, logits: SetLogits, is_allowed: Tensor, group_size: int, *, temperature: float, generator: Generator
+    params: ModelParams,
+    logits: SetLogits,
+    is_allowed: Tensor,
+    group_size: int,
+    *,
+    temperature: float,
+    generator: Generator,
 ) -> Rollouts:
     """Draw G sets for each image, with their log-probabilities.
 
@@ -70,7 +80,14 @@ def draw_sets(
     """
     k = params.points
     if logits.stops is None:
-        actions = gumbel_top_k(logits.cells, k, group_size, generator=generator, temperature=temperature, is_allowed=is_allowed)
+        actions = gumbel_top_k(
+            logits.cells,
+            k,
+            group_size,
+            generator=generator,
+            temperature=temperature,
+            is_allowed=is_allowed,
+        )
         is_valid = torch.ones_like(actions, dtype=torch.bool)
     else:
         actions, is_valid = sample_with_stop(
@@ -83,19 +100,29 @@ def draw_sets(
             temperature=temperature,
             is_allowed=is_allowed,
         )
-    logprobs = score_sets(params, logits, actions, is_valid, temperature=temperature, is_allowed=is_allowed)
+    logprobs = score_sets(
+        params, logits, actions, is_valid, temperature=temperature, is_allowed=is_allowed
+    )
     return Rollouts(actions, logprobs, is_valid)
 
 
 def score_sets(
-    params: ModelParams, logits: SetLogits, actions: Tensor, is_valid: Tensor, *, temperature: float, is_allowed: Tensor
+    params: ModelParams,
+    logits: SetLogits,
+    actions: Tensor,
+    is_valid: Tensor,
+    *,
+    temperature: float,
+    is_allowed: Tensor,
 ) -> Tensor:
     """Return the log-probability of each decision of these sets, [P, G, k]; exactly 0 where a decision is not valid.
 
     Whatever stands in ``actions`` after a stop is not read.
     """
     if logits.stops is None:
-        score = independent_logprobs if params.likelihood == "independent" else plackett_luce_logprobs
+        score = (
+            independent_logprobs if params.likelihood == "independent" else plackett_luce_logprobs
+        )
         return score(logits.cells, actions, temperature=temperature, is_allowed=is_allowed)
     k = actions.shape[-1]
     return logprobs_with_stop(
@@ -114,7 +141,9 @@ def likeliest_sets(params: ModelParams, logits: SetLogits, is_allowed: Tensor) -
     if logits.stops is None:
         return logits.cells.masked_fill(~is_allowed, -torch.inf).topk(k).indices[:, None]
     stop_logits = _stop_logits(logits, is_allowed, k, 1.0)
-    return greedy_with_stop(logits.cells, stop_logits, k, k_min=k - logits.stops.shape[1], is_allowed=is_allowed)[0]
+    return greedy_with_stop(
+        logits.cells, stop_logits, k, k_min=k - logits.stops.shape[1], is_allowed=is_allowed
+    )[0]
 
 
 def set_entropy(logits: SetLogits, is_allowed: Tensor, *, temperature: float) -> Tensor:
@@ -167,6 +196,10 @@ def _stop_logits(logits: SetLogits, is_allowed: Tensor, k: int, temperature: flo
     """
     stops = logits.stops
     if stops is None:
-        raise ValueError("stops must be given for a policy that may stop, got None; build the model with attention.model.stop")
-    mass = masked_logits(tempered_logits(logits.cells, temperature), is_allowed).logsumexp(dim=-1, keepdim=True)
+        raise ValueError(
+            "stops must be given for a policy that may stop, got None; build the model with attention.model.stop"
+        )
+    mass = masked_logits(tempered_logits(logits.cells, temperature), is_allowed).logsumexp(
+        dim=-1, keepdim=True
+    )
     return F.pad(stops + temperature * mass, (k - stops.shape[1], 0))

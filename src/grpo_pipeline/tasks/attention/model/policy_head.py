@@ -27,7 +27,9 @@ class StopHead(nn.Module):
 
     def __init__(self, channels: int, hidden_channels: int, decisions: int) -> None:
         super().__init__()
-        self.trunk = nn.Sequential(nn.LayerNorm(2 * channels), nn.Linear(2 * channels, hidden_channels), nn.ReLU())
+        self.trunk = nn.Sequential(
+            nn.LayerNorm(2 * channels), nn.Linear(2 * channels, hidden_channels), nn.ReLU()
+        )
         self.log_odds = nn.Linear(hidden_channels, decisions)
         nn.init.zeros_(self.log_odds.weight)
         nn.init.constant_(self.log_odds.bias, INITIAL_LOG_ODDS)
@@ -79,7 +81,9 @@ def pool_cells(features: Tensor, logits: Tensor, cells: Tensor | None, pool: Val
     if pool == "image":
         return features.mean(dim=(2, 3))
     if cells is None:
-        raise ValueError(f"the cells of the region must be given for value_pool '{pool}', got None; pass the context's cells")
+        raise ValueError(
+            f"the cells of the region must be given for value_pool '{pool}', got None; pass the context's cells"
+        )
     flat = features.flatten(2)
     return _pool_region(flat, cells) if pool == "region" else _pool_attention(flat, logits, cells)
 
@@ -99,7 +103,11 @@ class PolicyNetwork(nn.Module):
     """Map features [P, C, h, w] and texture [P, T, h, w] to attention logits [P, V] and values [P]."""
 
     def __init__(
-        self, feature_channels: int, hidden_channels: int, texture_channels: int, value_pool: ValuePool = "image"
+        self,
+        feature_channels: int,
+        hidden_channels: int,
+        texture_channels: int,
+        value_pool: ValuePool = "image",
     ) -> None:
         super().__init__()
         self.value_pool = value_pool
@@ -112,7 +120,9 @@ class PolicyNetwork(nn.Module):
             nn.init.zeros_(parameter)
         self.value = nn.Linear(pooled_channels(hidden_channels, value_pool), 1)
 
-    def forward(self, features: Tensor, texture: Tensor, cells: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, features: Tensor, texture: Tensor, cells: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (logits [P, V], values [P]).
 
         Args:
@@ -130,4 +140,6 @@ class PolicyNetwork(nn.Module):
 
 def _conv_block(inputs: int, outputs: int) -> nn.Module:
     # GroupNorm, not BatchNorm: the same numbers in rollout and update, in train and eval mode (ratio 1 at the first update).
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
+    )

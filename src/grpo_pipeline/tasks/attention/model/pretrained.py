@@ -12,7 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import SamConfig, SamModel
 
-from grpo_pipeline.tasks.attention.model.checkpoint_files import digest_of, listed, read_config, read_weights
+from grpo_pipeline.tasks.attention.model.checkpoint_files import (
+    digest_of,
+    listed,
+    read_config,
+    read_weights,
+)
 from grpo_pipeline.tasks.attention.model.encoder_input import check_channels
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
@@ -37,7 +42,9 @@ def resize_absolute(embedding: Tensor, grid: int) -> Tensor:
     """
     if embedding.shape[1:3] == (grid, grid):
         return embedding
-    planes = F.interpolate(embedding.permute(0, 3, 1, 2), size=(grid, grid), mode="bicubic", align_corners=False)
+    planes = F.interpolate(
+        embedding.permute(0, 3, 1, 2), size=(grid, grid), mode="bicubic", align_corners=False
+    )
     return planes.permute(0, 2, 3, 1).contiguous()
 
 
@@ -57,10 +64,14 @@ def resize_relative(embedding: Tensor, grid: int) -> Tensor:
     length = 2 * grid - 1
     if len(embedding) == length:
         return embedding
-    return F.interpolate(embedding.T[None], size=length, mode="linear", align_corners=False)[0].T.contiguous()
+    return F.interpolate(embedding.T[None], size=length, mode="linear", align_corners=False)[
+        0
+    ].T.contiguous()
 
 
-def fit_positions(weights: dict[str, Tensor], *, grid: int, global_layers: tuple[int, ...]) -> dict[str, Tensor]:
+def fit_positions(
+    weights: dict[str, Tensor], *, grid: int, global_layers: tuple[int, ...]
+) -> dict[str, Tensor]:
     """Return the weights with the position embeddings of a ``grid`` x ``grid`` encoder.
 
     Args:
@@ -70,7 +81,9 @@ def fit_positions(weights: dict[str, Tensor], *, grid: int, global_layers: tuple
     """
     fitted = dict(weights)
     absolute = "vision_encoder.pos_embed"
-    relative = [f"vision_encoder.layers.{i}.attn.rel_pos_{axis}" for i in global_layers for axis in "hw"]
+    relative = [
+        f"vision_encoder.layers.{i}.attn.rel_pos_{axis}" for i in global_layers for axis in "hw"
+    ]
     if absolute in fitted:
         fitted[absolute] = resize_absolute(fitted[absolute], grid)
     for name in filter(fitted.__contains__, relative):
@@ -121,8 +134,14 @@ def load_net(params: ModelParams, image_size: int) -> SamModel:
     with torch.device("meta"):
         net = SamModel(config)
     grid = image_size // params.patch_size
-    weights = fit_positions(read_weights(checkpoint), grid=grid, global_layers=global_layers(config))
-    check_fit(weights, {name: tuple(tensor.shape) for name, tensor in net.state_dict().items()}, checkpoint.path)
+    weights = fit_positions(
+        read_weights(checkpoint), grid=grid, global_layers=global_layers(config)
+    )
+    check_fit(
+        weights,
+        {name: tuple(tensor.shape) for name, tensor in net.state_dict().items()},
+        checkpoint.path,
+    )
     net.load_state_dict(weights, assign=True)
     return freeze_basis(net)
 
@@ -149,7 +168,11 @@ def resize_config(config: SamConfig, image_size: int) -> SamConfig:
 def global_layers(config: Any) -> tuple[int, ...]:
     """Return the numbers of the encoder's layers that attend over the whole grid; without windows, all of them."""
     vision = config.vision_config
-    return tuple(vision.global_attn_indexes) if vision.window_size else tuple(range(vision.num_hidden_layers))
+    return (
+        tuple(vision.global_attn_indexes)
+        if vision.window_size
+        else tuple(range(vision.num_hidden_layers))
+    )
 
 
 def check_sizes(params: ModelParams, config: SamConfig) -> None:
@@ -166,14 +189,23 @@ def check_sizes(params: ModelParams, config: SamConfig) -> None:
             )
 
 
-def check_fit(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], path: str) -> None:
+def check_fit(
+    weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], path: str
+) -> None:
     """Refuse weights that are not exactly those of the architecture.
 
     Raises:
         ValueError: naming the first that are missing, unknown or of another shape.
     """
-    missing, unknown = [name for name in shapes if name not in weights], [name for name in weights if name not in shapes]
-    other = [f"{name} {tuple(weights[name].shape)}" for name in shapes if name in weights and weights[name].shape != shapes[name]]
+    missing, unknown = (
+        [name for name in shapes if name not in weights],
+        [name for name in weights if name not in shapes],
+    )
+    other = [
+        f"{name} {tuple(weights[name].shape)}"
+        for name in shapes
+        if name in weights and weights[name].shape != shapes[name]
+    ]
     found = {"missing": missing, "unknown": unknown, "of another shape": other}
     if misfits := [f"{kind}: {listed(names)}" for kind, names in found.items() if names]:
         raise ValueError(
@@ -192,7 +224,9 @@ def freeze_basis(net: SamModel) -> SamModel:
 
 def _checkpoint(params: ModelParams) -> CheckpointParams:
     if params.checkpoint is None:
-        raise ValueError("attention.model.checkpoint must be given to load weights, got null; give path, kind and normalisation")
+        raise ValueError(
+            "attention.model.checkpoint must be given to load weights, got null; give path, kind and normalisation"
+        )
     return params.checkpoint
 
 

@@ -16,7 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import SamConfig, SamMaskDecoderConfig, SamModel, SamPromptEncoderConfig, SamVisionConfig
+from transformers import (
+    SamConfig,
+    SamMaskDecoderConfig,
+    SamModel,
+    SamPromptEncoderConfig,
+    SamVisionConfig,
+)
 
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
 from grpo_pipeline.tasks.attention.params import ModelParams
@@ -27,7 +33,9 @@ from grpo_pipeline.tasks.attention.params import ModelParams
 # layers with the same weights and gives both a mask; where all tokens are there the numbers are those of its own ``forward``.
 
 
-def two_way(transformer: Any, tokens: Tensor, image: Tensor, positions: Tensor, is_token: Tensor) -> tuple[Tensor, Tensor]:
+def two_way(
+    transformer: Any, tokens: Tensor, image: Tensor, positions: Tensor, is_token: Tensor
+) -> tuple[Tensor, Tensor]:
     """Run the transformer's layers with absent tokens masked.
 
     Args:
@@ -41,26 +49,38 @@ def two_way(transformer: Any, tokens: Tensor, image: Tensor, positions: Tensor, 
         tokens [P, G, T, C], to be read only where they are there, and image [P*G, 1, h*w, C].
     """
     keys, key_positions = (x.flatten(2).transpose(1, 2).unsqueeze(1) for x in (image, positions))
-    mask = torch.zeros(is_token.shape, dtype=tokens.dtype, device=tokens.device).masked_fill(~is_token, -torch.inf)
+    mask = torch.zeros(is_token.shape, dtype=tokens.dtype, device=tokens.device).masked_fill(
+        ~is_token, -torch.inf
+    )
     mask = mask.flatten(0, 1)[:, None, None]
     queries = tokens
     for layer in transformer.layers:
         queries, keys = _layer(layer, queries, keys, (tokens, key_positions), mask)
-    attended, _ = transformer.final_attn_token_to_image(query=queries + tokens, key=keys + key_positions, value=keys)
+    attended, _ = transformer.final_attn_token_to_image(
+        query=queries + tokens, key=keys + key_positions, value=keys
+    )
     return transformer.layer_norm_final_attn(queries + attended), keys
 
 
-def _layer(layer: Any, queries: Tensor, keys: Tensor, positions: tuple[Tensor, Tensor], mask: Tensor) -> tuple[Tensor, Tensor]:
+def _layer(
+    layer: Any, queries: Tensor, keys: Tensor, positions: tuple[Tensor, Tensor], mask: Tensor
+) -> tuple[Tensor, Tensor]:
     """Run one ``SamTwoWayAttentionBlock``; positions of tokens and cells, mask [N, 1, 1, T] of the tokens as keys."""
     of_queries, of_keys = positions
     if layer.skip_first_layer_pe:
-        queries, _ = layer.self_attn(query=queries, key=queries, value=queries, attention_similarity=mask)
+        queries, _ = layer.self_attn(
+            query=queries, key=queries, value=queries, attention_similarity=mask
+        )
     else:
         query = queries + of_queries
-        attended, _ = layer.self_attn(query=query, key=query, value=queries, attention_similarity=mask)
+        attended, _ = layer.self_attn(
+            query=query, key=query, value=queries, attention_similarity=mask
+        )
         queries = queries + attended
     queries = layer.layer_norm1(queries)
-    attended, _ = layer.cross_attn_token_to_image(query=queries + of_queries, key=keys + of_keys, value=keys)
+    attended, _ = layer.cross_attn_token_to_image(
+        query=queries + of_queries, key=keys + of_keys, value=keys
+    )
     queries = layer.layer_norm2(queries + attended)
     queries = layer.layer_norm3(queries + layer.mlp(queries))
     attended, _ = layer.cross_attn_image_to_token(
@@ -101,7 +121,10 @@ class Sam(nn.Module):
             )
         self.net = fresh_net(_sam_config(params, image_size)) if net is None else net
         # SAM's box, mask and IoU branches are never used here: frozen, so that no optimiser or norm counts them.
-        for module in (self.net.prompt_encoder.mask_embed, self.net.mask_decoder.iou_prediction_head):
+        for module in (
+            self.net.prompt_encoder.mask_embed,
+            self.net.mask_decoder.iou_prediction_head,
+        ):
             module.requires_grad_(False)
         self.grid = image_size // params.patch_size
 
@@ -115,7 +138,9 @@ class Sam(nn.Module):
 
     def dense_encoding(self) -> Tensor:
         """Return the positional encoding of every cell, [1, C, h, w]."""
-        centres = (torch.arange(self.grid, device=self._basis.device, dtype=self._basis.dtype) + 0.5) / self.grid
+        centres = (
+            torch.arange(self.grid, device=self._basis.device, dtype=self._basis.dtype) + 0.5
+        ) / self.grid
         y, x = torch.meshgrid(centres, centres, indexing="ij")
         return self._fourier(torch.stack([x, y], dim=-1)).permute(2, 0, 1)[None]
 
@@ -127,7 +152,12 @@ class Sam(nn.Module):
         return torch.cat([tokens, padding], dim=-2)
 
     def decode(
-        self, features: Tensor, points: Tensor, prompts: Tensor | None = None, *, is_point: Tensor | None = None
+        self,
+        features: Tensor,
+        points: Tensor,
+        prompts: Tensor | None = None,
+        *,
+        is_point: Tensor | None = None,
     ) -> Decoded:
         """Decode G point sets per image with one call and no copy of the image features per sample before attention.
 
@@ -155,7 +185,9 @@ class Sam(nn.Module):
             )
         else:
             before = len(decoder.iou_token.weight) + len(decoder.mask_tokens.weight)
-            is_token = F.pad(is_point, (before, tokens.shape[2] - before - is_point.shape[2]), value=True)
+            is_token = F.pad(
+                is_point, (before, tokens.shape[2] - before - is_point.shape[2]), value=True
+            )
             tokens, keys = two_way(decoder.transformer, tokens, image, positions, is_token)
         keys = keys.transpose(2, 3).reshape(n_prompts * group_size, -1, self.grid, self.grid)
         token = tokens[:, :, 1]
@@ -169,7 +201,9 @@ class Sam(nn.Module):
         encoded = self.encode_points(points)
         if is_point is not None:
             is_kept = F.pad(is_point, (0, 1), value=True).unsqueeze(-1)
-            encoded = torch.where(is_kept, encoded, self.net.prompt_encoder.not_a_point_embed.weight[0])
+            encoded = torch.where(
+                is_kept, encoded, self.net.prompt_encoder.not_a_point_embed.weight[0]
+            )
         parts = [outputs.expand(n_prompts, group_size, -1, -1), encoded]
         if prompts is not None:
             parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
@@ -232,7 +266,10 @@ def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
         num_pos_feats=params.feature_channels // 2,
     )
     prompt = SamPromptEncoderConfig(
-        hidden_size=params.feature_channels, image_size=image_size, patch_size=params.patch_size, mask_input_channels=4
+        hidden_size=params.feature_channels,
+        image_size=image_size,
+        patch_size=params.patch_size,
+        mask_input_channels=4,
     )
     decoder = SamMaskDecoderConfig(
         hidden_size=params.feature_channels,
@@ -241,4 +278,6 @@ def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
         num_attention_heads=params.decoder_heads,
         iou_head_hidden_dim=params.feature_channels,
     )
-    return SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder)
+    return SamConfig(
+        vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder
+    )

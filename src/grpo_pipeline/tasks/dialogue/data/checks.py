@@ -24,14 +24,21 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
     refusal,
 )
 from grpo_pipeline.tasks.dialogue.data.params import DialogueDataParams
-from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows, read_stories
+from grpo_pipeline.tasks.dialogue.data.readers import (
+    persona_stories,
+    read_conversations,
+    read_rows,
+    read_stories,
+)
 from grpo_pipeline.tasks.dialogue.data.text_files import DialogueFiles
 from grpo_pipeline.tasks.text_lines import RowError
 
 CheckedData = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, dict[str, object]]
 
 
-def check_dialogues(files: DialogueFiles, generated: Mapping[str, object], params: DialogueDataParams) -> CheckedData:
+def check_dialogues(
+    files: DialogueFiles, generated: Mapping[str, object], params: DialogueDataParams
+) -> CheckedData:
     """Check every row, compare the rows with each other, and bring them into one form.
 
     Args:
@@ -63,7 +70,11 @@ def check_dialogues(files: DialogueFiles, generated: Mapping[str, object], param
                 raise RowError(reasons[place])
             question = fit_question(draft.persona, draft.turns, max_bytes=params.max_question_bytes)
         except RowError as error:
-            refused.append(refusal(draft.row, str(error), file=files.examples.path, example_id=draft.example_id))
+            refused.append(
+                refusal(
+                    draft.row, str(error), file=files.examples.path, example_id=draft.example_id
+                )
+            )
             continue
         rows.append(example_row(draft, question, personas))
         fitted.append(question)
@@ -75,7 +86,12 @@ def check_dialogues(files: DialogueFiles, generated: Mapping[str, object], param
         pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)),
     )
     removed = {"removed_hidden_characters": reading.hidden + hidden}
-    return *tables, {**origin(files, params), **counts(reading, *tables), **removed, **lengths(tables[0], fitted, params)}
+    return *tables, {
+        **origin(files, params),
+        **counts(reading, *tables),
+        **removed,
+        **lengths(tables[0], fitted, params),
+    }
 
 
 def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
@@ -95,7 +111,12 @@ def read_examples(files: DialogueFiles, params: DialogueDataParams) -> Reading:
     return read_rows(files.examples, names_splits=params.splits_from == "file")
 
 
-def check_generated(files: DialogueFiles, generated: Mapping[str, object], reading: Reading, params: DialogueDataParams) -> None:
+def check_generated(
+    files: DialogueFiles,
+    generated: Mapping[str, object],
+    reading: Reading,
+    params: DialogueDataParams,
+) -> None:
     """Refuse a user's folder where generated data is asked for."""
     if params.source == "generated" and generated.get("examples") != reading.n_rows:
         raise ValueError(
@@ -120,14 +141,23 @@ def persona_ids(drafts: Sequence[Draft], params: DialogueDataParams) -> dict[str
         links += [(text, f"id:{draft.given_id}")] if draft.given_id else []
     leaders = group_names(links)
     named = {
-        leader: leader.removeprefix("id:") if leader.startswith("id:") else f"group-{digest_of(leader)}"
+        leader: leader.removeprefix("id:")
+        if leader.startswith("id:")
+        else f"group-{digest_of(leader)}"
         for leader in set(leaders.values())
     }
-    return {name.removeprefix("text:"): named[leader] for name, leader in leaders.items() if name.startswith("text:")}
+    return {
+        name.removeprefix("text:"): named[leader]
+        for name, leader in leaders.items()
+        if name.startswith("text:")
+    }
 
 
 def collect_stories(
-    files: DialogueFiles, drafts: Sequence[Draft], personas: Mapping[str, str], params: DialogueDataParams
+    files: DialogueFiles,
+    drafts: Sequence[Draft],
+    personas: Mapping[str, str],
+    params: DialogueDataParams,
 ) -> tuple[list[Row], list[Row], int]:
     """Return the corpus, its refused lines, and the number of hidden characters that were removed from it."""
     if params.stories_from == "personas":
@@ -136,7 +166,9 @@ def collect_stories(
     return read_stories(files.stories) if files.stories is not None else ([], [], 0)
 
 
-def compare(drafts: Sequence[Draft], personas: Mapping[str, str], story_ids: set[str]) -> dict[int, str]:
+def compare(
+    drafts: Sequence[Draft], personas: Mapping[str, str], story_ids: set[str]
+) -> dict[int, str]:
     """Return place -> reason of the drafts that do not go with the others or with the corpus."""
     reasons: dict[int, str] = {}
     ids = Counter(draft.example_id for draft in drafts)
@@ -154,7 +186,9 @@ def compare(drafts: Sequence[Draft], personas: Mapping[str, str], story_ids: set
                 f"persona {group!r} must be in one split, got {sorted(splits[group])}; move all its rows to one of them"
             )
         elif draft.story_id and draft.story_id not in story_ids:
-            reasons[place] = f"story_id must be in the story corpus, got {draft.story_id!r}; add the story or clear the key"
+            reasons[place] = (
+                f"story_id must be in the story corpus, got {draft.story_id!r}; add the story or clear the key"
+            )
     return reasons
 
 
@@ -176,7 +210,14 @@ def example_row(draft: Draft, question: FittedQuestion, personas: Mapping[str, s
     return dict(zip(EXAMPLE_COLUMNS, values, strict=True))
 
 
-def refuse(files: DialogueFiles, refused: Sequence[Row], *, n_examples: int, n_stories: int, params: DialogueDataParams) -> None:
+def refuse(
+    files: DialogueFiles,
+    refused: Sequence[Row],
+    *,
+    n_examples: int,
+    n_stories: int,
+    params: DialogueDataParams,
+) -> None:
     """Stop where the bad rows do not allow to go on, or nothing is there."""
     if refused and (params.on_bad_row == "fail" or not n_examples):
         raise ValueError(failure(refused, n_left=n_examples))
@@ -194,7 +235,9 @@ def origin(files: DialogueFiles, params: DialogueDataParams) -> dict[str, object
     return {"source": params.source, "root": params.root, "sha256": digests}
 
 
-def counts(reading: Reading, checked: pd.DataFrame, stories: pd.DataFrame, quarantine: pd.DataFrame) -> dict[str, object]:
+def counts(
+    reading: Reading, checked: pd.DataFrame, stories: pd.DataFrame, quarantine: pd.DataFrame
+) -> dict[str, object]:
     """Return how much there is."""
     answers = checked["answers"].map(len)
     needs = checked["needs"].value_counts()
@@ -206,12 +249,16 @@ def counts(reading: Reading, checked: pd.DataFrame, stories: pd.DataFrame, quara
         "persona_groups": int(checked["persona_id"].nunique()),
         "stories": len(stories),
         "needs": {name: int(needs.get(name, 0)) for name in NEEDS},
-        "answers_per_example": {str(number): int(n) for number, n in answers.value_counts().sort_index().items()},
+        "answers_per_example": {
+            str(number): int(n) for number, n in answers.value_counts().sort_index().items()
+        },
         **reading.extras,
     }
 
 
-def lengths(checked: pd.DataFrame, fitted: Sequence[FittedQuestion], params: DialogueDataParams) -> dict[str, object]:
+def lengths(
+    checked: pd.DataFrame, fitted: Sequence[FittedQuestion], params: DialogueDataParams
+) -> dict[str, object]:
     """Return lengths in bytes of UTF-8, and how many questions were shortened."""
     answers = checked["answers"].explode()
     texts = {"question": checked["question"], "answer": answers}
@@ -223,5 +270,8 @@ def lengths(checked: pd.DataFrame, fitted: Sequence[FittedQuestion], params: Dia
         "dropped_turns": sum(question.dropped_turns for question in fitted),
         "cut_turns": sum(question.is_cut for question in fitted),
     }
-    measured = {name: {"mean": round(float(size.mean()), 1), "max": int(size.max())} for name, size in sizes.items()}
+    measured = {
+        name: {"mean": round(float(size.mean()), 1), "max": int(size.max())}
+        for name, size in sizes.items()
+    }
     return {"bytes": measured, "shortened": shortened}

@@ -86,11 +86,15 @@ def refusal(row: int, reason: str, *, file: str, example_id: str = "") -> Row:
 def failure(refused: Sequence[Row], *, n_left: int) -> str:
     """Return the sentence that names the first bad row, counts the others and says what to do."""
     first = refused[0]
-    where = f"{first['file']} line {first['row']}" + (f" ({first['example_id']})" if first["example_id"] else "")
+    where = f"{first['file']} line {first['row']}" + (
+        f" ({first['example_id']})" if first["example_id"] else ""
+    )
     if not n_left:
         return f"{where}: {first['reason']} ({len(refused)} entries are bad and none is left, there is nothing to go on with)"
     remedy = "correct them, or set dialogue.data.on_bad_row: quarantine to go on without them"
-    return f"{where}: {first['reason']} ({len(refused)} entries are bad, {n_left} are sound: {remedy})"
+    return (
+        f"{where}: {first['reason']} ({len(refused)} entries are bad, {n_left} are sound: {remedy})"
+    )
 
 
 # Which examples share a persona, directly or through others: connected components of links.
@@ -108,11 +112,17 @@ def group_names(links: Iterable[tuple[str, str]]) -> dict[str, str]:
     pairs = sorted(set(links))
     names = sorted({name for pair in pairs for name in pair})
     place = {name: index for index, name in enumerate(names)}
-    first, second = (np.array([place[pair[end]] for pair in pairs], dtype=np.int64) for end in (0, 1))
+    first, second = (
+        np.array([place[pair[end]] for pair in pairs], dtype=np.int64) for end in (0, 1)
+    )
     graph = coo_array((np.ones(len(pairs)), (first, second)), shape=(len(names), len(names)))
-    labels = connected_components(graph, directed=False)[1] if names else np.empty(0, dtype=np.int64)
+    labels = (
+        connected_components(graph, directed=False)[1] if names else np.empty(0, dtype=np.int64)
+    )
     leader: dict[int, str] = {}
-    return {name: leader.setdefault(int(label), name) for name, label in zip(names, labels, strict=True)}
+    return {
+        name: leader.setdefault(int(label), name) for name, label in zip(names, labels, strict=True)
+    }
 
 
 def digest_of(*texts: str) -> str:
@@ -164,11 +174,18 @@ def parse_question(question: str) -> tuple[str, list[str]]:
     """
     parts = PARTS.fullmatch(question)
     if parts is None:
-        raise RowError(f"question must read 'persona: … context: …', got {shorten(question)!r}; write both parts")
-    persona, turns = " ".join(parts[1].split()), [turn.strip() for turn in parts[2].splitlines() if turn.strip()]
+        raise RowError(
+            f"question must read 'persona: … context: …', got {shorten(question)!r}; write both parts"
+        )
+    persona, turns = (
+        " ".join(parts[1].split()),
+        [turn.strip() for turn in parts[2].splitlines() if turn.strip()],
+    )
     for name, part in (("persona", persona), ("context", turns)):
         if not part:
-            raise RowError(f"the {name} of a question must not be empty, got {shorten(question)!r}; write it or drop the row")
+            raise RowError(
+                f"the {name} of a question must not be empty, got {shorten(question)!r}; write it or drop the row"
+            )
     return persona, turns
 
 
@@ -195,8 +212,12 @@ def fit_question(persona: str, turns: Sequence[str], *, max_bytes: int) -> Fitte
     if is_cut:
         context = context.encode()[-room:].decode(errors="ignore").lstrip()
     if not context:
-        raise RowError(f"the last turn must leave a character in {room} bytes, got none; raise dialogue.data.max_question_bytes")
-    return FittedQuestion(format_question(persona, context), context, len(turns) - len(kept), is_cut)
+        raise RowError(
+            f"the last turn must leave a character in {room} bytes, got none; raise dialogue.data.max_question_bytes"
+        )
+    return FittedQuestion(
+        format_question(persona, context), context, len(turns) - len(kept), is_cut
+    )
 
 
 def shorten(text: str, limit: int = 60) -> str:

@@ -43,7 +43,11 @@ class DialogueExamples:
 
 
 def build_examples(
-    index: StoryIndex, checked: pd.DataFrame, stories: pd.DataFrame, splits: Mapping[str, Sequence[str]], params: RetrievalParams
+    index: StoryIndex,
+    checked: pd.DataFrame,
+    stories: pd.DataFrame,
+    splits: Mapping[str, Sequence[str]],
+    params: RetrievalParams,
 ) -> DialogueExamples:
     """Put checked examples, splits and retrieved stories together; an example that is in no split is left out.
 
@@ -51,11 +55,15 @@ def build_examples(
         ValueError: if the index is not one of these stories, or the splits are not those of these examples.
     """
     if sorted(stories["story_id"]) != list(index.story_ids):
-        raise ValueError("dialogue.index must be made of dialogue.stories, got other ids; run the pipeline dialogue_data again")
+        raise ValueError(
+            "dialogue.index must be made of dialogue.stories, got other ids; run the pipeline dialogue_data again"
+        )
     split_of = {example: name for name, members in splits.items() for example in members}
     checked = checked.assign(split=checked["example_id"].map(split_of))
     if split_of.keys() != set(checked["example_id"]):
-        raise ValueError("dialogue.splits must name every checked example, got others; run the pipeline dialogue_data again")
+        raise ValueError(
+            "dialogue.splits must name every checked example, got others; run the pipeline dialogue_data again"
+        )
     table = checked.loc[checked["split"].isin(SPLITS), list(EXAMPLE_COLUMNS)]
     found = pd.Series(retrieve_stories(index, table, params), index=table.index, dtype=object)
     table = table.assign(story_ids=found).reset_index(drop=True)
@@ -71,4 +79,6 @@ def with_table(examples: DialogueExamples, table: pd.DataFrame) -> DialogueExamp
 def content_digest(*tables: pd.DataFrame) -> str:
     """Return a digest of the cells of tables, in their order."""
     rows = [table.to_dict(orient="records") for table in tables]
-    return hashlib.sha256(json.dumps(rows, ensure_ascii=False, sort_keys=True, default=int).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(rows, ensure_ascii=False, sort_keys=True, default=int).encode()
+    ).hexdigest()

@@ -22,8 +22,34 @@ TOWNS = (
     "hanoi", "houston", "kyoto", "lagos", "lima", "lisbon", "london", "madrid", "miami", "milan", "nairobi", "paris", "prague",
     "seoul", "toronto", "warsaw",
 )  # fmt: skip
-PETS = ("beagle", "canary", "cat", "dog", "ferret", "gecko", "goat", "hamster", "horse", "lizard", "parrot", "rabbit")
-FOODS = ("bread", "cheese", "curry", "fish", "lentils", "noodles", "pasta", "pizza", "rice", "salad", "soup", "tacos")
+PETS = (
+    "beagle",
+    "canary",
+    "cat",
+    "dog",
+    "ferret",
+    "gecko",
+    "goat",
+    "hamster",
+    "horse",
+    "lizard",
+    "parrot",
+    "rabbit",
+)
+FOODS = (
+    "bread",
+    "cheese",
+    "curry",
+    "fish",
+    "lentils",
+    "noodles",
+    "pasta",
+    "pizza",
+    "rice",
+    "salad",
+    "soup",
+    "tacos",
+)
 HOBBIES = (
     "boxing",
     "chess",
@@ -38,7 +64,11 @@ HOBBIES = (
     "skating",
     "yoga",
 )
-KIN = tuple(f"{count} {kind}" for count in ("two", "three", "four", "five", "six") for kind in ("brothers", "sisters"))
+KIN = tuple(
+    f"{count} {kind}"
+    for count in ("two", "three", "four", "five", "six")
+    for kind in ("brothers", "sisters")
+)
 VERBS = ("bought", "buried", "burned", "fixed", "found", "lost", "moved", "sold")
 COLOURS = ("black", "blue", "brown", "green", "pink", "red", "white", "yellow")
 OBJECTS = (
@@ -114,7 +144,9 @@ class NeedShares(BaseModel):
     def _add_up_to_one(self) -> Self:
         total = self.persona + self.story + self.none
         if abs(total - 1) > 1e-9:
-            raise ValueError(f"dialogue.personas.needs must add up to 1, got {total:g}; correct one of them")
+            raise ValueError(
+                f"dialogue.personas.needs must add up to 1, got {total:g}; correct one of them"
+            )
         return self
 
 
@@ -196,7 +228,9 @@ def draw_persona(character: tuple[str, str], *, number: int, seed: int, sentence
     """
     rng = np.random.default_rng([seed, 1, number])
     others = [str(name) for name in rng.permutation(OPTIONAL)[: sentences - 2]]
-    facts = dict(zip(("job", "town"), character, strict=True)) | {name: pick(VALUES[name], rng) for name in others}
+    facts = dict(zip(("job", "town"), character, strict=True)) | {
+        name: pick(VALUES[name], rng) for name in others
+    }
     said = [state(name, facts[name], rng) for name in facts]
     return Persona(number, facts, tuple(said[place] for place in rng.permutation(len(said))))
 
@@ -237,10 +271,18 @@ def draw_story(character: tuple[str, str], *, seed: int) -> Story:
     cell = JOBS.index(job) * len(TOWNS) + TOWNS.index(town)
     rng = np.random.default_rng([seed, 2, cell])
     drawn = {
-        name: pick(words, rng) for name, words in (("verb", VERBS), ("colour", COLOURS), ("object", OBJECTS), ("place", PLACES))
+        name: pick(words, rng)
+        for name, words in (
+            ("verb", VERBS),
+            ("colour", COLOURS),
+            ("object", OBJECTS),
+            ("place", PLACES),
+        )
     }
     event = {"job": job, "town": town} | drawn
-    return Story(f"s{cell:04d}", STORY_TITLE.format(**event), pick(STORY_TEXTS, rng).format(**event), event)
+    return Story(
+        f"s{cell:04d}", STORY_TITLE.format(**event), pick(STORY_TEXTS, rng).format(**event), event
+    )
 
 
 # Generated exchanges: some turns of context that end in a question, and the replies that are right.
@@ -274,10 +316,14 @@ def draw_exchange(persona: Persona, story: Story, number: int, params: PersonaPa
     needs = KINDS[int(rng.choice(len(KINDS), p=shares))]
     asked, question, replies = ask(needs, persona, story, rng)
     n_answers = 2 if rng.random() < params.two_answers else 1
-    return Exchange((*remarks(persona, asked, params.exchanges, rng), question), replies[:n_answers], needs)
+    return Exchange(
+        (*remarks(persona, asked, params.exchanges, rng), question), replies[:n_answers], needs
+    )
 
 
-def ask(needs: str, persona: Persona, story: Story, rng: np.random.Generator) -> tuple[str, str, tuple[str, ...]]:
+def ask(
+    needs: str, persona: Persona, story: Story, rng: np.random.Generator
+) -> tuple[str, str, tuple[str, ...]]:
     """Return the attribute that is asked for, the question, and its replies, the one with the question's phrasing first."""
     if needs == "none":
         greeting, replies = GREETINGS[int(rng.integers(len(GREETINGS)))]
@@ -310,7 +356,11 @@ def generate_rows(params: PersonaParams) -> list[Row]:
     Each row has ``example_id, persona_id, question, answers, needs, story_id``.
     """
     cast = characters(params.seed)
-    return [row for number in range(params.personas) for row in persona_rows(cast[number], number, params)]
+    return [
+        row
+        for number in range(params.personas)
+        for row in persona_rows(cast[number], number, params)
+    ]
 
 
 def persona_rows(character: tuple[str, str], number: int, params: PersonaParams) -> list[Row]:
@@ -338,6 +388,7 @@ def generate_stories(params: PersonaParams) -> list[Row]:
     cast = characters(params.seed)
     chosen = cast[: params.personas] + cast[len(cast) - params.extra_stories :]
     stories: list[Story] = sorted(
-        (draw_story(character, seed=params.seed) for character in chosen), key=lambda story: story.story_id
+        (draw_story(character, seed=params.seed) for character in chosen),
+        key=lambda story: story.story_id,
     )
     return [{"id": story.story_id, "title": story.title, "text": story.text} for story in stories]

@@ -16,7 +16,12 @@ from grpo_pipeline.tasks.dialogue.data.drafts import (
     refusal,
 )
 from grpo_pipeline.tasks.dialogue.data.params import ConversationParams
-from grpo_pipeline.tasks.dialogue.data.text_files import clean_text, parse_line, read_text, without_hidden
+from grpo_pipeline.tasks.dialogue.data.text_files import (
+    clean_text,
+    parse_line,
+    read_text,
+    without_hidden,
+)
 from grpo_pipeline.tasks.text_lines import RowError, TextFile, csv_records, numbered_lines
 
 KEYS = ("question", "answers", "example_id", "persona_id", "needs", "story_id", "split")
@@ -45,10 +50,18 @@ def read_rows(file: TextFile, *, names_splits: bool) -> Reading:
         ignored.update(cells.keys() - set(KEYS))
         hidden += n_hidden
         drafts.append(draft)
-    return Reading(tuple(drafts), tuple(refused), n_rows, hidden, {"ignored_keys": dict(sorted(ignored.items()))})
+    return Reading(
+        tuple(drafts),
+        tuple(refused),
+        n_rows,
+        hidden,
+        {"ignored_keys": dict(sorted(ignored.items()))},
+    )
 
 
-def read_row(cells: Mapping[str, object], number: int, *, names_splits: bool, seen: Counter[str]) -> Draft:
+def read_row(
+    cells: Mapping[str, object], number: int, *, names_splits: bool, seen: Counter[str]
+) -> Draft:
     """Read one row; ``seen`` counts the ids that are made of the content, so that a repeated row gets its own.
 
     Raises:
@@ -59,10 +72,13 @@ def read_row(cells: Mapping[str, object], number: int, *, names_splits: bool, se
     needs = read_choice(cells, "needs", NEEDS, default="unknown")
     story_id = read_text(cells, "story_id", default="")
     if needs == "story" and not story_id:
-        raise RowError("story_id must name the story that the reply needs, got none; add it or set needs: unknown")
+        raise RowError(
+            "story_id must name the story that the reply needs, got none; add it or set needs: unknown"
+        )
     return Draft(
         row=number,
-        example_id=read_text(cells, "example_id", default="") or content_id(question, answers, seen),
+        example_id=read_text(cells, "example_id", default="")
+        or content_id(question, answers, seen),
         given_id=read_text(cells, "persona_id", default=""),
         persona=persona,
         partner="",
@@ -82,11 +98,17 @@ def read_answers(cells: Mapping[str, object]) -> tuple[str, ...]:
     """
     answers = cells.get("answers")
     if not isinstance(answers, list) or not answers:
-        raise RowError(f"answers must be a list of at least one reply, got {answers!r}; add a reply or drop the row")
-    return tuple(clean_text(answer, name=f"answers[{place}]") for place, answer in enumerate(answers))
+        raise RowError(
+            f"answers must be a list of at least one reply, got {answers!r}; add a reply or drop the row"
+        )
+    return tuple(
+        clean_text(answer, name=f"answers[{place}]") for place, answer in enumerate(answers)
+    )
 
 
-def read_choice(cells: Mapping[str, object], key: str, choices: tuple[str, ...], *, default: str | None = None) -> str:
+def read_choice(
+    cells: Mapping[str, object], key: str, choices: tuple[str, ...], *, default: str | None = None
+) -> str:
     """Return one of the choices.
 
     Raises:
@@ -134,7 +156,9 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
     drafts: list[Draft] = []
     refused: list[Row] = []
     seen, n_rows, n_turns, hidden = Counter[str](), 0, 0, 0
-    for number, cells in csv_records(file, [params.conversation, *params.personas], section="dialogue.data.conversations"):
+    for number, cells in csv_records(
+        file, [params.conversation, *params.personas], section="dialogue.data.conversations"
+    ):
         n_rows += 1
         try:
             visible, n_hidden = without_hidden(cells)
@@ -148,10 +172,15 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
         seen[name] += 1
         unique = name if seen[name] == 1 else f"{name}-{seen[name]}"
         sound, empty = reply_turns(conversation, params)
-        drafts += [draft_turn(conversation, turn, params, row=number, name=unique) for turn in sound]
+        drafts += [
+            draft_turn(conversation, turn, params, row=number, name=unique) for turn in sound
+        ]
         refused += [
             refusal(
-                number, f"turn {turn} must not be empty, got ''; drop the line", file=file.path, example_id=f"{unique}-{turn:02d}"
+                number,
+                f"turn {turn} must not be empty, got ''; drop the line",
+                file=file.path,
+                example_id=f"{unique}-{turn:02d}",
             )
             for turn in empty
         ]
@@ -164,7 +193,9 @@ def read_conversation(cells: Mapping[str, object], params: ConversationParams) -
     Raises:
         RowError: if a cell is empty or no UTF-8, or no line begins with a speaker's name.
     """
-    first, second = (" ".join(clean_text(cells[column], name=repr(column)).split()) for column in params.personas)
+    first, second = (
+        " ".join(clean_text(cells[column], name=repr(column)).split()) for column in params.personas
+    )
     text = clean_text(cells[params.conversation], name=repr(params.conversation))
     turns = split_turns(text, params.speakers)
     if not turns:
@@ -178,7 +209,9 @@ def split_turns(text: str, speakers: Sequence[str]) -> list[tuple[int, str]]:
     """Return the turns of a conversation; a line without a speaker's name goes on with the turn above it."""
     turns: list[tuple[int, str]] = []
     for line in filter(str.strip, text.splitlines()):
-        speaker = next((place for place, name in enumerate(speakers) if line.startswith(f"{name}:")), None)
+        speaker = next(
+            (place for place, name in enumerate(speakers) if line.startswith(f"{name}:")), None
+        )
         if speaker is not None:
             turns.append((speaker, line[len(speakers[speaker]) + 1 :].strip()))
         elif turns:
@@ -186,18 +219,28 @@ def split_turns(text: str, speakers: Sequence[str]) -> list[tuple[int, str]]:
     return turns
 
 
-def reply_turns(conversation: Conversation, params: ConversationParams) -> tuple[list[int], list[int]]:
+def reply_turns(
+    conversation: Conversation, params: ConversationParams
+) -> tuple[list[int], list[int]]:
     """Return the numbers of the turns that are replies, and of those that would be but are empty.
 
     A turn with nothing but empty turns before it has no context, and is no reply.
     """
     turns = conversation.turns
-    chosen = [turn for turn in range(params.first_turn, len(turns), params.every) if turns[turn][0] in REPLIES[params.replies]]
+    chosen = [
+        turn
+        for turn in range(params.first_turn, len(turns), params.every)
+        if turns[turn][0] in REPLIES[params.replies]
+    ]
     answered = [turn for turn in chosen if any(text for _, text in turns[:turn])]
-    return [turn for turn in answered if turns[turn][1]], [turn for turn in chosen if not turns[turn][1]]
+    return [turn for turn in answered if turns[turn][1]], [
+        turn for turn in chosen if not turns[turn][1]
+    ]
 
 
-def draft_turn(conversation: Conversation, turn: int, params: ConversationParams, *, row: int, name: str) -> Draft:
+def draft_turn(
+    conversation: Conversation, turn: int, params: ConversationParams, *, row: int, name: str
+) -> Draft:
     """Return the example whose reply is a turn."""
     speaker, reply = conversation.turns[turn]
     before = [text for _, text in conversation.turns[:turn] if text][-params.context_turns :]
@@ -223,7 +266,12 @@ def persona_stories(personas: Mapping[str, str]) -> list[Row]:
     """
     distinct = {persona_key(text): (text, group) for text, group in sorted(personas.items())}
     stories = [
-        {"story_id": f"persona-{digest_of(key)}", "title": "somebody else", "text": text, "persona_id": group}
+        {
+            "story_id": f"persona-{digest_of(key)}",
+            "title": "somebody else",
+            "text": text,
+            "persona_id": group,
+        }
         for key, (text, group) in distinct.items()
     ]
     return sorted(stories, key=lambda story: story["story_id"])
@@ -252,7 +300,11 @@ def read_stories(file: TextFile) -> tuple[list[Row], list[Row], int]:
         if counts[story["story_id"]] > 1:
             reason = f"story id {story['story_id']!r} must be unique, got it {counts[story['story_id']]} times; rename the others"
             refused.append(refusal(story["row"], reason, file=file.path))
-    kept = [{key: story[key] for key in story if key != "row"} for story in stories if counts[story["story_id"]] == 1]
+    kept = [
+        {key: story[key] for key in story if key != "row"}
+        for story in stories
+        if counts[story["story_id"]] == 1
+    ]
     return sorted(kept, key=lambda story: story["story_id"]), refused, hidden
 
 

@@ -12,7 +12,12 @@ from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from grpo_pipeline.tasks.dialogue.data.params import DenseParams, RetrievalParams
-from grpo_pipeline.tasks.dialogue.language_model.tokens import LOCAL, SAFE, check_weights, refusing_code
+from grpo_pipeline.tasks.dialogue.language_model.tokens import (
+    LOCAL,
+    SAFE,
+    check_weights,
+    refusing_code,
+)
 
 # Texts as vectors of a local Hugging Face encoder: mean over tokens, length 1.
 
@@ -44,7 +49,9 @@ def encode_texts(texts: Sequence[str], params: DenseParams) -> np.ndarray:
     rows = []
     for start in range(0, len(texts), params.batch_size):
         part = list(texts[start : start + params.batch_size])
-        tokens = tokenizer(part, padding=True, truncation=True, max_length=params.max_tokens, return_tensors="pt")
+        tokens = tokenizer(
+            part, padding=True, truncation=True, max_length=params.max_tokens, return_tensors="pt"
+        )
         hidden = model(**tokens).last_hidden_state
         rows.append(mean_pool(hidden.float(), tokens["attention_mask"]))
     return torch.cat(rows).numpy()
@@ -119,9 +126,14 @@ def index_stories(stories: pd.DataFrame, params: RetrievalParams) -> StoryIndex:
     """
     ordered = stories.sort_values("story_id")
     ids, owners = tuple(ordered["story_id"]), tuple(ordered["persona_id"])
-    documents = [story_document(title, text) for title, text in zip(ordered["title"], ordered["text"], strict=True)]
+    documents = [
+        story_document(title, text)
+        for title, text in zip(ordered["title"], ordered["text"], strict=True)
+    ]
     if params.dense is not None:
-        return StoryIndex("dense", ids, owners, encode_texts(documents, params.dense), {}, np.empty(0))
+        return StoryIndex(
+            "dense", ids, owners, encode_texts(documents, params.dense), {}, np.empty(0)
+        )
     vectorizer = TfidfVectorizer()
     try:
         matrix = csr_array(vectorizer.fit_transform(documents))
@@ -146,7 +158,9 @@ def retrieval_queries(checked: pd.DataFrame, params: RetrievalParams) -> list[st
     return [f"{persona} {turn}" for persona, turn in zip(checked["persona"], last, strict=True)]
 
 
-def retrieve_stories(index: StoryIndex, checked: pd.DataFrame, params: RetrievalParams) -> list[list[str]]:
+def retrieve_stories(
+    index: StoryIndex, checked: pd.DataFrame, params: RetrievalParams
+) -> list[list[str]]:
     """Return the ids of the ``top_n`` stories of each example, best first.
 
         score[q, s] = <query[q], story[s]>, the cosine; ties go by story id
@@ -156,7 +170,14 @@ def retrieve_stories(index: StoryIndex, checked: pd.DataFrame, params: Retrieval
     Raises:
         ValueError: if fewer than ``top_n`` stories are left for an example.
     """
-    keys = list(zip(retrieval_queries(checked, params), checked["persona_id"], checked["partner_id"], strict=True))
+    keys = list(
+        zip(
+            retrieval_queries(checked, params),
+            checked["persona_id"],
+            checked["partner_id"],
+            strict=True,
+        )
+    )
     distinct = sorted(set(keys))
     found: dict[tuple[str, str, str], list[str]] = {}
     for start in range(0, len(distinct), CHUNK):
@@ -165,11 +186,18 @@ def retrieve_stories(index: StoryIndex, checked: pd.DataFrame, params: Retrieval
     return [found[key] for key in keys]
 
 
-def rank(index: StoryIndex, keys: Sequence[tuple[str, str, str]], params: RetrievalParams) -> list[list[str]]:
+def rank(
+    index: StoryIndex, keys: Sequence[tuple[str, str, str]], params: RetrievalParams
+) -> list[list[str]]:
     """Rank the stories for a few (query, persona id, partner id); see ``retrieve_stories``."""
     queries, owners = [query for query, _, _ in keys], np.array(index.owners)
     product = index.encode(queries, params) @ index.matrix.T
-    scores = np.round(np.asarray(product if isinstance(product, np.ndarray) else product.toarray(), dtype=np.float64), DECIMALS)
+    scores = np.round(
+        np.asarray(
+            product if isinstance(product, np.ndarray) else product.toarray(), dtype=np.float64
+        ),
+        DECIMALS,
+    )
     involved = np.array([key[1:] for key in keys])
     is_own = (involved[:, :, None] == owners[None, None, :]).any(axis=1) & (owners != "")[None, :]
     left = len(index.story_ids) - int(is_own.sum(axis=1).max())
@@ -183,7 +211,9 @@ def rank(index: StoryIndex, keys: Sequence[tuple[str, str, str]], params: Retrie
     return [list(row) for row in ids[order]]
 
 
-def retrieval_report(examples: pd.DataFrame, *, stories: int, params: RetrievalParams) -> dict[str, object]:
+def retrieval_report(
+    examples: pd.DataFrame, *, stories: int, params: RetrievalParams
+) -> dict[str, object]:
     """Say how often the story that a reply needs is found.
 
         recall@k = share of the examples with needs "story" whose story is among the first k
@@ -197,14 +227,31 @@ def retrieval_report(examples: pd.DataFrame, *, stories: int, params: RetrievalP
         ``by_split``: n, ``recall_at_1`` and ``recall_at_n``; null with a reason where no reply is known to need a story.
     """
     parts = {name: examples[examples["split"] == name] for name in ("train", "val", "test")}
-    by_split = {name: recall(part[part["needs"] == "story"]) for name, part in [*parts.items(), ("all", examples)]}
-    return {"encoder": params.encoder, "query": params.query, "top_n": params.top_n, "stories": stories, "by_split": by_split}
+    by_split = {
+        name: recall(part[part["needs"] == "story"])
+        for name, part in [*parts.items(), ("all", examples)]
+    }
+    return {
+        "encoder": params.encoder,
+        "query": params.query,
+        "top_n": params.top_n,
+        "stories": stories,
+        "by_split": by_split,
+    }
 
 
 def recall(needing: pd.DataFrame) -> dict[str, object]:
     """Return the recall over examples that need a story."""
     if needing.empty:
-        return {"n": 0, "recall_at_1": None, "recall_at_n": None, "reason": "no reply is known to need a story"}
+        return {
+            "n": 0,
+            "recall_at_1": None,
+            "recall_at_n": None,
+            "reason": "no reply is known to need a story",
+        }
     pairs = list(zip(needing["story_id"], needing["story_ids"], strict=True))
-    first, any_of = (float(np.mean(hits)) for hits in ([s == ids[0] for s, ids in pairs], [s in ids for s, ids in pairs]))
+    first, any_of = (
+        float(np.mean(hits))
+        for hits in ([s == ids[0] for s, ids in pairs], [s in ids for s, ids in pairs])
+    )
     return {"n": len(pairs), "recall_at_1": first, "recall_at_n": any_of}

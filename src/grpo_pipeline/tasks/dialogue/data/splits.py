@@ -27,11 +27,15 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
         split_of = checked["split"]
     else:
         drawn = draw_personas(
-            sorted({*checked["persona_id"], *checked["partner_id"]} - {""}), vars(params.fractions), seed=params.seed
+            sorted({*checked["persona_id"], *checked["partner_id"]} - {""}),
+            vars(params.fractions),
+            seed=params.seed,
         )
         own, partners = checked["persona_id"].map(drawn), checked["partner_id"].map(drawn)
         split_of = own.where((checked["partner_id"] == "") | (own == partners), LEFT_OUT)
-    splits = {name: sorted(checked.loc[split_of == name, "example_id"]) for name in (*SPLITS, LEFT_OUT)}
+    splits = {
+        name: sorted(checked.loc[split_of == name, "example_id"]) for name in (*SPLITS, LEFT_OUT)
+    }
     for name in SPLITS:
         if not splits[name]:
             remedy = (
@@ -43,7 +47,9 @@ def split_personas(checked: pd.DataFrame, params: DialogueSplitParams) -> Splits
     return splits
 
 
-def draw_personas(personas: Sequence[str], fractions: Mapping[str, float], *, seed: int) -> dict[str, str]:
+def draw_personas(
+    personas: Sequence[str], fractions: Mapping[str, float], *, seed: int
+) -> dict[str, str]:
     """Return persona id -> split: the personas in random order, cut at the shares.
 
         split s holds the places round(n * sum_{t < s} f[t]) to round(n * sum_{t <= s} f[t])
@@ -52,7 +58,9 @@ def draw_personas(personas: Sequence[str], fractions: Mapping[str, float], *, se
         ValueError: if there are fewer personas than splits.
     """
     if len(personas) < len(SPLITS):
-        raise ValueError(f"the data must hold at least {len(SPLITS)} personas, got {len(personas)}; a persona is never divided")
+        raise ValueError(
+            f"the data must hold at least {len(SPLITS)} personas, got {len(personas)}; a persona is never divided"
+        )
     order = numpy_generator(seed, Stream.SPLIT).permutation(len(personas))
     ends = np.rint(len(personas) * np.cumsum([fractions[name] for name in SPLITS])).astype(int)
     part = np.searchsorted(ends, np.arange(len(personas)), side="right")

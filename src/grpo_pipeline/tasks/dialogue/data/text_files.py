@@ -47,9 +47,13 @@ def parse_line(line: bytes) -> dict[str, object]:
         raise
     # A plain ValueError is a number of more digits than Python reads.
     except (ValueError, RecursionError) as error:
-        raise RowError(f"the line must be JSON, got {text.strip()[:40]!r} ({error}); correct it") from error
+        raise RowError(
+            f"the line must be JSON, got {text.strip()[:40]!r} ({error}); correct it"
+        ) from error
     if not isinstance(found, dict):
-        raise RowError(f'the line must be a JSON object, got {type(found).__name__}; write {{"key": …}}')
+        raise RowError(
+            f'the line must be a JSON object, got {type(found).__name__}; write {{"key": …}}'
+        )
     return found
 
 
@@ -61,8 +65,12 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = sorted({repr(key) for key, _ in pairs if sum(key == other for other, _ in pairs) > 1})
-        raise RowError(f"every key must be there once, got {', '.join(twice)} more than once; keep the value that is meant")
+        twice = sorted(
+            {repr(key) for key, _ in pairs if sum(key == other for other, _ in pairs) > 1}
+        )
+        raise RowError(
+            f"every key must be there once, got {', '.join(twice)} more than once; keep the value that is meant"
+        )
     return found
 
 
@@ -89,7 +97,9 @@ def clean_text(value: object, *, name: str, may_be_empty: bool = False) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise RowError(f"{name} must be UTF-8, got {value[error.start]!r} at {error.start}; convert the file") from error
+        raise RowError(
+            f"{name} must be UTF-8, got {value[error.start]!r} at {error.start}; convert the file"
+        ) from error
     if not value.strip() and not may_be_empty:
         raise RowError(f"{name} must not be empty, got {value!r}; fill it or drop the row")
     return value.strip()
@@ -101,7 +111,9 @@ def clean_text(value: object, *, name: str, may_be_empty: bool = False) -> str:
 BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 CONTROL = [code for code in range(0x100) if unicodedata.category(chr(code)) == "Cc"]
 LAYOUT = "\t\n\r"
-_SHOWN = {code: " " if chr(code).isspace() else "\ufffd" for code in CONTROL} | dict.fromkeys(BIDIRECTIONAL, "\ufffd")
+_SHOWN = {code: " " if chr(code).isspace() else "\ufffd" for code in CONTROL} | dict.fromkeys(
+    BIDIRECTIONAL, "\ufffd"
+)
 _REMOVED = {code: " " if chr(code).isspace() else "" for code in CONTROL if chr(code) not in LAYOUT}
 _REMOVED |= dict.fromkeys(BIDIRECTIONAL, "")
 

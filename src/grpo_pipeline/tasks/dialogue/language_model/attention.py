@@ -53,7 +53,11 @@ def shared_attention(
         [N, T, h, d], and None for the weights.
     """
     is_shared = len(query) != len(key)
-    bias = attention_mask if is_shared or position_bias is None else _add(position_bias, attention_mask)
+    bias = (
+        attention_mask
+        if is_shared or position_bias is None
+        else _add(position_bias, attention_mask)
+    )
     bias = None if bias is None else bias.to(query.dtype)
     rows = _fold(query, len(key)) if is_shared else query
     out = _attend(rows, key, value, bias, scaling)
@@ -66,7 +70,9 @@ def additive_mask(is_seen: Tensor, dtype: torch.dtype) -> Tensor:
     Half of the lowest number: a position bias can be added without reaching -inf, and a row that sees nothing (padding) is a
     mean and no NaN (test_padding_never_makes_nan).
     """
-    return torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill(~is_seen, torch.finfo(dtype).min / 2)
+    return torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill(
+        ~is_seen, torch.finfo(dtype).min / 2
+    )
 
 
 def causal_mask(width: int, like: Tensor) -> Tensor:
@@ -75,7 +81,9 @@ def causal_mask(width: int, like: Tensor) -> Tensor:
     return additive_mask(is_seen, like.dtype)[None, None]
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float | None) -> Tensor:
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float | None
+) -> Tensor:
     """Return softmax(scaling q k' + bias) v, written out where torch's kernel for the CPU is slower.
 
     That kernel is made for long texts, and has no gradient of the bias: torch then falls back to a softmax with checks for rows
@@ -83,7 +91,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scal
     """
     is_short = query.shape[-2] * key.shape[-2] <= SHORT
     if query.device.type != "cpu" or bias is None or not (is_short or bias.requires_grad):
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, scale=scaling
+        )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = (query if scale == 1.0 else query * scale) @ key.transpose(-1, -2)
     return (scores + bias).softmax(dim=-1) @ value
@@ -155,7 +165,13 @@ def attend_prompt(query: Tensor, keys: Tensor, values: Tensor, *, is_seen: Tenso
         order = torch.ones(width, width, dtype=torch.bool, device=is_seen.device).tril()
         mask = additive_mask(is_seen[:, None, None] & order, query.dtype)
     out = functional.scaled_dot_product_attention(
-        query, keys, values, attn_mask=mask, is_causal=mask is None, scale=1.0, enable_gqa=query.shape[1] != keys.shape[1]
+        query,
+        keys,
+        values,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=1.0,
+        enable_gqa=query.shape[1] != keys.shape[1],
     )
     return out.transpose(1, 2).flatten(2)
 
@@ -174,9 +190,17 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
     """
     prompts, heads = prompt.keys.shape[:2]
     rows, width = query.shape[1] // heads, query.shape[2]
-    is_before = torch.ones(width, width, dtype=torch.bool, device=query.device).tril().repeat(rows, 1)
+    is_before = (
+        torch.ones(width, width, dtype=torch.bool, device=query.device).tril().repeat(rows, 1)
+    )
     bias = additive_mask(is_before, query.dtype)
-    parts = fold_queries(query, prompts, heads), prompt, fold_own(keys, prompts), fold_own(values, prompts), bias
+    parts = (
+        fold_queries(query, prompts, heads),
+        prompt,
+        fold_own(keys, prompts),
+        fold_own(values, prompts),
+        bias,
+    )
     numbers = query.shape[:3].numel() * (prompt.keys.shape[2] + width)
     if torch.is_grad_enabled() and numbers > KEPT_NUMBERS:
         folded = checkpoint(attend_folded, *parts, use_reentrant=False)
@@ -185,7 +209,9 @@ def attend_replies(query: Tensor, keys: Tensor, values: Tensor, prompt: Prompt) 
     return unfold(folded, len(query) // prompts, rows, prompts)
 
 
-def attend_folded(query: Tensor, prompt: Prompt, keys: Tensor, values: Tensor, own_bias: Tensor | None = None) -> Tensor:
+def attend_folded(
+    query: Tensor, prompt: Prompt, keys: Tensor, values: Tensor, own_bias: Tensor | None = None
+) -> Tensor:
     """Attend with folded queries [P * c, G * r * T, d]; see the head of this file.
 
     Args:
@@ -205,7 +231,11 @@ def attend_folded(query: Tensor, prompt: Prompt, keys: Tensor, values: Tensor, o
     to_own = torch.bmm(query.reshape(len(keys), -1, query.shape[-1]), keys.transpose(1, 2))
     if own_bias is not None:
         to_own = to_own + own_bias
-    both = torch.cat((to_prompt, to_own.reshape(*query.shape[:2], width)), dim=-1).softmax(dim=-1).to(query.dtype)
+    both = (
+        torch.cat((to_prompt, to_own.reshape(*query.shape[:2], width)), dim=-1)
+        .softmax(dim=-1)
+        .to(query.dtype)
+    )
     of_prompt, of_own = torch.split(both, [seen, width], dim=-1)
     from_own = torch.bmm(of_own.reshape(len(keys), -1, width), values)
     return torch.baddbmm(from_own.reshape(query.shape), of_prompt, prompt.values.flatten(0, 1))
@@ -214,7 +244,11 @@ def attend_folded(query: Tensor, prompt: Prompt, keys: Tensor, values: Tensor, o
 def fold_queries(query: Tensor, prompts: int, heads: int) -> Tensor:
     """Return queries [P * G, h, T, d] folded: [P * c, G * r * T, d]."""
     _, _, width, size = query.shape
-    return query.view(prompts, -1, heads, query.shape[1] // heads, width, size).transpose(1, 2).reshape(prompts * heads, -1, size)
+    return (
+        query.view(prompts, -1, heads, query.shape[1] // heads, width, size)
+        .transpose(1, 2)
+        .reshape(prompts * heads, -1, size)
+    )
 
 
 def fold_own(keys: Tensor, prompts: int) -> Tensor:

@@ -149,7 +149,9 @@ def check_prompts(ids: Tensor, is_token: Tensor) -> None:
         )
     empty = (~is_token.any(dim=-1).any(dim=-1)).nonzero().flatten().tolist()
     if empty:
-        raise ValueError(f"every prompt must have a token, got none in prompt {empty[0]}; leave it out")
+        raise ValueError(
+            f"every prompt must have a token, got none in prompt {empty[0]}; leave it out"
+        )
 
 
 def _map(encoded: Encoded, function: Callable[[Tensor], Tensor]) -> Encoded:

@@ -21,7 +21,11 @@ from transformers import (
 from grpo_pipeline.tasks.dialogue.language_model.base import LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.causal import CausalModel
 from grpo_pipeline.tasks.dialogue.language_model.encoder_decoder import Seq2SeqModel
-from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams, LoraParams, NewModelParams
+from grpo_pipeline.tasks.dialogue.language_model.params import (
+    FolderModelParams,
+    LoraParams,
+    NewModelParams,
+)
 from grpo_pipeline.tasks.dialogue.language_model.tokens import (
     EOS,
     LOCAL,
@@ -74,7 +78,9 @@ FEED_FORWARD = 4  # times the width, as in all three papers
 IDS: dict[str, Any] = {"vocab_size": ByteTokenizer.size, "pad_token_id": PAD, "eos_token_id": EOS}
 
 
-def build_language_model(params: NewModelParams | FolderModelParams, *, seed: int) -> tuple[LanguageModel, Tokenizer]:
+def build_language_model(
+    params: NewModelParams | FolderModelParams, *, seed: int
+) -> tuple[LanguageModel, Tokenizer]:
     """Return the language model, float32 on the CPU, and its tokenizer; the global random state stays as it was.
 
     Args:
@@ -87,7 +93,9 @@ def build_language_model(params: NewModelParams | FolderModelParams, *, seed: in
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        language_model, tokenizer = _read(params) if isinstance(params, FolderModelParams) else _make(params)
+        language_model, tokenizer = (
+            _read(params) if isinstance(params, FolderModelParams) else _make(params)
+        )
         if params.lora is not None:
             add_lora(language_model, params.lora)
     return language_model, tokenizer
@@ -110,7 +118,9 @@ def build_from_config(config: Mapping[str, Any], lora: LoraParams | None) -> Lan
         )
     with torch.random.fork_rng(devices=[]):
         loader: Any = AutoModelForSeq2SeqLM if kind in SEQ2SEQ else AutoModelForCausalLM
-        language_model = _wrap(loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32))
+        language_model = _wrap(
+            loader.from_config(_prepared(AutoConfig.for_model(**config)), dtype=torch.float32)
+        )
         if lora is not None:
             add_lora(language_model, lora)
     return language_model
@@ -149,9 +159,13 @@ def _read_config(folder: Path) -> Any:
     try:
         kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
     except ValueError as error:
-        raise ValueError(f"{folder / 'config.json'} must be a JSON file, got {error}; copy it again") from error
+        raise ValueError(
+            f"{folder / 'config.json'} must be a JSON file, got {error}; copy it again"
+        ) from error
     if kind not in SEQ2SEQ + CAUSAL:
-        raise ValueError(f"{folder} must hold a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; give another folder")
+        raise ValueError(
+            f"{folder} must hold a model of type {', '.join(SEQ2SEQ + CAUSAL)}, got {kind!r}; give another folder"
+        )
     with refusing_code(folder):
         return AutoConfig.from_pretrained(str(folder), **LOCAL)
 
@@ -170,7 +184,9 @@ def _prepared(config: Any) -> Any:
 
 
 def _wrap(model: Any) -> LanguageModel:
-    language_model = Seq2SeqModel(model) if model.config.model_type in SEQ2SEQ else CausalModel(model)
+    language_model = (
+        Seq2SeqModel(model) if model.config.model_type in SEQ2SEQ else CausalModel(model)
+    )
     return language_model.eval()
 
 

@@ -22,7 +22,12 @@ from grpo_pipeline.tasks.dialogue.language_model.attention import (
     fold_queries,
     unfold,
 )
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, check_prompts, shifted
+from grpo_pipeline.tasks.dialogue.language_model.base import (
+    Encoded,
+    LanguageModel,
+    check_prompts,
+    shifted,
+)
 
 # The layers of GPT-2 and Llama, taken apart where they attend; what lies between is called as transformers has it.
 #
@@ -58,7 +63,9 @@ class CausalLayers:
             x = self.join(layer, x, attend(layer, *self.project(layer, x, turn)))
         return self.norm(x)
 
-    def keys_and_values(self, ids: Tensor, positions: Tensor, attend: Attend) -> list[tuple[Tensor, Tensor]]:
+    def keys_and_values(
+        self, ids: Tensor, positions: Tensor, attend: Attend
+    ) -> list[tuple[Tensor, Tensor]]:
         """Return keys and values [N, c, T, d] of every layer; of the last one nothing else is computed."""
         x, turn = self.embed(ids, positions)
         found = []
@@ -96,7 +103,9 @@ class Gpt2Layers(CausalLayers):
     def project(self, layer: int, x: Tensor, turn: None) -> tuple[Tensor, Tensor, Tensor]:
         """See ``CausalLayers.project``."""
         block = self._model.h[layer]
-        three = block.attn.c_attn(block.ln_1(x)).unflatten(-1, (3, block.attn.num_heads, block.attn.head_dim))
+        three = block.attn.c_attn(block.ln_1(x)).unflatten(
+            -1, (3, block.attn.num_heads, block.attn.head_dim)
+        )
         query, keys, values = three.permute(2, 0, 3, 1, 4).unbind()
         return query * block.attn.scaling, keys, values
 
@@ -121,7 +130,9 @@ class LlamaLayers(CausalLayers):
         x = self._model.embed_tokens(ids)
         return x, self._model.rotary_emb(x, position_ids=positions)
 
-    def project(self, layer: int, x: Tensor, turn: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def project(
+        self, layer: int, x: Tensor, turn: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """See ``CausalLayers.project``."""
         block = self._model.layers[layer]
         normed, attention = block.input_layernorm(x), block.self_attn
@@ -170,7 +181,9 @@ class CausalDecoding:
         group_size: G.
     """
 
-    def __init__(self, layers: CausalLayers, held: list[Prompt], positions: Tensor, group_size: int) -> None:
+    def __init__(
+        self, layers: CausalLayers, held: list[Prompt], positions: Tensor, group_size: int
+    ) -> None:
         self._layers, self._held = layers, held
         self._positions = positions[:, None].expand(-1, group_size)
         self._own: list[Tensor] = []
@@ -187,8 +200,14 @@ class CausalDecoding:
     def keep(self, prompts: Tensor, places: Tensor) -> None:
         """See ``Decoding.keep``."""
         self._positions = self._positions[prompts[:, None], places]
-        self._held = [Prompt(p.keys[prompts], p.values[prompts], None if p.bias is None else p.bias[prompts]) for p in self._held]
-        self._own = [both[:, prompts[:, None], :, places].permute(2, 0, 3, 1, 4, 5).contiguous() for both in self._own]
+        self._held = [
+            Prompt(p.keys[prompts], p.values[prompts], None if p.bias is None else p.bias[prompts])
+            for p in self._held
+        ]
+        self._own = [
+            both[:, prompts[:, None], :, places].permute(2, 0, 3, 1, 4, 5).contiguous()
+            for both in self._own
+        ]
 
     def _attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Write the keys and values [P * G, c, 1, d] of the new tokens down, and attend to all."""
@@ -204,7 +223,11 @@ class CausalDecoding:
     def _room(self, layer: int, keys: Tensor, prompts: int) -> Tensor:
         """Return the own keys and values [2, P, c, G, room, d] of a layer, with room for one more."""
         if layer == len(self._own):
-            self._own.append(keys.new_empty(2, prompts, keys.shape[1], len(keys) // prompts, ROOM, keys.shape[-1]))
+            self._own.append(
+                keys.new_empty(
+                    2, prompts, keys.shape[1], len(keys) // prompts, ROOM, keys.shape[-1]
+                )
+            )
         held = self._own[layer]
         if self._length == held.shape[4]:
             self._own[layer] = torch.cat((held, torch.empty_like(held)), dim=4)
@@ -240,7 +263,11 @@ class CausalModel(LanguageModel):
 
         found = layers_of(self.model).keys_and_values(read, positions, attend)
         names = ("keys", "values")
-        cache = {f"{name}/{i}": part for i, pair in enumerate(found) for name, part in zip(names, pair, strict=True)}
+        cache = {
+            f"{name}/{i}": part
+            for i, pair in enumerate(found)
+            for name, part in zip(names, pair, strict=True)
+        }
         return Encoded(ids[:, 0, -1], seen, cache=cache)
 
     def hidden(self, encoded: Encoded, replies: Tensor) -> Tensor:
@@ -257,7 +284,9 @@ class CausalModel(LanguageModel):
 
     def begin(self, encoded: Encoded, group_size: int) -> CausalDecoding:
         """See ``LanguageModel.begin``."""
-        return CausalDecoding(layers_of(self.model), _held(encoded), encoded.is_seen.sum(dim=1), group_size)
+        return CausalDecoding(
+            layers_of(self.model), _held(encoded), encoded.is_seen.sum(dim=1), group_size
+        )
 
     def check_room(self, encoded: Encoded, max_tokens: int) -> None:
         """See ``LanguageModel.check_room``."""
@@ -276,5 +305,7 @@ def _held(encoded: Encoded) -> list[Prompt]:
     if not bool(encoded.is_seen.all()):
         bias = additive_mask(encoded.is_seen[:, None, None], encoded.cache["keys/0"].dtype)
     layers = range(len(encoded.cache) // 2)
-    keys, values = ([encoded.cache[f"{name}/{i}"].contiguous() for i in layers] for name in ("keys", "values"))
+    keys, values = (
+        [encoded.cache[f"{name}/{i}"].contiguous() for i in layers] for name in ("keys", "values")
+    )
     return [Prompt(*pair, bias) for pair in zip(keys, values, strict=True)]

@@ -13,8 +13,18 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 
-from grpo_pipeline.tasks.dialogue.language_model.attention import NAME, additive_mask, causal_mask, register
-from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel, check_prompts, shifted
+from grpo_pipeline.tasks.dialogue.language_model.attention import (
+    NAME,
+    additive_mask,
+    causal_mask,
+    register,
+)
+from grpo_pipeline.tasks.dialogue.language_model.base import (
+    Encoded,
+    LanguageModel,
+    check_prompts,
+    shifted,
+)
 
 
 class Seq2SeqModel(LanguageModel):
@@ -59,7 +69,11 @@ class Seq2SeqModel(LanguageModel):
 
     def scaled(self, states: Tensor) -> Tensor:
         """Return what the head multiplies: T5 with tied embeddings divides by sqrt(D) before it."""
-        return states * float(self.model.model_dim) ** -0.5 if self.model.config.scale_decoder_outputs else states
+        return (
+            states * float(self.model.model_dim) ** -0.5
+            if self.model.config.scale_decoder_outputs
+            else states
+        )
 
     def memory_mask(self, encoded: Encoded) -> Tensor:
         """Return the additive mask [P, 1, 1, S] of the memory."""
@@ -103,4 +117,6 @@ class Seq2SeqDecoding:
         self._cache.cross_attention_cache.batch_select_indices(prompts)
         self._mask = self._mask[prompts]
         # The layers read keys and values from the cache; of the memory they look at the shape only.
-        self._memory = torch.index_select(self._memory, 0, prompts) if self._memory is not None else None
+        self._memory = (
+            torch.index_select(self._memory, 0, prompts) if self._memory is not None else None
+        )

@@ -46,9 +46,13 @@ class NewModelParams(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.width % self.heads or (self.architecture == "llama" and self.width // self.heads % 2):
+        if self.width % self.heads or (
+            self.architecture == "llama" and self.width // self.heads % 2
+        ):
             even = ", with an even quotient for llama" if self.architecture == "llama" else ""
-            raise ValueError(f"width must be a multiple of heads{even}, got {self.width} and {self.heads}; change one of them")
+            raise ValueError(
+                f"width must be a multiple of heads{even}, got {self.width} and {self.heads}; change one of them"
+            )
         if (self.max_positions is None) != (self.architecture == "t5"):
             raise ValueError(
                 f"max_positions must be null for t5 and a number for the others, got {self.max_positions} with "

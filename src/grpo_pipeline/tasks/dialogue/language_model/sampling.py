@@ -48,7 +48,9 @@ def compacted(is_open: Tensor) -> Places | None:
     width = int(is_open.sum(dim=1).max())
     if len(prompts) * width > WORTH * is_open.numel():
         return None
-    places = is_open[prompts].to(prompts.dtype).argsort(dim=1, descending=True, stable=True)[:, :width]
+    places = (
+        is_open[prompts].to(prompts.dtype).argsort(dim=1, descending=True, stable=True)[:, :width]
+    )
     return Places(prompts, places)
 
 
@@ -161,13 +163,19 @@ def sample_replies(
     return table.rollouts()
 
 
-def greedy_replies(language_model: LanguageModel, encoded: Encoded, *, max_tokens: int, ends: tuple[int, int]) -> ReplyRollouts:
+def greedy_replies(
+    language_model: LanguageModel, encoded: Encoded, *, max_tokens: int, ends: tuple[int, int]
+) -> ReplyRollouts:
     """Write the one reply to each prompt that takes the likeliest token each time, actions [P, 1, L].
 
     For evaluation: as a "sample" it would have no distribution. Equal logits: the lower id.
     """
-    params = ReplyParams(max_tokens=max_tokens, temperature=1.0, top_k=1, top_p=None, tokens_per_batch=None)
-    generator = torch.Generator(device=encoded.start.device).manual_seed(0)  # draws from one choice: any seed does
+    params = ReplyParams(
+        max_tokens=max_tokens, temperature=1.0, top_k=1, top_p=None, tokens_per_batch=None
+    )
+    generator = torch.Generator(device=encoded.start.device).manual_seed(
+        0
+    )  # draws from one choice: any seed does
     return sample_replies(language_model, encoded, 1, params=params, ends=ends, generator=generator)
 
 
@@ -178,19 +186,35 @@ class _Table:
     until the end: a step writes whole ones.
     """
 
-    def __init__(self, prompts: int, group_size: int, params: ReplyParams, ends: tuple[int, int], like: Tensor) -> None:
+    def __init__(
+        self,
+        prompts: int,
+        group_size: int,
+        params: ReplyParams,
+        ends: tuple[int, int],
+        like: Tensor,
+    ) -> None:
         self._params, (self._eos, self._pad) = params, ends
         self._shape = (prompts, group_size)
         self.rows = torch.arange(prompts * group_size, device=like.device).view(prompts, group_size)
         self.is_open = torch.ones_like(self.rows, dtype=torch.bool)
-        self._columns: dict[str, list[Tensor]] = {"actions": [], "logprobs": [], "is_valid": [], "kept": []}
+        self._columns: dict[str, list[Tensor]] = {
+            "actions": [],
+            "logprobs": [],
+            "is_valid": [],
+            "kept": [],
+        }
 
     def draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """Draw the next token of each place from logits [P', G', V], write it down and return it [P', G']."""
         p = self._params
-        log_probs = truncated_log_probs(logits, temperature=p.temperature, top_k=p.top_k, top_p=p.top_p)
+        log_probs = truncated_log_probs(
+            logits, temperature=p.temperature, top_k=p.top_k, top_p=p.top_p
+        )
         # One number for each row of the whole batch, so that no draw depends on who has left.
-        uniform = torch.rand(self._shape, dtype=torch.float64, device=logits.device, generator=generator)
+        uniform = torch.rand(
+            self._shape, dtype=torch.float64, device=logits.device, generator=generator
+        )
         tokens = draw_tokens(log_probs, uniform.flatten()[self.rows])
         self._write(tokens, log_probs)
         self.is_open = self.is_open & (tokens != self._eos)
@@ -202,8 +226,12 @@ class _Table:
 
     def rollouts(self) -> ReplyRollouts:
         """Return everything that was written, L wide."""
-        actions, logprobs, is_valid = (self._stacked(name) for name in ("actions", "logprobs", "is_valid"))
-        return ReplyRollouts(actions, logprobs, is_valid, self._stacked("kept") if self._columns["kept"] else None)
+        actions, logprobs, is_valid = (
+            self._stacked(name) for name in ("actions", "logprobs", "is_valid")
+        )
+        return ReplyRollouts(
+            actions, logprobs, is_valid, self._stacked("kept") if self._columns["kept"] else None
+        )
 
     def _write(self, tokens: Tensor, log_probs: Tensor) -> None:
         """Write a column of each kind; finished replies that are still in the batch get padding."""
@@ -216,7 +244,11 @@ class _Table:
     def _add(self, name: str, column: Tensor) -> None:
         if self.rows.shape != self._shape:
             whole = column.new_full((*self._shape, *column.shape[2:]), self._empty(name))
-            column = whole.flatten(0, 1).index_copy_(0, self.rows.flatten(), column.flatten(0, 1)).view_as(whole)
+            column = (
+                whole.flatten(0, 1)
+                .index_copy_(0, self.rows.flatten(), column.flatten(0, 1))
+                .view_as(whole)
+            )
         self._columns[name].append(column)
 
     def _stacked(self, name: str) -> Tensor:
@@ -247,4 +279,8 @@ def nothing_written(start: Tensor, group_size: int) -> ReplyRollouts:
     """
     shape = (len(start), group_size, 0)
     actions = torch.zeros(shape, dtype=torch.int64, device=start.device)
-    return ReplyRollouts(actions, torch.zeros(shape, device=start.device), torch.zeros_like(actions, dtype=torch.bool))
+    return ReplyRollouts(
+        actions,
+        torch.zeros(shape, device=start.device),
+        torch.zeros_like(actions, dtype=torch.bool),
+    )

@@ -38,7 +38,9 @@ class Perplexity(NamedTuple):
         return (self.nll / self.tokens).exp()
 
 
-def reference_logprobs(language_model: LanguageModel, encoded: Encoded, reference: Tokens) -> Tensor:
+def reference_logprobs(
+    language_model: LanguageModel, encoded: Encoded, reference: Tokens
+) -> Tensor:
     """Return the log-probability of each token of the reference, [P, T], in nats; 0 at padding. With gradient.
 
     At temperature 1 and over all choices, whatever replies are drawn with.
@@ -51,7 +53,9 @@ def reference_logprobs(language_model: LanguageModel, encoded: Encoded, referenc
     hidden = language_model.hidden(encoded, reference.ids[:, None])[:, 0]
     taken = reference.is_token
     weight, bias = language_model.head
-    scored, _ = chunked_logprobs(hidden[taken], weight, reference.ids[taken], bias=bias, with_entropy=False)
+    scored, _ = chunked_logprobs(
+        hidden[taken], weight, reference.ids[taken], bias=bias, with_entropy=False
+    )
     return scored.new_zeros(taken.shape).masked_scatter(taken, scored)
 
 
@@ -73,10 +77,14 @@ def reference_loss(logprobs: Tensor, is_token: Tensor, *, mean: LossMean) -> Ten
 
 
 @torch.no_grad()
-def reference_perplexity(language_model: LanguageModel, encoded: Encoded, reference: Tokens) -> Perplexity:
+def reference_perplexity(
+    language_model: LanguageModel, encoded: Encoded, reference: Tokens
+) -> Perplexity:
     """Return what the perplexity of the references is computed from (no grad). Arguments as ``reference_logprobs``."""
     logprobs = reference_logprobs(language_model, encoded, reference)
-    return Perplexity(-logprobs.to(torch.float64).sum(dim=1), reference.is_token.sum(dim=1).to(torch.float64))
+    return Perplexity(
+        -logprobs.to(torch.float64).sum(dim=1), reference.is_token.sum(dim=1).to(torch.float64)
+    )
 
 
 # Score decisions under the distribution that they were drawn from: log-probability and entropy, without all logits at a time.
@@ -98,7 +106,12 @@ class TokenScores(NamedTuple):
 
 
 def score_tokens(
-    hidden: Tensor, head: tuple[Tensor, Tensor | None], actions: Tensor, *, temperature: float, kept: Tensor | None = None
+    hidden: Tensor,
+    head: tuple[Tensor, Tensor | None],
+    actions: Tensor,
+    *,
+    temperature: float,
+    kept: Tensor | None = None,
 ) -> TokenScores:
     """Score actions int64 [M] given hidden states [M, D], with gradient to hidden, weight and bias.
 
@@ -111,18 +124,28 @@ def score_tokens(
     """
     weight, bias = head
     if kept is None:
-        logprobs, entropy = chunked_logprobs(hidden, weight, actions, bias=bias, temperature=temperature)
+        logprobs, entropy = chunked_logprobs(
+            hidden, weight, actions, bias=bias, temperature=temperature
+        )
         assert entropy is not None  # it was asked for
         return TokenScores(logprobs, entropy)
     rows = max(1, BLOCK_NUMBERS // len(weight))
     starts = tuple(range(rows, len(hidden), rows))
     blocks = zip(*(part.tensor_split(starts) for part in (hidden, actions, kept)), strict=True)
-    scored = [checkpoint(_score_block, h, weight, bias, a, k, temperature, use_reentrant=False) for h, a, k in blocks]
+    scored = [
+        checkpoint(_score_block, h, weight, bias, a, k, temperature, use_reentrant=False)
+        for h, a, k in blocks
+    ]
     return TokenScores(*(torch.cat(part) for part in zip(*scored, strict=True)))
 
 
 def _score_block(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, actions: Tensor, kept: Tensor, temperature: float
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    actions: Tensor,
+    kept: Tensor,
+    temperature: float,
 ) -> tuple[Tensor, Tensor]:
     logits = functional.linear(hidden, weight, bias)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -131,7 +154,12 @@ def _score_block(
 
 
 def score_replies(
-    language_model: LanguageModel, encoded: Encoded, rollouts: ReplyRollouts, *, temperature: float, tokens_per_batch: int | None
+    language_model: LanguageModel,
+    encoded: Encoded,
+    rollouts: ReplyRollouts,
+    *,
+    temperature: float,
+    tokens_per_batch: int | None,
 ) -> Scores:
     """Return log-probabilities of exactly the stored actions, and the mean entropy of each prompt's decisions.
 
@@ -147,18 +175,31 @@ def score_replies(
         temperature: of sampling time.
         tokens_per_batch: see ``batches_of_prompts``.
     """
-    scored = score_decisions(language_model, encoded, rollouts, temperature=temperature, tokens_per_batch=tokens_per_batch)
+    scored = score_decisions(
+        language_model,
+        encoded,
+        rollouts,
+        temperature=temperature,
+        tokens_per_batch=tokens_per_batch,
+    )
     counts = rollouts.is_valid.sum(dim=(1, 2)).clamp_min(1)
     return Scores(scored.logprobs, scored.entropy.sum(dim=(1, 2)) / counts)
 
 
 def score_decisions(
-    language_model: LanguageModel, encoded: Encoded, rollouts: ReplyRollouts, *, temperature: float, tokens_per_batch: int | None
+    language_model: LanguageModel,
+    encoded: Encoded,
+    rollouts: ReplyRollouts,
+    *,
+    temperature: float,
+    tokens_per_batch: int | None,
 ) -> TokenScores:
     """Return log-probability and entropy [P, G, L] of every stored action; both are 0 at padding. See ``score_replies``."""
     lengths = rollouts.is_valid.sum(dim=-1).amax(dim=1)
     batches = batches_of_prompts(lengths, rollouts.actions.shape[1], tokens_per_batch)
-    parts = [_score_batch(language_model, encoded, rollouts, prompts, temperature) for prompts in batches]
+    parts = [
+        _score_batch(language_model, encoded, rollouts, prompts, temperature) for prompts in batches
+    ]
     if len(parts) == 1:
         return parts[0]
     order = torch.cat(batches).argsort()
@@ -187,7 +228,11 @@ def batches_of_prompts(lengths: Tensor, group_size: int, limit: int | None) -> l
 
 
 def _score_batch(
-    language_model: LanguageModel, encoded: Encoded, rollouts: ReplyRollouts, prompts: Tensor, temperature: float
+    language_model: LanguageModel,
+    encoded: Encoded,
+    rollouts: ReplyRollouts,
+    prompts: Tensor,
+    temperature: float,
 ) -> TokenScores:
     """Score the replies to some prompts, cut to the longest of them; decisions that were taken alone reach the head."""
     chosen = encoded if len(prompts) == len(encoded.start) else choose_prompts(encoded, prompts)
@@ -197,5 +242,13 @@ def _score_batch(
     hidden = language_model.hidden(chosen, actions[..., :width])
     taken = is_valid[..., :width]
     kept = None if rollouts.kept is None else rollouts.kept[prompts][..., :width, :][taken]
-    scores = score_tokens(hidden[taken], language_model.head, actions[..., :width][taken], temperature=temperature, kept=kept)
-    return TokenScores(*(part.new_zeros(is_valid.shape).masked_scatter(is_valid, part) for part in scores))
+    scores = score_tokens(
+        hidden[taken],
+        language_model.head,
+        actions[..., :width][taken],
+        temperature=temperature,
+        kept=kept,
+    )
+    return TokenScores(
+        *(part.new_zeros(is_valid.shape).masked_scatter(is_valid, part) for part in scores)
+    )

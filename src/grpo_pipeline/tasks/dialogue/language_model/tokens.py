@@ -73,9 +73,13 @@ def encode_texts(
     """
     room = max_tokens - with_end
     if room < 1:
-        raise ValueError(f"max_tokens must be at least {1 + with_end}, got {max_tokens}; leave room for one token")
+        raise ValueError(
+            f"max_tokens must be at least {1 + with_end}, got {max_tokens}; leave room for one token"
+        )
     end = [tokenizer.eos_id] if with_end else []
-    rows = [_cut(tokenizer.encode(text), room, too_long, row) + end for row, text in enumerate(texts)]
+    rows = [
+        _cut(tokenizer.encode(text), room, too_long, row) + end for row, text in enumerate(texts)
+    ]
     return pad_rows(rows, pad_id=tokenizer.pad_id, padding=padding)
 
 
@@ -93,7 +97,10 @@ def pad_rows(rows: Sequence[Sequence[int]], *, pad_id: int, padding: Side = "rig
 def decode_rows(tokenizer: Tokenizer, ids: Tensor, is_token: Tensor) -> list[str]:
     """Return the text of each row: of the ids [B, T] where is_token [B, T]."""
     pairs = zip(ids.tolist(), is_token.tolist(), strict=True)
-    return [tokenizer.decode([token for token, keep in zip(*pair, strict=True) if keep]) for pair in pairs]
+    return [
+        tokenizer.decode([token for token, keep in zip(*pair, strict=True) if keep])
+        for pair in pairs
+    ]
 
 
 def _cut(ids: list[int], room: int, too_long: TooLong, row: int) -> list[int]:
@@ -129,7 +136,9 @@ class ByteTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text; ids that stand for no byte are left out, bytes that are no UTF-8 become U+FFFD."""
-        return bytes(i - OFFSET for i in ids if OFFSET <= i < self.size).decode("utf-8", errors="replace")
+        return bytes(i - OFFSET for i in ids if OFFSET <= i < self.size).decode(
+            "utf-8", errors="replace"
+        )
 
 
 # A Hugging Face folder on this machine: what of it is read, and that nothing of it is run.
@@ -152,7 +161,9 @@ def check_weights(folder: Path) -> None:
     held = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     if "config.json" in held and any(name in held for name in WEIGHTS):
         return
-    pickles = sorted(entry.name for pattern in PICKLES for entry in folder.glob(pattern)) if held else []
+    pickles = (
+        sorted(entry.name for pattern in PICKLES for entry in folder.glob(pattern)) if held else []
+    )
     if pickles:
         raise FileNotFoundError(
             f"{folder} must hold its weights as {WEIGHTS[0]} (or its shards), got the pickle {pickles[0]}, which runs code when "
@@ -187,7 +198,14 @@ def refusing_code(folder: Path) -> Iterator[None]:
 FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.json")
 # What a tokenizer is read from: one of those, and what stands beside it. config.json names its class where nothing else does.
 BESIDE = (
-    *("added_tokens.json", "chat_template.jinja", "config.json", "merges.txt", "special_tokens_map.json", "tokenizer.model"),
+    *(
+        "added_tokens.json",
+        "chat_template.jinja",
+        "config.json",
+        "merges.txt",
+        "special_tokens_map.json",
+        "tokenizer.model",
+    ),
     "vocab.txt",
 )
 
@@ -207,7 +225,9 @@ class FolderTokenizer:
 
     def __init__(self, tokenizer: Any, files: Mapping[str, bytes]) -> None:
         if tokenizer.eos_token_id is None:
-            raise ValueError(f"{tokenizer.name_or_path} must have an eos_token, got none; name one in tokenizer_config.json")
+            raise ValueError(
+                f"{tokenizer.name_or_path} must have an eos_token, got none; name one in tokenizer_config.json"
+            )
         self._tokenizer, self.files = tokenizer, files
         self.size = len(tokenizer)
         self.eos_id = int(tokenizer.eos_token_id)
@@ -220,7 +240,11 @@ class FolderTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens; ids outside the vocabulary are left out."""
         known = [i for i in ids if i < self.size]
-        return str(self._tokenizer.decode(known, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        return str(
+            self._tokenizer.decode(
+                known, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
 
 
 def read_tokenizer(folder: str) -> FolderTokenizer:
@@ -236,7 +260,9 @@ def read_tokenizer(folder: str) -> FolderTokenizer:
     path = Path(folder)
     if not any((path / name).is_file() for name in FILES):
         held = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else "no folder"
-        raise FileNotFoundError(f"{path} must hold one of {', '.join(FILES)}, got {held}; write it with save_pretrained")
+        raise FileNotFoundError(
+            f"{path} must hold one of {', '.join(FILES)}, got {held}; write it with save_pretrained"
+        )
     try:
         with refusing_code(path):
             tokenizer = AutoTokenizer.from_pretrained(str(path), **LOCAL)
@@ -245,7 +271,9 @@ def read_tokenizer(folder: str) -> FolderTokenizer:
         raise ValueError(
             f"{path} must hold a tokenizer that can be read, got {type(error).__name__}: {error}; copy it again"
         ) from error
-    kept = {name: (path / name).read_bytes() for name in (*FILES, *BESIDE) if (path / name).is_file()}
+    kept = {
+        name: (path / name).read_bytes() for name in (*FILES, *BESIDE) if (path / name).is_file()
+    }
     return FolderTokenizer(tokenizer, kept)
 
 
@@ -283,7 +311,10 @@ class TokenTable:
 
     def padded(self, texts: np.ndarray, *, pad_id: int, padding: Side) -> Tokens:
         """Return the texts [...] as ids and is_token [..., S], as wide as the longest of them."""
-        starts, lengths = self.text_starts[texts][..., None], (self.text_starts[texts + 1] - self.text_starts[texts])[..., None]
+        starts, lengths = (
+            self.text_starts[texts][..., None],
+            (self.text_starts[texts + 1] - self.text_starts[texts])[..., None],
+        )
         width = int(lengths.max())
         place = np.arange(width) if padding == "right" else np.arange(width) - (width - lengths)
         is_token = (place >= 0) & (place < lengths)
@@ -295,7 +326,9 @@ def stack_rows(rows: Sequence[Sequence[Sequence[int]]]) -> TokenTable:
     """Put rows of texts of ids into one table."""
     texts = [text for row in rows for text in row]
     ids = np.fromiter((token for text in texts for token in text), dtype=np.int32)
-    return TokenTable(ids, _starts([len(text) for text in texts]), _starts([len(row) for row in rows]))
+    return TokenTable(
+        ids, _starts([len(text) for text in texts]), _starts([len(row) for row in rows])
+    )
 
 
 def _starts(lengths: Sequence[int]) -> np.ndarray:

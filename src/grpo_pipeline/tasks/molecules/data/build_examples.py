@@ -8,7 +8,12 @@ import torch
 from rdkit import Chem, rdBase
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.data.examples import ARRAYS, MoleculeExamples, compact, put_together
+from grpo_pipeline.tasks.molecules.data.examples import (
+    ARRAYS,
+    MoleculeExamples,
+    compact,
+    put_together,
+)
 from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, encode, parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.properties import PROPERTIES
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary, read_vocabulary
@@ -19,7 +24,10 @@ AGAIN = "run the pipeline molecules_data again"
 
 
 def build_examples(
-    vocabulary: Mapping[str, Any], checked: pd.DataFrame, properties: pd.DataFrame, splits: Mapping[str, Sequence[str]]
+    vocabulary: Mapping[str, Any],
+    checked: pd.DataFrame,
+    properties: pd.DataFrame,
+    splits: Mapping[str, Sequence[str]],
 ) -> MoleculeExamples:
     """Put graphs, properties and splits together, by canonical SMILES; the order is that of ``checked``.
 
@@ -28,19 +36,31 @@ def build_examples(
     """
     split_of = {smiles: split for split, members in splits.items() for smiles in members}
     if split_of.keys() != {*checked["smiles"]} or sum(map(len, splits.values())) != len(split_of):
-        raise ValueError(f"molecules.splits must name every checked molecule once, got others; {AGAIN}")
+        raise ValueError(
+            f"molecules.splits must name every checked molecule once, got others; {AGAIN}"
+        )
     if list(properties["smiles"]) != list(checked["smiles"]):
-        raise ValueError(f"molecules.properties must be of the checked molecules, got others; {AGAIN}")
+        raise ValueError(
+            f"molecules.properties must be of the checked molecules, got others; {AGAIN}"
+        )
     known = read_vocabulary(vocabulary)
     arrays = encode_compactly(list(checked["smiles"]), known)
-    table = checked.assign(split=checked["smiles"].map(split_of), **{name: properties[name] for name in PROPERTIES})
+    table = checked.assign(
+        split=checked["smiles"].map(split_of), **{name: properties[name] for name in PROPERTIES}
+    )
     return put_together(table[list(TABLE_COLUMNS)], arrays, known)
 
 
 def encode_compactly(smiles: Sequence[str], vocabulary: Vocabulary) -> dict[str, Tensor]:
     """Return the graphs of canonical SMILES as uint8; only ``ROWS`` of them are wide integers at a time."""
     parts = [
-        compact(encode(parse_all(smiles[start : start + ROWS], vocabulary.form), vocabulary, nodes=vocabulary.max_atoms))
+        compact(
+            encode(
+                parse_all(smiles[start : start + ROWS], vocabulary.form),
+                vocabulary,
+                nodes=vocabulary.max_atoms,
+            )
+        )
         for start in range(0, len(smiles), ROWS)
     ]
     return {name: torch.cat([part[name] for part in parts]) for name in ARRAYS}

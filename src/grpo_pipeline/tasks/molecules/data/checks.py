@@ -14,8 +14,20 @@ from rdkit import Chem, rdBase
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.tasks.molecules.data.params import MoleculeDataParams
-from grpo_pipeline.tasks.molecules.data.readers import Entry, Record, read_entry, read_records, standardise
-from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, build_molecule, check_covered, parse_molecule, sanitise
+from grpo_pipeline.tasks.molecules.data.readers import (
+    Entry,
+    Record,
+    read_entry,
+    read_records,
+    standardise,
+)
+from grpo_pipeline.tasks.molecules.graphs.encoding import (
+    ParsedMolecule,
+    build_molecule,
+    check_covered,
+    parse_molecule,
+    sanitise,
+)
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of, sort_charges
 from grpo_pipeline.tasks.text_lines import RowError, TextFile, check_root
 
@@ -37,7 +49,9 @@ class Draft:
     lost_stereo: bool
 
 
-def check_molecules(file: TextFile, generated: Mapping[str, object], params: MoleculeDataParams) -> CheckedMolecules:
+def check_molecules(
+    file: TextFile, generated: Mapping[str, object], params: MoleculeDataParams
+) -> CheckedMolecules:
     """Check every molecule of the file and bring it into one form.
 
     Every molecule that passes is decoded from its graph again: graph and canonical SMILES come back exactly, or it is refused.
@@ -71,18 +85,28 @@ def check_molecules(file: TextFile, generated: Mapping[str, object], params: Mol
             continue
         if draft.smiles in kept:
             first = kept[draft.smiles].entry.row
-            listed.append(_refusal(draft.entry, f"the molecule {draft.smiles} is that of line {first}", kind=DUPLICATE))
+            listed.append(
+                _refusal(
+                    draft.entry,
+                    f"the molecule {draft.smiles} is that of line {first}",
+                    kind=DUPLICATE,
+                )
+            )
         else:
             kept[draft.smiles] = draft
     listed.sort(key=lambda row: row["row"])
-    quarantine = pd.DataFrame([{**row, "file": file.path} for row in listed], columns=list(QUARANTINE_COLUMNS))
+    quarantine = pd.DataFrame(
+        [{**row, "file": file.path} for row in listed], columns=list(QUARANTINE_COLUMNS)
+    )
     _refuse(file, quarantine, n_left=len(kept), params=params)
     checked = pd.DataFrame([_row(draft) for draft in kept.values()], columns=list(COLUMNS))
     report = _report(file, list(kept.values()), quarantine, params)
     return checked, quarantine, vocabulary.to_json(), {**report, "rows": n_rows}
 
 
-def find_vocabulary(parsed_molecules: Sequence[ParsedMolecule], params: MoleculeDataParams) -> Vocabulary:
+def find_vocabulary(
+    parsed_molecules: Sequence[ParsedMolecule], params: MoleculeDataParams
+) -> Vocabulary:
     """Return the classes that are allowed: those that the parameters name, or else all in the data.
 
     An element may stand for its aromatic form with a hydrogen, "[nH]", which is a class of its own if the data holds it.
@@ -92,11 +116,21 @@ def find_vocabulary(parsed_molecules: Sequence[ParsedMolecule], params: Molecule
         _check_elements(params.atoms)
         found = {*params.atoms} | {symbol for symbol in found if _element(symbol) in params.atoms}
     charges = (
-        {charge for parsed in parsed_molecules for charge in parsed.charges} if params.charges is None else {*params.charges}
+        {charge for parsed in parsed_molecules for charge in parsed.charges}
+        if params.charges is None
+        else {*params.charges}
     )
     largest = max((len(parsed.atoms) for parsed in parsed_molecules), default=params.min_atoms)
-    symbols = sorted(found, key=lambda symbol: (Chem.GetPeriodicTable().GetAtomicNumber(_element(symbol)), symbol))
-    return Vocabulary(tuple(symbols) or ("C",), sort_charges(charges), bonds_of(params.bonds), params.max_atoms or largest)
+    symbols = sorted(
+        found,
+        key=lambda symbol: (Chem.GetPeriodicTable().GetAtomicNumber(_element(symbol)), symbol),
+    )
+    return Vocabulary(
+        tuple(symbols) or ("C",),
+        sort_charges(charges),
+        bonds_of(params.bonds),
+        params.max_atoms or largest,
+    )
 
 
 def round_trip(parsed: ParsedMolecule, smiles: str, params: MoleculeDataParams) -> None:
@@ -109,12 +143,18 @@ def round_trip(parsed: ParsedMolecule, smiles: str, params: MoleculeDataParams) 
     cause = sanitise(molecule)
     back = cause or Chem.MolToSmiles(molecule)
     if back != smiles:
-        raise RowError(f"the graph must be that of one molecule, got {back!r} for {smiles!r}; leave it out or change the bonds")
+        raise RowError(
+            f"the graph must be that of one molecule, got {back!r} for {smiles!r}; leave it out or change the bonds"
+        )
     if parse_molecule(molecule, params.bonds) != parsed:
-        raise RowError(f"the graph must come back from its molecule, got another one for {smiles!r}; leave it out")
+        raise RowError(
+            f"the graph must come back from its molecule, got another one for {smiles!r}; leave it out"
+        )
 
 
-def _draft_all(records: Iterator[Record], params: MoleculeDataParams) -> tuple[list[Draft], list[Row]]:
+def _draft_all(
+    records: Iterator[Record], params: MoleculeDataParams
+) -> tuple[list[Draft], list[Row]]:
     """Draft all molecules; a file of more than a chunk is shared out to processes, which give the same in the same order."""
     workers = params.workers or usable_cores()
     draft = partial(_draft_chunk, params=params)
@@ -123,7 +163,9 @@ def _draft_all(records: Iterator[Record], params: MoleculeDataParams) -> tuple[l
     rest = iter(lambda: list(islice(records, CHUNK)), [])
     if workers > 1 and (second := next(rest, None)):
         try:
-            for part in map_ahead(draft, chain([second], rest), workers=workers, ahead=2 * workers, processes=True):
+            for part in map_ahead(
+                draft, chain([second], rest), workers=workers, ahead=2 * workers, processes=True
+            ):
                 found += part
         except BrokenProcessPool as error:
             raise RuntimeError(
@@ -132,7 +174,9 @@ def _draft_all(records: Iterator[Record], params: MoleculeDataParams) -> tuple[l
     else:
         for chunk in rest:
             found += draft(chunk)
-    return [one for one in found if isinstance(one, Draft)], [one for one in found if not isinstance(one, Draft)]
+    return [one for one in found if isinstance(one, Draft)], [
+        one for one in found if not isinstance(one, Draft)
+    ]
 
 
 def _draft_chunk(records: Sequence[Record], params: MoleculeDataParams) -> list[Draft | Row]:
@@ -154,7 +198,9 @@ def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
     standard = standardise(entry.molecule)
     size = standard.molecule.GetNumAtoms()
     if size < params.min_atoms:
-        raise RowError(f"a molecule must have at least {params.min_atoms} heavy atoms, got {size}; leave it out")
+        raise RowError(
+            f"a molecule must have at least {params.min_atoms} heavy atoms, got {size}; leave it out"
+        )
     parsed = parse_molecule(standard.molecule, params.bonds)
     round_trip(parsed, standard.smiles, params)
     # Without the molecule: of a large file all drafts are in memory.
@@ -179,22 +225,40 @@ def _check_elements(symbols: Sequence[str]) -> None:
     table = Chem.GetPeriodicTable()
     known = {table.GetElementSymbol(number) for number in range(1, 119)}
     if wrong := [symbol for symbol in symbols if symbol not in known]:
-        raise ValueError(f"molecules.data.atoms must be elements, got {wrong}; write them as C, N, O, F")
+        raise ValueError(
+            f"molecules.data.atoms must be elements, got {wrong}; write them as C, N, O, F"
+        )
 
 
 def _row(draft: Draft) -> Row:
-    values = (draft.smiles, draft.entry.name, len(draft.parsed.atoms), draft.lost_stereo, draft.entry.row)
+    values = (
+        draft.smiles,
+        draft.entry.name,
+        len(draft.parsed.atoms),
+        draft.lost_stereo,
+        draft.entry.row,
+    )
     return dict(zip(COLUMNS, values, strict=True))
 
 
 def _refusal(entry: Entry, reason: str, *, kind: str = REFUSED) -> Row:
-    return {"row": entry.row, "name": entry.name, "text": entry.text, "kind": kind, "reason": reason}
+    return {
+        "row": entry.row,
+        "name": entry.name,
+        "text": entry.text,
+        "kind": kind,
+        "reason": reason,
+    }
 
 
-def _refuse(file: TextFile, quarantine: pd.DataFrame, *, n_left: int, params: MoleculeDataParams) -> None:
+def _refuse(
+    file: TextFile, quarantine: pd.DataFrame, *, n_left: int, params: MoleculeDataParams
+) -> None:
     bad = quarantine[quarantine["kind"] == REFUSED]
     if not len(quarantine) and not n_left:
-        raise ValueError(f"{file.path} must hold molecules, got none; see molecules.data in docs/molecules_data.md")
+        raise ValueError(
+            f"{file.path} must hold molecules, got none; see molecules.data in docs/molecules_data.md"
+        )
     if len(bad) and (params.on_bad_row == "fail" or not n_left):
         first = bad.iloc[0]
         remedy = "correct them, or set molecules.data.on_bad_row: quarantine to go on without them"
@@ -203,7 +267,9 @@ def _refuse(file: TextFile, quarantine: pd.DataFrame, *, n_left: int, params: Mo
         )
 
 
-def _check_generated(file: TextFile, generated: Mapping[str, object], n_rows: int, params: MoleculeDataParams) -> None:
+def _check_generated(
+    file: TextFile, generated: Mapping[str, object], n_rows: int, params: MoleculeDataParams
+) -> None:
     if params.source == "generated" and generated.get("molecules") != n_rows:
         raise ValueError(
             f"{file.path} must hold the {generated.get('molecules')} generated molecules while molecules.data.source is "
@@ -211,7 +277,9 @@ def _check_generated(file: TextFile, generated: Mapping[str, object], n_rows: in
         )
 
 
-def _report(file: TextFile, kept: Sequence[Draft], quarantine: pd.DataFrame, params: MoleculeDataParams) -> dict[str, Any]:
+def _report(
+    file: TextFile, kept: Sequence[Draft], quarantine: pd.DataFrame, params: MoleculeDataParams
+) -> dict[str, Any]:
     parsed_molecules = [draft.parsed for draft in kept]
     kinds = Counter(quarantine["kind"])
     return {
@@ -226,7 +294,9 @@ def _report(file: TextFile, kept: Sequence[Draft], quarantine: pd.DataFrame, par
         "sizes": _tally(len(parsed.atoms) for parsed in parsed_molecules),
         "atoms": _tally(symbol for parsed in parsed_molecules for symbol in parsed.atoms),
         "charges": _tally(charge for parsed in parsed_molecules for charge in parsed.charges),
-        "kinds_of_bonds": _tally(kind for parsed in parsed_molecules for _, _, kind in parsed.bonds),
+        "kinds_of_bonds": _tally(
+            kind for parsed in parsed_molecules for _, _, kind in parsed.bonds
+        ),
     }
 
 

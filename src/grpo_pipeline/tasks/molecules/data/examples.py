@@ -38,13 +38,19 @@ class MoleculeExamples:
     def stored(self) -> Stored:
         """Return what a dataset keeps."""
         meta = {"digest": self.digest, "vocabulary": self.vocabulary.to_json()}
-        return Stored({"table": self.table}, {name: array.numpy() for name, array in self.arrays.items()}, meta)
+        return Stored(
+            {"table": self.table},
+            {name: array.numpy() for name, array in self.arrays.items()},
+            meta,
+        )
 
     @classmethod
     def restored(cls, stored: Stored) -> "MoleculeExamples":
         """Return the examples that were kept, in memory; raises ValueError where they are others."""
         arrays = {name: torch.from_numpy(np.array(array)) for name, array in stored.arrays.items()}
-        examples = put_together(stored.tables["table"], arrays, read_vocabulary(stored.meta["vocabulary"]))
+        examples = put_together(
+            stored.tables["table"], arrays, read_vocabulary(stored.meta["vocabulary"])
+        )
         if examples.digest != stored.meta["digest"]:
             raise ValueError("another digest")
         return examples
@@ -63,7 +69,9 @@ class MoleculeExamples:
         return frozenset(self.table.loc[self.table["split"] == split, "smiles"])
 
 
-def put_together(table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: Vocabulary) -> MoleculeExamples:
+def put_together(
+    table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: Vocabulary
+) -> MoleculeExamples:
     """Return the examples with their digest."""
     return MoleculeExamples(table, arrays, vocabulary, content_digest(table, arrays, vocabulary))
 
@@ -81,13 +89,22 @@ def compact(graphs: MoleculeGraphs) -> dict[str, Tensor]:
     """
     largest = {name: int(getattr(graphs, name).max()) for name in ARRAYS}
     if max(largest.values()) > 255:
-        raise ValueError(f"classes and sizes must be at most 255, got {largest}; use a smaller vocabulary")
+        raise ValueError(
+            f"classes and sizes must be at most 255, got {largest}; use a smaller vocabulary"
+        )
     return {name: getattr(graphs, name).to(torch.uint8) for name in ARRAYS}
 
 
-def content_digest(table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: Vocabulary) -> str:
+def content_digest(
+    table: pd.DataFrame, arrays: Mapping[str, Tensor], vocabulary: Vocabulary
+) -> str:
     """Return a digest of cells, classes and vocabulary."""
-    text = json.dumps([table.to_dict(orient="records"), vocabulary.to_json()], ensure_ascii=False, sort_keys=True, default=int)
+    text = json.dumps(
+        [table.to_dict(orient="records"), vocabulary.to_json()],
+        ensure_ascii=False,
+        sort_keys=True,
+        default=int,
+    )
     digest = hashlib.sha256(text.encode())
     for name in ARRAYS:
         digest.update(f"{name} {tuple(arrays[name].shape)}".encode())

@@ -25,7 +25,12 @@ AMINE = Chem.MolFromSmarts("[NX3;$([H0,H1,H2]);!$(N-[#6]=,#,:*);!$(N~[!#6])]")
 def charge_some(level: Sequence[str], share: float, *, generator: np.random.Generator) -> list[str]:
     """Return the same molecules, a drawn share of those that can be charged in their charged form; all different, sorted."""
     is_drawn = generator.random(len(level)) < share
-    return sorted({charged_form(smiles) if drawn else smiles for smiles, drawn in zip(level, is_drawn, strict=True)})
+    return sorted(
+        {
+            charged_form(smiles) if drawn else smiles
+            for smiles, drawn in zip(level, is_drawn, strict=True)
+        }
+    )
 
 
 def charged_form(smiles: str) -> str:
@@ -66,17 +71,30 @@ def enumerate_molecules(params: GeneratorParams) -> list[str]:
     """
     with rdBase.BlockLogs():
         forbidden = read_patterns(params.forbidden)
-        level = sorted({Chem.MolToSmiles(Chem.MolFromSmiles(f"[{symbol}H{valence_of(symbol)}]")) for symbol in params.atoms})
+        level = sorted(
+            {
+                Chem.MolToSmiles(Chem.MolFromSmiles(f"[{symbol}H{valence_of(symbol)}]"))
+                for symbol in params.atoms
+            }
+        )
         levels: list[str] = []
         for size in range(2, params.max_atoms + 1):
-            level = grow_level(level, params, forbidden, generator=np.random.default_rng([params.seed, size]))
+            level = grow_level(
+                level, params, forbidden, generator=np.random.default_rng([params.seed, size])
+            )
             if size >= params.min_atoms:
-                levels += charge_some(level, params.charged, generator=np.random.default_rng([params.seed, size, 1]))
+                levels += charge_some(
+                    level, params.charged, generator=np.random.default_rng([params.seed, size, 1])
+                )
     return levels
 
 
 def grow_level(
-    parents: Sequence[str], params: GeneratorParams, forbidden: Sequence[Chem.Mol], *, generator: np.random.Generator
+    parents: Sequence[str],
+    params: GeneratorParams,
+    forbidden: Sequence[Chem.Mol],
+    *,
+    generator: np.random.Generator,
 ) -> list[str]:
     """Return the molecules that are one atom larger, sorted: all of them, or ``per_size`` drawn ones.
 
@@ -84,10 +102,16 @@ def grow_level(
     elements with many valences would drown the others.
     """
     molecules = [_kekulised(smiles) for smiles in parents]
-    moves = [move for place, molecule in enumerate(molecules) for move in moves_of(molecule, place, params)]
+    moves = [
+        move
+        for place, molecule in enumerate(molecules)
+        for move in moves_of(molecule, place, params)
+    ]
     found: set[str] = set()
     kinds = [(move.symbol, len(move.links)) for move in moves]
-    weights = {(symbol, links): params.atoms[symbol] * params.links[links] for symbol, links in {*kinds}}
+    weights = {
+        (symbol, links): params.atoms[symbol] * params.links[links] for symbol, links in {*kinds}
+    }
     for place in draw_order(kinds, weights, generator):
         child = apply_move(molecules[moves[place].parent], moves[place])
         if child is not None and not any(child.HasSubstructMatch(pattern) for pattern in forbidden):
@@ -99,7 +123,11 @@ def grow_level(
 
 def moves_of(molecule: Chem.Mol, parent: int, params: GeneratorParams) -> Iterator[Move]:
     """Yield every way to bond a new atom to a number of atoms in ``links`` that have hydrogens to give."""
-    room = {atom.GetIdx(): min(atom.GetTotalNumHs(), 3) for atom in molecule.GetAtoms() if atom.GetTotalNumHs()}
+    room = {
+        atom.GetIdx(): min(atom.GetTotalNumHs(), 3)
+        for atom in molecule.GetAtoms()
+        if atom.GetTotalNumHs()
+    }
     for symbol in params.atoms:
         valence = valence_of(symbol)
         for count in sorted(params.links):
@@ -116,10 +144,16 @@ def apply_move(molecule: Chem.Mol, move: Move) -> Chem.Mol | None:
     for atom, order in move.links:
         grown.AddBond(atom, new, ORDERS[order])
     child = grown.GetMol()
-    return child if Chem.SanitizeMol(child, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE else None
+    return (
+        child
+        if Chem.SanitizeMol(child, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE
+        else None
+    )
 
 
-def draw_order(kinds: Sequence[Kind], weights: Mapping[Kind, float], generator: np.random.Generator) -> list[int]:
+def draw_order(
+    kinds: Sequence[Kind], weights: Mapping[Kind, float], generator: np.random.Generator
+) -> list[int]:
     """Return a random order of things; the first is of a kind with a probability proportional to the weight of that kind.
 
     Ascending in E / w with E from the unit exponential and w = weight of the kind / number of that kind, a draw without
@@ -127,7 +161,10 @@ def draw_order(kinds: Sequence[Kind], weights: Mapping[Kind, float], generator: 
     """
     number = Counter(kinds)
     scales = np.asarray([number[kind] / weights[kind] for kind in kinds], dtype=np.float64)
-    return [int(place) for place in np.argsort(generator.exponential(size=len(kinds)) * scales, kind="stable")]
+    return [
+        int(place)
+        for place in np.argsort(generator.exponential(size=len(kinds)) * scales, kind="stable")
+    ]
 
 
 def valence_of(symbol: str) -> int:
@@ -142,7 +179,9 @@ def valence_of(symbol: str) -> int:
     except RuntimeError:
         valence = 0
     if not 1 <= valence <= 4 or symbol == "H":
-        raise ValueError(f"molecules.generator.atoms must be elements of valence 1 to 4, got {symbol!r}; take C, N, O, F")
+        raise ValueError(
+            f"molecules.generator.atoms must be elements of valence 1 to 4, got {symbol!r}; take C, N, O, F"
+        )
     return valence
 
 

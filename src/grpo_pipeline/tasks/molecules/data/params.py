@@ -41,7 +41,9 @@ class GeneratorParams(BaseModel):
     @model_validator(mode="after")
     def _order(self) -> Self:
         if self.max_atoms < self.min_atoms:
-            raise ValueError(f"max_atoms must be at least min_atoms, {self.min_atoms}, got {self.max_atoms}; widen the range")
+            raise ValueError(
+                f"max_atoms must be at least min_atoms, {self.min_atoms}, got {self.max_atoms}; widen the range"
+            )
         return self
 
 
@@ -111,7 +113,9 @@ class MoleculeDataParams(BaseModel):
                 f"got {self.size_limit}; raise it, up to 255"
             )
         if self.charges is not None and 0 not in self.charges:
-            raise ValueError(f"molecules.data.charges must hold 0, got {list(self.charges)}; most atoms are neutral, add it")
+            raise ValueError(
+                f"molecules.data.charges must hold 0, got {list(self.charges)}; most atoms are neutral, add it"
+            )
         return self
 
 

@@ -92,7 +92,10 @@ def _read_csv(file: TextFile, columns: ColumnParams) -> Iterator[Record]:
 
 def _read_sdf(file: TextFile) -> Iterator[Record]:
     begin, block = 1, list[str]()
-    with file.open() as content, io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape") as lines:
+    with (
+        file.open() as content,
+        io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape") as lines,
+    ):
         for number, line in enumerate(chain(lines, [SDF_END]), start=1):
             if line.rstrip() != SDF_END:
                 block.append(line.rstrip("\n"))
@@ -108,7 +111,9 @@ def _from_smiles(row: int, text: str, *, name: str) -> Entry:
         # RDKit reads up to a blank and would leave the rest of a cell out.
         molecule = Chem.MolFromSmiles(text, sanitize=False) if len(text.split()) == 1 else None
         if molecule is None or not molecule.GetNumAtoms():
-            raise RowError(f"the SMILES must be one that RDKit reads, got {text[:80]!r}; correct it")
+            raise RowError(
+                f"the SMILES must be one that RDKit reads, got {text[:80]!r}; correct it"
+            )
     except RowError as error:
         return Entry(row, _printable(name), _printable(text), None, str(error))
     return Entry(row, name, text, molecule, "")
@@ -120,7 +125,9 @@ def _from_block(row: int, block: str) -> Entry:
         _check_text(block, name)
         molecule = Chem.MolFromMolBlock(block, sanitize=False, removeHs=False)
         if molecule is None or not molecule.GetNumAtoms():
-            raise RowError("the record must be a molecule that RDKit reads, got one that it does not; correct it")
+            raise RowError(
+                "the record must be a molecule that RDKit reads, got one that it does not; correct it"
+            )
     except RowError as error:
         return Entry(row, _printable(name), "", None, str(error))
     return Entry(row, name, "", molecule, "")
@@ -131,7 +138,9 @@ def _check_text(*texts: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise RowError(f"the text must be UTF-8, got {_printable(text[:80])!r}; convert the file") from error
+            raise RowError(
+                f"the text must be UTF-8, got {_printable(text[:80])!r}; convert the file"
+            ) from error
 
 
 def _printable(text: str) -> str:
@@ -181,19 +190,27 @@ def standardise(molecule: Chem.Mol) -> Standard:
 
 def has_stereo(molecule: Chem.Mol) -> bool:
     """Return whether an atom or a bond has a configuration."""
-    centres = any(atom.GetChiralTag() != Chem.ChiralType.CHI_UNSPECIFIED for atom in molecule.GetAtoms())
-    return centres or any(bond.GetStereo() > Chem.BondStereo.STEREOANY for bond in molecule.GetBonds())
+    centres = any(
+        atom.GetChiralTag() != Chem.ChiralType.CHI_UNSPECIFIED for atom in molecule.GetAtoms()
+    )
+    return centres or any(
+        bond.GetStereo() > Chem.BondStereo.STEREOANY for bond in molecule.GetBonds()
+    )
 
 
 def _sanitise(molecule: Chem.Mol) -> None:
     problems = Chem.DetectChemistryProblems(molecule)
     if problems:
         message = " ".join(problems[0].Message().split())
-        raise RowError(f"a molecule must have possible valences and rings, got {message!r}; {REMEDY}")
+        raise RowError(
+            f"a molecule must have possible valences and rings, got {message!r}; {REMEDY}"
+        )
     try:
         Chem.SanitizeMol(molecule)
     except Chem.MolSanitizeException as error:
-        raise RowError(f"RDKit must be able to sanitise the molecule, got {' '.join(str(error).split())!r}; {REMEDY}") from error
+        raise RowError(
+            f"RDKit must be able to sanitise the molecule, got {' '.join(str(error).split())!r}; {REMEDY}"
+        ) from error
     # Configurations of double bonds are marks on the bonds beside them until they are read.
     Chem.AssignStereochemistry(molecule, cleanIt=True)
 
@@ -203,7 +220,9 @@ def _check_atom(atom: Chem.Atom) -> None:
     if atom.GetAtomicNum() == 0:
         raise RowError(f"every atom must be of an element, got a dummy as {what}; {REMEDY}")
     if atom.GetIsotope():
-        raise RowError(f"a graph cannot hold an isotope, got mass {atom.GetIsotope()} for {what}; leave the molecule out")
+        raise RowError(
+            f"a graph cannot hold an isotope, got mass {atom.GetIsotope()} for {what}; leave the molecule out"
+        )
     if atom.GetNumRadicalElectrons():
         raise RowError(
             f"a graph cannot hold a radical, got {atom.GetNumRadicalElectrons()} unpaired electrons on {what}; {REMEDY}"
@@ -216,9 +235,13 @@ def _settle(molecule: Chem.Mol) -> tuple[str, Chem.Mol]:
     for _ in range(5):
         found = Chem.MolFromSmiles(smiles)
         if found is None:
-            raise RowError(f"RDKit must read what it writes, got {smiles!r}; leave the molecule out")
+            raise RowError(
+                f"RDKit must read what it writes, got {smiles!r}; leave the molecule out"
+            )
         again = Chem.MolToSmiles(found)
         if again == smiles:
             return smiles, found
         smiles = again
-    raise RowError(f"a molecule must have one canonical SMILES, got no end of them from {smiles!r}; leave the molecule out")
+    raise RowError(
+        f"a molecule must have one canonical SMILES, got no end of them from {smiles!r}; leave the molecule out"
+    )

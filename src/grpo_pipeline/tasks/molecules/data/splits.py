@@ -24,7 +24,12 @@ def split_molecules(checked: pd.DataFrame, params: MoleculeSplitParams) -> Split
     names = list(checked["smiles"])
     groups = names if params.by == "smiles" else [scaffold_of(smiles) for smiles in names]
     drawn = deal(Counter(groups), vars(params.fractions), seed=params.seed)
-    splits = {split: sorted(name for name, group in zip(names, groups, strict=True) if drawn[group] == split) for split in SPLITS}
+    splits = {
+        split: sorted(
+            name for name, group in zip(names, groups, strict=True) if drawn[group] == split
+        )
+        for split in SPLITS
+    }
     for split, members in splits.items():
         if not members:
             raise ValueError(
@@ -49,7 +54,9 @@ def deal(sizes: Mapping[str, int], fractions: Mapping[str, float], *, seed: int)
     up to round(n * sum_{t <= s} f[t]).
     """
     names = sorted(sizes)
-    shuffled = [names[place] for place in numpy_generator(seed, Stream.SPLIT).permutation(len(names))]
+    shuffled = [
+        names[place] for place in numpy_generator(seed, Stream.SPLIT).permutation(len(names))
+    ]
     if len({*sizes.values()}) == 1:
         return _cut(shuffled, fractions)
     lacking = {split: fractions[split] * sum(sizes.values()) for split in SPLITS}

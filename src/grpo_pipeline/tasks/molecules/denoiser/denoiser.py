@@ -8,10 +8,20 @@ from torch.nn import functional
 
 from grpo_pipeline.core.sampling.plackett_luce import tempered_logits
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
-from grpo_pipeline.tasks.molecules.denoiser.layers import FeedForward, GraphLayer, GraphState, layout_of
+from grpo_pipeline.tasks.molecules.denoiser.layers import (
+    FeedForward,
+    GraphLayer,
+    GraphState,
+    layout_of,
+)
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.params import DenoiserParams, NoiseParams
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, dense_pairs, pair_index
+from grpo_pipeline.tasks.molecules.graphs.graphs import (
+    Components,
+    GraphPrompts,
+    dense_pairs,
+    pair_index,
+)
 
 # Compute features that attention over nodes cannot count: the bonds of each class at a node, and the short cycles through it.
 #
@@ -21,7 +31,9 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts
 CYCLES = (3, 4, 5)
 
 
-def structure_features(bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def structure_features(
+    bonds: Tensor, nodes: int, classes: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Return what every node and every graph is told of the bonds, as log(1 + count).
 
     Args:
@@ -64,7 +76,10 @@ def cycle_counts(bonds: Tensor, nodes: int, dtype: torch.dtype) -> Tensor:
         a2 = a @ a
         a3 = a2 @ a
         degree, w3 = a.sum(dim=-1), a3.diagonal(dim1=1, dim2=2)
-        w4, w5 = (a2 * a2).sum(dim=-1), (a2 * a3).sum(dim=-1)  # diagonals of products of symmetric matrices
+        w4, w5 = (
+            (a2 * a2).sum(dim=-1),
+            (a2 * a3).sum(dim=-1),
+        )  # diagonals of products of symmetric matrices
         c4 = w4 - degree * (degree - 1) - _times(a, degree)
         c5 = w5 - 2 * degree * w3 - 2 * _times(a * a2, degree) - _times(a, w3) + 5 * w3
         return torch.stack([w3, c4, c5], dim=-1) / 2
@@ -80,7 +95,9 @@ TIME_AND_SIZE = 2
 class Denoiser(nn.Module):
     """A graph transformer; renaming the nodes renames the predictions, and padding changes none."""
 
-    def __init__(self, params: DenoiserParams, classes: Components[int], conditions: int = 0) -> None:
+    def __init__(
+        self, params: DenoiserParams, classes: Components[int], conditions: int = 0
+    ) -> None:
         """Build with fresh weights from the global random state; see ``build_policy``.
 
         Args:
@@ -98,9 +115,12 @@ class Denoiser(nn.Module):
             self.node_features = nn.Linear(classes.bonds - 1 + len(CYCLES), p.width, bias=False)
         told = TIME_AND_SIZE + conditions + (len(CYCLES) if self.with_cycles else 0)
         hidden = p.global_width * p.expansion
-        self.whole = nn.Sequential(nn.Linear(told, hidden), nn.GELU(), nn.Linear(hidden, p.global_width))
+        self.whole = nn.Sequential(
+            nn.Linear(told, hidden), nn.GELU(), nn.Linear(hidden, p.global_width)
+        )
         self.layers = nn.ModuleList(
-            GraphLayer(p.width, p.pair_width, p.global_width, p.heads, p.expansion) for _ in range(p.layers)
+            GraphLayer(p.width, p.pair_width, p.global_width, p.heads, p.expansion)
+            for _ in range(p.layers)
         )
         self.heads = nn.ModuleDict(
             {
@@ -110,7 +130,9 @@ class Denoiser(nn.Module):
             }
         )
 
-    def forward(self, noisy: Components[Tensor], prompts: GraphPrompts, time: Tensor) -> Components[Tensor]:
+    def forward(
+        self, noisy: Components[Tensor], prompts: GraphPrompts, time: Tensor
+    ) -> Components[Tensor]:
         """Return logits of x0.
 
         Args:
@@ -131,10 +153,14 @@ class Denoiser(nn.Module):
 
     def _embed(self, noisy: Components[Tensor], prompts: GraphPrompts, time: Tensor) -> GraphState:
         dtype = self.atom_embedding.weight.dtype
-        nodes = self.atom_embedding(noisy.atoms.long()) + self.charge_embedding(noisy.charges.long())
+        nodes = self.atom_embedding(noisy.atoms.long()) + self.charge_embedding(
+            noisy.charges.long()
+        )
         told = [time[:, None], prompts.sizes[:, None].to(dtype).log(), prompts.conditions]
         if self.with_cycles:
-            at_nodes, of_graph = structure_features(noisy.bonds, prompts.nodes, self.classes.bonds, dtype)
+            at_nodes, of_graph = structure_features(
+                noisy.bonds, prompts.nodes, self.classes.bonds, dtype
+            )
             nodes = nodes + self.node_features(at_nodes)
             told.append(of_graph)
         whole = self.whole(torch.cat([part.to(dtype) for part in told], dim=-1))
@@ -167,7 +193,12 @@ class GraphPolicy(nn.Module):
         self.noise = noise
 
     def x0_logits(
-        self, noisy: Components[Tensor], prompts: GraphPrompts, t: Tensor, *, temperature: float = 1.0
+        self,
+        noisy: Components[Tensor],
+        prompts: GraphPrompts,
+        t: Tensor,
+        *,
+        temperature: float = 1.0,
     ) -> Components[Tensor]:
         """Return logits of x0 / temperature, in float32 at least.
 
@@ -182,14 +213,26 @@ class GraphPolicy(nn.Module):
         return logits.each(lambda z: tempered_logits(at_least_float32(z), temperature))
 
     def step_log_probs(
-        self, noisy: Components[Tensor], prompts: GraphPrompts, t: Tensor, *, temperature: float = 1.0
+        self,
+        noisy: Components[Tensor],
+        prompts: GraphPrompts,
+        t: Tensor,
+        *,
+        temperature: float = 1.0,
     ) -> Components[Tensor]:
         """Return log p(z_{t-1} | z_t) of every entry, [B, N, K] each; arguments as for ``x0_logits``."""
-        return self.noise.reverse(self.x0_logits(noisy, prompts, t, temperature=temperature), noisy, t)
+        return self.noise.reverse(
+            self.x0_logits(noisy, prompts, t, temperature=temperature), noisy, t
+        )
 
 
 def build_policy(
-    limits: Components[Tensor], noise: NoiseParams, denoiser: DenoiserParams, *, conditions: int = 0, seed: int
+    limits: Components[Tensor],
+    noise: NoiseParams,
+    denoiser: DenoiserParams,
+    *,
+    conditions: int = 0,
+    seed: int,
 ) -> GraphPolicy:
     """Return a policy with fresh weights, float32 on the CPU; the global random state stays as it was.
 
@@ -202,4 +245,6 @@ def build_policy(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return GraphPolicy(Denoiser(denoiser, limits.each(len), conditions), GraphNoise(limits, noise))
+        return GraphPolicy(
+            Denoiser(denoiser, limits.each(len), conditions), GraphNoise(limits, noise)
+        )

@@ -55,7 +55,9 @@ def layout_of(prompts: GraphPrompts, dtype: torch.dtype) -> GraphLayout:
     masks, device = prompts.masks, prompts.sizes.device
     node_share, pair_share = (_share(mask).to(dtype) for mask in (masks.atoms, masks.bonds))
     lookup = pair_lookup(prompts.nodes, device).flatten()
-    return GraphLayout(masks.atoms, node_share, pair_share, pair_index(prompts.nodes, device), lookup)
+    return GraphLayout(
+        masks.atoms, node_share, pair_share, pair_index(prompts.nodes, device), lookup
+    )
 
 
 def _share(is_counted: Tensor) -> Tensor:
@@ -123,7 +125,9 @@ class _Normalised(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         rows, mean, scale = ctx.saved_tensors
         inner = [rows.shape[-1]]
-        found = torch.ops.aten.native_layer_norm_backward(grad, rows, inner, mean, scale, None, None, [True, False, False])
+        found = torch.ops.aten.native_layer_norm_backward(
+            grad, rows, inner, mean, scale, None, None, [True, False, False]
+        )
         back: Tensor = found[0]
         return back
 
@@ -167,15 +171,21 @@ class PairAttention(nn.Module):
 
     def _film(self, state: GraphState, layout: GraphLayout) -> tuple[Tensor, Tensor]:
         """Return 1 + scale and shift, [B, H, n, n] each."""
-        one = torch.cat([torch.ones_like(self.loop[: self.heads]), torch.zeros_like(self.loop[self.heads :])])
+        one = torch.cat(
+            [torch.ones_like(self.loop[: self.heads]), torch.zeros_like(self.loop[self.heads :])]
+        )
         # The norm's own scale and shift as part of the linear map: one pass over the pairs less.
         bias = torch.mv(self.film.weight, self.pair_norm.bias) + self.film.bias + one
-        film = functional.linear(normalised(state.pairs), self.film.weight * self.pair_norm.weight, bias)
+        film = functional.linear(
+            normalised(state.pairs), self.film.weight * self.pair_norm.weight, bias
+        )
         b, n = state.nodes.shape[:2]
         loop = (self.loop + one).to(film.dtype).expand(b, 1, -1)
         film = torch.cat([film, loop], dim=1).index_select(1, layout.lookup)
         # In the layout of the scores: mixed layouts make the operations that follow several times slower.
-        scale, shift = film.view(b, n, n, 2, self.heads).permute(3, 0, 4, 1, 2).contiguous().unbind()
+        scale, shift = (
+            film.view(b, n, n, 2, self.heads).permute(3, 0, 4, 1, 2).contiguous().unbind()
+        )
         return scale, shift
 
 
@@ -192,7 +202,9 @@ def weighted(scores: Tensor, values: Tensor) -> Tensor:
 class GraphLayer(nn.Module):
     """Attention, pair update, and update of the whole, each added to what came in."""
 
-    def __init__(self, width: int, pair_width: int, global_width: int, heads: int, expansion: int) -> None:
+    def __init__(
+        self, width: int, pair_width: int, global_width: int, heads: int, expansion: int
+    ) -> None:
         super().__init__()
         self.attention = PairAttention(width, pair_width, global_width, heads)
         self.node_forward = FeedForward(width, global_width, expansion)
@@ -208,9 +220,13 @@ class GraphLayer(nn.Module):
     def forward(self, state: GraphState, layout: GraphLayout) -> GraphState:
         """Return the state after this layer."""
         nodes = self.node_forward(self.attention(state, layout), state.whole)
-        pairs = self.pair_forward(self.pair_update(state.pairs, nodes, state.whole, layout), state.whole)
+        pairs = self.pair_forward(
+            self.pair_update(state.pairs, nodes, state.whole, layout), state.whole
+        )
         means = [_mean(layout.node_share, nodes), _mean(layout.pair_share, pairs)]
-        return GraphState(nodes, pairs, state.whole + self.whole_forward(torch.cat([*means, state.whole], dim=-1)))
+        return GraphState(
+            nodes, pairs, state.whole + self.whole_forward(torch.cat([*means, state.whole], dim=-1))
+        )
 
 
 class PairUpdate(nn.Module):

@@ -10,7 +10,12 @@ from grpo_pipeline.core.sampling.plackett_luce import gumbel_noise
 from grpo_pipeline.core.sampling.truncation import sample_categorical
 from grpo_pipeline.core.training.execution import at_least_float32
 from grpo_pipeline.tasks.molecules.diffusion.params import NoiseParams
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, MoleculeGraphs, entries_of
+from grpo_pipeline.tasks.molecules.graphs.graphs import (
+    Components,
+    GraphPrompts,
+    MoleculeGraphs,
+    entries_of,
+)
 
 # How much of a component is left after t of T steps of noise.
 #
@@ -57,12 +62,19 @@ def cosine_schedule(steps: int, exponent: float) -> NoiseSchedule:
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}; correct the parameter")
     if not 0.0 < exponent < math.inf:
-        raise ValueError(f"exponent must be above 0 and finite, got {exponent}; 1 is the plain cosine schedule")
+        raise ValueError(
+            f"exponent must be above 0 and finite, got {exponent}; 1 is the plain cosine schedule"
+        )
     time = (torch.arange(steps + 1, dtype=torch.float64) / steps) ** exponent
     angle = math.pi / 2 * (time + OFFSET) / (1 + OFFSET)
     total_keep, total_change = _ratio(angle[:1], angle)
     step_keep, step_change = _ratio(torch.cat([angle[:1], angle[:-1]]), angle)
-    return NoiseSchedule(_ended(step_keep, 0.0), _ended(step_change, 1.0), _ended(total_keep, 0.0), _ended(total_change, 1.0))
+    return NoiseSchedule(
+        _ended(step_keep, 0.0),
+        _ended(step_change, 1.0),
+        _ended(total_keep, 0.0),
+        _ended(total_change, 1.0),
+    )
 
 
 def _ratio(start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,7 +141,9 @@ class Transition(nn.Module):
     @torch.no_grad()
     def corrupt(self, classes: Tensor, t: Tensor, *, generator: torch.Generator) -> Tensor:
         """Draw z_t given x0 = ``classes`` int64 [B, N]: each entry by itself, from its row of Q-bar_t; the input stays."""
-        is_kept = torch.rand(classes.shape, generator=generator, dtype=torch.float64, device=classes.device)
+        is_kept = torch.rand(
+            classes.shape, generator=generator, dtype=torch.float64, device=classes.device
+        )
         redrawn = self.draw_limit(tuple(classes.shape), generator=generator)
         return torch.where(is_kept < self.log_total_keep[t].exp()[:, None], classes, redrawn)
 
@@ -137,7 +151,9 @@ class Transition(nn.Module):
     def draw_limit(self, shape: tuple[int, ...], *, generator: torch.Generator) -> Tensor:
         """Draw classes from m, int64 of this shape."""
         log_limit = self._log_limit(torch.float64)
-        return (log_limit + gumbel_noise((*shape, self.classes), like=log_limit, generator=generator)).argmax(dim=-1)
+        return (
+            log_limit + gumbel_noise((*shape, self.classes), like=log_limit, generator=generator)
+        ).argmax(dim=-1)
 
     def posterior(self, noisy: Tensor, clean: Tensor, t: Tensor) -> Tensor:
         """Return log q(z_{t-1} | z_t, x0), float64 [B, N, K].
@@ -152,7 +168,9 @@ class Transition(nn.Module):
         Returns:
             -inf where a class cannot be: at t = 1 everywhere but at x0.
         """
-        known = torch.full((*clean.shape, self.classes), -torch.inf, dtype=torch.float64, device=clean.device)
+        known = torch.full(
+            (*clean.shape, self.classes), -torch.inf, dtype=torch.float64, device=clean.device
+        )
         return self._mix(known.scatter(-1, clean.long().unsqueeze(-1), 0.0), noisy, t)
 
     def reverse(self, logits: Tensor, noisy: Tensor, t: Tensor) -> Tensor:
@@ -182,13 +200,20 @@ class Transition(nn.Module):
         """
         dtype = log_x0.dtype
         log_limit = self._log_limit(dtype)
-        weights = log_x0 - self._towards(noisy, self.log_total_keep[t], self.log_total_change[t], dtype)
-        keep, change = (table[t - 1].to(dtype)[:, None, None] for table in (self.log_total_keep, self.log_total_change))
+        weights = log_x0 - self._towards(
+            noisy, self.log_total_keep[t], self.log_total_change[t], dtype
+        )
+        keep, change = (
+            table[t - 1].to(dtype)[:, None, None]
+            for table in (self.log_total_keep, self.log_total_change)
+        )
         redrawn = change + log_limit + weights.logsumexp(dim=-1, keepdim=True)
         one_step = self._towards(noisy, self.log_step_keep[t], self.log_step_change[t], dtype)
         return one_step + torch.logaddexp(keep + weights, redrawn)
 
-    def _towards(self, end: Tensor, log_keep: Tensor, log_change: Tensor, dtype: torch.dtype) -> Tensor:
+    def _towards(
+        self, end: Tensor, log_keep: Tensor, log_change: Tensor, dtype: torch.dtype
+    ) -> Tensor:
         """Return log (keep I + change 1 m')[x, end] for every class x, [B, N, K]; log_keep and log_change [B]."""
         index = end.long()
         log_limit = self._log_limit(torch.float64)
@@ -225,7 +250,9 @@ def marginal_limit(counts: Tensor, smoothing: float) -> Tensor:
         ValueError: if a class is left without mass.
     """
     if smoothing < 0:
-        raise ValueError(f"smoothing must be at least 0, got {smoothing}; it is added to every count")
+        raise ValueError(
+            f"smoothing must be at least 0, got {smoothing}; it is added to every count"
+        )
     mass = counts.to(torch.float64) + smoothing
     if bool((mass <= 0).any()):
         empty = int((mass <= 0).nonzero()[0])
@@ -237,7 +264,9 @@ def marginal_limit(counts: Tensor, smoothing: float) -> Tensor:
 
 def _check_limit(limit: Tensor) -> None:
     if limit.ndim != 1 or not bool((limit > 0).all()) or abs(float(limit.sum()) - 1) > 1e-9:
-        raise ValueError(f"limit must be K probabilities above 0 that sum to 1, got {limit.tolist()}; see marginal_limit")
+        raise ValueError(
+            f"limit must be K probabilities above 0 that sum to 1, got {limit.tolist()}; see marginal_limit"
+        )
 
 
 class GraphNoise(nn.Module):
@@ -252,7 +281,12 @@ class GraphNoise(nn.Module):
         """
         super().__init__()
         exponents = params.exponents
-        schedules = Components(*(cosine_schedule(params.steps, e) for e in (exponents.atoms, exponents.charges, exponents.bonds)))
+        schedules = Components(
+            *(
+                cosine_schedule(params.steps, e)
+                for e in (exponents.atoms, exponents.charges, exponents.bonds)
+            )
+        )
         self.atoms, self.charges, self.bonds = limits.each(Transition, schedules)
 
     @property
@@ -271,7 +305,12 @@ class GraphNoise(nn.Module):
         return self.atoms.steps
 
     def corrupt(
-        self, clean: Components[Tensor], t: Tensor, masks: Components[Tensor], *, generator: torch.Generator
+        self,
+        clean: Components[Tensor],
+        t: Tensor,
+        masks: Components[Tensor],
+        *,
+        generator: torch.Generator,
     ) -> Components[Tensor]:
         """Draw z_t ~ q(z_t | x0), int64: every entry by itself, padding 0.
 
@@ -281,25 +320,41 @@ class GraphNoise(nn.Module):
             masks: which entries belong to the graph.
             generator: the only source of randomness, on the device of the entries.
         """
-        drawn = self.transitions.each(lambda transition, x0: transition.corrupt(x0, t, generator=generator), clean)
+        drawn = self.transitions.each(
+            lambda transition, x0: transition.corrupt(x0, t, generator=generator), clean
+        )
         return drawn.each(_padded, masks)
 
-    def draw_start(self, prompts: GraphPrompts, *, generator: torch.Generator) -> Components[Tensor]:
+    def draw_start(
+        self, prompts: GraphPrompts, *, generator: torch.Generator
+    ) -> Components[Tensor]:
         """Draw z_T from the limit distributions, int64, one graph for each row of the prompts; padding 0."""
         masks = prompts.masks
-        drawn = self.transitions.each(lambda transition, mask: transition.draw_limit(mask.shape, generator=generator), masks)
+        drawn = self.transitions.each(
+            lambda transition, mask: transition.draw_limit(mask.shape, generator=generator), masks
+        )
         return drawn.each(_padded, masks)
 
-    def reverse(self, logits: Components[Tensor], noisy: Components[Tensor], t: Tensor) -> Components[Tensor]:
+    def reverse(
+        self, logits: Components[Tensor], noisy: Components[Tensor], t: Tensor
+    ) -> Components[Tensor]:
         """Return log p(z_{t-1} | z_t) of every entry, [B, N, K] each; see ``Transition.reverse``."""
-        return self.transitions.each(lambda transition, z, noise: transition.reverse(z, noise, t), logits, noisy)
+        return self.transitions.each(
+            lambda transition, z, noise: transition.reverse(z, noise, t), logits, noisy
+        )
 
-    def posterior(self, noisy: Components[Tensor], clean: Components[Tensor], t: Tensor) -> Components[Tensor]:
+    def posterior(
+        self, noisy: Components[Tensor], clean: Components[Tensor], t: Tensor
+    ) -> Components[Tensor]:
         """Return log q(z_{t-1} | z_t, x0) of every entry, [B, N, K] each; see ``Transition.posterior``."""
-        return self.transitions.each(lambda transition, noise, x0: transition.posterior(noise, x0, t), noisy, clean)
+        return self.transitions.each(
+            lambda transition, noise, x0: transition.posterior(noise, x0, t), noisy, clean
+        )
 
 
-def limits_of(params: NoiseParams, graphs: MoleculeGraphs, classes: Components[int]) -> Components[Tensor]:
+def limits_of(
+    params: NoiseParams, graphs: MoleculeGraphs, classes: Components[int]
+) -> Components[Tensor]:
     """Return the limit distributions: uniform, or how often each class occurs in the graphs.
 
     Args:
@@ -322,16 +377,24 @@ def count_classes(graphs: MoleculeGraphs, classes: Components[int]) -> Component
     Raises:
         ValueError: if a class is not in the vocabulary (names the component).
     """
-    masks = GraphPrompts(graphs.sizes, graphs.sizes.new_zeros(len(graphs), 0), graphs.atoms.shape[1]).masks
+    masks = GraphPrompts(
+        graphs.sizes, graphs.sizes.new_zeros(len(graphs), 0), graphs.atoms.shape[1]
+    ).masks
     found = entries_of(graphs).each(lambda entry, mask: entry[mask], masks)
     for name, entries, known in zip(("atoms", "charges", "bonds"), found, classes, strict=True):
         if len(entries) and int(entries.max()) >= known:
-            raise ValueError(f"{name} must be classes below {known}, got {int(entries.max())}; widen the vocabulary of {name}")
-    return found.each(lambda entries, known: torch.bincount(entries, minlength=known).double(), classes)
+            raise ValueError(
+                f"{name} must be classes below {known}, got {int(entries.max())}; widen the vocabulary of {name}"
+            )
+    return found.each(
+        lambda entries, known: torch.bincount(entries, minlength=known).double(), classes
+    )
 
 
 @torch.no_grad()
-def draw_entries(log_probs: Components[Tensor], masks: Components[Tensor], *, generator: torch.Generator) -> Components[Tensor]:
+def draw_entries(
+    log_probs: Components[Tensor], masks: Components[Tensor], *, generator: torch.Generator
+) -> Components[Tensor]:
     """Draw every entry by itself from its categorical, int64 [B, N] each; padding 0.
 
     By ``truncation.sample_categorical``, with noise of its own for every row, entry and class. A bond is one entry: it is

@@ -72,7 +72,9 @@ class DenoiserParams(_Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.width % self.heads:
-            raise ValueError(f"width must be a multiple of heads, got {self.width} and {self.heads}; change one of them")
+            raise ValueError(
+                f"width must be a multiple of heads, got {self.width} and {self.heads}; change one of them"
+            )
         return self
 
 
@@ -92,7 +94,9 @@ class X0LossParams(_Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.atoms + self.charges + self.bonds > 0:
-            raise ValueError("at least one weight of the x0 loss must be above 0, got 0 for all; the network would learn nothing")
+            raise ValueError(
+                "at least one weight of the x0 loss must be above 0, got 0 for all; the network would learn nothing"
+            )
         return self
 
 

@@ -77,8 +77,13 @@ def score_steps(
     """
     _check_steps(policy, rollouts)
     kept = rollouts.actions.shape[-1]
-    groups = size_groups(rollouts.prompts, rollouts.actions.shape[1] * min(kept, params.steps_per_chunk or kept))
-    parts = [_score(policy, cut_trajectories(rollouts, group), params, temperature, reference) for group in groups]
+    groups = size_groups(
+        rollouts.prompts, rollouts.actions.shape[1] * min(kept, params.steps_per_chunk or kept)
+    )
+    parts = [
+        _score(policy, cut_trajectories(rollouts, group), params, temperature, reference)
+        for group in groups
+    ]
     return StepScores(*join_rows(parts, groups).unbind(dim=-1))
 
 
@@ -93,26 +98,40 @@ def _score(
 
     def score(decisions: slice) -> Tensor:
         scores = _score_chunk(policy, rollouts, decisions, params, temperature, reference)
-        return torch.stack([part for part in (scores.logprobs, scores.entropy, scores.kl) if part is not None], dim=-1)
+        return torch.stack(
+            [part for part in (scores.logprobs, scores.entropy, scores.kl) if part is not None],
+            dim=-1,
+        )
 
     chunks = list(chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk))
     weights = list(policy.parameters())
-    parts = [recomputed(partial(score, chunk), weights) if len(chunks) > 1 else score(chunk) for chunk in chunks]
+    parts = [
+        recomputed(partial(score, chunk), weights) if len(chunks) > 1 else score(chunk)
+        for chunk in chunks
+    ]
     return torch.cat(parts, dim=2)
 
 
-def rescored(policy: GraphPolicy, rollouts: Trajectories, *, params: TrajectoryParams, temperature: float) -> Trajectories:
+def rescored(
+    policy: GraphPolicy, rollouts: Trajectories, *, params: TrajectoryParams, temperature: float
+) -> Trajectories:
     """Return the trajectories with the log-probabilities that the estimator gives them now, without gradient.
 
     For ``eager``, whose log-probabilities are known only when the last graph is: called right after the draw, it makes them
     those of the policy that drew, and the ratio of the first update is 1.
     """
     with torch.no_grad():
-        return replace(rollouts, logprobs=score_steps(policy, rollouts, params=params, temperature=temperature).logprobs)
+        return replace(
+            rollouts,
+            logprobs=score_steps(policy, rollouts, params=params, temperature=temperature).logprobs,
+        )
 
 
 def reduce_entries(
-    values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool], reduction: EntryReduction
+    values: Components[Tensor],
+    masks: Components[Tensor],
+    is_open: Components[bool],
+    reduction: EntryReduction,
 ) -> Tensor:
     """Reduce values of entries to one number for each row.
 
@@ -155,26 +174,44 @@ def _score_chunk(
     target = after if params.estimator == "step" else _final(rollouts, shape)
 
     def reduced(values: Components[Tensor]) -> Tensor:
-        return reduce_entries(values.each(_masked, masks), masks, is_open, params.entry_reduction).view(shape)
+        return reduce_entries(
+            values.each(_masked, masks), masks, is_open, params.entry_reduction
+        ).view(shape)
 
     kl = None
     if reference is not None:
         with torch.no_grad():
             other = view(reference, before, prompts, t, temperature)
-        kl = reduced(log_probs.each(lambda p, q: categorical_kl(p, q, torch.ones_like(q, dtype=torch.bool)), other))
-    return StepScores(reduced(entry_logprobs(log_probs, target, masks)), reduced(log_probs.each(entropy_of)), kl)
+        kl = reduced(
+            log_probs.each(
+                lambda p, q: categorical_kl(p, q, torch.ones_like(q, dtype=torch.bool)), other
+            )
+        )
+    return StepScores(
+        reduced(entry_logprobs(log_probs, target, masks)), reduced(log_probs.each(entropy_of)), kl
+    )
 
 
 def _step_view(
-    policy: GraphPolicy, before: Components[Tensor], prompts: GraphPrompts, t: Tensor, temperature: float
+    policy: GraphPolicy,
+    before: Components[Tensor],
+    prompts: GraphPrompts,
+    t: Tensor,
+    temperature: float,
 ) -> Components[Tensor]:
     return policy.step_log_probs(before, prompts, t, temperature=temperature)
 
 
 def _eager_view(
-    policy: GraphPolicy, before: Components[Tensor], prompts: GraphPrompts, t: Tensor, temperature: float
+    policy: GraphPolicy,
+    before: Components[Tensor],
+    prompts: GraphPrompts,
+    t: Tensor,
+    temperature: float,
 ) -> Components[Tensor]:
-    return policy.x0_logits(before, prompts, t, temperature=temperature).each(lambda z: z.log_softmax(dim=-1))
+    return policy.x0_logits(before, prompts, t, temperature=temperature).each(
+        lambda z: z.log_softmax(dim=-1)
+    )
 
 
 _ESTIMATORS = {"step": _step_view, "eager": _eager_view}
@@ -182,18 +219,24 @@ _ESTIMATORS = {"step": _step_view, "eager": _eager_view}
 
 def _final(rollouts: Trajectories, shape: torch.Size) -> Components[Tensor]:
     """Return the molecules, one row for each decision of ``shape`` [P, G, S]."""
-    return rollouts.entries.each(lambda part: part[:, :, :1].expand(*shape, part.shape[-1]).flatten(0, 2))
+    return rollouts.entries.each(
+        lambda part: part[:, :, :1].expand(*shape, part.shape[-1]).flatten(0, 2)
+    )
 
 
 def _masked(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, 0.0)
 
 
-def _sum(values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool]) -> Tensor:
+def _sum(
+    values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool]
+) -> Tensor:
     return torch.cat(list(values), dim=-1).sum(dim=-1)
 
 
-def _mean(values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool]) -> Tensor:
+def _mean(
+    values: Components[Tensor], masks: Components[Tensor], is_open: Components[bool]
+) -> Tensor:
     counts = masks.each(lambda mask, is_counted: mask.sum(dim=-1) * int(is_counted), is_open)
     number: Tensor = counts.atoms + counts.charges + counts.bonds
     return _sum(values, masks, is_open) / number.clamp(min=1)
@@ -245,7 +288,9 @@ def backward_by_chunks(
     total: Tensor | None = None
     for decisions in chunks_of(rollouts.actions.shape[-1], params.steps_per_chunk):
         part = take_decisions(rollouts, decisions)
-        scores = score_steps(policy, part, params=params, temperature=temperature, reference=reference)
+        scores = score_steps(
+            policy, part, params=params, temperature=temperature, reference=reference
+        )
         share = loss(scores, part)
         torch.autograd.backward(share)
         total = share.detach() if total is None else total + share.detach()
@@ -255,4 +300,10 @@ def backward_by_chunks(
 
 def take_decisions(rollouts: Trajectories, decisions: slice) -> Trajectories:
     """Return the trajectories with these decisions alone; the graphs stay, as views."""
-    return replace(rollouts, **{name: getattr(rollouts, name)[:, :, decisions] for name in ("actions", "logprobs", "is_valid")})
+    return replace(
+        rollouts,
+        **{
+            name: getattr(rollouts, name)[:, :, decisions]
+            for name in ("actions", "logprobs", "is_valid")
+        },
+    )

@@ -63,14 +63,18 @@ def graphs_at(rollouts: Trajectories, s: int) -> MoleculeGraphs:
     return graphs_of(entries, rollouts.sizes.repeat_interleave(group_size))
 
 
-def transitions_of(rollouts: Trajectories, decisions: slice) -> tuple[Components[Tensor], Components[Tensor], Tensor]:
+def transitions_of(
+    rollouts: Trajectories, decisions: slice
+) -> tuple[Components[Tensor], Components[Tensor], Tensor]:
     """Return z_t, z_{t-1} and t of these decisions, one row for each: R = P * G * S rows, uint8 entries, t int64 [R]."""
     t = rollouts.actions[:, :, decisions]
     before, after = (rollouts.entries.each(lambda part, s=s: _at(part, s)) for s in (t, t - 1))
     return before, after, t.flatten()
 
 
-def choose_decisions(rollouts: Trajectories, count: int, *, generator: torch.Generator) -> Trajectories:
+def choose_decisions(
+    rollouts: Trajectories, count: int, *, generator: torch.Generator
+) -> Trajectories:
     """Keep ``count`` decisions of each trajectory, drawn uniformly without replacement; the graphs stay.
 
     The G trajectories of a prompt keep the same times, so that they are compared at the same noise. A mean over the kept
@@ -87,11 +91,18 @@ def choose_decisions(rollouts: Trajectories, count: int, *, generator: torch.Gen
     """
     prompts, group_size, length = rollouts.actions.shape
     if not 1 <= count <= length:
-        raise ValueError(f"count must be between 1 and the {length} decisions of a trajectory, got {count}; correct it")
-    score = torch.rand(prompts, length, generator=generator, dtype=torch.float64, device=rollouts.actions.device)
+        raise ValueError(
+            f"count must be between 1 and the {length} decisions of a trajectory, got {count}; correct it"
+        )
+    score = torch.rand(
+        prompts, length, generator=generator, dtype=torch.float64, device=rollouts.actions.device
+    )
     kept = score.topk(count, dim=1).indices.sort(dim=1).values
     index = kept[:, None].expand(prompts, group_size, count)
-    chosen = {name: getattr(rollouts, name).gather(2, index) for name in ("actions", "logprobs", "is_valid")}
+    chosen = {
+        name: getattr(rollouts, name).gather(2, index)
+        for name in ("actions", "logprobs", "is_valid")
+    }
     return replace(rollouts, **chosen)
 
 
@@ -142,10 +153,21 @@ def size_groups(prompts: GraphPrompts, copies: int = 1) -> list[SizeGroup]:
     cut_cost = CUT_COSTS.get(prompts.sizes.device.type, CUT_COSTS["cuda"])
     cost, widths = _cheapest(counts, copies, cut_cost)
     if cost >= len(prompts.sizes) * copies * _entries(prompts.nodes):
-        return [SizeGroup(torch.arange(len(prompts.sizes), device=prompts.sizes.device), prompts.nodes, is_whole=True)]
+        return [
+            SizeGroup(
+                torch.arange(len(prompts.sizes), device=prompts.sizes.device),
+                prompts.nodes,
+                is_whole=True,
+            )
+        ]
     lows = [0, *widths[:-1]]
-    rows = [((prompts.sizes > low) & (prompts.sizes <= high)).nonzero().flatten() for low, high in zip(lows, widths, strict=True)]
-    return [SizeGroup(part, width, is_whole=False) for part, width in zip(rows, widths, strict=True)]
+    rows = [
+        ((prompts.sizes > low) & (prompts.sizes <= high)).nonzero().flatten()
+        for low, high in zip(lows, widths, strict=True)
+    ]
+    return [
+        SizeGroup(part, width, is_whole=False) for part, width in zip(rows, widths, strict=True)
+    ]
 
 
 def cut_prompts(prompts: GraphPrompts, group: SizeGroup) -> GraphPrompts:
@@ -168,7 +190,9 @@ def cut_entries(entries: Components[Tensor], group: SizeGroup) -> Components[Ten
     if group.is_whole:
         return entries
     kept = _kept_entries(entries.atoms.shape[-1], group.nodes, entries.atoms.device)
-    return entries.each(lambda part, index: part.index_select(0, group.rows).index_select(-1, index), kept)
+    return entries.each(
+        lambda part, index: part.index_select(0, group.rows).index_select(-1, index), kept
+    )
 
 
 def cut_trajectories(rollouts: Trajectories, group: SizeGroup) -> Trajectories:
@@ -177,16 +201,23 @@ def cut_trajectories(rollouts: Trajectories, group: SizeGroup) -> Trajectories:
         return rollouts
     graphs = dict(zip(NAMES, cut_entries(rollouts.entries, group), strict=True))
     names = [field.name for field in fields(rollouts) if field.name not in NAMES]
-    return replace(rollouts, **graphs, **{name: getattr(rollouts, name)[group.rows] for name in names})
+    return replace(
+        rollouts, **graphs, **{name: getattr(rollouts, name)[group.rows] for name in names}
+    )
 
 
-def join_trajectories(parts: Sequence[Trajectories], groups: Sequence[SizeGroup], nodes: int) -> Trajectories:
+def join_trajectories(
+    parts: Sequence[Trajectories], groups: Sequence[SizeGroup], nodes: int
+) -> Trajectories:
     """Return the trajectories of all prompts at the width ``nodes``, in the order of the prompts; padding 0."""
     if groups[0].is_whole:
         return parts[0]
     wide = [replace(part, **_widened(part, nodes)) for part in parts]
     names = [field.name for field in fields(parts[0])]
-    return replace(wide[0], **{name: join_rows([getattr(part, name) for part in wide], groups) for name in names})
+    return replace(
+        wide[0],
+        **{name: join_rows([getattr(part, name) for part in wide], groups) for name in names},
+    )
 
 
 def join_rows(parts: Sequence[Tensor], groups: Sequence[SizeGroup]) -> Tensor:
@@ -196,7 +227,9 @@ def join_rows(parts: Sequence[Tensor], groups: Sequence[SizeGroup]) -> Tensor:
     return torch.cat(list(parts))[torch.cat([group.rows for group in groups]).argsort()]
 
 
-def _cheapest(counts: Sequence[tuple[int, int]], copies: int, cut_cost: int) -> tuple[int, list[int]]:
+def _cheapest(
+    counts: Sequence[tuple[int, int]], copies: int, cut_cost: int
+) -> tuple[int, list[int]]:
     """Return the least cost of groups of consecutive sizes, and their widths; counts are (size, prompts), ascending."""
     best: list[tuple[int, list[int]]] = [(0, [])]
     for end, (width, _) in enumerate(counts, start=1):

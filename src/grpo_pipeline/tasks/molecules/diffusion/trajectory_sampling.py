@@ -12,7 +12,12 @@ from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.noise import draw_entries
 from grpo_pipeline.tasks.molecules.diffusion.params import TrajectoryParams
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import reduce_entries
-from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories, cut_prompts, join_trajectories, size_groups
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
+    Trajectories,
+    cut_prompts,
+    join_trajectories,
+    size_groups,
+)
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, entry_logprobs
 
 MOST_CLASSES = 256
@@ -48,7 +53,10 @@ def sample_trajectories(
     """
     _check(policy, group_size)
     groups = size_groups(prompts, group_size)
-    parts = [_sample(policy, cut_prompts(prompts, group), group_size, params, temperature, generator) for group in groups]
+    parts = [
+        _sample(policy, cut_prompts(prompts, group), group_size, params, temperature, generator)
+        for group in groups
+    ]
     return join_trajectories(parts, groups, prompts.nodes)
 
 
@@ -64,7 +72,11 @@ def _sample(
     rows = prompts.repeated(group_size)
     masks = rows.masks
     entries = _start(policy, prompts, group_size, params, generator)
-    states, logprobs, is_open = [entries.each(_compact)], [], policy.noise.classes.each(lambda k: k > 1)
+    states, logprobs, is_open = (
+        [entries.each(_compact)],
+        [],
+        policy.noise.classes.each(lambda k: k > 1),
+    )
     for t in range(policy.noise.steps, 0, -1):
         time = torch.full_like(rows.sizes, t)
         log_probs = policy.step_log_probs(entries, rows, time, temperature=temperature)
@@ -76,7 +88,11 @@ def _sample(
 
 
 def _start(
-    policy: GraphPolicy, prompts: GraphPrompts, group_size: int, params: TrajectoryParams, generator: torch.Generator
+    policy: GraphPolicy,
+    prompts: GraphPrompts,
+    group_size: int,
+    params: TrajectoryParams,
+    generator: torch.Generator,
 ) -> Components[Tensor]:
     """Draw z_T, N rows: independent, or one graph for each group."""
     if params.start == "independent":
@@ -85,12 +101,19 @@ def _start(
     return shared.each(lambda part: part.repeat_interleave(group_size, dim=0))
 
 
-def _assemble(prompts: GraphPrompts, group_size: int, states: list[Components[Tensor]], logprobs: Tensor) -> Trajectories:
+def _assemble(
+    prompts: GraphPrompts, group_size: int, states: list[Components[Tensor]], logprobs: Tensor
+) -> Trajectories:
     """Put the graphs of all steps, drawn from T to 0, in the order of their times."""
     shape = (len(prompts.sizes), group_size)
-    atoms, charges, bonds = (torch.stack(parts[::-1], dim=1).view(*shape, len(parts), -1) for parts in zip(*states, strict=True))
+    atoms, charges, bonds = (
+        torch.stack(parts[::-1], dim=1).view(*shape, len(parts), -1)
+        for parts in zip(*states, strict=True)
+    )
     steps = logprobs.shape[-1]
-    times = torch.arange(steps, 0, -1, device=prompts.sizes.device).expand(*shape, steps).contiguous()
+    times = (
+        torch.arange(steps, 0, -1, device=prompts.sizes.device).expand(*shape, steps).contiguous()
+    )
     return Trajectories(
         actions=times,
         logprobs=logprobs.view(*shape, steps),
@@ -109,7 +132,11 @@ def _compact(entries: Tensor) -> Tensor:
 
 def _check(policy: GraphPolicy, group_size: int) -> None:
     if group_size < 1:
-        raise ValueError(f"group_size must be at least 1, got {group_size}; set it to the number of samples per prompt")
+        raise ValueError(
+            f"group_size must be at least 1, got {group_size}; set it to the number of samples per prompt"
+        )
     if max(policy.noise.classes) > MOST_CLASSES:
         got = max(policy.noise.classes)
-        raise ValueError(f"a vocabulary must have at most {MOST_CLASSES} classes, got {got}; each is kept in one byte")
+        raise ValueError(
+            f"a vocabulary must have at most {MOST_CLASSES} classes, got {got}; each is kept in one byte"
+        )

@@ -44,5 +44,7 @@ def x0_loss(
     """
     log_probs = entry_logprobs(logits.each(lambda z: z.log_softmax(dim=-1)), clean, masks)
     sums = torch.stack([-part.sum() for part in log_probs])
-    scale = torch.tensor([weights.atoms, weights.charges, weights.bonds], dtype=sums.dtype, device=sums.device)
+    scale = torch.tensor(
+        [weights.atoms, weights.charges, weights.bonds], dtype=sums.dtype, device=sums.device
+    )
     return (scale * sums / counts.to(sums).clamp(min=1)).sum()

@@ -47,7 +47,9 @@ def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = (220
         ValueError: if ``columns`` is below 1.
     """
     if columns < 1:
-        raise ValueError(f"columns must be at least 1, got {columns}; say how many panels stand beside each other")
+        raise ValueError(
+            f"columns must be at least 1, got {columns}; say how many panels stand beside each other"
+        )
     width, height = panel
     records = rows.to_dict(orient="records")
     panels = [
@@ -59,7 +61,9 @@ def draw_grid(rows: pd.DataFrame, *, columns: int, panel: tuple[int, int] = (220
     return "\n".join([head, *panels, "</svg>\n"])
 
 
-def _panel(record: Mapping[Hashable, object], *, corner: tuple[int, int], panel: tuple[int, int]) -> str:
+def _panel(
+    record: Mapping[Hashable, object], *, corner: tuple[int, int], panel: tuple[int, int]
+) -> str:
     """Return the drawing of one molecule at its place, its legend below."""
     (left, top), (width, height) = corner, panel
     with rdBase.BlockLogs():
@@ -67,15 +71,23 @@ def _panel(record: Mapping[Hashable, object], *, corner: tuple[int, int], panel:
     middle = left + width / 2
     if molecule is None or not molecule.GetNumAtoms():
         words = ("not valid", _cut(str(record.get("cause") or "")))
-        return "\n".join(_text(line, (middle, top + height / 2 + LINE * place)) for place, line in enumerate(words) if line)
+        return "\n".join(
+            _text(line, (middle, top + height / 2 + LINE * place))
+            for place, line in enumerate(words)
+            if line
+        )
     # Letters as text: RDKit's own glyphs would be paths that nobody can search or copy.
     canvas = rdMolDraw2D.MolDraw2DSVG(width, height - LINE, noFreetype=True)
     canvas.drawOptions().clearBackground = False
-    canvas.drawOptions().fixedBondLength = BOND  # else two atoms fill a panel; a large molecule is still made smaller
+    canvas.drawOptions().fixedBondLength = (
+        BOND  # else two atoms fill a panel; a large molecule is still made smaller
+    )
     rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule)
     canvas.FinishDrawing()
     drawing = str(canvas.GetDrawingText())
-    nested = drawing[drawing.index("<svg") :].replace("<svg", f'<svg x="{left}" y="{top}"', 1).strip()
+    nested = (
+        drawing[drawing.index("<svg") :].replace("<svg", f'<svg x="{left}" y="{top}"', 1).strip()
+    )
     return f"{nested}\n{_text(_legend(record), (middle, top + height - LINE / 3))}"
 
 
@@ -91,7 +103,11 @@ def _text(words: str, place: tuple[float, float]) -> str:
 
 def _numbers(record: Mapping[Hashable, object]) -> list[tuple[str, float]]:
     found = [(label, record.get(name)) for name, label in NUMBERS.items()]
-    return [(label, float(value)) for label, value in found if isinstance(value, (int, float)) and np.isfinite(value)]
+    return [
+        (label, float(value))
+        for label, value in found
+        if isinstance(value, (int, float)) and np.isfinite(value)
+    ]
 
 
 def _cut(text: str) -> str:

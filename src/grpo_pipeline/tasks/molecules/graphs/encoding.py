@@ -48,14 +48,21 @@ def parse_molecule(molecule: Chem.Mol, form: BondForm) -> ParsedMolecule:
         Chem.Kekulize(molecule, clearAromaticFlags=True)
     atoms = list(molecule.GetAtoms())
     return ParsedMolecule(
-        tuple(_symbol(atom) for atom in atoms), tuple(atom.GetFormalCharge() for atom in atoms), tuple(sorted(_bonds(molecule)))
+        tuple(_symbol(atom) for atom in atoms),
+        tuple(atom.GetFormalCharge() for atom in atoms),
+        tuple(sorted(_bonds(molecule))),
     )
 
 
 def _symbol(atom: Chem.Atom) -> str:
     """Write an aromatic atom with a hydrogen that its valence does not tell as a class of its own; carbon always tells."""
     symbol = str(atom.GetSymbol())
-    is_marked = atom.GetIsAromatic() and symbol != "C" and atom.GetTotalNumHs() and not atom.GetFormalCharge()
+    is_marked = (
+        atom.GetIsAromatic()
+        and symbol != "C"
+        and atom.GetTotalNumHs()
+        and not atom.GetFormalCharge()
+    )
     return f"[{symbol.lower()}H]" if is_marked else symbol
 
 
@@ -85,10 +92,14 @@ def check_covered(parsed: ParsedMolecule, vocabulary: Vocabulary) -> None:
     for name, found in (("atoms", parsed.atoms), ("charges", parsed.charges), ("bonds", kinds)):
         known = getattr(vocabulary, name)
         if strangers := sorted({*found} - {*known}, key=str):
-            raise RowError(f"{name} must be among {list(known)}, got {strangers}; widen molecules.data or leave the molecule out")
+            raise RowError(
+                f"{name} must be among {list(known)}, got {strangers}; widen molecules.data or leave the molecule out"
+            )
 
 
-def encode(parsed_molecules: Sequence[ParsedMolecule], vocabulary: Vocabulary, *, nodes: int | None = None) -> MoleculeGraphs:
+def encode(
+    parsed_molecules: Sequence[ParsedMolecule], vocabulary: Vocabulary, *, nodes: int | None = None
+) -> MoleculeGraphs:
     """Return graphs of classes, padded to ``nodes``, or else to the largest of them.
 
     Raises:
@@ -96,15 +107,23 @@ def encode(parsed_molecules: Sequence[ParsedMolecule], vocabulary: Vocabulary, *
         ValueError: if there is no parsed molecule.
     """
     if not parsed_molecules:
-        raise ValueError("parsed molecules must hold at least one molecule, got none; give those that are to be encoded")
+        raise ValueError(
+            "parsed molecules must hold at least one molecule, got none; give those that are to be encoded"
+        )
     for parsed in parsed_molecules:
         check_covered(parsed, vocabulary)
     width = max(len(parsed.atoms) for parsed in parsed_molecules) if nodes is None else nodes
     places = {
-        name: {value: place for place, value in enumerate(getattr(vocabulary, name))} for name in ("atoms", "charges", "bonds")
+        name: {value: place for place, value in enumerate(getattr(vocabulary, name))}
+        for name in ("atoms", "charges", "bonds")
     }
     atoms, charges = (
-        torch.tensor([_padded([places[name][value] for value in getattr(parsed, name)], width) for parsed in parsed_molecules])
+        torch.tensor(
+            [
+                _padded([places[name][value] for value in getattr(parsed, name)], width)
+                for parsed in parsed_molecules
+            ]
+        )
         for name in ("atoms", "charges")
     )
     bonds = torch.zeros(len(parsed_molecules), width, width, dtype=torch.int64)
@@ -117,10 +136,14 @@ def encode(parsed_molecules: Sequence[ParsedMolecule], vocabulary: Vocabulary, *
         row, first, second, kind = torch.tensor(entries).unbind(dim=1)
         bonds[row, first, second] = kind
         bonds[row, second, first] = kind
-    return MoleculeGraphs(atoms, charges, bonds, torch.tensor([len(parsed.atoms) for parsed in parsed_molecules]))
+    return MoleculeGraphs(
+        atoms, charges, bonds, torch.tensor([len(parsed.atoms) for parsed in parsed_molecules])
+    )
 
 
-def read_parsed_molecules(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Iterator[ParsedMolecule]:
+def read_parsed_molecules(
+    graphs: MoleculeGraphs, vocabulary: Vocabulary
+) -> Iterator[ParsedMolecule]:
     """Yield the parsed molecule of every graph; ``encode`` of it gives the same classes.
 
     Raises:
@@ -135,7 +158,11 @@ def read_parsed_molecules(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Ite
         pairs[row].append((first, second, vocabulary.bonds[kind]))
     for row, size in enumerate(sizes):
         symbols = tuple(vocabulary.atoms[place] for place in atoms[row][:size])
-        yield ParsedMolecule(symbols, tuple(vocabulary.charges[place] for place in charges[row][:size]), tuple(pairs[row]))
+        yield ParsedMolecule(
+            symbols,
+            tuple(vocabulary.charges[place] for place in charges[row][:size]),
+            tuple(pairs[row]),
+        )
 
 
 def _padded(classes: list[int], width: int) -> list[int]:
@@ -201,7 +228,13 @@ def decode_parsed(parsed: ParsedMolecule) -> Decoded:
         return Decoded(smiles, smiles, sanitises=True, is_connected=True, cause="")
     fragment = build_molecule(_part(parsed, max(parts, key=len)))
     smiles = "" if sanitise(fragment) else Chem.MolToSmiles(fragment)
-    return Decoded("", smiles, sanitises=not cause, is_connected=len(parts) == 1, cause=cause or f"it is in {len(parts)} parts")
+    return Decoded(
+        "",
+        smiles,
+        sanitises=not cause,
+        is_connected=len(parts) == 1,
+        cause=cause or f"it is in {len(parts)} parts",
+    )
 
 
 def build_molecule(parsed: ParsedMolecule) -> Chem.RWMol:
@@ -244,5 +277,9 @@ def _part(parsed: ParsedMolecule, members: Sequence[int]) -> ParsedMolecule:
     return ParsedMolecule(
         tuple(parsed.atoms[old] for old in order),
         tuple(parsed.charges[old] for old in order),
-        tuple((place[first], place[second], kind) for first, second, kind in parsed.bonds if first in place),
+        tuple(
+            (place[first], place[second], kind)
+            for first, second, kind in parsed.bonds
+            if first in place
+        ),
     )

@@ -59,7 +59,9 @@ class MoleculeGraphs:
         """Return the graphs of these rows: int64 [R], in this order, or bool [B]; the padding stays as it is."""
         index = torch.as_tensor(rows, device=self.sizes.device)
         index = index if index.dtype == torch.bool else index.long()
-        return MoleculeGraphs(self.atoms[index], self.charges[index], self.bonds[index], self.sizes[index])
+        return MoleculeGraphs(
+            self.atoms[index], self.charges[index], self.bonds[index], self.sizes[index]
+        )
 
     def padded_to(self, nodes: int) -> "MoleculeGraphs":
         """Return the same graphs padded, or cut, to ``nodes`` nodes.
@@ -88,10 +90,17 @@ def concatenate(parts: Sequence[MoleculeGraphs]) -> MoleculeGraphs:
         ValueError: if there is no part.
     """
     if not parts:
-        raise ValueError("parts must hold at least one batch of graphs, got none; give those that are to be put together")
+        raise ValueError(
+            "parts must hold at least one batch of graphs, got none; give those that are to be put together"
+        )
     nodes = max(part.atoms.shape[1] for part in parts)
     padded = [part.padded_to(nodes) for part in parts]
-    return MoleculeGraphs(*(torch.cat([getattr(part, field.name) for part in padded]) for field in fields(MoleculeGraphs)))
+    return MoleculeGraphs(
+        *(
+            torch.cat([getattr(part, field.name) for part in padded])
+            for field in fields(MoleculeGraphs)
+        )
+    )
 
 
 def node_mask(sizes: Tensor, nodes: int) -> Tensor:
@@ -102,27 +111,45 @@ def node_mask(sizes: Tensor, nodes: int) -> Tensor:
 def _check_shapes(graphs: MoleculeGraphs) -> None:
     shapes = {field.name: tuple(getattr(graphs, field.name).shape) for field in fields(graphs)}
     if graphs.atoms.ndim != 2 or graphs.atoms.shape[1] < 1:
-        raise ValueError(f"atoms must have shape [B, n] with n >= 1, got {shapes['atoms']}; give one row of classes per graph")
+        raise ValueError(
+            f"atoms must have shape [B, n] with n >= 1, got {shapes['atoms']}; give one row of classes per graph"
+        )
     count, nodes = graphs.atoms.shape
-    wanted = {"atoms": (count, nodes), "charges": (count, nodes), "bonds": (count, nodes, nodes), "sizes": (count,)}
+    wanted = {
+        "atoms": (count, nodes),
+        "charges": (count, nodes),
+        "bonds": (count, nodes, nodes),
+        "sizes": (count,),
+    }
     for name, shape in wanted.items():
         if shapes[name] != shape:
-            raise ValueError(f"{name} must have shape {shape} beside atoms of {shapes['atoms']}, got {shapes[name]}; pad alike")
+            raise ValueError(
+                f"{name} must have shape {shape} beside atoms of {shapes['atoms']}, got {shapes[name]}; pad alike"
+            )
         if (dtype := getattr(graphs, name).dtype) != torch.int64:
             # An aromatic bond is a class of its own: 1.5 would be cut to 1 by an integer tensor.
-            raise ValueError(f"{name} must be int64 classes, got {dtype}; look the values up in the vocabulary")
+            raise ValueError(
+                f"{name} must be int64 classes, got {dtype}; look the values up in the vocabulary"
+            )
 
 
 def _check_values(graphs: MoleculeGraphs) -> None:
     nodes = graphs.atoms.shape[1]
     is_node, is_pair = graphs.node_mask, graphs.pair_mask
-    _refuse((graphs.sizes < 1) | (graphs.sizes > nodes), f"sizes must be between 1 and {nodes}, the nodes that there is room for")
+    _refuse(
+        (graphs.sizes < 1) | (graphs.sizes > nodes),
+        f"sizes must be between 1 and {nodes}, the nodes that there is room for",
+    )
     for name, is_inside in (("atoms", is_node), ("charges", is_node), ("bonds", is_pair)):
         classes = getattr(graphs, name)
         _refuse((classes < 0).flatten(1).any(1), f"{name} must be classes from 0 on, none negative")
-        where = "outside pairs of two different nodes" if name == "bonds" else "behind the last node"
+        where = (
+            "outside pairs of two different nodes" if name == "bonds" else "behind the last node"
+        )
         _refuse((classes.ne(0) & ~is_inside).flatten(1).any(1), f"{name} must be 0 {where}")
-    _refuse((graphs.bonds != graphs.bonds.transpose(1, 2)).flatten(1).any(1), "bonds must be symmetric")
+    _refuse(
+        (graphs.bonds != graphs.bonds.transpose(1, 2)).flatten(1).any(1), "bonds must be symmetric"
+    )
 
 
 def _refuse(is_wrong: Tensor, rule: str) -> None:
@@ -179,14 +206,22 @@ class GraphPrompts:
 
     def __post_init__(self) -> None:
         if self.sizes.dtype != torch.int64 or self.sizes.ndim != 1:
-            raise ValueError(f"sizes must be int64 [P], got {self.sizes.dtype} {list(self.sizes.shape)}; give one per graph")
+            raise ValueError(
+                f"sizes must be int64 [P], got {self.sizes.dtype} {list(self.sizes.shape)}; give one per graph"
+            )
         if self.conditions.ndim != 2 or len(self.conditions) != len(self.sizes):
             rows = len(self.sizes)
-            raise ValueError(f"conditions must have shape [{rows}, F], got {list(self.conditions.shape)}; F is 0 without any")
+            raise ValueError(
+                f"conditions must have shape [{rows}, F], got {list(self.conditions.shape)}; F is 0 without any"
+            )
 
     def repeated(self, times: int) -> "GraphPrompts":
         """Return every row ``times`` times, the same rows adjacent: row n = p * times + g."""
-        return GraphPrompts(self.sizes.repeat_interleave(times), self.conditions.repeat_interleave(times, dim=0), self.nodes)
+        return GraphPrompts(
+            self.sizes.repeat_interleave(times),
+            self.conditions.repeat_interleave(times, dim=0),
+            self.nodes,
+        )
 
     def to(self, device: torch.device | str) -> "GraphPrompts":
         """Return the same prompts on another device."""
@@ -208,7 +243,9 @@ def make_prompts(sizes: Tensor, nodes: int, conditions: Tensor | None = None) ->
     """
     if bool(((sizes < 1) | (sizes > nodes)).any()):
         low, high = int(sizes.min()), int(sizes.max())
-        raise ValueError(f"sizes must be between 1 and {nodes}, got {low} to {high}; change nodes or the sizes")
+        raise ValueError(
+            f"sizes must be between 1 and {nodes}, got {low} to {high}; change nodes or the sizes"
+        )
     empty = torch.zeros(len(sizes), 0, device=sizes.device)
     return GraphPrompts(sizes, empty if conditions is None else conditions, nodes)
 
@@ -252,11 +289,15 @@ def prompts_of(graphs: MoleculeGraphs, conditions: Tensor | None = None) -> Grap
 def dense_pairs(pairs: Tensor, nodes: int) -> Tensor:
     """Return [B, n, n, ...] of pairs [B, M, ...]: symmetric, 0 on the diagonal."""
     loop = pairs.new_zeros(len(pairs), 1, *pairs.shape[2:])
-    dense = torch.cat([pairs, loop], dim=1).index_select(1, pair_lookup(nodes, pairs.device).flatten())
+    dense = torch.cat([pairs, loop], dim=1).index_select(
+        1, pair_lookup(nodes, pairs.device).flatten()
+    )
     return dense.view(len(pairs), nodes, nodes, *pairs.shape[2:])
 
 
-def entry_logprobs(log_probs: Components[Tensor], entries: Components[Tensor], masks: Components[Tensor]) -> Components[Tensor]:
+def entry_logprobs(
+    log_probs: Components[Tensor], entries: Components[Tensor], masks: Components[Tensor]
+) -> Components[Tensor]:
     """Return the log-probability of every entry's class, [B, N] each, exactly 0 for padding.
 
     Args:

@@ -28,7 +28,12 @@ def stable_atoms(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> Tensor:
     kekulisation, which validity checks. Named after the atom stability of molecules with explicit hydrogens (Hoogeboom et al.,
     arXiv 2203.17003, section 5.1), which also refuses too few bonds: the two are not comparable.
     """
-    orders = torch.tensor([1.0 if kind == "aromatic" else BOND_ORDERS[place] for place, kind in enumerate(vocabulary.bonds)])
+    orders = torch.tensor(
+        [
+            1.0 if kind == "aromatic" else BOND_ORDERS[place]
+            for place, kind in enumerate(vocabulary.bonds)
+        ]
+    )
     used = orders.to(graphs.bonds.device)[graphs.bonds].sum(dim=-1)
     limits = largest_valences(vocabulary).to(graphs.atoms.device)
     return (used <= limits[graphs.atoms, graphs.charges]) & graphs.node_mask
@@ -49,7 +54,10 @@ def largest_valences(vocabulary: Vocabulary) -> Tensor:
     for row, symbol in enumerate(vocabulary.atoms):
         is_marked = symbol.startswith("[")
         for column, charge in enumerate(vocabulary.charges):
-            limits[row, column] = largest_valence(symbol[1:-2].capitalize() if is_marked else symbol, charge) - is_marked
+            limits[row, column] = (
+                largest_valence(symbol[1:-2].capitalize() if is_marked else symbol, charge)
+                - is_marked
+            )
     return limits
 
 
@@ -60,7 +68,9 @@ def largest_valence(element: str, charge: int) -> int:
     Asked by trial: its table is by number of electrons (N+ bonds like C), with exceptions such as anions of sulfur.
     """
     with rdBase.BlockLogs():
-        return max((bonds for bonds in range(MOST + 1) if _is_possible(element, charge, bonds)), default=0)
+        return max(
+            (bonds for bonds in range(MOST + 1) if _is_possible(element, charge, bonds)), default=0
+        )
 
 
 def _is_possible(element: str, charge: int, bonds: int) -> bool:
@@ -71,14 +81,20 @@ def _is_possible(element: str, charge: int, bonds: int) -> bool:
     centre = molecule.AddAtom(atom)
     for _ in range(bonds):
         molecule.AddBond(centre, molecule.AddAtom(Chem.Atom("F")), Chem.BondType.SINGLE)
-    return not any(problem.GetType() == "AtomValenceException" for problem in Chem.DetectChemistryProblems(molecule, CHECK))
+    return not any(
+        problem.GetType() == "AtomValenceException"
+        for problem in Chem.DetectChemistryProblems(molecule, CHECK)
+    )
 
 
 MAX_VALENCY = 6
 
 
 def tabulate_molecules(
-    graphs: MoleculeGraphs, decoded: Sequence[Decoded], vocabulary: Vocabulary, known: Collection[str]
+    graphs: MoleculeGraphs,
+    decoded: Sequence[Decoded],
+    vocabulary: Vocabulary,
+    known: Collection[str],
 ) -> pd.DataFrame:
     """Return one row per graph, in order.
 
@@ -98,9 +114,17 @@ def tabulate_molecules(
         ValueError: if there are other than B decoded molecules.
     """
     if len(decoded) != len(graphs):
-        raise ValueError(f"decoded must hold one entry per graph, got {len(decoded)} for {len(graphs)}; decode these graphs")
+        raise ValueError(
+            f"decoded must hold one entry per graph, got {len(decoded)} for {len(graphs)}; decode these graphs"
+        )
     return pd.concat(
-        [_texts(decoded, known), _sizes(graphs, vocabulary), _properties(decoded), _counts(graphs, vocabulary)], axis=1
+        [
+            _texts(decoded, known),
+            _sizes(graphs, vocabulary),
+            _properties(decoded),
+            _counts(graphs, vocabulary),
+        ],
+        axis=1,
     )
 
 
@@ -123,7 +147,11 @@ def _texts(decoded: Sequence[Decoded], known: Collection[str]) -> pd.DataFrame:
 
 def _sizes(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> pd.DataFrame:
     stable = stable_atoms(graphs, vocabulary).sum(dim=1)
-    sizes = {"n_atoms": graphs.sizes, "stable_atoms": stable, "is_stable": (stable == graphs.sizes).long()}
+    sizes = {
+        "n_atoms": graphs.sizes,
+        "stable_atoms": stable,
+        "is_stable": (stable == graphs.sizes).long(),
+    }
     return pd.DataFrame({name: values.cpu().numpy() for name, values in sizes.items()})
 
 
@@ -131,16 +159,28 @@ def _properties(decoded: Sequence[Decoded]) -> pd.DataFrame:
     places = [place for place, one in enumerate(decoded) if one.is_valid]
     values = np.full((len(decoded), len(PROPERTIES)), np.nan)
     if places:
-        values[places] = tabulate_properties([decoded[place].smiles for place in places])[list(PROPERTIES)].to_numpy()
+        values[places] = tabulate_properties([decoded[place].smiles for place in places])[
+            list(PROPERTIES)
+        ].to_numpy()
     return pd.DataFrame(values, columns=list(PROPERTIES))
 
 
 def _counts(graphs: MoleculeGraphs, vocabulary: Vocabulary) -> pd.DataFrame:
     nodes, pairs = graphs.node_mask, graphs.pair_mask.triu(diagonal=1)
     valency = valencies(graphs, vocabulary).clamp_max(MAX_VALENCY)
-    columns = {f"atoms_{name}": (graphs.atoms.eq(i) & nodes).sum(dim=1) for i, name in enumerate(vocabulary.atoms)}
-    columns |= {
-        f"bonds_{name}": (graphs.bonds.eq(i) & pairs).sum(dim=(1, 2)) for i, name in enumerate(vocabulary.bonds) if name != "none"
+    columns = {
+        f"atoms_{name}": (graphs.atoms.eq(i) & nodes).sum(dim=1)
+        for i, name in enumerate(vocabulary.atoms)
     }
-    columns |= {f"valency_{number}": (valency.eq(number) & nodes).sum(dim=1) for number in range(MAX_VALENCY + 1)}
-    return pd.DataFrame({name: values.to(torch.int64).cpu().numpy() for name, values in columns.items()})
+    columns |= {
+        f"bonds_{name}": (graphs.bonds.eq(i) & pairs).sum(dim=(1, 2))
+        for i, name in enumerate(vocabulary.bonds)
+        if name != "none"
+    }
+    columns |= {
+        f"valency_{number}": (valency.eq(number) & nodes).sum(dim=1)
+        for number in range(MAX_VALENCY + 1)
+    }
+    return pd.DataFrame(
+        {name: values.to(torch.int64).cpu().numpy() for name, values in columns.items()}
+    )

@@ -40,12 +40,17 @@ class PropertyScales:
     @classmethod
     def fit(cls, names: Sequence[str], values: NDArray[np.float64]) -> Self:
         """Return the scales of the training molecules' properties, [n, F]."""
-        return cls(tuple(names), tuple(values.mean(axis=0).tolist()), tuple(values.std(axis=0).tolist()))
+        return cls(
+            tuple(names), tuple(values.mean(axis=0).tolist()), tuple(values.std(axis=0).tolist())
+        )
 
     @classmethod
     def from_json(cls, values: Mapping[str, Mapping[str, float]]) -> Self:
         """Return what ``to_json`` wrote."""
-        return cls(tuple(values), *(tuple(float(v[key]) for v in values.values()) for key in ("mean", "spread")))
+        return cls(
+            tuple(values),
+            *(tuple(float(v[key]) for v in values.values()) for key in ("mean", "spread")),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return property -> {mean, spread}."""
@@ -55,7 +60,9 @@ class PropertyScales:
     def scale(self, values: NDArray[np.float64]) -> Tensor:
         """Return properties [P, F] as the network is told them, float32."""
         spread = np.array(self.spread)
-        return torch.as_tensor((values - np.array(self.mean)) / np.where(spread > 0, spread, 1.0), dtype=torch.float32)
+        return torch.as_tensor(
+            (values - np.array(self.mean)) / np.where(spread > 0, spread, 1.0), dtype=torch.float32
+        )
 
     def apply(self, targets: Mapping[str, Sequence[float]], *, rows: int) -> Tensor:
         """Return named targets as the network is told them, float32 [rows, F].
@@ -65,8 +72,14 @@ class PropertyScales:
         """
         found = {name: len(values) for name, values in targets.items()}
         if found != dict.fromkeys(self.names, rows):
-            wanted = f"{list(self.names)} with {rows} values each" if self.names else "empty: its prompts name no property"
-            raise ValueError(f"targets must be {wanted}, got {found}; name what the model was trained with")
+            wanted = (
+                f"{list(self.names)} with {rows} values each"
+                if self.names
+                else "empty: its prompts name no property"
+            )
+            raise ValueError(
+                f"targets must be {wanted}, got {found}; name what the model was trained with"
+            )
         columns = [np.asarray(targets[name], dtype=np.float64) for name in self.names]
         return self.scale(np.stack(columns, axis=1) if columns else np.zeros((rows, 0)))
 
@@ -101,7 +114,9 @@ def read_fragments() -> None:
 def _scorer() -> ModuleType:
     path = Path(RDConfig.RDContribDir) / "SA_Score" / "sascorer.py"
     if not path.is_file():
-        raise ImportError(f"RDKit must bring its accessibility scorer, got nothing at {path}; install rdkit from its wheel")
+        raise ImportError(
+            f"RDKit must bring its accessibility scorer, got nothing at {path}; install rdkit from its wheel"
+        )
     spec = importlib.util.spec_from_file_location("sascorer", path)
     assert spec is not None
     assert spec.loader is not None
@@ -128,9 +143,16 @@ def tabulate_properties(smiles: Sequence[str]) -> pd.DataFrame:
     with rdBase.BlockLogs():
         molecules = [Chem.MolFromSmiles(text) for text in smiles]
         rows = [
-            (drug_likeness(molecule), partition_coefficient(molecule), accessibility_score(molecule)) for molecule in molecules
+            (
+                drug_likeness(molecule),
+                partition_coefficient(molecule),
+                accessibility_score(molecule),
+            )
+            for molecule in molecules
         ]
-    return pd.DataFrame(rows, columns=list(PROPERTIES), dtype=float).assign(smiles=list(smiles))[["smiles", *PROPERTIES]]
+    return pd.DataFrame(rows, columns=list(PROPERTIES), dtype=float).assign(smiles=list(smiles))[
+        ["smiles", *PROPERTIES]
+    ]
 
 
 # Rewards of single molecules: ``(smiles, references, **options) -> one number per molecule``, each in [0, 1].
@@ -146,34 +168,53 @@ def qed(smiles: Texts, references: References) -> list[float]:
     return [drug_likeness(read_molecule(text)) for text in smiles]
 
 
-def logp(smiles: Texts, references: References, *, low: float, high: float, width: float) -> list[float]:
+def logp(
+    smiles: Texts, references: References, *, low: float, high: float, width: float
+) -> list[float]:
     """Return how well logP lies in a window; see ``in_window`` and ``properties.logp``."""
-    return [in_window(partition_coefficient(read_molecule(text)), low=low, high=high, width=width) for text in smiles]
+    return [
+        in_window(partition_coefficient(read_molecule(text)), low=low, high=high, width=width)
+        for text in smiles
+    ]
 
 
-def size(smiles: Texts, references: References, *, low: float, high: float, width: float) -> list[float]:
+def size(
+    smiles: Texts, references: References, *, low: float, high: float, width: float
+) -> list[float]:
     """Return how well the number of heavy atoms lies in a window; see ``in_window``."""
-    return [in_window(read_molecule(text).GetNumAtoms(), low=low, high=high, width=width) for text in smiles]
+    return [
+        in_window(read_molecule(text).GetNumAtoms(), low=low, high=high, width=width)
+        for text in smiles
+    ]
 
 
 @prepared_by(read_fragments)
 def accessibility(smiles: Texts, references: References) -> list[float]:
     """Return (10 - score) / 9: 1 for the easiest molecules to make, 0 for the hardest; see ``accessibility_score``."""
-    return [(HARDEST - accessibility_score(read_molecule(text))) / (HARDEST - EASIEST) for text in smiles]
+    return [
+        (HARDEST - accessibility_score(read_molecule(text))) / (HARDEST - EASIEST)
+        for text in smiles
+    ]
 
 
 def wanted(smiles: Texts, references: References, *, patterns: Sequence[str]) -> list[float]:
     """Return the share of the SMARTS patterns that occur in each molecule."""
     compiled = [read_pattern(pattern) for pattern in patterns]
     molecules = [read_molecule(text) for text in smiles]
-    return [sum(molecule.HasSubstructMatch(one) for one in compiled) / len(compiled) for molecule in molecules]
+    return [
+        sum(molecule.HasSubstructMatch(one) for one in compiled) / len(compiled)
+        for molecule in molecules
+    ]
 
 
 def forbidden(smiles: Texts, references: References, *, patterns: Sequence[str]) -> list[float]:
     """Return 1 for each molecule in which none of the SMARTS patterns occurs, else 0."""
     compiled = [read_pattern(pattern) for pattern in patterns]
     molecules = [read_molecule(text) for text in smiles]
-    return [float(not any(molecule.HasSubstructMatch(one) for one in compiled)) for molecule in molecules]
+    return [
+        float(not any(molecule.HasSubstructMatch(one) for one in compiled))
+        for molecule in molecules
+    ]
 
 
 def in_window(value: float, *, low: float, high: float, width: float) -> float:
@@ -194,7 +235,9 @@ def read_molecule(smiles: str) -> Chem.Mol:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is None:
-        raise ValueError(f"a molecule must be a SMILES that RDKit reads, got {smiles!r}; reward valid molecules only")
+        raise ValueError(
+            f"a molecule must be a SMILES that RDKit reads, got {smiles!r}; reward valid molecules only"
+        )
     return molecule
 
 

@@ -35,16 +35,30 @@ class Vocabulary:
         for name in ("atoms", "charges", "bonds"):
             classes = getattr(self, name)
             if not classes or len(set(classes)) != len(classes):
-                raise ValueError(f"{name} must be classes without repetition, got {list(classes)}; name each one once")
-        wrong = [symbol for symbol in self.atoms if not re.fullmatch(r"[A-Z][a-z]?|\[[a-z]{1,2}H\]", symbol)]
+                raise ValueError(
+                    f"{name} must be classes without repetition, got {list(classes)}; name each one once"
+                )
+        wrong = [
+            symbol
+            for symbol in self.atoms
+            if not re.fullmatch(r"[A-Z][a-z]?|\[[a-z]{1,2}H\]", symbol)
+        ]
         if wrong:
-            raise ValueError(f"atoms must be element symbols or such as '[nH]', got {wrong}; correct them")
+            raise ValueError(
+                f"atoms must be element symbols or such as '[nH]', got {wrong}; correct them"
+            )
         if self.charges[0] != 0:
-            raise ValueError(f"charges must begin with 0, got {list(self.charges)}; padding is class 0, and neutral")
+            raise ValueError(
+                f"charges must begin with 0, got {list(self.charges)}; padding is class 0, and neutral"
+            )
         if self.bonds not in (BONDS, (*BONDS, "aromatic")):
-            raise ValueError(f"bonds must be {list(BONDS)}, with or without 'aromatic', got {list(self.bonds)}; take them")
+            raise ValueError(
+                f"bonds must be {list(BONDS)}, with or without 'aromatic', got {list(self.bonds)}; take them"
+            )
         if self.max_atoms < 1:
-            raise ValueError(f"max_atoms must be at least 1, got {self.max_atoms}; give the size of the largest molecule")
+            raise ValueError(
+                f"max_atoms must be at least 1, got {self.max_atoms}; give the size of the largest molecule"
+            )
 
     @property
     def form(self) -> BondForm:
@@ -59,7 +73,12 @@ class Vocabulary:
 
 def read_vocabulary(values: Mapping[str, Any]) -> Vocabulary:
     """Return what ``to_json`` wrote."""
-    return Vocabulary(tuple(values["atoms"]), tuple(values["charges"]), tuple(values["bonds"]), int(values["max_atoms"]))
+    return Vocabulary(
+        tuple(values["atoms"]),
+        tuple(values["charges"]),
+        tuple(values["bonds"]),
+        int(values["max_atoms"]),
+    )
 
 
 def bonds_of(form: BondForm) -> tuple[str, ...]:

@@ -53,12 +53,17 @@ def generate_cores(params: PhantomParams) -> Iterator[PhantomCore]:
         patient = draw_patient(patient_rng, number, params=params)
         scanner = draw_scanner(params, number % params.centers)
         for core, grade in enumerate(patient.grades):
-            yield draw_core(core_rngs[core], patient, core, grade=grade, scanner=scanner, params=params)
+            yield draw_core(
+                core_rngs[core], patient, core, grade=grade, scanner=scanner, params=params
+            )
 
 
 def count_cores(params: PhantomParams) -> int:
     """Return how many cores ``generate_cores`` yields, without drawing an image."""
-    return sum(len(draw_patient(patient_streams(params, n)[0], n, params=params).grades) for n in range(params.patients))
+    return sum(
+        len(draw_patient(patient_streams(params, n)[0], n, params=params).grades)
+        for n in range(params.patients)
+    )
 
 
 def patient_streams(params: PhantomParams, number: int) -> list[Generator]:
@@ -71,12 +76,21 @@ def draw_scanner(params: PhantomParams, center: int) -> Scanner:
     """Draw the display settings of one center."""
     rng = default_rng(SeedSequence([params.seed, 2, center]))
     return Scanner(
-        gain=rng.uniform(-27, -20), dynamic_range=rng.uniform(48, 62), gamma=rng.uniform(0.85, 1.2), blur=rng.uniform(0.93, 1.07)
+        gain=rng.uniform(-27, -20),
+        dynamic_range=rng.uniform(48, 62),
+        gamma=rng.uniform(0.85, 1.2),
+        blur=rng.uniform(0.93, 1.07),
     )
 
 
 def draw_core(
-    rng: Generator, patient: Patient, number: int, *, grade: int, scanner: Scanner, params: PhantomParams
+    rng: Generator,
+    patient: Patient,
+    number: int,
+    *,
+    grade: int,
+    scanner: Scanner,
+    params: PhantomParams,
 ) -> PhantomCore:
     """Draw one core of a patient: shapes, then speckle, then the manifest row."""
     grid = shapes.pixel_grid(params.image_size)
@@ -86,24 +100,41 @@ def draw_core(
     trace = shapes.needle_mask(needle, grid)
     lesion, conspicuity = np.zeros_like(region), 0.0
     if grade > 0:
-        lesion = shapes.draw_lesion(rng, region, needle, grid, share=rng.uniform(*params.lesion_share))
+        lesion = shapes.draw_lesion(
+            rng, region, needle, grid, share=rng.uniform(*params.lesion_share)
+        )
         conspicuity = draw_conspicuity(rng, grade, params=params)
     echo = draw_echo(rng, gland, lesion, conspicuity=conspicuity, blur=scanner.blur, params=params)
     echo = echo * decibels(needle_level(rng, needle, grid))
-    image = log_compress(echo, gain=scanner.gain, dynamic_range=scanner.dynamic_range, gamma=scanner.gamma)
+    image = log_compress(
+        echo, gain=scanner.gain, dynamic_range=scanner.dynamic_range, gamma=scanner.gamma
+    )
     involvement = draw_involvement(rng, trace & region, lesion) if grade > 0 else 0.0
     return PhantomCore(
-        image, region, trace, lesion, manifest_row(patient, number, grade=grade, involvement=involvement), conspicuity
+        image,
+        region,
+        trace,
+        lesion,
+        manifest_row(patient, number, grade=grade, involvement=involvement),
+        conspicuity,
     )
 
 
 def draw_conspicuity(rng: Generator, grade: int, *, params: PhantomParams) -> float:
     """Draw how far the texture of a lesion differs from benign tissue, in [0, 1], its mean rising with the grade group."""
-    return float(np.clip(rng.normal(params.conspicuity[grade - 1], params.conspicuity_spread), 0.0, 1.0))
+    return float(
+        np.clip(rng.normal(params.conspicuity[grade - 1], params.conspicuity_spread), 0.0, 1.0)
+    )
 
 
 def draw_echo(
-    rng: Generator, gland: np.ndarray, lesion: np.ndarray, *, conspicuity: float, blur: float, params: PhantomParams
+    rng: Generator,
+    gland: np.ndarray,
+    lesion: np.ndarray,
+    *,
+    conspicuity: float,
+    blur: float,
+    params: PhantomParams,
 ) -> np.ndarray:
     """Draw the complex echo of a core, complex [S, S].
 
@@ -115,13 +146,23 @@ def draw_echo(
     jitter = np.exp(speckle.density_jitter * rng.standard_normal())
     axial, lateral = speckle.benign_psf
     benign = tissue(
-        rng, size, psf=(axial * blur, lateral * blur), density=speckle.benign_density * jitter, grain=speckle.duct_size
+        rng,
+        size,
+        psf=(axial * blur, lateral * blur),
+        density=speckle.benign_density * jitter,
+        grain=speckle.duct_size,
     )
     share = np.where(lesion, np.float32(conspicuity), np.float32(0))
     echo = np.sqrt(1 - share) * benign
     if lesion.any():
         axial, lateral = speckle.cancer_psf
-        cancer = tissue(rng, size, psf=(axial * blur, lateral * blur), density=speckle.cancer_density * jitter, grain=0.0)
+        cancer = tissue(
+            rng,
+            size,
+            psf=(axial * blur, lateral * blur),
+            density=speckle.cancer_density * jitter,
+            grain=0.0,
+        )
         echo = echo + np.sqrt(share) * cancer
     level = draw_level(rng, gland, params=params) + speckle.cancer_level * share
     noise = tissue(rng, size, psf=(0.6, 0.6), density=50.0, grain=0.0)
@@ -132,7 +173,9 @@ def draw_level(rng: Generator, gland: np.ndarray, *, params: PhantomParams) -> n
     """Draw the slow changes of brightness in dB, [S, S]: capsule, surroundings, look-alikes, depth and shadow."""
     grid = shapes.pixel_grid(params.image_size)
     speckle, region = params.speckle, gland < 1
-    level = np.where(region, 0.0, rng.uniform(1.0, 5.0)) + 5.0 * np.exp(-(((gland - 1.0) / 0.03) ** 2))
+    level = np.where(region, 0.0, rng.uniform(1.0, 5.0)) + 5.0 * np.exp(
+        -(((gland - 1.0) / 0.03) ** 2)
+    )
     for _ in range(rng.integers(params.lookalikes + 1)):
         patch = shapes.draw_patch(rng, region, grid)
         level = level + rng.uniform(*speckle.lookalike_level) * expit((1 - patch) / 0.06) * region
@@ -142,7 +185,9 @@ def draw_level(rng: Generator, gland: np.ndarray, *, params: PhantomParams) -> n
     return level
 
 
-def needle_level(rng: Generator, needle: shapes.Needle, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def needle_level(
+    rng: Generator, needle: shapes.Needle, grid: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
     """Return the brightness of the needle trace in dB, [S, S]: a thin bright line in a faintly brighter band."""
     along, across = shapes.needle_frame(needle, grid)
     within = expit((needle.length / 2 - np.abs(along)) / 0.01)
@@ -157,7 +202,9 @@ def draw_involvement(rng: Generator, bag: np.ndarray, lesion: np.ndarray) -> flo
     return float(np.clip(np.round((share + rng.normal(0, 0.05)) * 20) / 20, 0.05, 1.0))
 
 
-def manifest_row(patient: Patient, number: int, *, grade: int, involvement: float) -> dict[str, str | int | float]:
+def manifest_row(
+    patient: Patient, number: int, *, grade: int, involvement: float
+) -> dict[str, str | int | float]:
     """Return the manifest row of a core; a benign core has no lesion mask."""
     core_id = f"{patient.patient_id}-{number + 1}"
     values = (
@@ -185,10 +232,17 @@ def phantom_chunks(cores: Iterable[PhantomCore], *, chunk_size: int) -> Iterator
 
 def core_files(core: PhantomCore) -> dict[str, np.ndarray]:
     """Return path -> array of one core; a benign core has no lesion file."""
-    arrays = {"image": core.image, "region_mask": core.region, "bag_mask": core.needle, "lesion_mask": core.lesion}
+    arrays = {
+        "image": core.image,
+        "region_mask": core.region,
+        "bag_mask": core.needle,
+        "lesion_mask": core.lesion,
+    }
     return {str(core.row[column]): array for column, array in arrays.items() if core.row[column]}
 
 
 def empty_chunk() -> ImageChunk:
     """Return the chunk that writes nothing: the data are a user's own."""
-    return ImageChunk({}, pd.DataFrame(columns=list(COLUMNS)), is_first=True, is_last=True, source="manifest")
+    return ImageChunk(
+        {}, pd.DataFrame(columns=list(COLUMNS)), is_first=True, is_last=True, source="manifest"
+    )

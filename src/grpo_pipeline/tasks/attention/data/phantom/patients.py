@@ -128,8 +128,14 @@ def draw_patient(rng: Generator, number: int, *, params: PhantomParams) -> Patie
     """
     age = float(np.clip(round(rng.normal(65, 7.5)), 45, 85))
     family_history = float(rng.random() < 0.12)
-    logit = np.log(params.prevalence / (1 - params.prevalence)) + 0.05 * (age - 65) + np.log(2) * family_history
-    grades = draw_grades(rng, has_cancer=bool(rng.random() < 1 / (1 + np.exp(-logit))), params=params)
+    logit = (
+        np.log(params.prevalence / (1 - params.prevalence))
+        + 0.05 * (age - 65)
+        + np.log(2) * family_history
+    )
+    grades = draw_grades(
+        rng, has_cancer=bool(rng.random() < 1 / (1 + np.exp(-logit))), params=params
+    )
     worst = max(grades)
     psa = float(np.round(PSA_MEDIAN[worst] * np.exp(PSA_LOG_SPREAD * rng.standard_normal()), 1))
     volume = VOLUME_MEDIAN[int(worst > 0)] * np.exp(VOLUME_LOG_SPREAD * rng.standard_normal())

@@ -66,7 +66,13 @@ def draw_gland(rng: Generator, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarra
     """Draw the level of a gland outline that covers roughly 40% to 70% of the image, float32 [H, W]."""
     centre = (0.5 + rng.uniform(-0.03, 0.03), 0.5 + rng.uniform(-0.03, 0.03))
     axes = (rng.uniform(0.42, 0.47), rng.uniform(0.36, 0.43))
-    return blob(grid, centre, axes, rng.uniform(-0.2, 0.2), wobble=draw_wobble(rng, orders=4, amplitude=0.07))
+    return blob(
+        grid,
+        centre,
+        axes,
+        rng.uniform(-0.2, 0.2),
+        wobble=draw_wobble(rng, orders=4, amplitude=0.07),
+    )
 
 
 def draw_needle(rng: Generator, gland: np.ndarray, grid: tuple[np.ndarray, np.ndarray]) -> Needle:
@@ -75,10 +81,14 @@ def draw_needle(rng: Generator, gland: np.ndarray, grid: tuple[np.ndarray, np.nd
     pixel = rng.choice(inner)
     angle = rng.choice([-1, 1]) * rng.uniform(np.pi / 9, np.pi / 4)
     x, y = float(grid[0].flat[pixel]), float(grid[1].flat[pixel])
-    return Needle(x, y, float(angle), float(rng.uniform(0.42, 0.62)), float(rng.uniform(0.047, 0.078)))
+    return Needle(
+        x, y, float(angle), float(rng.uniform(0.42, 0.62)), float(rng.uniform(0.047, 0.078))
+    )
 
 
-def needle_frame(needle: Needle, grid: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def needle_frame(
+    needle: Needle, grid: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the position along and across the needle at every pixel, in image sides, [H, W] each."""
     dx, dy = grid[0] - needle.x, grid[1] - needle.y
     cos, sin = np.cos(needle.angle), np.sin(needle.angle)
@@ -92,7 +102,12 @@ def needle_mask(needle: Needle, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarr
 
 
 def draw_lesion(
-    rng: Generator, region: np.ndarray, needle: Needle, grid: tuple[np.ndarray, np.ndarray], *, share: float
+    rng: Generator,
+    region: np.ndarray,
+    needle: Needle,
+    grid: tuple[np.ndarray, np.ndarray],
+    *,
+    share: float,
 ) -> np.ndarray:
     """Draw a lesion that crosses the needle inside the region and covers ``share`` of it, bool [H, W].
 
@@ -103,18 +118,28 @@ def draw_lesion(
     pixel = rng.choice(trace)
     centre = (float(grid[0].flat[pixel]), float(grid[1].flat[pixel]))
     elongation = rng.uniform(1.0, 1.7)
-    level = blob(grid, centre, (elongation, 1.0), rng.uniform(0, np.pi), wobble=draw_wobble(rng, orders=4, amplitude=0.12))
+    level = blob(
+        grid,
+        centre,
+        (elongation, 1.0),
+        rng.uniform(0, np.pi),
+        wobble=draw_wobble(rng, orders=4, amplitude=0.12),
+    )
     inside = level[region]
     wanted = max(1, round(share * inside.size))
     return np.asarray(region & (level <= np.partition(inside, wanted - 1)[wanted - 1]))
 
 
-def draw_patch(rng: Generator, region: np.ndarray, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def draw_patch(
+    rng: Generator, region: np.ndarray, grid: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
     """Draw the level of one benign hypoechoic area centred in the region, float32 [H, W]; its size is that of a lesion."""
     pixel = rng.choice(np.flatnonzero(region))
     centre = (float(grid[0].flat[pixel]), float(grid[1].flat[pixel]))
     axes = tuple(rng.uniform(0.08, 0.19, 2))
-    return blob(grid, centre, axes, rng.uniform(0, np.pi), wobble=draw_wobble(rng, orders=4, amplitude=0.12))
+    return blob(
+        grid, centre, axes, rng.uniform(0, np.pi), wobble=draw_wobble(rng, orders=4, amplitude=0.12)
+    )
 
 
 def draw_shadow(rng: Generator, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -162,7 +187,9 @@ def scatterer_power(rng: Generator, size: int, *, density: float, grain: float) 
     return np.asarray(power / power.mean())
 
 
-def tissue(rng: Generator, size: int, *, psf: tuple[float, float], density: float, grain: float) -> np.ndarray:
+def tissue(
+    rng: Generator, size: int, *, psf: tuple[float, float], density: float, grain: float
+) -> np.ndarray:
     """Draw the complex echo of one tissue, unit power, complex64 [size, size]."""
     power = scatterer_power(rng, size, density=density, grain=grain)
     return smooth(np.sqrt(power) * complex_noise(rng, size), psf)
@@ -173,7 +200,9 @@ def decibels(level: np.ndarray | float) -> np.ndarray:
     return np.power(10.0, np.asarray(level) / 20.0)
 
 
-def log_compress(echo: np.ndarray, *, gain: float, dynamic_range: float, gamma: float) -> np.ndarray:
+def log_compress(
+    echo: np.ndarray, *, gain: float, dynamic_range: float, gamma: float
+) -> np.ndarray:
     """Turn a complex echo into grey levels, uint8 [H, W].
 
         grey = 255 * clip(1 + (20 log10 |echo| + gain) / dynamic_range, 0, 1) ^ gamma
