@@ -2,7 +2,6 @@
 
 import logging
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,6 @@ keep_freed_memory()
 def _quiet_logging() -> None:
     """Apply ``conf/logging.yml`` when Kedro, which looks in the current folder only, has not found it."""
     logging.captureWarnings(True)
-    # Every dataset here is named <task>.<arm>.<what>, on purpose and whether or not its node has that namespace.
-    warnings.filterwarnings(
-        "ignore", message="One or more dataset names contain '.' characters", category=UserWarning
-    )
     path = Path(__file__).resolve().parents[2] / "conf" / "logging.yml"
     if (
         "KEDRO_LOGGING_CONFIG" not in os.environ

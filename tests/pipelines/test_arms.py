@@ -1,8 +1,12 @@
 """Arms as the parameters describe them."""
 
+import subprocess
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kedro.pipeline import Node, Pipeline
 
 from grpo_pipeline.pipelines.arms import arms_of, with_arms
 from grpo_pipeline.pipelines.of_task import task_pipelines
@@ -90,3 +94,21 @@ def test_pipelines_and_types_are_those_of_the_arms() -> None:
         "own.training": types["training"],
         "plain.algorithm": types["own.algorithm"],
     }.items() <= types.items()
+
+
+def test_kedro_has_nothing_to_warn_of() -> None:
+    """Datasets are named <task>.<arm>.<what>, each in the namespace of the node that reads or writes it."""
+    code = "from grpo_pipeline.pipeline_registry import register_pipelines as r; [p.nodes for p in dict(r()).values()]"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_task_wires_its_nodes_in_its_namespace() -> None:
+    wiring = SimpleNamespace(
+        create_pipeline=lambda: Pipeline([Node(len, "attention.a", "attention.b", name="stray")]),
+        create_preparation=lambda: Pipeline([]),
+    )
+    spec = SimpleNamespace(name="attention", stages=(), wiring=lambda: wiring)
+    message = 'node stray must be in a namespace of task attention, got None; give it namespace="attention.data"'
+    with pytest.raises(ValueError, match=message):
+        task_pipelines(spec, {"grpo": ()})

@@ -285,16 +285,16 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
 
 
 def _template() -> Pipeline:
-    """Wire task and data -> table, figure and summary; what the loop body holds has the prefix ``gradient_flow.``."""
+    """Wire task and data -> table, figure and summary; what goes into and out of the loop body is named ``audited_…``."""
+    into, out = ("task", "state", "batch"), ("losses", "replicated", "rollouts", "outcomes")
+    inner = {name: f"audited_{name}" for name in (*into, *out, "term_norms", "reward_norms")}
     body = Pipeline(
         create_step_pipeline().to_outputs("losses"),
         namespace="gradient_flow",
+        inputs={name: inner[name] for name in into},
+        outputs={name: inner[name] for name in out},
         parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
     )
-    inner = {
-        name: f"gradient_flow.{name}"
-        for name in ("task", "state", "batch", "losses", "replicated", "rollouts", "outcomes")
-    }
     start = [
         Node(detach_rewards, "task", inner["task"], name="detach_rewards"),
         Node(
@@ -314,18 +314,18 @@ def _template() -> Pipeline:
         Node(
             measure_terms,
             [ALGORITHM, "task", inner["state"], inner["losses"]],
-            "gradient_flow.term_norms",
+            inner["term_norms"],
             name="measure_terms",
         ),
         Node(
             measure_rewards,
             ["task", inner["replicated"], inner["rollouts"], inner["outcomes"]],
-            "gradient_flow.reward_norms",
+            inner["reward_norms"],
             name="measure_rewards",
         ),
         Node(
             judge_flow,
-            [FLOW, TRAINING, "gradient_flow.term_norms", "gradient_flow.reward_norms"],
+            [FLOW, TRAINING, inner["term_norms"], inner["reward_norms"]],
             "gradient_flow",
             name="judge_flow",
         ),

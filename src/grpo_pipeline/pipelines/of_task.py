@@ -2,7 +2,7 @@
 
 from kedro.pipeline import Pipeline
 
-from grpo_pipeline.pipelines.arms import GROUPS, Arms, arms_of
+from grpo_pipeline.pipelines.arms import Arms, arms_of
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.evaluation.prediction import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
@@ -26,19 +26,23 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     Args:
         spec: the task.
         own: its arms, and the sections of parameters that each has for itself; None for those of the spec.
+
+    Raises:
+        ValueError: for a node that the task wires outside of its namespace.
     """
     own = arms_of(spec, {}) if own is None else own
     task, arms, wiring = spec.name, tuple(own), spec.wiring()
-    data, built = (
-        within(task, "data", wiring.create_pipeline()),
-        within(task, "data", wiring.create_preparation()),
-    )
+    data, built = wiring.create_pipeline(), wiring.create_preparation()
+    for node in (data + built).nodes:
+        if not (node.namespace or "").startswith(f"{task}."):
+            raise ValueError(
+                f"node {node.name} must be in a namespace of task {task}, got {node.namespace}; "
+                f'give it namespace="{task}.data", so that its name is no other task\'s'
+            )
     prepare = built + create_stages(spec, own)
-    audit = within(task, "audit", create_reward_audit(task))
+    audit = create_reward_audit(task)
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
-    evaluate = within(task, "evaluation", create_evaluation(task, arms)) + within(
-        task, "report", create_reporting(task, arms)
-    )
+    evaluate = create_evaluation(task, arms) + create_reporting(task, arms)
     found = {
         "data": data,
         "train": train,
@@ -48,29 +52,11 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
             (create_flow(task, arm, own=own[arm]) for arm in arms), start=data + prepare
         ),
         "reward_audit": data + prepare + audit,
-        "compare": data + within(task, "compare", create_compare(task)),
-        "cross_validate": data + within(task, "cross_validation", create_cross_validation(task)),
+        "compare": data + create_compare(task),
+        "cross_validate": data + create_cross_validation(task),
     }
     predict = getattr(wiring, "create_prediction", None)
-    found["predict"] = within(
-        task,
-        "predict",
-        predict()
-        if predict
-        else create_sampling(spec, wiring.create_pipeline() + wiring.create_preparation()),
-    )
+    found["predict"] = predict() if predict else create_sampling(spec, data + built)
     return {task: data + train + evaluate} | {
         f"{task}_{name}": pipeline for name, pipeline in found.items()
     }
-
-
-def within(task: str, group: str, pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline with its nodes in the namespace ``<task>.<group>``; its datasets have the task in their names already.
-
-    Nodes of several tasks then have names of their own in one run, and Kedro-Viz draws a task as a few boxes: its groups and
-    its arms.
-    """
-    assert group in GROUPS, (
-        f"{group} must be among {', '.join(GROUPS)}: no arm may have the name of a group"
-    )
-    return Pipeline(pipeline, namespace=f"{task}.{group}", prefix_datasets_with_namespace=False)

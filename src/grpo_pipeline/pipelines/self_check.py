@@ -317,9 +317,19 @@ def create_pipeline() -> Pipeline:
     """Wire the seed -> ``self_check.result`` (JSON) -> ``self_check.table`` (text)."""
     return Pipeline(
         [
-            Node(run_self_check, "params:seed", "self_check.result", name="run_self_check"),
             Node(
-                report_self_check, "self_check.result", "self_check.table", name="report_self_check"
+                run_self_check,
+                "params:seed",
+                "self_check.result",
+                name="run_self_check",
+                namespace="self_check",
+            ),
+            Node(
+                report_self_check,
+                "self_check.result",
+                "self_check.table",
+                name="report_self_check",
+                namespace="self_check",
             ),
         ]
     )

@@ -28,10 +28,10 @@ def pass_on(examples: Digits) -> Digits:
 
 def create_pipeline() -> Pipeline:
     """Wire parameters -> ``digits.examples``."""
-    return Pipeline([Node(load_pictures, "params:digits.data", "digits.examples", name="load_pictures")])
+    return Pipeline([Node(load_pictures, "params:digits.data", "digits.examples", name="load_pictures", namespace="digits.data")])
 
 
 def create_preparation() -> Pipeline:
     """Wire ``digits.examples`` -> ``digits.task`` and ``digits.data``."""
-    task = Node(build_task, "params:digits.model", "digits.task", name="build_task")
-    return Pipeline([task, Node(pass_on, "digits.examples", "digits.data", name="pass_on")])
+    task = Node(build_task, "params:digits.model", "digits.task", name="build_task", namespace="digits.data")
+    return Pipeline([task, Node(pass_on, "digits.examples", "digits.data", name="pass_on", namespace="digits.data")])

@@ -22,12 +22,19 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
     training = {f"{arm}{TRAINING}": f"{task}.{arm}.metric_rows" for arm in arms}
     return Pipeline(
         [
-            Node(read_commit, inputs=None, outputs=f"{task}.commit", name="read_commit"),
+            Node(
+                read_commit,
+                inputs=None,
+                outputs=f"{task}.commit",
+                name="read_commit",
+                namespace=f"{task}.evaluation",
+            ),
             Node(
                 compare_arms,
                 inputs=inputs | predictions | training,
                 outputs=f"{task}.comparison",
                 name="compare_arms",
+                namespace=f"{task}.evaluation",
             ),
         ]
     )

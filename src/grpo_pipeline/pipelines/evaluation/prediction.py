@@ -84,5 +84,12 @@ def create_pipeline(spec: TaskSpec, prepare: Pipeline) -> Pipeline:
         f"{spec.name}.predict.models",
     ]
     outputs = [f"{spec.name}.predict.samples", f"{spec.name}.predict.report"]
-    node = Node(sample_split, inputs, outputs, name="sample_split", tags=[spec.name, "predict"])
+    node = Node(
+        sample_split,
+        inputs,
+        outputs,
+        name="sample_split",
+        namespace=f"{spec.name}.predict",
+        tags=[spec.name, "predict"],
+    )
     return prepare.to_outputs(task, f"{spec.name}.data") + Pipeline([node])

@@ -39,6 +39,7 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
         | {arm: f"{task}.{arm}.metric_rows" for arm in arms},
         outputs=f"{task}.learning_curves",
         name="plot_learning_curves",
+        namespace=f"{task}.report",
     )
     pages = report_of(task, spec.wiring())
     return Pipeline([curves, *pages(arms, spec.shown_arm if spec.shown_arm in arms else arms[-1])])
@@ -94,7 +95,15 @@ def create_report(task: str, arms: Sequence[str], shown: str) -> list[Node]:
         "rollouts": f"{task}.{shown}.rollouts",
         "parameters": "parameters",
     }
-    return [Node(render_task, inputs=inputs, outputs=f"{task}.report", name="render_task")]
+    return [
+        Node(
+            render_task,
+            inputs=inputs,
+            outputs=f"{task}.report",
+            name="render_task",
+            namespace=f"{task}.report",
+        )
+    ]
 
 
 def report_of(task: str, wiring: Any) -> Any:

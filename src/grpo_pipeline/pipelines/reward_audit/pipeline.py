@@ -206,15 +206,34 @@ def create_pipeline(task: str, *, control: str = "supervised") -> Pipeline:
     ]
     return Pipeline(
         [
-            Node(score_policies, [params, *shared], f"{document}_samples", name="score_policies"),
+            Node(
+                score_policies,
+                [params, *shared],
+                f"{document}_samples",
+                name="score_policies",
+                namespace=f"{task}.audit",
+            ),
             Node(
                 judge_reward,
                 [params, "params:seed", f"{task}.task", f"{document}_samples"],
                 document,
                 name="judge_reward",
+                namespace=f"{task}.audit",
             ),
-            Node(policy_table, document, f"{document}_table", name="tabulate_reward"),
-            Node(reward_figure, document, f"{document}_figure", name="draw_reward"),
+            Node(
+                policy_table,
+                document,
+                f"{document}_table",
+                name="tabulate_reward",
+                namespace=f"{task}.audit",
+            ),
+            Node(
+                reward_figure,
+                document,
+                f"{document}_figure",
+                name="draw_reward",
+                namespace=f"{task}.audit",
+            ),
         ],
         tags=[task, "reward_audit"],
     )

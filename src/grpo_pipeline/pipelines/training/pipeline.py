@@ -82,18 +82,18 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
         Node(
             nodes.build_state,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
-            "probe.state",
+            "probe_state",
             name="copy_state",
         ),
         Node(
             nodes.pick_probe_batch,
             [ALGORITHM, TRAINING, "params:seed", "task", "data"],
-            "probe.batch",
+            "probe_batch",
             name="pick_probe_batch",
         ),
         Node(
             nodes.tabulate_probe,
-            ["task", "data", "probe.batch", "probe.rollouts", "probe.rewards", "probe.advantages"],
+            ["task", "data", "probe_batch", "probe_rollouts", "probe_rewards", "probe_advantages"],
             "probe_table",
             name="tabulate_probe",
         ),
@@ -101,7 +101,10 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
     probe = Pipeline(
         create_step_pipeline(),
         namespace="probe",
-        inputs={"task": "task"},
+        inputs={"task": "task", "state": "probe_state", "batch": "probe_batch"},
+        outputs={
+            name: f"probe_{name}" for name in ("rollouts", "rewards", "advantages", "step_metrics")
+        },
         parameters={ALGORITHM: ALGORITHM, TRAINING: TRAINING},
     )
     rest = [
@@ -115,7 +118,7 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
                 "data",
                 "initial_state",
                 "resume_from",
-                "probe.step_metrics",
+                "probe_step_metrics",
             ],
             ["metric_rows", "checkpoint"],
             name="train",

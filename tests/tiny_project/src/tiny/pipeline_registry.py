@@ -22,9 +22,9 @@ def arm(name: str) -> list[Node]:
 def register_pipelines() -> dict[str, Pipeline]:
     predictions = ["attention.grpo.predictions", "attention.supervised.predictions"]
     shared = [
-        Node(nodes.make_examples, None, "attention.examples", name="make_examples", namespace="attention"),
-        Node(nodes.compare, predictions, "attention.comparison", name="compare"),
-        Node(nodes.write_page, "attention.comparison", "attention.report", name="write_page"),
+        Node(nodes.make_examples, None, "attention.examples", name="make_examples", namespace="attention.data"),
+        Node(nodes.compare, predictions, "attention.comparison", name="compare", namespace="attention.evaluation"),
+        Node(nodes.write_page, "attention.comparison", "attention.report", name="write_page", namespace="attention.report"),
     ]
     everything = Pipeline(shared + arm("grpo") + arm("supervised"))
     return {"__default__": everything, "attention": everything, "self_check": Pipeline([shared[0]])}

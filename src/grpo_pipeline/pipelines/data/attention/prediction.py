@@ -284,6 +284,7 @@ def create_prediction() -> Pipeline:
                 inputs=[params, "attention.predict.models"],
                 outputs="attention.predict.predictor",
                 name="load_predictor",
+                namespace="attention.predict",
             ),
             Node(
                 check_cores,
@@ -300,6 +301,7 @@ def create_prediction() -> Pipeline:
                     "attention.predict.reading",
                 ],
                 name="check_cores",
+                namespace="attention.predict",
             ),
             Node(
                 predict_cores,
@@ -311,6 +313,7 @@ def create_prediction() -> Pipeline:
                 ],
                 outputs=["attention.predict.heatmaps", "attention.predict.predicted"],
                 name="predict_cores",
+                namespace="attention.predict",
             ),
             Node(
                 tabulate,
@@ -323,6 +326,7 @@ def create_prediction() -> Pipeline:
                     "attention.predict.report",
                 ],
                 name="tabulate_scores",
+                namespace="attention.predict",
             ),
         ],
         tags=["attention", "predict"],

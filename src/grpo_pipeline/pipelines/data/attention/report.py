@@ -255,12 +255,14 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
             inputs=params | {arm: f"attention.{arm}.predictions" for arm in arms},
             outputs="attention.roc",
             name="plot_roc",
+            namespace="attention.report",
         ),
         Node(
             draw_image_sheet,
             inputs=params | {"showcase": f"attention.{shown}.showcase"},
             outputs="attention.image_sheet",
             name="draw_image_sheet",
+            namespace="attention.report",
         ),
         Node(
             render_report,
@@ -269,5 +271,6 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
             | {"parameters": "parameters"},
             outputs="attention.report",
             name="render_report",
+            namespace="attention.report",
         ),
     ]

@@ -24,6 +24,7 @@ def create_pipeline() -> Pipeline:
                 inputs=["params:dialogue.personas", "params:dialogue.data"],
                 outputs=["dialogue.personas", "dialogue.generated"],
                 name="generate_dialogues",
+                namespace="dialogue.data",
             ),
             Node(
                 check_dialogues,
@@ -35,18 +36,21 @@ def create_pipeline() -> Pipeline:
                     "dialogue.data_report",
                 ],
                 name="check_dialogues",
+                namespace="dialogue.data",
             ),
             Node(
                 split_personas,
                 inputs=["params:dialogue.split", "dialogue.checked"],
                 outputs="dialogue.splits",
                 name="split_personas",
+                namespace="dialogue.data",
             ),
             Node(
                 index_stories,
                 inputs=["params:dialogue.retrieval", "dialogue.stories"],
                 outputs="dialogue.index",
                 name="index_stories",
+                namespace="dialogue.data",
             ),
             Node(
                 build_dialogue_examples,
@@ -59,6 +63,7 @@ def create_pipeline() -> Pipeline:
                 ],
                 outputs=["dialogue.examples", "dialogue.retrieval_report"],
                 name="build_dialogue_examples",
+                namespace="dialogue.data",
             ),
         ],
         tags=["dialogue", "data"],

@@ -236,11 +236,13 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
             inputs=params | {arm: f"dialogue.{arm}.predictions" for arm in arms},
             outputs="dialogue.scores_by_need",
             name="plot_scores_by_need",
+            namespace="dialogue.report",
         ),
         Node(
             render_replies,
             inputs=params | {name: f"dialogue.{name}" for name in PARTS} | samples,
             outputs="dialogue.report",
             name="render_replies",
+            namespace="dialogue.report",
         ),
     ]

@@ -24,6 +24,7 @@ def create_pipeline() -> Pipeline:
                 inputs=["params:molecules.generator", "params:molecules.data"],
                 outputs=["molecules.enumerated", "molecules.generated"],
                 name="generate_molecules",
+                namespace="molecules.data",
             ),
             Node(
                 check_molecules,
@@ -35,18 +36,21 @@ def create_pipeline() -> Pipeline:
                     "molecules.data_report",
                 ],
                 name="check_molecules",
+                namespace="molecules.data",
             ),
             Node(
                 split_molecules,
                 inputs=["params:molecules.split", "molecules.checked"],
                 outputs="molecules.splits",
                 name="split_molecules",
+                namespace="molecules.data",
             ),
             Node(
                 measure_molecules,
                 inputs="molecules.checked",
                 outputs="molecules.properties",
                 name="measure_molecules",
+                namespace="molecules.data",
             ),
             Node(
                 build_molecule_examples,
@@ -58,6 +62,7 @@ def create_pipeline() -> Pipeline:
                 ],
                 outputs="molecules.examples",
                 name="build_molecule_examples",
+                namespace="molecules.data",
             ),
         ],
         tags=["molecules", "data"],

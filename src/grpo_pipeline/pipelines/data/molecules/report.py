@@ -233,35 +233,46 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
     drawings = {f"{arm}_{what}": f"molecules.{arm}.{what}" for arm in arms for what in DRAWINGS}
     page = {"predictions": f"molecules.{shown}.predictions", "parameters": "parameters"}
     return [
-        Node(draw_molecules, inputs=params | predictions, outputs=drawings, name="draw_molecules"),
+        Node(
+            draw_molecules,
+            inputs=params | predictions,
+            outputs=drawings,
+            name="draw_molecules",
+            namespace="molecules.report",
+        ),
         Node(
             draw_curves,
             inputs=params | {arm: f"molecules.{arm}.metric_rows" for arm in arms},
             outputs="molecules.curves",
             name="draw_curves",
+            namespace="molecules.report",
         ),
         Node(
             draw_distributions,
             inputs=params | rewards | predictions,
             outputs="molecules.distributions",
             name="draw_distributions",
+            namespace="molecules.report",
         ),
         Node(
             draw_validity,
             inputs=params | predictions,
             outputs="molecules.validity",
             name="draw_validity",
+            namespace="molecules.report",
         ),
         Node(
             measure_window,
             inputs=params | rewards | predictions,
             outputs="molecules.logp_window",
             name="measure_window",
+            namespace="molecules.report",
         ),
         Node(
             render_molecules,
             inputs=params | {name: f"molecules.{name}" for name in PARTS} | page | drawings,
             outputs="molecules.report",
             name="render_molecules",
+            namespace="molecules.report",
         ),
     ]

@@ -23,6 +23,7 @@ def create_pipeline(task: str) -> Pipeline:
                 [*params, "parameters"],
                 f"{task}.compare.plan",
                 name="arrange_trials",
+                namespace=f"{task}.compare",
             ),
             Node(
                 nodes.train_trial,
@@ -34,31 +35,38 @@ def create_pipeline(task: str) -> Pipeline:
                 ],
                 f"{task}.compare.trials",
                 name="train_trial",
+                namespace=f"{task}.compare",
             ),
-            Node(read_commit, None, f"{task}.commit", name="read_commit"),
+            Node(
+                read_commit, None, f"{task}.commit", name="read_commit", namespace=f"{task}.compare"
+            ),
             Node(
                 nodes.tabulate_trials,
                 [*params, f"{task}.compare.plan", f"{task}.compare.trials", f"{task}.commit"],
                 result,
                 name="tabulate_trials",
+                namespace=f"{task}.compare",
             ),
             Node(
                 nodes.write_tables,
                 [evaluation, result],
                 [f"{task}.compare.table", f"{task}.compare.summary"],
                 name="write_tables",
+                namespace=f"{task}.compare",
             ),
             Node(
                 nodes.draw_forests,
                 [evaluation, result],
                 f"{task}.compare.forests",
                 name="draw_forests",
+                namespace=f"{task}.compare",
             ),
             Node(
                 nodes.render_page,
                 [evaluation, result, f"{task}.compare.forests", "parameters"],
                 f"{task}.compare.page",
                 name="render_page",
+                namespace=f"{task}.compare",
             ),
         ],
         tags=[task, "compare"],

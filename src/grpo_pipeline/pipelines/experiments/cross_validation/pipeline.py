@@ -18,12 +18,19 @@ def create_pipeline(task: str) -> Pipeline:
     params, plan = [f"params:{name}", evaluation], [f"{name}.settings", f"{name}.folds"]
     # Its name begins with a: of the nodes that wait for nothing, Kedro runs this one first.
     divide = [
-        Node(nodes.arrange_arms, [*params, "parameters"], f"{name}.settings", name="arrange_arms"),
+        Node(
+            nodes.arrange_arms,
+            [*params, "parameters"],
+            f"{name}.settings",
+            name="arrange_arms",
+            namespace=f"{task}.cross_validation",
+        ),
         Node(
             nodes.plan_folds,
             [*params, f"{task}.examples"],
             f"{name}.folds",
             name="plan_folds",
+            namespace=f"{task}.cross_validation",
         ),
     ]
     train = [
@@ -32,40 +39,58 @@ def create_pipeline(task: str) -> Pipeline:
             [*params, *plan, f"{task}.examples", f"{name}.inner_trials_before"],
             f"{name}.inner_trials",
             name="train_inner_trials",
+            namespace=f"{task}.cross_validation",
         ),
         Node(
             nodes.choose_settings,
             [*params, *plan, f"{name}.inner_trials"],
             f"{name}.choices",
             name="choose_settings",
+            namespace=f"{task}.cross_validation",
         ),
         Node(
             nodes.train_folds,
             [*params, *plan, f"{name}.choices", f"{task}.examples", f"{name}.trials_before"],
             f"{name}.trials",
             name="train_folds",
+            namespace=f"{task}.cross_validation",
         ),
     ]
     report = [
-        Node(read_commit, None, f"{task}.commit", name="read_commit"),
+        Node(
+            read_commit,
+            None,
+            f"{task}.commit",
+            name="read_commit",
+            namespace=f"{task}.cross_validation",
+        ),
         Node(
             nodes.pool_predictions,
             [*params, *plan, f"{name}.choices", f"{name}.trials"],
             f"{name}.out_of_fold",
             name="pool_predictions",
+            namespace=f"{task}.cross_validation",
         ),
         Node(
             nodes.score_predictions,
             [*params, f"{name}.folds", f"{name}.choices", f"{name}.out_of_fold", f"{task}.commit"],
             f"{name}.result",
             name="score_predictions",
+            namespace=f"{task}.cross_validation",
         ),
         Node(
             nodes.write_tables,
             [evaluation, f"{name}.result", f"{name}.out_of_fold"],
             [f"{name}.predictions", f"{name}.summary"],
             name="write_tables",
+            namespace=f"{task}.cross_validation",
         ),
-        Node(nodes.draw_folds, [evaluation, f"{name}.result"], f"{name}.figure", name="draw_folds"),
+        Node(
+            nodes.draw_folds,
+            [evaluation, f"{name}.result"],
+            f"{name}.figure",
+            name="draw_folds",
+            namespace=f"{task}.cross_validation",
+        ),
     ]
     return Pipeline([*divide, *train, *report], tags=[task, "cross_validation"])
