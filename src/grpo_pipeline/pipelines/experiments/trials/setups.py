@@ -74,17 +74,16 @@ def with_stages(setup: TaskSetup, stages: tuple[str, ...]) -> TaskSetup:
     task, nodes = setup.task, []
     untrained = current = f"{task}.untrained_task"
     for stage in stages:
-        section, checked, start = (
-            f"params:{task}.{stage}",
-            f"{task}.{stage}.task",
-            f"{task}.{stage}.start",
-        )
-        begun = f"{task}.task" if stage == stages[-1] else f"{task}.{stage}.begun"
+        where = f"{task}.{stage}"
+        section, checked, start = f"params:{where}", f"{where}.task", f"{where}.start"
+        begun = f"{task}.task" if stage == stages[-1] else f"{where}.begun"
         inputs = [f"params:{task}.algorithm", section, current, f"{task}.data"]
-        nodes.append(Node(check_arm, inputs, checked, name=f"check_{stage}"))
-        inputs = [section, "params:seed", checked, f"{task}.data", f"{task}.{stage}.known"]
-        nodes.append(Node(train_stage, inputs, start, name=f"train_{stage}"))
-        nodes.append(Node(begin_with, [checked, start], begun, name=f"begin_with_{stage}"))
+        nodes.append(Node(check_arm, inputs, checked, name=f"check_{stage}", namespace=where))
+        inputs = [section, "params:seed", checked, f"{task}.data", f"{where}.known"]
+        nodes.append(Node(train_stage, inputs, start, name=f"train_{stage}", namespace=where))
+        nodes.append(
+            Node(begin_with, [checked, start], begun, name=f"begin_with_{stage}", namespace=where)
+        )
         current = begun
     return replace(
         setup,
