@@ -112,7 +112,7 @@ def is_expected(error: BaseException) -> bool:
     if isinstance(error, ModuleNotFoundError) and not is_library(error):
         return True
     return isinstance(error, ValueError) and (
-        not is_library(error) or module_of(error) in ("pandas", "json")
+        not is_library(error) or type(error).__module__.partition(".")[0] in ("pandas", "json")
     )
 
 
@@ -120,11 +120,6 @@ def is_library(error: BaseException) -> bool:
     """Say whether neither this package nor Kedro raised an error."""
     frames = list(files(error.__traceback__))
     return bool(frames) and not (OURS in frames[-1].parents or "kedro" in frames[-1].parts)
-
-
-def module_of(error: BaseException) -> str:
-    """Return the top-level module in which an error's class is defined."""
-    return type(error).__module__.partition(".")[0]
 
 
 def files(trace: TracebackType | None) -> Iterator[Path]:

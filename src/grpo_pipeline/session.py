@@ -84,7 +84,12 @@ class TrackedSession(KedroSession):
                     check_parameters(self._parameters, self._get_config_loader(), chosen)
                 return super().run(pipeline_name, pipeline_names, *args, **kwargs)
         except BaseException as error:
-            self._tell_hooks(error)
+            for plugin in sorted(
+                self._hook_manager.get_plugins(),
+                key=lambda plugin: getattr(plugin, "ends_last", False),
+            ):
+                if callable(tell := getattr(plugin, "on_run_ended", None)):
+                    tell(error)
             if isinstance(error, Terminated):
                 _say("Stopped by SIGTERM")
             elif click.get_current_context(silent=True) is not None:
@@ -129,13 +134,6 @@ class TrackedSession(KedroSession):
             return dict(self._get_config_loader()["parameters"])
         except Exception:  # noqa: BLE001 - whatever is wrong with the configuration is what is being reported
             return {}
-
-    def _tell_hooks(self, error: BaseException) -> None:
-        for plugin in sorted(
-            self._hook_manager.get_plugins(), key=lambda plugin: getattr(plugin, "ends_last", False)
-        ):
-            if callable(tell := getattr(plugin, "on_run_ended", None)):
-                tell(error)
 
 
 def hint() -> str:

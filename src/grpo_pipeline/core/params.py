@@ -283,7 +283,12 @@ class AlgorithmParams(BaseModel):
             "entropy_weight",
             "rollout_kl_weight",
         ):
-            _check_not_negative(name, getattr(self, name))
+            coefficient = getattr(self, name)
+            lowest = min(coefficient.start, coefficient.end)
+            if lowest < 0:
+                raise ValueError(
+                    f"{name} must be greater than or equal to 0, got {lowest}; the signs are in the loss already"
+                )
         if self.name == "supervised":
             self._check_control()
         else:
@@ -514,14 +519,6 @@ class TrainingParams(ExecutionParams):
 def is_on(coefficient: Schedule) -> bool:
     """Say whether a coefficient differs from 0 at any step."""
     return coefficient.start != 0 or coefficient.end != 0
-
-
-def _check_not_negative(name: str, coefficient: Schedule) -> None:
-    lowest = min(coefficient.start, coefficient.end)
-    if lowest < 0:
-        raise ValueError(
-            f"{name} must be greater than or equal to 0, got {lowest}; the signs are in the loss already"
-        )
 
 
 def _check_readers(name: str, loss: PolicyLossParams) -> None:

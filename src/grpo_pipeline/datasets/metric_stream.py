@@ -114,12 +114,15 @@ def _encode(row: Mapping[str, Any], *, path: Path) -> str:
             f"{path} must be given rows with an integer 'step', got {row!r}; add the step"
         )
     return (
-        json.dumps({name: value for name, value in plain.items() if not _is_missing(value)}) + "\n"
+        json.dumps(
+            {
+                name: value
+                for name, value in plain.items()
+                if not (value is None or (isinstance(value, float) and math.isnan(value)))
+            }
+        )
+        + "\n"
     )
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _keep_before(path: Path, step: int) -> None:

@@ -35,17 +35,17 @@ class TableDataset(CSVDataset):  # type: ignore[misc]
         """Write the table, escaped."""
         table = escaped(data)
         # pandas leaves a lone carriage return without quotes, where it reads as the end of the row.
-        quoting = {"quoting": csv.QUOTE_NONNUMERIC} if _has_return(table) else {}
+        texts = (table.iloc[:, place] for place in _texts(table))
+        quoting = (
+            {"quoting": csv.QUOTE_NONNUMERIC}
+            if any("\r" in value for column in texts for value in column if isinstance(value, str))
+            else {}
+        )
         with self._fs.open(
             get_filepath_str(self._get_save_path(), self._protocol), **self._fs_open_args_save
         ) as file:
             table.to_csv(file, **self._save_args | quoting)
         self._invalidate_cache()
-
-
-def _has_return(table: pd.DataFrame) -> bool:
-    texts = (table.iloc[:, place] for place in _texts(table))
-    return any("\r" in value for column in texts for value in column if isinstance(value, str))
 
 
 def escaped(table: pd.DataFrame) -> pd.DataFrame:

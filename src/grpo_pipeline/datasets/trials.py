@@ -96,8 +96,17 @@ class TrialsDataset(AbstractDataset[TrialRecord | Literal[False], TrialFolder]):
         with replacing_folder(self._filepath / data.header.key) as folder:
             if data.predictions is not None:
                 escaped(data.predictions).to_csv(folder / PREDICTIONS, index=False)
+                # The columns that hold no numbers.
+                kinds = data.predictions.dtypes
                 (folder / TEXT).write_text(
-                    json.dumps(text_columns(data.predictions)), encoding="utf-8"
+                    json.dumps(
+                        [
+                            str(name)
+                            for name in data.predictions.columns
+                            if not pd.api.types.is_numeric_dtype(kinds[name])
+                        ]
+                    ),
+                    encoding="utf-8",
                 )
             if data.metric_rows:
                 MetricStreamDataset(str(folder / METRICS)).save(data.metric_rows)
@@ -122,12 +131,6 @@ class TrialsDataset(AbstractDataset[TrialRecord | Literal[False], TrialFolder]):
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._filepath)}
-
-
-def text_columns(rows: pd.DataFrame) -> list[str]:
-    """Return the columns that hold no numbers."""
-    kinds = rows.dtypes
-    return [str(name) for name in rows.columns if not pd.api.types.is_numeric_dtype(kinds[name])]
 
 
 def trial_folders(folder: Path) -> list[Path]:

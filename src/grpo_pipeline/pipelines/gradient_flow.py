@@ -8,7 +8,7 @@ where several gradients are 0 whatever the code does.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import pandas as pd
@@ -61,7 +61,11 @@ def norm_heatmap(table: pd.DataFrame) -> Figure:
     columns = max(rows["component"].nunique() for rows in panels)
     figure = Figure(figsize=(1.5 * columns + 3.0, 0.8 * sum(heights) + 2.2), layout="constrained")
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).ravel()
-    scale = log_scale(table["grad_norm"])
+    # The colour scale over log10 of the positive, finite norms; from -1 to 0 where there is none.
+    norms = table["grad_norm"]
+    logs = [math.log10(norm) for norm in norms if 0.0 < norm < math.inf] or [-0.5]
+    low, high = math.floor(min(logs)), math.ceil(max(logs))
+    scale = Normalize(low, high if high > low else low + 1)
     for axes, rows in zip(grid, panels, strict=True):
         draw_panel(axes, rows, scale)
     bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=list(grid))
@@ -120,13 +124,6 @@ def cell_text(term: str, norm: float) -> str:
     if norm == 0:
         return "0"
     return "graph" if term == REWARD and math.isnan(norm) else f"{norm:.1e}"
-
-
-def log_scale(norms: Iterable[float]) -> Normalize:
-    """Return the colour scale over log10 of the positive, finite norms; from -1 to 0 where there is none."""
-    logs = [math.log10(norm) for norm in norms if 0.0 < norm < math.inf] or [-0.5]
-    low, high = math.floor(min(logs)), math.ceil(max(logs))
-    return Normalize(low, high if high > low else low + 1)
 
 
 def is_dark(colour: tuple[float, float, float, float]) -> bool:
@@ -202,7 +199,8 @@ def measure_terms(
     terms = {
         name: term
         for name, term in losses.terms.items()
-        if losses.weights[name] or is_on(_schedule(algorithm, name))
+        if losses.weights[name]
+        or is_on(cast(Schedule, getattr(algorithm, WEIGHTS.get(name, f"{name}_weight"))))
     }
     norms = gradient_norms(terms, losses.weights, task.parameter_groups(state.policy))
     return _as_table(norms)
@@ -256,7 +254,14 @@ def require_flow(table: pd.DataFrame, figure: bytes) -> None:
         GradientFlowError: naming each term and component that disagrees.
     """
     del figure
-    odd = [_finding(row) for row in table[~table["agrees"]].itertuples(index=False)]
+    odd = [
+        (
+            f"a graph in reward component {row.component}"
+            if row.term == REWARD
+            else f"{row.term} -> {row.component} {row.grad_norm:.3g} where {row.expected} is expected"
+        )
+        for row in table[~table["agrees"]].itertuples(index=False)
+    ]
     if odd:
         raise GradientFlowError(
             f"each loss term must teach what gradient_flow.expected says, got {'; '.join(odd)}; add or remove a detach in the "
@@ -335,10 +340,6 @@ def _template() -> Pipeline:
     return Pipeline([*start, *rest]) + body
 
 
-def _schedule(algorithm: AlgorithmParams, term: str) -> Schedule:
-    return cast(Schedule, getattr(algorithm, WEIGHTS.get(term, f"{term}_weight")))
-
-
 def _as_table(norms: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     rows = [
         (term, component, norm)
@@ -356,9 +357,3 @@ def _check_components(expected: Mapping[Term, Mapping[str, Expectation]], known:
                     f"gradient_flow.expected.{term} must name components of the task, {sorted(known)}, got {component!r}; "
                     "correct it"
                 )
-
-
-def _finding(row: Any) -> str:
-    if row.term == REWARD:
-        return f"a graph in reward component {row.component}"
-    return f"{row.term} -> {row.component} {row.grad_norm:.3g} where {row.expected} is expected"

@@ -167,10 +167,17 @@ class WorkerProcess:
         """
         deadline = time.monotonic() + seconds
         try:
-            self._send(json.dumps(request | {"seconds": seconds}).encode() + b"\n", deadline)
+            rest = memoryview(json.dumps(request | {"seconds": seconds}).encode() + b"\n")
+            while rest:
+                _wait(self._requests, selectors.EVENT_WRITE, deadline)
+                rest = rest[os.write(self._requests.fileno(), rest[:CHUNK_BYTES]) :]
             answer: dict[str, Any] = json.loads(self._receive(deadline))
         except BrokenPipeError:
-            raise WorkerDiedError(self._last_words()) from None
+            self.kill()
+            code = self._process.wait()
+            raise WorkerDiedError(
+                f"signal {-code}" if code < 0 else f"exit status {code}"
+            ) from None
         return answer
 
     def kill(self) -> None:
@@ -191,12 +198,6 @@ class WorkerProcess:
         # What it has started outside of its group may keep the pipe open for ever.
         self._listener.join(timeout=LISTEN_SECONDS)
 
-    def _send(self, message: bytes, deadline: float) -> None:
-        rest = memoryview(message)
-        while rest:
-            _wait(self._requests, selectors.EVENT_WRITE, deadline)
-            rest = rest[os.write(self._requests.fileno(), rest[:CHUNK_BYTES]) :]
-
     def _receive(self, deadline: float) -> bytes:
         received = bytearray()
         while not received.endswith(b"\n"):
@@ -206,11 +207,6 @@ class WorkerProcess:
                 raise BrokenPipeError
             received += part
         return bytes(received)
-
-    def _last_words(self) -> str:
-        self.kill()
-        code = self._process.wait()
-        return f"signal {-code}" if code < 0 else f"exit status {code}"
 
 
 def _listen(printed: IO[bytes], prints: RewardPrints) -> None:

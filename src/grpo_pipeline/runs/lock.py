@@ -57,7 +57,7 @@ class RunLock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 is_locked = _lock(descriptor)
-                before = _parse(_content(descriptor))
+                before = _parse(os.pread(descriptor, 1 << 16, 0))
                 if not is_locked or (before and not _has_ended(before)):
                     raise HeldError(self._sentence(before))
                 if before:
@@ -121,10 +121,6 @@ def _has_ended(owner: Owner) -> bool:
     if any(owner.get(key) != here[key] for key in ("process.host", "process.namespace")):
         return True
     return owner.get("process.pid") == here["process.pid"] or is_gone(owner, is_local_store=True)
-
-
-def _content(descriptor: int) -> bytes:
-    return os.pread(descriptor, 1 << 16, 0)
 
 
 def _parse(content: bytes) -> Owner:

@@ -33,7 +33,9 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         general = {name: entry for name, entry in catalog.items() if name.startswith(f"{TASK}.")}
         own = {name: entry for name, entry in catalog.items() if name not in general}
         folders = {
-            task: self._globals_of().get(f"{task}_folder", self._default_folder(task))
+            task: self._globals_of().get(
+                f"{task}_folder", task if self.env in PLAIN else f"{task}_{self.env}"
+            )
             for task in TASKS
         }
         filled = {
@@ -49,10 +51,6 @@ class ReplacingConfigLoader(OmegaConfigLoader):
             return dict(self["globals"])
         except (KeyError, MissingConfigException):
             return {}
-
-    def _default_folder(self, task: str) -> str:
-        """Return the folder of a task that globals.yml does not name: each environment has one of its own."""
-        return task if self.env in PLAIN else f"{task}_{self.env}"
 
     def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
         if key == "parameters":

@@ -180,17 +180,10 @@ class TrainedArms:
 
     def _last_version(self, folder: Path) -> Path | None:
         if self.last is None:
-            return newest_version(folder)
+            return folder if (folder / HEADER).is_file() else next(versions(folder), None)
         last = self.last.get(folder.parent.name)
         found = None if last is None else find_complete(folder / last.version / folder.name)
         return found if found is not None and (found / HEADER).is_file() else None
-
-
-def newest_version(folder: Path) -> Path | None:
-    """Return the newest complete model in a folder ``model``: versions sort by their time."""
-    if (folder / HEADER).is_file():
-        return folder
-    return next(versions(folder), None)
 
 
 def versions(folder: Path) -> Iterator[Path]:

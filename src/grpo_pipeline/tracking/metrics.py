@@ -42,7 +42,7 @@ def to_plain(value: Any) -> Any:
 def flatten(parameters: Mapping[str, Any], *, sep: str = ".") -> dict[str, str]:
     """Return one text per leaf, named by its path; a list is one JSON leaf, an empty section the leaf ``{}``."""
     return {
-        _fit(sanitise(name)): text
+        sanitise(name)[:MAX_NAME_LENGTH]: text
         for name, text in _leaves(to_plain(parameters), prefix="", sep=sep)
     }
 
@@ -53,10 +53,6 @@ def _leaves(value: Any, *, prefix: str, sep: str) -> Iterator[tuple[str, str]]:
             yield from _leaves(item, prefix=f"{prefix}{sep}{key}" if prefix else key, sep=sep)
     else:
         yield prefix, json.dumps(value) if isinstance(value, dict | list) else str(value)
-
-
-def _fit(name: str) -> str:
-    return name[:MAX_NAME_LENGTH]
 
 
 def sanitise(name: str) -> str:
@@ -118,14 +114,10 @@ def row_points(row: Mapping[str, Any]) -> list[Point]:
     prefix = "" if split == "train" else f"{split}/"
     values = ((name, as_number(value)) for name, value in row.items() if name not in NOT_METRICS)
     return [
-        Point(sanitise(_prefixed(prefix, name)), value, int(row["step"]))
+        Point(sanitise(name if name.startswith(prefix) else prefix + name), value, int(row["step"]))
         for name, value in values
         if value is not None
     ]
-
-
-def _prefixed(prefix: str, name: str) -> str:
-    return name if name.startswith(prefix) else prefix + name
 
 
 def as_number(value: Any) -> float | None:

@@ -253,7 +253,8 @@ def create_database(uri: str) -> None:
         try:
             with _without_waiting_for_disk(partial):
                 MlflowClient(f"{SQLITE}{partial}").search_experiments(max_results=1)
-            _flush_to_disk(partial)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
             if not is_made(path):
                 os.replace(partial, path)
         finally:
@@ -314,8 +315,3 @@ def _without_waiting_for_disk(path: Path) -> Iterator[None]:
         yield
     finally:
         event.remove(Engine, "connect", prepare)
-
-
-def _flush_to_disk(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

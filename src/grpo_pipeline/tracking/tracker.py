@@ -143,11 +143,6 @@ def dataset_path(dataset: Any) -> Path | None:
     return None if where is None else Path(str(where))
 
 
-def parameters_text(parameters: Mapping[str, Any]) -> str:
-    """Return all resolved parameters as YAML."""
-    return yaml.safe_dump(to_plain(parameters), sort_keys=False, allow_unicode=True)
-
-
 def catalog_text(catalog: Mapping[str, Any]) -> str:
     """Return the catalogue's configuration as YAML, without credentials and without passwords in addresses."""
     return yaml.safe_dump(_without_secrets(to_plain(catalog)), sort_keys=False, allow_unicode=True)
@@ -232,7 +227,11 @@ class Tracker:
         """Log all parameters to the parent, flat and as a file, and the catalogue's configuration."""
         if self._runs:
             self._log_params(PARENT, self._parameters)
-            self._runs.log_text(PARENT, parameters_text(self._parameters), "config/parameters.yml")
+            self._runs.log_text(
+                PARENT,
+                yaml.safe_dump(to_plain(self._parameters), sort_keys=False, allow_unicode=True),
+                "config/parameters.yml",
+            )
             self._runs.log_text(PARENT, catalog_text(conf_catalog), "config/catalog.yml")
 
     def node_started(self, node: Node) -> None:

@@ -6,7 +6,6 @@ through them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -121,7 +120,14 @@ def recomputed(compute: Callable[[], Tensor], parameters: Sequence[Tensor]) -> T
 class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, compute: Callable[[], Tensor], *parameters: Tensor) -> Tensor:
-        ctx.compute, ctx.precision = compute, _same_precision(parameters[0].device.type)
+        # What opens the present autocast state again, on or off.
+        device = parameters[0].device.type
+        is_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        # No cache: a cast of a weight that was made here must not be used after the backward pass.
+        ctx.compute, ctx.precision = (
+            compute,
+            (lambda: torch.autocast(device, enabled=is_on, dtype=dtype, cache_enabled=False)),
+        )
         ctx.save_for_backward(
             *parameters
         )  # no room: they live anyway; torch notices if they change in place
@@ -134,10 +140,3 @@ class _Recomputed(torch.autograd.Function):
         with torch.enable_grad(), ctx.precision():
             again = ctx.compute()
         return (None, *torch.autograd.grad(again, parameters, grad, allow_unused=True))
-
-
-def _same_precision(device: str) -> Callable[[], AbstractContextManager[Any]]:
-    """Return what opens the present autocast state again, on or off."""
-    is_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-    # No cache: a cast of a weight that was made here must not be used after the backward pass.
-    return lambda: torch.autocast(device, enabled=is_on, dtype=dtype, cache_enabled=False)

@@ -42,7 +42,13 @@ def count_unscored(
         for name, places in found[arm].items():
             steps = training.get(arm, pd.DataFrame({"split": []})).query("split == 'train'")
             if f"reward/{name}/mean" in steps and steps[f"reward/{name}/mean"].notna().any():
-                places["training"] = _in_training(steps, name)
+                count, fraction = (
+                    steps.get(f"reward/{name}/{what}", pd.Series(0.0, index=steps.index)).fillna(
+                        0.0
+                    )
+                    for what in ("unscored_count", "unscored_fraction")
+                )
+                places["training"] = {"count": float(count.sum()), "share": float(fraction.mean())}
     return found
 
 
@@ -65,22 +71,6 @@ def unscored_sentences(unscored: Unscored) -> Iterator[str]:
 def _in_predictions(rows: pd.DataFrame, name: str) -> dict[str, float]:
     asked, unscored = (float(rows[prefix + name].sum()) for prefix in (ASKED, UNSCORED))
     return {"count": unscored, "share": unscored / asked if asked else 0.0}
-
-
-def _in_training(steps: pd.DataFrame, name: str) -> dict[str, float]:
-    count, fraction = (
-        steps.get(f"reward/{name}/{what}", pd.Series(0.0, index=steps.index)).fillna(0.0)
-        for what in ("unscored_count", "unscored_fraction")
-    )
-    return {"count": float(count.sum()), "share": float(fraction.mean())}
-
-
-def describe_unscored(
-    arms: Mapping[str, pd.DataFrame], training: Mapping[str, pd.DataFrame], *, rule: str, split: str
-) -> dict[str, Any]:
-    """Return the section ``unscored`` of a comparison; none where no arm has a reward of the user's."""
-    found = count_unscored(arms, training, rule=rule, split=split)
-    return {"unscored": found} if any(found.values()) else {}
 
 
 Estimates = dict[str, Estimate]
@@ -113,6 +103,8 @@ def compare(
     weights = cluster_weights(cores[params.cluster], resamples=params.resamples, seed=params.seed)
     scores = {arm: score_rules(rules, weights, suite.metrics) for arm, rules in tables.items()}
     clusters = int(cores[params.cluster].nunique())
+    # The section unscored of a comparison; none where no arm has a reward of the user's.
+    found = count_unscored(arms, (training or {}), rule=params.headline_rule, split=params.split)
     document = {
         "task": params.task,
         "control": params.control,
@@ -128,7 +120,7 @@ def compare(
             "not_covered": NOT_COVERED,
         },
         **score_sections(scores, params, clusters=clusters),
-        **describe_unscored(arms, training or {}, rule=params.headline_rule, split=params.split),
+        **({"unscored": found} if any(found.values()) else {}),
     }
     told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
     if params.not_run is not None:

@@ -32,7 +32,14 @@ def sample_split(
     """
     parameter = f"{task.name}.predict.arm"
     model, policy = models.load(params.arm, parameter=parameter), task.build_policy(0)
-    check_model(task.describe(policy), dict(model.config), task=task.name)
+    # Raise ValueError unless a model was trained with the task's present parameters.
+    here = task.describe(policy)
+    there = dict(model.config)
+    for name, value in here.items():
+        if name not in OF_TRAINING and name in there and there[name] != value:
+            raise ValueError(
+                f"{task.name}.{name} must be what the model was trained with, got another; set it back or train again"
+            )
     policy.load_state_dict(dict(model.tensors))
     policy.eval()
     rows = task.rows(data, params.split)
@@ -63,15 +70,6 @@ def sample_split(
         "model": version,
     }
     return pd.concat(frames, ignore_index=True), report | {"absent_columns": [], "notes": []}
-
-
-def check_model(here: dict[str, Any], there: dict[str, Any], *, task: str) -> None:
-    """Raise ValueError unless a model was trained with the task's present parameters."""
-    for name, value in here.items():
-        if name not in OF_TRAINING and name in there and there[name] != value:
-            raise ValueError(
-                f"{task}.{name} must be what the model was trained with, got another; set it back or train again"
-            )
 
 
 def create_pipeline(spec: TaskSpec, prepare: Pipeline) -> Pipeline:

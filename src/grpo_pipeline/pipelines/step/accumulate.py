@@ -111,8 +111,11 @@ def micro_batch_terms(
     if algorithm.policy_loss is None:
         return {}, ()
     scores = update.score_actions(algorithm, training, task, state, experience, update_epoch)
+    found: dict[str, Any] = {
+        name: None if x is None else x.detach() for name, x in vars(scores).items()
+    }
     return update.loss_terms(algorithm, algorithm.policy_loss, scores, experience), (
-        _detached(scores),
+        replace(scores, **found),
     )
 
 
@@ -209,13 +212,6 @@ def _whole_losses(
     return LossTerms(
         terms=terms, weights=reports[0].weights, total=torch.zeros(()), diagnostics=diagnostics
     )
-
-
-def _detached(scores: Scores) -> Scores:
-    found: dict[str, Any] = {
-        name: None if x is None else x.detach() for name, x in vars(scores).items()
-    }
-    return replace(scores, **found)
 
 
 # A task whose networks see one micro-batch at a time: the collect half of a step in less memory, through the same nodes.

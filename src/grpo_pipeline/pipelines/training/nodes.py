@@ -283,7 +283,10 @@ class _Loop:
         metrics = done.metrics | replay_metrics(step, done.experience, loaded.replayed)
         measured: list[Row] = [{"step": step, "epoch": epoch, "split": "train", **metrics}]
         state = replace(done.state, epoch=done.state.step // self._per_epoch)
-        if _validates(state, self._per_epoch, self._training):
+        if (
+            state.step == state.total_steps
+            or state.step % (self._per_epoch * self._training.validate_every_epochs) == 0
+        ):
             found = _validate(self._task, self._data, state, self._training)
             measured.append({"step": step, "epoch": epoch, "split": "val", **found})
         return state, measured
@@ -360,7 +363,7 @@ def predict(
     policy = task.build_policy(0)
     policy.load_state_dict(dict(model.tensors))
     rows = task.rows(data, "test")
-    few = _showcase_rows(rows, seed)
+    few = np.sort(numpy_generator(seed, Stream.SHOWCASE_ROWS).permutation(rows)[:SHOWCASE_CORES])
     predictions = task.evaluate(policy, data, rows, seed=seed, n_samples=training.group_size)
     if isinstance(task, ShowsRewards):
         rollouts = shown_samples(
@@ -383,13 +386,6 @@ def _build_reference(algorithm: AlgorithmParams, policy: nn.Module) -> nn.Module
         reference
         if algorithm.reference.path is None
         else load_reference(Path(algorithm.reference.path), reference)
-    )
-
-
-def _validates(state: TrainState, per_epoch: int, training: TrainingParams) -> bool:
-    return (
-        state.step == state.total_steps
-        or state.step % (per_epoch * training.validate_every_epochs) == 0
     )
 
 
@@ -433,8 +429,3 @@ def _sample_table(
         )
         frames.append(task.tabulate(data, batch, rollouts))
     return pd.concat(frames, ignore_index=True)
-
-
-def _showcase_rows(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Choose examples by chance, not by how good they look."""
-    return np.sort(numpy_generator(seed, Stream.SHOWCASE_ROWS).permutation(rows)[:SHOWCASE_CORES])

@@ -25,8 +25,11 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
         "algorithm": f"{task}.{arm}.algorithm",
         "training": f"{task}.{arm}.training" if "training" in own else f"{task}.training",
     }
+    inputs = [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"]
+    outputs = ["predictions", "rollouts", "showcase"]  # what the evaluation and the report read
+    predict = Node(nodes.predict, inputs, outputs, name="predict")
     return Pipeline(
-        _training({**sections, "task": task}) + _prediction(),
+        _training({**sections, "task": task}) + Pipeline([predict]),
         namespace=f"{task}.{arm}",
         inputs=shared_inputs(task, own),
         parameters={
@@ -137,11 +140,3 @@ def _training(sections: Mapping[str, str]) -> Pipeline:
         ),
     ]
     return Pipeline([*start, *rest]) + probe
-
-
-def _prediction() -> Pipeline:
-    """Wire task, data and model -> what the evaluation and the report read."""
-    inputs = [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"]
-    return Pipeline(
-        [Node(nodes.predict, inputs, ["predictions", "rollouts", "showcase"], name="predict")]
-    )

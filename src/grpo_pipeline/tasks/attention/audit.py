@@ -134,19 +134,17 @@ def _score(
     columns = {"reward": rewards.total} | {
         f"reward_{name}": component for name, component in rewards.components.items()
     }
-    columns |= _errors(grouped, outcomes, _known_involvement(cores.batch, table["involvement"]))
+    # The involvement [P, E] of the rows p*E + e, NaN where it is unknown or nothing of the bag is in the region.
+    known = torch.tensor(
+        table["involvement"].to_numpy(np.float64), device=cores.batch.bag.device
+    ).reshape(len(cores.batch.bag), -1)
+    columns |= _errors(
+        grouped, outcomes, known.masked_fill(~has_bag(cores.batch)[:, None], torch.nan)
+    )
     return frame.assign(
         **{name: value.flatten().cpu().numpy() for name, value in columns.items()},
         **_places(cores, actions),
     )
-
-
-def _known_involvement(batch: AttentionBatch, involvement: pd.Series) -> Tensor:
-    """Return the involvement [P, E] of the rows p*E + e, NaN where it is unknown or nothing of the bag is in the region."""
-    known = torch.tensor(involvement.to_numpy(np.float64), device=batch.bag.device).reshape(
-        len(batch.bag), -1
-    )
-    return known.masked_fill(~has_bag(batch)[:, None], torch.nan)
 
 
 def _errors(

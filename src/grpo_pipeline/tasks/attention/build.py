@@ -149,7 +149,9 @@ def build_task(
     model = adopt_checkpoint(model, examples.image_size)
     device = choose_device("auto" if execution is None else execution.device)
     if execution is not None:
-        _set_up(execution, device)
+        set_float32_products(execution.float32_products)
+        if execution.compile != "none":
+            check_compiler(device)
     clinical = _fit_clinical(model, examples)
     task = AttentionTask(
         model,
@@ -162,8 +164,16 @@ def build_task(
         augmentation=augmentation,
     )
     _check_cells(examples, task.grid, model.points)
-    _check_margin(rewards, task.grid)
-    _check_augmentation(augmentation, model)
+    if rewards.boundary_weight and rewards.boundary_margin <= 0.5 / task.grid:
+        raise ValueError(
+            f"attention.reward.boundary_margin must be more than half a cell = {0.5 / task.grid}, got {rewards.boundary_margin}; "
+            "no cell's centre is nearer to the edge: use a larger margin, a smaller patch_size, or boundary_weight: 0"
+        )
+    if augmentation is not None and model.encoder == "frozen":
+        raise ValueError(
+            "attention.augmentation must be null with attention.model.encoder = frozen, got a value; its features are stored for "
+            "the images as they are: use encoder: train, or no augmentation"
+        )
     return task
 
 
@@ -178,22 +188,6 @@ def join_features(examples: Examples, features: FeatureSet) -> AttentionData:
     return AttentionData(examples=examples, features=features.values)
 
 
-def _check_augmentation(augmentation: AugmentationParams | None, model: ModelParams) -> None:
-    if augmentation is not None and model.encoder == "frozen":
-        raise ValueError(
-            "attention.augmentation must be null with attention.model.encoder = frozen, got a value; its features are stored for "
-            "the images as they are: use encoder: train, or no augmentation"
-        )
-
-
-def _check_margin(rewards: RewardParams, grid: int) -> None:
-    if rewards.boundary_weight and rewards.boundary_margin <= 0.5 / grid:
-        raise ValueError(
-            f"attention.reward.boundary_margin must be more than half a cell = {0.5 / grid}, got {rewards.boundary_margin}; "
-            "no cell's centre is nearer to the edge: use a larger margin, a smaller patch_size, or boundary_weight: 0"
-        )
-
-
 def _fit_clinical(model: ModelParams, examples: Examples) -> ClinicalStatistics | None:
     if model.clinical is None:
         return None
@@ -203,12 +197,6 @@ def _fit_clinical(model: ModelParams, examples: Examples) -> ClinicalStatistics 
             "pipeline attention_data again, or set attention.model.clinical: null"
         )
     return fit_statistics(examples.table, examples.clinical)
-
-
-def _set_up(execution: ExecutionParams, device: torch.device) -> None:
-    set_float32_products(execution.float32_products)
-    if execution.compile != "none":
-        check_compiler(device)
 
 
 def _check_cells(examples: Examples, grid: int, points: int) -> None:

@@ -135,7 +135,10 @@ def evaluate(
         chosen = choose_points(
             task, policy, context, lesion, n_samples=n_samples, generator=generator
         )
-        chosen["shuffled"], previous = _shuffle(chosen["policy"][:, :1], previous)
+        # Give every core the points of the core before it; the first of a batch takes the last batch's last.
+        points = chosen["policy"][:, :1]
+        first = points[-1:] if previous is None else previous
+        chosen["shuffled"], previous = torch.cat([first, points[:-1]]), points[-1:]
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:
             frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
@@ -271,12 +274,6 @@ def choose_points(
         "none": torch.empty(len(cells), 1, 0, dtype=torch.int64, device=cells.device),
         "oracle": oracle,
     }
-
-
-def _shuffle(points: Tensor, previous: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Give every core the points of the core before it; the first of a batch takes the last batch's last."""
-    first = points[-1:] if previous is None else previous
-    return torch.cat([first, points[:-1]]), points[-1:]
 
 
 def _rows(

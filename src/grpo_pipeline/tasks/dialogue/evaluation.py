@@ -88,15 +88,6 @@ def reply_columns(task: ReplyTask, rollouts: Rollouts) -> Columns:
     }
 
 
-def reference_columns(policy: LanguageModel, context: Encoded, batch: DialogueBatch) -> Columns:
-    """Return ``reference_nll`` in nats and ``reference_tokens`` of each prompt's first reference."""
-    found = reference_perplexity(policy, context, batch.reference)
-    return {
-        "reference_nll": found.nll.cpu().numpy(),
-        "reference_tokens": found.tokens.cpu().numpy(),
-    }
-
-
 def kl_per_reply(logprobs: Tensor, start_logprobs: Tensor, is_valid: Tensor) -> Tensor:
     """Return KL(policy || start) of each prompt in nats per reply, float64 [P].
 
@@ -154,7 +145,12 @@ class Model:
     @cached_property
     def known(self) -> Columns:
         """How well it predicts the references."""
-        return reference_columns(self.language_model, self.context, self.batch)
+        # reference_nll in nats and reference_tokens of each prompt's first reference.
+        found = reference_perplexity(self.language_model, self.context, self.batch.reference)
+        return {
+            "reference_nll": found.nll.cpu().numpy(),
+            "reference_tokens": found.tokens.cpu().numpy(),
+        }
 
 
 @torch.no_grad()

@@ -97,7 +97,11 @@ def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Paramet
         model.get_output_embeddings(),
         *_position_embeddings(model),
     ]
-    modules = {"embeddings": ends, "encoder": _encoder(language_model), "decoder": [model]}
+    modules = {
+        "embeddings": ends,
+        "encoder": ([language_model.model.encoder] if language_model.kind == "seq2seq" else []),
+        "decoder": [model],
+    }
     taken: set[int] = set()
     groups: dict[str, list[nn.Parameter]] = {}
     for name, parts in modules.items():
@@ -105,10 +109,6 @@ def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Paramet
         taken |= own.keys()
         groups[name] = [p for p in own.values() if p.requires_grad]
     return {name: parameters for name, parameters in groups.items() if parameters}
-
-
-def _encoder(language_model: LanguageModel) -> list[nn.Module]:
-    return [language_model.model.encoder] if language_model.kind == "seq2seq" else []
 
 
 def _position_embeddings(model: nn.Module) -> list[nn.Module]:
@@ -328,7 +328,11 @@ class DialogueTask(BaseTask):
         """Return log-probabilities of exactly these tokens among those that could be drawn, and the mean entropy of a token."""
         limit = self.replies.tokens_per_batch
         return score_replies(
-            policy, context, _as_replies(rollouts), temperature=temperature, tokens_per_batch=limit
+            policy,
+            context,
+            rollouts if isinstance(rollouts, ReplyRollouts) else ReplyRollouts(**vars(rollouts)),
+            temperature=temperature,
+            tokens_per_batch=limit,
         )
 
     def supervised_counts(self, batch: DialogueBatch) -> Tensor:
@@ -423,7 +427,3 @@ class DialogueTask(BaseTask):
     def fingerprint(self, data: DialogueData, *, draws: bool = True) -> dict[str, Any]:
         """Return model, objective, start and data, without where they lie and where rewards are measured."""
         return fingerprint(self, data, draws=draws)
-
-
-def _as_replies(rollouts: Rollouts) -> ReplyRollouts:
-    return rollouts if isinstance(rollouts, ReplyRollouts) else ReplyRollouts(**vars(rollouts))

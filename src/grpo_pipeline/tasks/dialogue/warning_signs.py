@@ -38,19 +38,6 @@ def most_frequent_words(training_replies: Sequence[str], *, count: int = TOP_WOR
     return " ".join(sorted(found, key=lambda word: (-found[word], word))[:count])
 
 
-def last_turns(contexts: Sequence[str]) -> list[str]:
-    """Return the last line of every context that holds anything, or "" where none does."""
-    return [
-        next((turn.strip() for turn in reversed(context.splitlines()) if turn.strip()), "")
-        for context in contexts
-    ]
-
-
-def persona_copies(personas: Sequence[Sequence[str] | str]) -> list[str]:
-    """Return every persona as its reply, sentences joined by blanks."""
-    return [persona if isinstance(persona, str) else " ".join(persona) for persona in personas]
-
-
 def reference_replies(answers: Sequence[Sequence[str]]) -> list[str]:
     """Return the first reference answer of every example: the score that no reply can pass.
 
@@ -95,8 +82,13 @@ def trivial_replies(
     return {
         "constant": constant_replies(count),
         "top_words": constant_replies(count, text=most_frequent_words(training_replies)),
-        "copy_last_turn": last_turns(contexts),
-        "copy_persona": persona_copies(personas),
+        "copy_last_turn": [
+            next((turn.strip() for turn in reversed(context.splitlines()) if turn.strip()), "")
+            for context in contexts
+        ],
+        "copy_persona": [
+            persona if isinstance(persona, str) else " ".join(persona) for persona in personas
+        ],
         "reference": reference_replies(answers),
     }
 
@@ -132,10 +124,19 @@ def warnings(arm: str, comparison: Mapping[str, Any], bounds: WarningBounds) -> 
     """Return the warnings of an arm, or one sentence that says that there is none."""
     now = values(comparison["arms"][arm])
     before, name = baseline_values(comparison, arm)
+    # Say whether the reward rose against the start or the control.
+    sections = comparison["policy_gain"], comparison["differences"]
     found = [
         *disagreement_warning(arm, comparison),
         *distinct_warning(
-            arm, now, before, name=name, bounds=bounds, is_gain=has_gained(arm, comparison)
+            arm,
+            now,
+            before,
+            name=name,
+            bounds=bounds,
+            is_gain=any(
+                direction(section[arm]["reward"]) == 1 for section in sections if arm in section
+            ),
         ),
         *perplexity_warning(arm, now, before, name=name, bounds=bounds),
         *length_warning(arm, now, before, name=name, bounds=bounds),
@@ -167,12 +168,6 @@ def values(scores: Mapping[str, Any]) -> dict[str, float]:
         for name, entry in scores["metrics"].items()
         if entry["value"] is not None
     }
-
-
-def has_gained(arm: str, comparison: Mapping[str, Any]) -> bool:
-    """Say whether the reward rose against the start or the control."""
-    sections = comparison["policy_gain"], comparison["differences"]
-    return any(direction(section[arm]["reward"]) == 1 for section in sections if arm in section)
 
 
 def disagreement_warning(arm: str, comparison: Mapping[str, Any]) -> list[str]:

@@ -133,11 +133,6 @@ def _trees(
     return MoleculeGraphs(classes, torch.zeros_like(classes), bonds, sizes)
 
 
-def property_columns(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return what single molecules are read by beside their reward: ``is_valid``, ``is_new``, ``qed``, ``sa``, ``n_atoms``."""
-    return rows[["is_valid", "qed", "sa", "n_atoms"]].assign(is_new=1.0 - rows["is_known"])
-
-
 ROLES: dict[str, Role] = {
     "start": "start",
     "noise": "trivial",
@@ -240,9 +235,13 @@ def _rows(
     earned = {"reward": rewards.total} | {
         f"reward_{name}": component for name, component in rewards.components.items()
     }
-    return property_columns(table).assign(
-        prompt_id=np.repeat(prompt_names(batch.rows.cpu().numpy()), n_samples),
-        sample=np.tile(np.arange(n_samples), len(batch.rows)),
-        smiles=table["smiles"],
-        **{name: values.flatten().cpu().numpy() for name, values in earned.items()},
+    return (
+        table[["is_valid", "qed", "sa", "n_atoms"]]
+        .assign(is_new=1.0 - table["is_known"])
+        .assign(
+            prompt_id=np.repeat(prompt_names(batch.rows.cpu().numpy()), n_samples),
+            sample=np.tile(np.arange(n_samples), len(batch.rows)),
+            smiles=table["smiles"],
+            **{name: values.flatten().cpu().numpy() for name, values in earned.items()},
+        )
     )

@@ -86,7 +86,11 @@ def check_algorithm(algorithm: AlgorithmParams, trajectory: TrajectoryParams) ->
         )
     if algorithm.policy_loss is not None:
         _check_kl(algorithm, trajectory)
-        _check_eager(algorithm, trajectory)
+        if trajectory.estimator == "eager" and algorithm.update_epochs != 1:
+            raise ValueError(
+                f"update_epochs must be 1 with estimator = eager, got {algorithm.update_epochs}; log p(x0 | z_t) is not what "
+                "drew the sample, so that its ratio corrects nothing: use estimator = step"
+            )
 
 
 def _check_kl(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
@@ -106,14 +110,6 @@ def _check_kl(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
         raise ValueError(
             f"steps_per_update must be null with kl_placement = reward, got {trajectory.steps_per_update}; the reward would pay "
             "for the steps that were drawn and not for the trajectory: use kl_placement = loss"
-        )
-
-
-def _check_eager(algorithm: AlgorithmParams, trajectory: TrajectoryParams) -> None:
-    if trajectory.estimator == "eager" and algorithm.update_epochs != 1:
-        raise ValueError(
-            f"update_epochs must be 1 with estimator = eager, got {algorithm.update_epochs}; log p(x0 | z_t) is not what drew "
-            "the sample, so that its ratio corrects nothing: use estimator = step"
         )
 
 
@@ -398,7 +394,13 @@ class MoleculeTask(BaseTask):
     ) -> Tensor:
         """Return the cross-entropy of x0, at temperature 1, from the noise of the batch."""
         own = x0_counts(batch.prompts)
-        counts = own if shares is None else _step_counts(own, shares)
+        counts = (
+            own
+            if shares is None
+            else torch.where(
+                shares > 0, own / shares.clamp(min=torch.finfo(shares.dtype).tiny), 1.0
+            )
+        )
         parts = [
             self._x0_loss(policy, batch, group, counts) for group in size_groups(batch.prompts)
         ]
@@ -487,8 +489,3 @@ class MoleculeTask(BaseTask):
 
 def _as_trajectories(rollouts: Rollouts) -> Trajectories:
     return cast(Trajectories, rollouts)
-
-
-def _step_counts(own: Tensor, shares: Tensor) -> Tensor:
-    """Return the counts of the whole step, of which the micro-batch's own are these shares; 1 where there is nothing."""
-    return torch.where(shares > 0, own / shares.clamp(min=torch.finfo(shares.dtype).tiny), 1.0)

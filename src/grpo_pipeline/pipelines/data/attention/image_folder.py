@@ -80,7 +80,11 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
                 f"chunks for {self._root} must start with a first chunk, got a later one; save them in order"
             )
         for relpath, array in data.files.items():
-            write_png(self._partial / relpath, array)
+            # Write grey levels or a mask (as 0 and 255) as an 8-bit PNG.
+            path = self._partial / relpath
+            path.parent.mkdir(parents=True, exist_ok=True)
+            levels = array.astype(np.uint8) * 255 if array.dtype == bool else array
+            Image.fromarray(levels).save(path, format="PNG", compress_level=1)
         self._rows.append(data.rows)
         if data.is_last:
             pd.concat(self._rows).to_csv(self._partial / self._manifest, index=False)
@@ -106,10 +110,3 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._root), "manifest": self._manifest}
-
-
-def write_png(path: Path, array: np.ndarray) -> None:
-    """Write grey levels or a mask (as 0 and 255) as an 8-bit PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    levels = array.astype(np.uint8) * 255 if array.dtype == bool else array
-    Image.fromarray(levels).save(path, format="PNG", compress_level=1)

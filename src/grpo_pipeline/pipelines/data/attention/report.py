@@ -104,8 +104,11 @@ def arm_traces(
         return [curve_trace(levels[0], name=f"{arm}: AUROC {areas[0]:.3f}", arm=arm, colour=colour)]
     low, high = percentile_interval(areas[1:])
     name = f"{arm}: AUROC {areas[0]:.3f} [{low:.3f}, {high:.3f}]"
+    # The pointwise 95% band, low and high, over the resamples that hold both classes.
+    resampled = levels[1:]
+    limits = np.array([percentile_interval(column) for column in resampled.T])
     return [
-        band_trace(*bands(levels[1:]), arm=arm, colour=colour),
+        band_trace(*(limits[:, 0], limits[:, 1]), arm=arm, colour=colour),
         curve_trace(levels[0], name=name, arm=arm, colour=colour),
     ]
 
@@ -146,12 +149,6 @@ def curves(scores: np.ndarray, is_positive: np.ndarray, weights: np.ndarray) -> 
     return np.stack(
         [weighted.sensitivity_of_tally(counts, level=level) for level in LEVELS], axis=1
     )
-
-
-def bands(resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pointwise 95% band, low and high, over the resamples that hold both classes."""
-    limits = np.array([percentile_interval(column) for column in resampled.T])
-    return limits[:, 0], limits[:, 1]
 
 
 # Nodes of the reporting pipeline.

@@ -178,8 +178,9 @@ def draw_property(axes: Axes, molecules: SampledMolecules, name: str) -> None:
     for who, values in found.items():
         if len(values):
             density = np.histogram(values, edges)[0] / (len(values) * np.diff(edges))
+            look: dict[str, Any] = {"alpha": 0.16} if who == TRAINING else {"linewidth": 1.8}
             axes.stairs(
-                density, edges, color=colours_of(molecules)[who], fill=who == TRAINING, **_look(who)
+                density, edges, color=colours_of(molecules)[who], fill=who == TRAINING, **look
             )
     _plain(axes)
 
@@ -197,10 +198,6 @@ def draw_window(axes: Axes, window: WindowParams) -> None:
     axes.axvspan(window.low, window.high, color=YELLOW, alpha=0.35, linewidth=0, zorder=0)
     for end in (window.low - window.width, window.high + window.width):
         axes.axvline(end, color="#8a6d00", linestyle=":", linewidth=1)
-
-
-def _look(who: str) -> dict[str, Any]:
-    return {"alpha": 0.16} if who == TRAINING else {"linewidth": 1.8}
 
 
 def _plain(axes: Axes) -> None:
@@ -289,7 +286,11 @@ def window_table(document: Mapping[str, Any], *, title: str) -> Table | None:
         return None
     ratios, start = document["ratios"], document["start"]
     rows = [
-        [Cell(who), share_cell(share), *([ratio_cell(ratios.get(who))] if ratios else [])]
+        [
+            Cell(who),
+            Cell(f"{share['value']:.3f}", note=ends_text(share["ci95"])),
+            *([ratio_cell(ratios.get(who))] if ratios else []),
+        ]
         for who, share in document["shares"].items()
     ]
     heads = [
@@ -299,11 +300,6 @@ def window_table(document: Mapping[str, Any], *, title: str) -> Table | None:
     ]
     low, high = document["window"]["low"], document["window"]["high"]
     return Table(f"Valid molecules with a {title} from {low:g} to {high:g}", heads, rows)
-
-
-def share_cell(entry: Entry) -> Cell:
-    """Return a share above its interval."""
-    return Cell(f"{entry['value']:.3f}", note=ends_text(entry["ci95"]))
 
 
 def ratio_cell(entry: Entry | None) -> Cell:

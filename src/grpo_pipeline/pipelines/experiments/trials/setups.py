@@ -106,20 +106,16 @@ def train_stage(
     stage: StageParams, seed: int, task: Task, data: Any, known: InitialWeights
 ) -> InitialWeights:
     """Train a stage with the trial's seed, unless the trial before it began with the same weights."""
-    key = stage_key(stage, seed, task, data)
+    # The digest of what decides a stage's weights; where no samples are drawn, their rewards do not.
+    facts = task.fingerprint(data, draws=stage.algorithm.proposal != "none") | {
+        "device": str(task.device)
+    }
+    key = digest_of({"stage": stage.model_dump(mode="json"), "seed": seed, "task": facts})
     if known.key == key:
         return known
     return InitialWeights(
         key, train_weights(stage.algorithm, stage.training, task, data, seed=seed)[0]
     )
-
-
-def stage_key(stage: StageParams, seed: int, task: Task, data: Any) -> str:
-    """Return the digest of what decides a stage's weights; where no samples are drawn, their rewards do not."""
-    facts = task.fingerprint(data, draws=stage.algorithm.proposal != "none") | {
-        "device": str(task.device)
-    }
-    return digest_of({"stage": stage.model_dump(mode="json"), "seed": seed, "task": facts})
 
 
 def begin_with(task: Task, start: InitialWeights) -> Task:

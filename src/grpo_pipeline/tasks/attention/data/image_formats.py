@@ -230,7 +230,11 @@ def read_nifti(path: Path, relpath: str) -> Stack:
     """Read a NIfTI-1 or -2 file, scaled by its slope and intercept; a length without unit is taken as millimetres."""
     nibabel = library("nibabel", relpath)
     try:
-        check_gzip(path)
+        # Read a compressed file to its end: only there stands its checksum, and nibabel stops before it.
+        if path.suffix.lower() == ".gz":
+            with gzip.open(path) as file:
+                while file.read(1_048_576):
+                    pass
         image = nibabel.load(path)
         shape = trimmed(image.shape)
         check_shape(shape, relpath)
@@ -259,14 +263,6 @@ def nifti_errors(nibabel: Any) -> tuple[type[Exception], ...]:
         nibabel.spatialimages.HeaderDataError,
         nibabel.orientations.OrientationError,
     )
-
-
-def check_gzip(path: Path) -> None:
-    """Read a compressed file to its end: only there stands its checksum, and nibabel stops before it."""
-    if path.suffix.lower() == ".gz":
-        with gzip.open(path) as file:
-            while file.read(1_048_576):
-                pass
 
 
 def trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -364,7 +360,12 @@ def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
         )
     if kind == "MONOCHROME1" and not as_mask:
         values = inverted(values, bits=int(dataset.BitsStored))
-    return rescaled(values, dataset)
+    # Slope * value + intercept as float64; values that the file does not rescale keep their type.
+    slope = float(dataset.get("RescaleSlope", 1))
+    intercept = float(dataset.get("RescaleIntercept", 0))
+    if (slope, intercept) != (1, 0):
+        values = values.astype(np.float64) * slope + intercept
+    return np.asarray(values)
 
 
 def luminance(colours: np.ndarray) -> np.ndarray:
@@ -378,15 +379,6 @@ def inverted(values: np.ndarray, *, bits: int) -> np.ndarray:
     """Return low + high - value, the ends of what the stored bits hold: low + high = 2^bits - 1, signed -1."""
     ends = -1 if values.dtype.kind == "i" else 2**bits - 1
     return (ends - values.astype(np.int64)).astype(values.dtype)
-
-
-def rescaled(values: np.ndarray, dataset: Any) -> np.ndarray:
-    """Return slope * value + intercept as float64; values that the file does not rescale keep their type."""
-    slope, intercept = (
-        float(dataset.get("RescaleSlope", 1)),
-        float(dataset.get("RescaleIntercept", 0)),
-    )
-    return values if (slope, intercept) == (1, 0) else values.astype(np.float64) * slope + intercept
 
 
 def dicom_spacing(dataset: Any) -> tuple[float | None, float | None, float | None]:

@@ -112,12 +112,8 @@ def heatmap_volume(raw: ImageFolder, relpath: str, heatmap: np.ndarray) -> Any:
     back = nibabel.orientations.apply_orientation(
         canonical.transpose(2, 1, 0), nibabel.orientations.ornt_transform(lps, own)
     )
-    return with_header(image, np.ascontiguousarray(back).reshape(image.shape))
-
-
-def with_header(image: Any, values: np.ndarray) -> Any:
-    """Return an image of these values with the geometry and the units of another, and none of its scaling and notes."""
+    # An image of these values with the geometry and the units of another, and none of its scaling and notes.
     header = image.header.copy()
     header.set_data_dtype(np.float32)
     header["cal_min"], header["cal_max"], header["descrip"] = 0.0, 1.0, b"P(cancer)"
-    return type(image)(values, image.affine, header)
+    return type(image)(np.ascontiguousarray(back).reshape(image.shape), image.affine, header)

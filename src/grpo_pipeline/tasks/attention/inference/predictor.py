@@ -134,6 +134,9 @@ class Predictor:
         outcomes = self.task.decode(self.policy, context, rollouts, batch)
         logits = outcomes.class_logits[0].double().cpu()
         frame = Frame(grey.shape[0], grey.shape[1], self.preprocessing.image_size)
+        # Row and column spacing of "0.3 0.2", None for "".
+        text = str(row[SPACING_COLUMN])
+        values = [float(part) for part in text.split()]
         prediction = CorePrediction(
             core_id=str(row["core_id"]),
             patient_id=str(row["patient_id"]),
@@ -144,7 +147,7 @@ class Predictor:
             heatmap=frame.map_to_image(outcomes.mask_logits[0, 0].sigmoid().cpu().numpy()),
             image=grey,
             judgement=self._judge(examples, context),
-            spacing_mm=read_spacing(str(row[SPACING_COLUMN])),
+            spacing_mm=(values[0], values[1]) if values else None,
         )
         doubts = prediction.judgement is not None and prediction.judgement.is_outside
         return prediction.withheld() if abstain and doubts else prediction
@@ -254,12 +257,6 @@ def content_number(examples: Examples) -> int:
     """Return a number made from the image and the region at model size."""
     digest = hashlib.sha256(examples.images.tobytes() + examples.region.tobytes()).digest()
     return int.from_bytes(digest[:8], "big")
-
-
-def read_spacing(text: str) -> tuple[float, float] | None:
-    """Return row and column spacing of "0.3 0.2", None for ""."""
-    values = [float(part) for part in text.split()]
-    return (values[0], values[1]) if values else None
 
 
 # Tables of predictions: one row per core, per patient and per point.

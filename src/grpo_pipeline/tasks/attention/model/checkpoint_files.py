@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,7 +104,10 @@ def rename_original(weights: Mapping[str, Value], *, file: str) -> dict[str, Val
     Raises:
         ValueError: naming the first names without a rule.
     """
-    depths = _head_depths(weights)
+    # Count the linear layers of each small network of the mask decoder.
+    depths: dict[str, int] = {}
+    for match in filter(None, map(_HEAD_LAYER.fullmatch, weights)):
+        depths[match[1]] = max(depths.get(match[1], 0), int(match[2]) + 1)
     renamed = {name: _rename(name, depths) for name in weights}
     unknown = [name for name, new in renamed.items() if new is None]
     if unknown:
@@ -129,14 +132,6 @@ def _rename(name: str, depths: Mapping[str, int]) -> str | None:
         if match := pattern.fullmatch(name):
             return match.expand(replacement)
     return None
-
-
-def _head_depths(names: Iterable[str]) -> dict[str, int]:
-    """Count the linear layers of each small network of the mask decoder."""
-    depths: dict[str, int] = {}
-    for match in filter(None, map(_HEAD_LAYER.fullmatch, names)):
-        depths[match[1]] = max(depths.get(match[1], 0), int(match[2]) + 1)
-    return depths
 
 
 def _head_layer(layer: int, depth: int) -> str:

@@ -128,7 +128,11 @@ def load_net(params: ModelParams, image_size: int) -> SamModel:
         FileNotFoundError: if the checkpoint is missing.
         ValueError: if ``params`` do not have its sizes, or it cannot be read, or its weights do not fit its architecture.
     """
-    checkpoint = _checkpoint(params)
+    if params.checkpoint is None:
+        raise ValueError(
+            "attention.model.checkpoint must be given to load weights, got null; give path, kind and normalisation"
+        )
+    checkpoint = params.checkpoint
     config = resize_config(read_config(checkpoint), image_size)
     check_sizes(params, config)
     with torch.device("meta"):
@@ -220,14 +224,6 @@ def freeze_basis(net: SamModel) -> SamModel:
     net.prompt_encoder.shared_embedding.positional_embedding = basis
     basis.requires_grad_(False)
     return net
-
-
-def _checkpoint(params: ModelParams) -> CheckpointParams:
-    if params.checkpoint is None:
-        raise ValueError(
-            "attention.model.checkpoint must be given to load weights, got null; give path, kind and normalisation"
-        )
-    return params.checkpoint
 
 
 def _sizes(config: Any) -> dict[str, int]:

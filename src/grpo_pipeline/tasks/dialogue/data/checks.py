@@ -57,7 +57,11 @@ def check_dialogues(
             ``fail``, or no example or no story is left.
     """
     check_root(files, params)
-    reading = read_examples(files, params)
+    reading = (
+        read_conversations(files.examples, params.conversations)
+        if params.conversations is not None
+        else read_rows(files.examples, names_splits=params.splits_from == "file")
+    )
     check_generated(files, generated, reading, params)
     personas = persona_ids(reading.drafts, params)
     stories, bad_stories, hidden = collect_stories(files, reading.drafts, personas, params)
@@ -102,13 +106,6 @@ def check_root(files: DialogueFiles, params: DialogueDataParams) -> None:
             f"{files.root} must hold the story corpus, got no such file; set dialogue_stories in globals.yml, "
             "or dialogue.data.stories_from: personas"
         )
-
-
-def read_examples(files: DialogueFiles, params: DialogueDataParams) -> Reading:
-    """Read the examples from the format that the parameters name."""
-    if params.conversations is not None:
-        return read_conversations(files.examples, params.conversations)
-    return read_rows(files.examples, names_splits=params.splits_from == "file")
 
 
 def check_generated(

@@ -109,11 +109,6 @@ class StoryIndex:
         return csr_array(vectorizer.transform(queries))
 
 
-def story_document(title: str, text: str) -> str:
-    """Return what is indexed of a story: title and text."""
-    return f"{title} {text}".strip()
-
-
 def index_stories(stories: pd.DataFrame, params: RetrievalParams) -> StoryIndex:
     """Index the corpus.
 
@@ -127,7 +122,7 @@ def index_stories(stories: pd.DataFrame, params: RetrievalParams) -> StoryIndex:
     ordered = stories.sort_values("story_id")
     ids, owners = tuple(ordered["story_id"]), tuple(ordered["persona_id"])
     documents = [
-        story_document(title, text)
+        f"{title} {text}".strip()
         for title, text in zip(ordered["title"], ordered["text"], strict=True)
     ]
     if params.dense is not None:

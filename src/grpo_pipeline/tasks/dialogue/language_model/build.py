@@ -94,7 +94,9 @@ def build_language_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         language_model, tokenizer = (
-            _read(params) if isinstance(params, FolderModelParams) else _make(params)
+            _read(params)
+            if isinstance(params, FolderModelParams)
+            else (_wrap(_NEW[params.architecture](params)), ByteTokenizer())
         )
         if params.lora is not None:
             add_lora(language_model, params.lora)
@@ -137,10 +139,6 @@ def check_tokenizer(language_model: LanguageModel, tokenizer: Tokenizer) -> None
             f"the tokenizer must have at most {language_model.choices} ids, one per row of the model's embedding, "
             f"got {tokenizer.size}; give the tokenizer that the model was trained with"
         )
-
-
-def _make(params: NewModelParams) -> tuple[LanguageModel, Tokenizer]:
-    return _wrap(_NEW[params.architecture](params)), ByteTokenizer()
 
 
 def _read(params: FolderModelParams) -> tuple[LanguageModel, Tokenizer]:

@@ -74,7 +74,11 @@ def check_molecules(
     check_root(Path(file.path).parent, params.root, task="molecules")
     drafts, listed = _draft_all(read_records(file, params), params)
     n_rows = len(drafts) + len(listed)
-    _check_generated(file, generated, n_rows, params)
+    if params.source == "generated" and generated.get("molecules") != n_rows:
+        raise ValueError(
+            f"{file.path} must hold the {generated.get('molecules')} generated molecules while molecules.data.source is "
+            f"generated, got {n_rows} rows; set molecules.data.source: smiles to read your own data"
+        )
     vocabulary = find_vocabulary([draft.parsed for draft in drafts], params)
     kept: dict[str, Draft] = {}
     for draft in drafts:
@@ -264,16 +268,6 @@ def _refuse(
         remedy = "correct them, or set molecules.data.on_bad_row: quarantine to go on without them"
         raise ValueError(
             f"{file.path} line {first['row']}: {first['reason']} ({len(bad)} molecules are bad, {n_left} are sound: {remedy})"
-        )
-
-
-def _check_generated(
-    file: TextFile, generated: Mapping[str, object], n_rows: int, params: MoleculeDataParams
-) -> None:
-    if params.source == "generated" and generated.get("molecules") != n_rows:
-        raise ValueError(
-            f"{file.path} must hold the {generated.get('molecules')} generated molecules while molecules.data.source is "
-            f"generated, got {n_rows} rows; set molecules.data.source: smiles to read your own data"
         )
 
 

@@ -70,7 +70,13 @@ def enumerate_molecules(params: GeneratorParams) -> list[str]:
         ValueError: for an element without a usual valence, or a SMARTS that RDKit does not read.
     """
     with rdBase.BlockLogs():
-        forbidden = read_patterns(params.forbidden)
+        # SMARTS as patterns.
+        patterns = {text: Chem.MolFromSmarts(text) for text in params.forbidden}
+        if wrong := [text for text, pattern in patterns.items() if pattern is None]:
+            raise ValueError(
+                f"a pattern must be SMARTS that RDKit reads, got {wrong[0]!r}; correct it"
+            )
+        forbidden = list(patterns.values())
         level = sorted(
             {
                 Chem.MolToSmiles(Chem.MolFromSmiles(f"[{symbol}H{valence_of(symbol)}]"))
@@ -183,18 +189,6 @@ def valence_of(symbol: str) -> int:
             f"molecules.generator.atoms must be elements of valence 1 to 4, got {symbol!r}; take C, N, O, F"
         )
     return valence
-
-
-def read_patterns(texts: Sequence[str]) -> list[Chem.Mol]:
-    """Return SMARTS as patterns.
-
-    Raises:
-        ValueError: for one that RDKit does not read.
-    """
-    patterns = {text: Chem.MolFromSmarts(text) for text in texts}
-    if wrong := [text for text, pattern in patterns.items() if pattern is None]:
-        raise ValueError(f"a pattern must be SMARTS that RDKit reads, got {wrong[0]!r}; correct it")
-    return list(patterns.values())
 
 
 def _kekulised(smiles: str) -> Chem.Mol:

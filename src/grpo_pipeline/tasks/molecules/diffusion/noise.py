@@ -115,7 +115,10 @@ class Transition(nn.Module):
 
     def __init__(self, limit: Tensor, schedule: NoiseSchedule) -> None:
         super().__init__()
-        _check_limit(limit)
+        if limit.ndim != 1 or not bool((limit > 0).all()) or abs(float(limit.sum()) - 1) > 1e-9:
+            raise ValueError(
+                f"limit must be K probabilities above 0 that sum to 1, got {limit.tolist()}; see marginal_limit"
+            )
         self.register_buffer("limit", limit.to(torch.float64))
         for name, table in vars(schedule).items():
             self.register_buffer(f"log_{name}", table.log(), persistent=False)
@@ -260,13 +263,6 @@ def marginal_limit(counts: Tensor, smoothing: float) -> Tensor:
             f"every class must occur in the training data, got none of class {empty}; set smoothing above 0, or drop it"
         )
     return mass / mass.sum()
-
-
-def _check_limit(limit: Tensor) -> None:
-    if limit.ndim != 1 or not bool((limit > 0).all()) or abs(float(limit.sum()) - 1) > 1e-9:
-        raise ValueError(
-            f"limit must be K probabilities above 0 that sum to 1, got {limit.tolist()}; see marginal_limit"
-        )
 
 
 class GraphNoise(nn.Module):

@@ -75,7 +75,11 @@ def score_steps(
     Raises:
         ValueError: if the policy's noise has another number of steps than the trajectories.
     """
-    _check_steps(policy, rollouts)
+    if policy.noise.steps != rollouts.steps:
+        raise ValueError(
+            f"trajectories must have the {policy.noise.steps} steps of the policy's noise, got {rollouts.steps}; score them with "
+            "the policy that drew them, or one of the same noise"
+        )
     kept = rollouts.actions.shape[-1]
     groups = size_groups(
         rollouts.prompts, rollouts.actions.shape[1] * min(kept, params.steps_per_chunk or kept)
@@ -171,7 +175,13 @@ def _score_chunk(
     masks, is_open = prompts.masks, policy.noise.classes.each(lambda k: k > 1)
     view = choose(_ESTIMATORS, params.estimator, "estimator")
     log_probs = view(policy, before, prompts, t, temperature)
-    target = after if params.estimator == "step" else _final(rollouts, shape)
+    target = (
+        after
+        if params.estimator == "step"
+        else rollouts.entries.each(
+            lambda part: part[:, :, :1].expand(*shape, part.shape[-1]).flatten(0, 2)
+        )
+    )
 
     def reduced(values: Components[Tensor]) -> Tensor:
         return reduce_entries(
@@ -217,13 +227,6 @@ def _eager_view(
 _ESTIMATORS = {"step": _step_view, "eager": _eager_view}
 
 
-def _final(rollouts: Trajectories, shape: torch.Size) -> Components[Tensor]:
-    """Return the molecules, one row for each decision of ``shape`` [P, G, S]."""
-    return rollouts.entries.each(
-        lambda part: part[:, :, :1].expand(*shape, part.shape[-1]).flatten(0, 2)
-    )
-
-
 def _masked(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, 0.0)
 
@@ -243,14 +246,6 @@ def _mean(
 
 
 _REDUCTIONS = {"sum": _sum, "mean": _mean}
-
-
-def _check_steps(policy: GraphPolicy, rollouts: Trajectories) -> None:
-    if policy.noise.steps != rollouts.steps:
-        raise ValueError(
-            f"trajectories must have the {policy.noise.steps} steps of the policy's noise, got {rollouts.steps}; score them with "
-            "the policy that drew them, or one of the same noise"
-        )
 
 
 # Back-propagate a loss over the steps of trajectories chunk by chunk: the memory of one chunk, and no second forward pass.

@@ -103,7 +103,9 @@ def draw_core(
         lesion = shapes.draw_lesion(
             rng, region, needle, grid, share=rng.uniform(*params.lesion_share)
         )
-        conspicuity = draw_conspicuity(rng, grade, params=params)
+        conspicuity = float(
+            np.clip(rng.normal(params.conspicuity[grade - 1], params.conspicuity_spread), 0.0, 1.0)
+        )
     echo = draw_echo(rng, gland, lesion, conspicuity=conspicuity, blur=scanner.blur, params=params)
     echo = echo * decibels(needle_level(rng, needle, grid))
     image = log_compress(
@@ -117,13 +119,6 @@ def draw_core(
         lesion,
         manifest_row(patient, number, grade=grade, involvement=involvement),
         conspicuity,
-    )
-
-
-def draw_conspicuity(rng: Generator, grade: int, *, params: PhantomParams) -> float:
-    """Draw how far the texture of a lesion differs from benign tissue, in [0, 1], its mean rising with the grade group."""
-    return float(
-        np.clip(rng.normal(params.conspicuity[grade - 1], params.conspicuity_spread), 0.0, 1.0)
     )
 
 
