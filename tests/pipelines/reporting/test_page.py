@@ -159,7 +159,7 @@ def test_pipeline_draws_everything_from_the_catalogue_names(params, arms, metric
     given |= {f"attention.{arm}.metric_rows": metric_rows(seed=1) for arm in arms}
     assert pipeline.inputs() == set(given)
     assert pipeline.outputs() == {"attention.report"}
-    figures = pipeline.filter(node_names=["plot_learning_curves", "plot_roc", "draw_image_sheet"])
+    figures = pipeline.to_outputs("attention.learning_curves", "attention.roc", "attention.image_sheet")
     catalog = DataCatalog({name: MemoryDataset(given[name], copy_mode="assign") for name in figures.inputs()})
     drawn = SequentialRunner().run(figures, catalog)
     assert set(drawn) == {"attention.learning_curves", "attention.roc", "attention.image_sheet"}
