@@ -21,7 +21,7 @@ from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules import evaluation
 from grpo_pipeline.tasks.molecules.audit import training_copies
-from grpo_pipeline.tasks.molecules.build import check_arms, start_from, with_trajectory
+from grpo_pipeline.tasks.molecules.build import check_arms, start_from
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
@@ -213,7 +213,7 @@ def test_arms_that_ask_for_what_is_not_there_are_refused(changes: dict[str, Any]
     with pytest.raises(ValueError, match=words):
         check_arms(task, [(algorithm, tiny.trajectory_params(**trajectory))])
     with pytest.raises(ValueError, match=words):
-        build_state(algorithm, tiny.training_params(), 0, with_trajectory(task, tiny.trajectory_params(**trajectory)), None)
+        build_state(algorithm, tiny.training_params(), 0, replace(task, trajectory=tiny.trajectory_params(**trajectory)), None)
 
 
 def test_a_sampled_kl_is_allowed_where_it_is_one_of_whole_steps() -> None:
@@ -282,7 +282,7 @@ def collected_none(task: MoleculeTask) -> Experience:
 def test_every_policy_of_a_started_task_begins_with_the_start() -> None:
     task = tiny.make_task()
     trained = start(task).policy
-    started = with_trajectory(start_from(task, weights_of(trained, {})), tiny.trajectory_params("eager"))
+    started = replace(start_from(task, weights_of(trained, {})), trajectory=tiny.trajectory_params("eager"))
     for seed in (0, 1):
         assert tiny_attention.differing(tiny_attention.weights(started.build_policy(seed)), tiny_attention.weights(trained)) == []
     assert started.fingerprint(tiny.make_data())["start"] != task.fingerprint(tiny.make_data())["start"]
@@ -294,7 +294,7 @@ def test_scores_do_not_depend_on_where_the_chunks_end() -> None:
     policy = start(task).policy
     prompts = task.make_batch(tiny.make_data(), ROWS).prompts
     drawn = task.sample(policy, prompts, 2, temperature=1.0, proposal="policy", generator=torch.Generator().manual_seed(0))
-    chunked = with_trajectory(task, tiny.trajectory_params(steps_per_update=None, steps_per_chunk=3))
+    chunked = replace(task, trajectory=tiny.trajectory_params(steps_per_update=None, steps_per_chunk=3))
     whole, parts = (one.score(policy, prompts, drawn, temperature=1.0) for one in (task, chunked))
     torch.testing.assert_close(parts.logprobs, whole.logprobs, atol=1e-5, rtol=0)
     expected = score_steps(policy, drawn, params=task.trajectory, temperature=1.0).entropy.mean(dim=(1, 2))

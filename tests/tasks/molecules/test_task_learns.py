@@ -12,7 +12,7 @@ from grpo_pipeline.pipelines.step import collect, pipeline
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
 from grpo_pipeline.pipelines.training.nodes import build_state
-from grpo_pipeline.tasks.molecules.build import start_from, with_trajectory
+from grpo_pipeline.tasks.molecules.build import start_from
 
 SEED = 0
 # The target is met by alcohols and amines, and missed by what else there is.
@@ -58,7 +58,7 @@ def test_each_arm_raises_the_reward_and_the_sign_error_destroys_it(
     own = tiny.trajectory_params(arm if arm == "eager" else None, **SUM)
     before = reward_of(task, task.build_policy(SEED))
     assert 0.3 < before < 1.6  # of 2: there is something to lose and something to win
-    after = reward_of(task, run(with_trajectory(task, own), arm, steps=15, rate=0.003).policy)
+    after = reward_of(task, run(replace(task, trajectory=own), arm, steps=15, rate=0.003).policy)
     assert after > before + 0.2
 
     right = collect.compute_advantages
@@ -68,5 +68,5 @@ def test_each_arm_raises_the_reward_and_the_sign_error_destroys_it(
         return replace(advantages, values=-advantages.values)
 
     monkeypatch.setattr(pipeline.collect, "compute_advantages", turned)
-    collapsed = reward_of(task, run(with_trajectory(task, own), arm, steps=15, rate=0.003).policy)
+    collapsed = reward_of(task, run(replace(task, trajectory=own), arm, steps=15, rate=0.003).policy)
     assert collapsed < before - 0.2

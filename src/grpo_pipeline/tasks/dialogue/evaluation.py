@@ -4,7 +4,7 @@ Policy and start draw with the same noise, so that what training changed is comp
 of the first reply of a rule, as if it were the only one; rewards are means over all of its replies.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -391,7 +391,8 @@ def validate(
     """
     found: dict[str, list[Tensor]] = {}
     nll, tokens = 0.0, 0.0
-    for number, batch in enumerate(_batches(task, data, rows)):
+    for number, first in enumerate(range(0, len(rows), BATCH_PROMPTS)):
+        batch = task.make_batch(data, rows[first : first + BATCH_PROMPTS])
         generator = step_generator(seed, number, stream=Stream.VALIDATION, device=task.device)
         measured, perplexity = _measure(task, policy, batch, n_samples, generator)
         for name, values in measured.items():
@@ -399,11 +400,6 @@ def validate(
         nll, tokens = nll + float(perplexity.nll.sum()), tokens + float(perplexity.tokens.sum())
     means = {name: float(torch.cat(values).nanmean()) for name, values in found.items()}
     return means | {"reference/perplexity": float(np.exp(nll / tokens))}
-
-
-def _batches(task: ReplyTask, data: DialogueData, rows: np.ndarray) -> Iterator[DialogueBatch]:
-    for start in range(0, len(rows), BATCH_PROMPTS):
-        yield task.make_batch(data, rows[start : start + BATCH_PROMPTS])
 
 
 def _measure(

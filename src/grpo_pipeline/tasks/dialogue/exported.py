@@ -139,7 +139,10 @@ def read_exported(folder: Path) -> ExportedModel:
     language_model = build_from_config(config["language_model_config"], params.lora)
     language_model.load_state_dict(dict(weights.tensors))
     has_words = isinstance(params, FolderModelParams) and params.tokenizer == "folder"
-    tokenizer = _read_tokenizer(folder) if has_words else ByteTokenizer()
+    tokenizer: Tokenizer = ByteTokenizer()
+    if has_words:  # in the Hugging Face folder; models of before have the files beside the weights
+        found = find_complete(folder) or folder
+        tokenizer = read_tokenizer(str(found / FOLDER if (found / FOLDER).is_dir() else found))
     check_tokenizer(language_model, tokenizer)
     sections = (
         PromptParams.model_validate(config["prompt"]),
@@ -175,9 +178,3 @@ def write_reply(model: ExportedModel, question: str, stories: Sequence[str]) -> 
         model.language_model, encoded, max_tokens=model.replies.max_tokens, ends=ends
     )
     return decode_rows(model.tokenizer, found.actions[:, 0], found.is_valid[:, 0])[0]
-
-
-def _read_tokenizer(folder: Path) -> Tokenizer:
-    """Read the tokenizer of the model's Hugging Face folder; models of before have its files beside the weights."""
-    found = find_complete(folder) or folder
-    return read_tokenizer(str(found / FOLDER if (found / FOLDER).is_dir() else found))

@@ -237,11 +237,6 @@ def distinct(rows: pd.DataFrame, weights: np.ndarray, *, n: int) -> np.ndarray:
     return weighted_distinct(list(rows["reply"]), personas, weights, n=n)
 
 
-def has_reference_score(rows: pd.DataFrame) -> np.ndarray:
-    """Return where the model's likelihood of the reference is known, [n]."""
-    return np.asarray(has_value("reference_nll", rows) & has_value("reference_tokens", rows))
-
-
 def perplexity(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
     """Return exp(nats of all references / tokens of all references), [B]."""
     return np.exp(
@@ -251,35 +246,8 @@ def perplexity(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
     )
 
 
-def reference_tokens(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    """Return the number of tokens of the references in each resample, [B]."""
-    return np.asarray(weights @ column(rows, "reference_tokens"))
-
-
-def build_metrics() -> dict[str, Metric]:
-    """Return every metric of the task by name, in the order of the report."""
-    return _overlap_metrics() | _diversity_metrics() | _model_metrics() | _reward_metrics()
-
-
-def _overlap_metrics() -> dict[str, Metric]:
-    mean = partial(mean_metric, better="higher", reason=NO_ROWS)
-    bleu = Metric(
-        title="BLEU of all replies",
-        better="higher",
-        reason=NO_ROWS,
-        usable=all_rows,
-        compute=corpus_bleu,
-    )
-    return {
-        "f1": mean("f1", title="F1"),
-        "bleu": bleu,
-        "rouge_1": mean("rouge_1", title="ROUGE-1"),
-        "rouge_2": mean("rouge_2", title="ROUGE-2"),
-        "rouge_l": mean("rouge_l", title="ROUGE-L"),
-    }
-
-
-def _distinct_metric(n: int) -> Metric:
+def distinct_metric(n: int) -> Metric:
+    """Build distinct-n."""
     return Metric(
         title=f"Distinct-{n}",
         better="higher",
@@ -287,51 +255,6 @@ def _distinct_metric(n: int) -> Metric:
         usable=all_rows,
         compute=partial(distinct, n=n),
     )
-
-
-def _diversity_metrics() -> dict[str, Metric]:
-    return {
-        "distinct_1": _distinct_metric(1),
-        "distinct_2": _distinct_metric(2),
-        "self_bleu": mean_metric(
-            "self_bleu",
-            title="Self-BLEU inside groups",
-            better="lower",
-            reason="needs several sampled replies per example",
-        ),
-        "length": mean_metric("length", title="Words in a reply", better="none", reason=NO_ROWS),
-        "ended": mean_metric(
-            "ended", title="Share of replies that end", better="none", reason=NO_MODEL
-        ),
-    }
-
-
-def _model_metrics() -> dict[str, Metric]:
-    return {
-        "perplexity": Metric(
-            title="Perplexity of the references",
-            better="lower",
-            reason=NO_MODEL,
-            usable=has_reference_score,
-            compute=perplexity,
-            mass=reference_tokens,
-        ),
-        "kl_start": mean_metric(
-            "kl_start",
-            title="KL from the start, nats per reply",
-            better="none",
-            reason="needs replies that a model has sampled",
-        ),
-    }
-
-
-def _reward_metrics() -> dict[str, Metric]:
-    return {
-        "reward": reward_metric("reward", title="Reward"),
-        "reward_f1": reward_metric("reward_f1", title="Reward, F1 part"),
-        "reward_rouge_l": reward_metric("reward_rouge_l", title="Reward, ROUGE-L part"),
-        "reward_bleu": reward_metric("reward_bleu", title="Reward, BLEU part"),
-    }
 
 
 def reward_metric(name: str, *, title: str, better: Direction = "higher") -> Metric:
@@ -344,6 +267,52 @@ def reward_metric(name: str, *, title: str, better: Direction = "higher") -> Met
     )
 
 
+# Every metric of the task by name, in the order of the report.
+METRICS: dict[str, Metric] = {
+    "f1": mean_metric("f1", title="F1", better="higher", reason=NO_ROWS),
+    "bleu": Metric(
+        title="BLEU of all replies",
+        better="higher",
+        reason=NO_ROWS,
+        usable=all_rows,
+        compute=corpus_bleu,
+    ),
+    "rouge_1": mean_metric("rouge_1", title="ROUGE-1", better="higher", reason=NO_ROWS),
+    "rouge_2": mean_metric("rouge_2", title="ROUGE-2", better="higher", reason=NO_ROWS),
+    "rouge_l": mean_metric("rouge_l", title="ROUGE-L", better="higher", reason=NO_ROWS),
+    "distinct_1": distinct_metric(1),
+    "distinct_2": distinct_metric(2),
+    "self_bleu": mean_metric(
+        "self_bleu",
+        title="Self-BLEU inside groups",
+        better="lower",
+        reason="needs several sampled replies per example",
+    ),
+    "length": mean_metric("length", title="Words in a reply", better="none", reason=NO_ROWS),
+    "ended": mean_metric(
+        "ended", title="Share of replies that end", better="none", reason=NO_MODEL
+    ),
+    "perplexity": Metric(
+        title="Perplexity of the references",
+        better="lower",
+        reason=NO_MODEL,
+        usable=lambda rows: has_value("reference_nll", rows) & has_value("reference_tokens", rows),
+        compute=perplexity,
+        mass=lambda rows, weights: weights @ column(rows, "reference_tokens"),
+    ),
+    "kl_start": mean_metric(
+        "kl_start",
+        title="KL from the start, nats per reply",
+        better="none",
+        reason="needs replies that a model has sampled",
+    ),
+    "reward": reward_metric("reward", title="Reward"),
+    "reward_f1": reward_metric("reward_f1", title="Reward, F1 part"),
+    "reward_rouge_l": reward_metric("reward_rouge_l", title="Reward, ROUGE-L part"),
+    "reward_bleu": reward_metric("reward_bleu", title="Reward, BLEU part"),
+}
+
+
 def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
     """Return a metric for each part ``reward_<name>`` that is not built in, in the order of the names."""
     found = [name for name in names if name.startswith(REWARD) and name not in METRICS]
@@ -351,14 +320,6 @@ def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
         name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} part")
         for name in found
     }
-
-
-def fill_empty_replies(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with "" where a table read from a file has an empty cell as reply."""
-    return rows.assign(reply=rows["reply"].fillna("").astype(str))
-
-
-METRICS: dict[str, Metric] = build_metrics()
 
 
 def build_suite(options: Mapping[str, float]) -> MetricSuite:
@@ -373,7 +334,9 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         rules=RULES,
         required=REQUIRED,
         finite=SCORES,
-        prepare=fill_empty_replies,
+        prepare=lambda rows: rows.assign(
+            reply=rows["reply"].fillna("").astype(str)
+        ),  # an empty cell of a file
         summary=partial(summary, bounds=WarningBounds.model_validate(dict(options))),
         discover=own_rewards,
         headline=("f1", "bleu", "distinct_2", "reward"),

@@ -95,7 +95,8 @@ def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Paramet
     ends = [
         model.get_input_embeddings(),
         model.get_output_embeddings(),
-        *_position_embeddings(model),
+        # GPT-2's table of positions; T5 and Llama have none.
+        *(part for name, part in model.named_modules() if name.endswith("transformer.wpe")),
     ]
     modules = {
         "embeddings": ends,
@@ -109,11 +110,6 @@ def parameter_groups(language_model: LanguageModel) -> dict[str, list[nn.Paramet
         taken |= own.keys()
         groups[name] = [p for p in own.values() if p.requires_grad]
     return {name: parameters for name, parameters in groups.items() if parameters}
-
-
-def _position_embeddings(model: nn.Module) -> list[nn.Module]:
-    """Return GPT-2's table of positions; T5 and Llama have none."""
-    return [module for name, module in model.named_modules() if name.endswith("transformer.wpe")]
 
 
 # Digest the content of a model folder: a run may be resumed after the folder was moved, but not with another model.

@@ -13,14 +13,13 @@ from grpo_pipeline.core.training.micro_batches import PerPrompt
 from grpo_pipeline.tasks.molecules.data.examples import MoleculeExamples
 from grpo_pipeline.tasks.molecules.diffusion.noise import GraphNoise
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories
-from grpo_pipeline.tasks.molecules.diffusion.x0_loss import draw_times
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import (
     Components,
     GraphPrompts,
     entries_of,
+    make_prompts,
     pair_index,
-    prompts_of,
 )
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.graphs.properties import PropertyScales
@@ -154,8 +153,9 @@ def make_batch(
     """
     source = torch.Generator().manual_seed(FIXED_NOISE) if generator is None else generator
     graphs = data.examples.graphs(rows).padded_to(nodes)
-    prompts, clean = prompts_of(graphs, data.conditions[torch.as_tensor(rows)]), entries_of(graphs)
-    times = draw_times(len(rows), noise.steps, generator=source)
+    conditions, clean = data.conditions[torch.as_tensor(rows)], entries_of(graphs)
+    prompts = make_prompts(graphs.sizes, nodes, conditions)
+    times = torch.randint(1, noise.steps + 1, (len(rows),), generator=source)  # of 1..T
     noisy = noise.corrupt(clean, times, prompts.masks, generator=source)
     return MoleculeBatch(
         rows=torch.as_tensor(rows, dtype=torch.int64).to(device),

@@ -92,8 +92,3 @@ def check_arms(
 def start_from(task: MoleculeTask, model: ModelWeights) -> MoleculeTask:
     """Return the task whose policies begin with these weights; the pool of processes is the same."""
     return replace(task, start=model)
-
-
-def with_trajectory(task: MoleculeTask, trajectory: TrajectoryParams) -> MoleculeTask:
-    """Return the task of an arm that draws and scores trajectories in a way of its own; start and pool are the same."""
-    return replace(task, trajectory=trajectory)

@@ -53,24 +53,21 @@ class PendingMoleculeRewards:
             RewardPoolError: if a process cannot be started or the pool was closed.
         """
         measured = self._pending.result()
-        components = {**self._at_once, **measured.components}
+        components = {
+            name: part
+            if name == "validity"
+            else apply_invalid_rule(part, self._is_valid, self._params.invalid)
+            for name, part in {**self._at_once, **measured.components}.items()
+            if name in self._params.component_weights
+        }
         never = torch.zeros_like(self._is_valid)
         return GroupRewards(
-            components={
-                name: self._ruled(name, components[name]) for name in self._params.component_weights
-            },
+            components={name: components[name] for name in self._params.component_weights},
             weights=self._params.component_weights,
             is_failed={
                 name: measured.is_failed.get(name, never) for name in self._params.component_weights
             },
             causes=measured.causes,
-        )
-
-    def _ruled(self, name: str, component: Tensor) -> Tensor:
-        return (
-            component
-            if name == "validity"
-            else apply_invalid_rule(component, self._is_valid, self._params.invalid)
         )
 
 

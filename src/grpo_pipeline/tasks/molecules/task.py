@@ -36,7 +36,6 @@ from grpo_pipeline.tasks.molecules.diffusion.params import (
 )
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import rescored, score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
-    SizeGroup,
     Trajectories,
     choose_decisions,
     cut_entries,
@@ -401,18 +400,15 @@ class MoleculeTask(BaseTask):
                 shares > 0, own / shares.clamp(min=torch.finfo(shares.dtype).tiny), 1.0
             )
         )
-        parts = [
-            self._x0_loss(policy, batch, group, counts) for group in size_groups(batch.prompts)
-        ]
+        parts = []
+        for group in size_groups(
+            batch.prompts
+        ):  # prompts of similar size, each a share of the cross-entropy
+            prompts, clean = cut_prompts(batch.prompts, group), cut_entries(batch.clean, group)
+            noisy, times = cut_entries(batch.noisy, group), batch.times[group.rows]
+            logits = policy.x0_logits(noisy, prompts, times)
+            parts.append(x0_loss(logits, clean, prompts.masks, self.supervised, counts=counts))
         return torch.stack(parts).sum()
-
-    def _x0_loss(
-        self, policy: GraphPolicy, batch: MoleculeBatch, group: SizeGroup, counts: Tensor
-    ) -> Tensor:
-        """Return the share of prompts of similar size in the cross-entropy."""
-        prompts, clean = cut_prompts(batch.prompts, group), cut_entries(batch.clean, group)
-        logits = policy.x0_logits(cut_entries(batch.noisy, group), prompts, batch.times[group.rows])
-        return x0_loss(logits, clean, prompts.masks, self.supervised, counts=counts)
 
     def tabulate(
         self, data: MoleculeData, batch: MoleculeBatch, rollouts: Rollouts

@@ -204,7 +204,7 @@ def test_the_loss_is_the_cross_entropy_of_torch_on_the_plain_logits(architecture
     torch.testing.assert_close(found, torch.stack(each).mean(), rtol=1e-12, atol=1e-12)
     perplexity = reference_perplexity(language_model, encoded, REFERENCE)
     assert perplexity.tokens.tolist() == [4, 1, 3]
-    torch.testing.assert_close(perplexity.of_each(), torch.stack(each).exp(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close((perplexity.nll / perplexity.tokens).exp(), torch.stack(each).exp(), rtol=1e-10, atol=1e-10)
 
 
 def test_what_stands_at_padding_has_no_influence() -> None:

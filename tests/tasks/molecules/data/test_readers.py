@@ -2,7 +2,7 @@ import pytest
 from rdkit import Chem
 
 from grpo_pipeline.tasks.molecules.data.params import ColumnParams, MoleculeDataParams
-from grpo_pipeline.tasks.molecules.data.readers import read_entries, standardise
+from grpo_pipeline.tasks.molecules.data.readers import read_entry, read_records, standardise
 from grpo_pipeline.tasks.text_lines import RowError, TextFile
 
 
@@ -12,7 +12,7 @@ def read(content, source, columns=None):
         size_limit=128,
         on_bad_row="fail",
     )  # fmt: skip
-    return list(read_entries(TextFile("data/file", content), params))
+    return [*map(read_entry, read_records(TextFile("data/file", content), params))]
 
 
 def test_lines_hold_a_smiles_and_perhaps_a_name():

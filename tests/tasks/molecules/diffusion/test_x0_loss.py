@@ -5,7 +5,7 @@ import torch
 from tiny_graphs import CLASSES, generator, policy, prompts, random_entries
 
 from grpo_pipeline.tasks.molecules.diffusion.params import X0LossParams
-from grpo_pipeline.tasks.molecules.diffusion.x0_loss import draw_times, x0_counts, x0_loss
+from grpo_pipeline.tasks.molecules.diffusion.x0_loss import x0_counts, x0_loss
 from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts
 
 WEIGHTS = X0LossParams(atoms=1.0, charges=0.5, bonds=5.0)
@@ -52,8 +52,6 @@ def test_micro_batches_add_up_to_the_batch() -> None:
     assert torch.allclose(loss(slice(0, 1)) + loss(slice(1, 4)), loss(slice(None)), rtol=1e-13)
 
 
-def test_times_cover_every_step_and_weights_teach_something() -> None:
-    times = draw_times(2000, 4, generator=generator())
-    assert sorted(set(times.tolist())) == [1, 2, 3, 4]
+def test_some_weight_teaches_something() -> None:
     with pytest.raises(ValueError, match="at least one weight of the x0 loss must be above 0"):
         X0LossParams(atoms=0.0, charges=0.0, bonds=0.0)

@@ -14,7 +14,6 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import (
     make_prompts,
     pair_index,
     pair_lookup,
-    prompts_of,
 )
 
 
@@ -135,7 +134,6 @@ def test_repeated_prompts_keep_rows_of_a_group_adjacent() -> None:
     many = make_prompts(torch.tensor([2, 3]), 4, conditions).repeated(3)
     assert many.sizes.tolist() == [2, 2, 2, 3, 3, 3]
     assert many.conditions[:, 0].tolist() == [0.5] * 3 + [1.5] * 3
-    assert prompts_of(random_graphs([2, 3], 4)).nodes == 4
 
 
 @pytest.mark.parametrize(

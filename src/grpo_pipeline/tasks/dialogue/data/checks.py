@@ -90,8 +90,10 @@ def check_dialogues(
         pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)),
     )
     removed = {"removed_hidden_characters": reading.hidden + hidden}
+    read = [files.examples, files.stories if params.stories_from == "file" else None]
+    digests = {Path(file.path).name: file.digest() for file in read if file is not None}
     return *tables, {
-        **origin(files, params),
+        **{"source": params.source, "root": params.root, "sha256": digests},
         **counts(reading, *tables),
         **removed,
         **lengths(tables[0], fitted, params),
@@ -223,13 +225,6 @@ def refuse(
             raise ValueError(
                 f"{files.root} must hold {name}, got none that can be used; see dialogue.data in docs/dialogue_data.md"
             )
-
-
-def origin(files: DialogueFiles, params: DialogueDataParams) -> dict[str, object]:
-    """Return where the data comes from, with a digest of every file that was read."""
-    read = [files.examples, files.stories if params.stories_from == "file" else None]
-    digests = {Path(file.path).name: file.digest() for file in read if file is not None}
-    return {"source": params.source, "root": params.root, "sha256": digests}
 
 
 def counts(

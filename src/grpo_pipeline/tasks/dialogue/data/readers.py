@@ -75,10 +75,14 @@ def read_row(
         raise RowError(
             "story_id must name the story that the reply needs, got none; add it or set needs: unknown"
         )
+    example_id = read_text(cells, "example_id", default="")
+    if not example_id:  # that of the content; equal rows are numbered, so that none depends on the order of the file
+        name = digest_of(question, *answers)
+        seen[name] += 1
+        example_id = name if seen[name] == 1 else f"{name}-{seen[name]}"
     return Draft(
         row=number,
-        example_id=read_text(cells, "example_id", default="")
-        or content_id(question, answers, seen),
+        example_id=example_id,
         given_id=read_text(cells, "persona_id", default=""),
         persona=persona,
         partner="",
@@ -118,13 +122,6 @@ def read_choice(
     if value not in choices:
         raise RowError(f"{key} must be one of {list(choices)}, got {value!r}; correct it")
     return value
-
-
-def content_id(question: str, answers: tuple[str, ...], seen: Counter[str]) -> str:
-    """Return an id made of the content; equal rows are numbered, so that no id depends on the order of the file."""
-    name = digest_of(question, *answers)
-    seen[name] += 1
-    return name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
 # Read examples from a table of conversations: every reply turn with its speaker's persona and the turns before it.

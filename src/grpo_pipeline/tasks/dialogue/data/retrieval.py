@@ -52,21 +52,11 @@ def encode_texts(texts: Sequence[str], params: DenseParams) -> np.ndarray:
         tokens = tokenizer(
             part, padding=True, truncation=True, max_length=params.max_tokens, return_tensors="pt"
         )
-        hidden = model(**tokens).last_hidden_state
-        rows.append(mean_pool(hidden.float(), tokens["attention_mask"]))
+        hidden = model(**tokens).last_hidden_state.float()  # [T, I, D]
+        weights = tokens["attention_mask"].unsqueeze(-1).to(hidden.dtype)  # 0 for padding
+        mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
+        rows.append(torch.nn.functional.normalize(mean, dim=-1))
     return torch.cat(rows).numpy()
-
-
-def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the tokens that are not padding, divided by its length.
-
-    Args:
-        hidden: [T, I, D].
-        mask: [T, I], 1 for a token, 0 for padding.
-    """
-    weights = mask.unsqueeze(-1).to(hidden.dtype)
-    mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1)
-    return torch.nn.functional.normalize(mean, dim=-1)
 
 
 # An index of the story corpus, without pickles: what a query is compared with.

@@ -59,9 +59,16 @@ def shared_attention(
         else _add(position_bias, attention_mask)
     )
     bias = None if bias is None else bias.to(query.dtype)
-    rows = _fold(query, len(key)) if is_shared else query
-    out = _attend(rows, key, value, bias, scaling)
-    return (_unfold(out, query) if is_shared else out).transpose(1, 2).contiguous(), None
+    if not is_shared:
+        return _attend(query, key, value, bias, scaling).transpose(1, 2).contiguous(), None
+    (rows, heads, width, size), prompts = query.shape, len(key)
+    groups = query.view(prompts, rows // prompts, heads, width, size).transpose(1, 2)
+    folded = groups.reshape(
+        prompts, heads, -1, size
+    )  # [P, h, G * T, d]: all queries of a group as one text
+    out = _attend(folded, key, value, bias, scaling)
+    groups = out.view(prompts, heads, rows // prompts, width, size).permute(0, 2, 3, 1, 4)
+    return groups.reshape(rows, width, heads, size), None  # [N, T, h, d]
 
 
 def additive_mask(is_seen: Tensor, dtype: torch.dtype) -> Tensor:
@@ -101,18 +108,6 @@ def _attend(
 
 def _add(bias: Tensor, mask: Tensor | None) -> Tensor:
     return bias if mask is None else bias + mask
-
-
-def _fold(query: Tensor, prompts: int) -> Tensor:
-    rows, heads, width, size = query.shape
-    groups = query.view(prompts, rows // prompts, heads, width, size)
-    return groups.transpose(1, 2).reshape(prompts, heads, rows // prompts * width, size)
-
-
-def _unfold(out: Tensor, query: Tensor) -> Tensor:
-    rows, heads, width, size = query.shape
-    groups = out.view(len(out), heads, rows // len(out), width, size)
-    return groups.transpose(1, 2).reshape(rows, heads, width, size)
 
 
 # Attention of the replies of a group, which share their prompt's keys and values and each have their own.

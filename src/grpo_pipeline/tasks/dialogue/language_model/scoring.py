@@ -33,10 +33,6 @@ class Perplexity(NamedTuple):
     nll: Tensor
     tokens: Tensor
 
-    def of_each(self) -> Tensor:
-        """Return the perplexity of each prompt, float64 [P]."""
-        return (self.nll / self.tokens).exp()
-
 
 def reference_logprobs(
     language_model: LanguageModel, encoded: Encoded, reference: Tokens

@@ -14,9 +14,9 @@ from grpo_pipeline.tasks.molecules.data.examples import (
     compact,
     put_together,
 )
-from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule, encode, parse_molecule
+from grpo_pipeline.tasks.molecules.graphs.encoding import encode, parse_molecule
 from grpo_pipeline.tasks.molecules.graphs.properties import PROPERTIES
-from grpo_pipeline.tasks.molecules.graphs.vocabulary import BondForm, Vocabulary, read_vocabulary
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, read_vocabulary
 
 TABLE_COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row", "split", *PROPERTIES)
 ROWS = 1024
@@ -53,20 +53,11 @@ def build_examples(
 
 def encode_compactly(smiles: Sequence[str], vocabulary: Vocabulary) -> dict[str, Tensor]:
     """Return the graphs of canonical SMILES as uint8; only ``ROWS`` of them are wide integers at a time."""
-    parts = [
-        compact(
-            encode(
-                parse_all(smiles[start : start + ROWS], vocabulary.form),
-                vocabulary,
-                nodes=vocabulary.max_atoms,
-            )
-        )
-        for start in range(0, len(smiles), ROWS)
-    ]
+    parts = []
+    for start in range(0, len(smiles), ROWS):
+        with rdBase.BlockLogs():
+            molecules = [Chem.MolFromSmiles(text) for text in smiles[start : start + ROWS]]
+        # Nodes in the order of the text.
+        parsed = [parse_molecule(molecule, vocabulary.form) for molecule in molecules]
+        parts.append(compact(encode(parsed, vocabulary, nodes=vocabulary.max_atoms)))
     return {name: torch.cat([part[name] for part in parts]) for name in ARRAYS}
-
-
-def parse_all(smiles: Sequence[str], form: BondForm) -> list[ParsedMolecule]:
-    """Return the graphs of canonical SMILES, nodes in the order of the text."""
-    with rdBase.BlockLogs():
-        return [parse_molecule(Chem.MolFromSmiles(text), form) for text in smiles]

@@ -28,7 +28,7 @@ from grpo_pipeline.tasks.molecules.graphs.encoding import (
     parse_molecule,
     sanitise,
 )
-from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of, sort_charges
+from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary, bonds_of
 from grpo_pipeline.tasks.text_lines import RowError, TextFile, check_root
 
 COLUMNS = ("smiles", "name", "atoms", "lost_stereo", "row")
@@ -131,7 +131,7 @@ def find_vocabulary(
     )
     return Vocabulary(
         tuple(symbols) or ("C",),
-        sort_charges(charges),
+        (0, *sorted(charges - {0})),  # 0 first, whether it occurs or not
         bonds_of(params.bonds),
         params.max_atoms or largest,
     )
@@ -198,7 +198,13 @@ def _draft_chunk(records: Sequence[Record], params: MoleculeDataParams) -> list[
 def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
     if entry.molecule is None:
         raise RowError(entry.reason)
-    _check_size(entry.molecule, params.size_limit)
+    # Before anything else is done with a molecule: that takes long for a large one.
+    size = sum(atom.GetAtomicNum() != 1 for atom in entry.molecule.GetAtoms())
+    if size > params.size_limit:
+        raise RowError(
+            f"a molecule must have at most {params.size_limit} heavy atoms, got {size}; "
+            "leave it out or raise molecules.data.size_limit"
+        )
     standard = standardise(entry.molecule)
     size = standard.molecule.GetNumAtoms()
     if size < params.min_atoms:
@@ -209,15 +215,6 @@ def _draft(entry: Entry, params: MoleculeDataParams) -> Draft:
     round_trip(parsed, standard.smiles, params)
     # Without the molecule: of a large file all drafts are in memory.
     return Draft(replace(entry, molecule=None), standard.smiles, parsed, standard.lost_stereo)
-
-
-def _check_size(molecule: Chem.Mol, limit: int) -> None:
-    """Refuse a molecule beyond the limit before anything else is done with it: that takes long for a large one."""
-    size = sum(atom.GetAtomicNum() != 1 for atom in molecule.GetAtoms())
-    if size > limit:
-        raise RowError(
-            f"a molecule must have at most {limit} heavy atoms, got {size}; leave it out or raise molecules.data.size_limit"
-        )
 
 
 def _element(symbol: str) -> str:

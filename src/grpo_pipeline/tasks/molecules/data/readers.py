@@ -49,15 +49,6 @@ class Record:
     is_block: bool = False
 
 
-def read_entries(file: TextFile, params: MoleculeDataParams) -> Iterator[Entry]:
-    """Yield every molecule of a file in its order.
-
-    Raises:
-        ValueError: if a column is missing, or the table is broken.
-    """
-    return map(read_entry, read_records(file, params))
-
-
 def read_entry(record: Record) -> Entry:
     """Let RDKit read one molecule."""
     if record.is_block:

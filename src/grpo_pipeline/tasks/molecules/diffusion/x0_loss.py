@@ -7,11 +7,6 @@ from grpo_pipeline.tasks.molecules.diffusion.params import X0LossParams
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components, GraphPrompts, entry_logprobs
 
 
-def draw_times(rows: int, steps: int, *, generator: torch.Generator) -> Tensor:
-    """Draw a time of 1..T for every row, uniformly: int64 [rows], on the generator's device."""
-    return torch.randint(1, steps + 1, (rows,), generator=generator, device=generator.device)
-
-
 def x0_counts(prompts: GraphPrompts) -> Tensor:
     """Return what each part of the loss is a mean over, float64 [3]: nodes, nodes, pairs of nodes, without padding."""
     return torch.stack([mask.sum() for mask in prompts.masks]).double()

@@ -88,11 +88,8 @@ def _panel(
     nested = (
         drawing[drawing.index("<svg") :].replace("<svg", f'<svg x="{left}" y="{top}"', 1).strip()
     )
-    return f"{nested}\n{_text(_legend(record), (middle, top + height - LINE / 3))}"
-
-
-def _legend(record: Mapping[Hashable, object]) -> str:
-    return _cut(", ".join(f"{label} {value:.2f}" for label, value in _numbers(record)))
+    legend = _cut(", ".join(f"{label} {value:.2f}" for label, value in _numbers(record)))
+    return f"{nested}\n{_text(legend, (middle, top + height - LINE / 3))}"
 
 
 def _text(words: str, place: tuple[float, float]) -> str:

@@ -281,11 +281,6 @@ def graphs_of(entries: Components[Tensor], sizes: Tensor) -> MoleculeGraphs:
     return MoleculeGraphs(atoms, charges, dense_pairs(bonds, atoms.shape[1]), sizes)
 
 
-def prompts_of(graphs: MoleculeGraphs, conditions: Tensor | None = None) -> GraphPrompts:
-    """Return the prompts that these graphs would be answers to."""
-    return make_prompts(graphs.sizes, graphs.atoms.shape[1], conditions)
-
-
 def dense_pairs(pairs: Tensor, nodes: int) -> Tensor:
     """Return [B, n, n, ...] of pairs [B, M, ...]: symmetric, 0 on the diagonal."""
     loop = pairs.new_zeros(len(pairs), 1, *pairs.shape[2:])

@@ -1,7 +1,7 @@
 """The classes of atoms, formal charges and bonds that a set of molecule graphs is written in."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,8 +84,3 @@ def read_vocabulary(values: Mapping[str, Any]) -> Vocabulary:
 def bonds_of(form: BondForm) -> tuple[str, ...]:
     """Return the classes of bonds of a form."""
     return (*BONDS, "aromatic") if form == "aromatic" else BONDS
-
-
-def sort_charges(charges: Sequence[int] | set[int]) -> tuple[int, ...]:
-    """Return charges with 0 first and the others ascending; 0 is always among them."""
-    return (0, *sorted({*charges} - {0}))
