@@ -1,66 +1,92 @@
-"""A training that is stopped by Ctrl-C, then by SIGTERM, and gone on with each time."""
+"""A training that is stopped by Ctrl-C, by SIGTERM and by SIGKILL, in both arms, and gone on with each time."""
 
+import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kedro_processes import start, trained_steps
 from mlflow.tracking import MlflowClient
 
-PARAMS = "attention.training.epochs=16"
+# One checkpoint every third step; gradients are reported and held-out cores scored as usual.
+PARAMS = "attention.training.epochs=12,attention.training.checkpoint_every_steps=3"
 HINT = f"`kedro run --env smoke --params {PARAMS},resume=auto` goes on from the last checkpoint."
+ARMS = ("grpo", "supervised")  # in the order in which they are trained
+TIMES = {"step_seconds", "samples_per_second", "peak_memory_mb"}
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def stop_at(project: Path, params: str, *, step: int, number: signal.Signals) -> tuple[int, str]:
-    """Run until the checkpoint has reached a step, send the signal, and return the exit code and what was said."""
+def stop_at(project: Path, params: str, *, arm: str, step: int, number: signal.Signals) -> tuple[int, str]:
+    """Run until the arm's checkpoint has reached a step, send the signal, and return the exit code and what was said."""
     process, deadline = start(project, "--params", params), time.monotonic() + 240
-    while trained_steps(project, "attention", "grpo") < step and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    while trained_steps(project, "attention", arm) < step and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
     process.send_signal(number)
     said = process.communicate(timeout=600)[1]
     return process.returncode, said
 
 
+def results(project: Path) -> dict[str, Any]:
+    """Return what training leaves behind: weights and optimiser as bytes, metric rows without the clock's."""
+    found: dict[str, Any] = {}
+    for arm in ARMS:
+        folder = project / f"data/06_models/attention_smoke/{arm}/checkpoint"
+        found |= {f"{arm}/{path.name}": path.read_bytes() for path in folder.glob("*.safetensors")}
+        lines = (project / f"data/07_model_output/attention_smoke/{arm}/metric_rows.jsonl").read_text().splitlines()
+        found[f"{arm}/rows"] = [{name: value for name, value in json.loads(line).items() if name not in TIMES} for line in lines]
+    return found
+
+
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory, make_project):
-    """A project whose training was stopped twice and then finished."""
+    """A project whose training was stopped three times and then finished; the last kill finds the first arm finished."""
     project = make_project(tmp_path_factory.mktemp("signals") / "project")
-    ends = [stop_at(project, PARAMS, step=4, number=signal.SIGINT)]
-    ends.append(stop_at(project, f"{PARAMS},resume=auto", step=12, number=signal.SIGTERM))
-    at_the_end = trained_steps(project, "attention", "grpo")
-    process = start(project, "--params", f"{PARAMS},resume=auto")
+    again = f"{PARAMS},resume=auto"
+    ends = [
+        stop_at(project, PARAMS, arm="grpo", step=3, number=signal.SIGINT),
+        stop_at(project, again, arm="grpo", step=9, number=signal.SIGTERM),
+        stop_at(project, again, arm="supervised", step=6, number=signal.SIGKILL),
+    ]
+    at_the_end = {arm: trained_steps(project, "attention", arm) for arm in ARMS}
+    process = start(project, "--params", again)
     said = process.communicate(timeout=600)[1]
     return project, [*ends, (process.returncode, said)], at_the_end
 
 
 def test_each_end_has_its_code_and_one_line(stopped) -> None:
-    assert stopped[1] == [(130, f"\nStopped by Ctrl-C. {HINT}\n"), (143, f"\nStopped by SIGTERM. {HINT}\n"), (0, "")]
+    *ended, killed, last = stopped[1]
+    assert ended == [(130, f"\nStopped by Ctrl-C. {HINT}\n"), (143, f"\nStopped by SIGTERM. {HINT}\n")]
+    assert (killed[0], last[0]) == (-signal.SIGKILL, 0)
 
 
 def test_the_checkpoint_is_kept_and_nothing_half_written(stopped) -> None:
     project, _, steps = stopped
-    assert 12 <= steps < trained_steps(project, "attention", "grpo")
+    total = trained_steps(project, "attention", "grpo")
+    assert steps["grpo"] == total
+    assert 6 <= steps["supervised"] < total == trained_steps(project, "attention", "supervised")
     assert not list((project / "data").rglob("*partial*"))
 
 
-def test_mlflow_shows_two_killed_commands_and_one_arm_that_went_on(stopped) -> None:
+def test_mlflow_shows_the_killed_commands_and_arms_that_went_on(stopped) -> None:
     client = MlflowClient(f"sqlite:///{stopped[0] / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("grpo_pipeline_smoke")
     runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time ASC"])
     parents = [run.info.status for run in runs if run.info.run_name == "__default__"]
-    assert parents == ["KILLED", "KILLED", "FINISHED"]
-    grpo = [run for run in runs if run.info.run_name == "attention.grpo"]
-    assert [run.info.status for run in grpo] == ["FINISHED"]
-    steps = [metric.step for metric in client.get_metric_history(grpo[0].info.run_id, "reward/mean")]
-    assert steps == list(range(trained_steps(stopped[0], "attention", "grpo")))
+    assert parents == ["KILLED", "KILLED", "KILLED", "FINISHED"]
+    for arm in ARMS:
+        (one,) = [run for run in runs if run.info.run_name == f"attention.{arm}"]
+        assert one.info.status == "FINISHED"
+        steps = sorted(metric.step for metric in client.get_metric_history(one.info.run_id, "lr"))
+        assert steps == list(range(trained_steps(stopped[0], "attention", arm)))
 
 
-@pytest.mark.slow
-def test_the_weights_are_those_of_a_training_that_was_not_stopped(stopped) -> None:
+def test_the_end_is_that_of_a_training_that_was_not_stopped(stopped) -> None:
     project = stopped[0]
-    assert start(project, "--params", f"{PARAMS},resume=never").wait(240) == 0
-    for arm in ("supervised", "grpo"):
-        weights = sorted((project / f"data/06_models/attention_smoke/{arm}").rglob("model.safetensors"))
-        assert len(weights) == 2
-        assert weights[0].read_bytes() == weights[1].read_bytes()
+    got = results(project)
+    assert start(project, "--pipelines", "attention_data,attention_train", "--params", f"{PARAMS},resume=never").wait(240) == 0
+    expected = results(project)
+    assert len(expected) == 6  # policy and optimiser of both arms, and two tables of rows; grpo's reference never moves
+    assert got.keys() == expected.keys()
+    assert [name for name in expected if got[name] != expected[name]] == []

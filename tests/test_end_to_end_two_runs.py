@@ -155,7 +155,7 @@ def test_data_that_cannot_be_trained_on_leave_every_file(done: Path, task: str, 
 
 def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(finished: Path) -> None:
     before = without_progress(tree(finished))
-    longer = "attention.training.epochs=16"
+    longer = "attention.training.epochs=6"
     process = start(finished, "--params", f"{longer},seed=2", forked=False)
     deadline = time.monotonic() + 300
     header = finished / f"data/06_models/{FOLDER}/supervised/checkpoint/checkpoint.json"

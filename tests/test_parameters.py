@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from parameter_models import BUILDERS, TASKS, build_attention, read_sections, sections
+from parameter_models import BUILDERS, TASKS, build_attention, read_parameters, read_sections, sections
 from pydantic import ValidationError
 
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.runs.replacing import ReplacingConfigLoader
-from grpo_pipeline.settings import CONFIG_LOADER_ARGS
 from grpo_pipeline.tasks.attention.data.params import DataParams
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,7 +96,7 @@ def test_the_example_of_images_of_ones_own_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_every_arm_of_a_comparison_passes_the_models(env: str) -> None:
-    parameters = ReplacingConfigLoader(str(ROOT / "conf"), env=env, **CONFIG_LOADER_ARGS)["parameters"]
+    parameters = read_parameters(ROOT / "conf", env)
     task = parameters["attention"]
     plan = arrange_trials(CompareParams(**task["compare"]), EvaluationParams(**task["evaluation"]), parameters)
     seeds = task["compare"]["seeds"]

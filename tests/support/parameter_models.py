@@ -1,5 +1,7 @@
 """The model that reads each section of the parameters, and how a task is built from them."""
 
+import copy
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
@@ -35,9 +37,19 @@ def models_of(task: str, parameters: dict[str, Any] | None = None) -> dict[str, 
 TASKS = {task: models_of(task) for task in BUILT_IN}
 
 
+@cache
+def _read(conf: Path, env: str) -> dict[str, Any]:
+    return ReplacingConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"]
+
+
+def read_parameters(conf: Path, env: str) -> dict[str, Any]:
+    """Return the parameters of an environment as Kedro resolves them; the files are read once."""
+    return copy.deepcopy(_read(conf, env))
+
+
 def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
-    """Return a task's sections as Kedro resolves them, those of its arms as ``<arm>.algorithm``."""
-    parameters = ReplacingConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"][task]
+    """Return a task's sections, those of its arms as ``<arm>.algorithm``."""
+    parameters = read_parameters(conf, env)[task]
     flat = {name: section for name, section in parameters.items() if "algorithm" not in (section or {}) and name != "arms"}
     arms = {name: section for name, section in parameters.items() if "algorithm" in (section or {})}
     return flat | {f"{arm}.{name}": part for arm, section in arms.items() for name, part in section.items()}
@@ -45,8 +57,7 @@ def sections(conf: Path, env: str, task: str = "attention") -> dict[str, Any]:
 
 def read_sections(conf: Path, env: str, task: str) -> dict[str, Any]:
     """Return a task's sections as their models; each section has one, and each model a section."""
-    parameters = ReplacingConfigLoader(str(conf), env=env, **CONFIG_LOADER_ARGS)["parameters"]
-    models, found = models_of(task, parameters), sections(conf, env, task)
+    models, found = models_of(task, read_parameters(conf, env)), sections(conf, env, task)
     assert found.keys() == models.keys()
     return {name: None if section is None else models[name].model_validate(section) for name, section in found.items()}
 
