@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 from grpo_pipeline.core.storage.checkpoint import snapshot
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
 from grpo_pipeline.pipelines.training.nodes import build_state, export_model
-from grpo_pipeline.tasks.dialogue.exported import plain_model, read_exported, write_reply
+from grpo_pipeline.tasks.dialogue.exported import FOLDER, plain_model, read_exported, write_reply
 from grpo_pipeline.tasks.dialogue.language_model.base import story_text
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
 from grpo_pipeline.tasks.dialogue.language_model.params import FolderModelParams
@@ -24,6 +24,7 @@ from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 
 ROWS = np.arange(6)
 POSITIONS = {"t5": None, "gpt2": 400, "llama": 400}
+LORA = {"rank": 2, "alpha": 3.0}
 
 
 def model_folder(path: Path, architecture: str) -> dict[str, Any]:
@@ -40,15 +41,15 @@ def model_folder(path: Path, architecture: str) -> dict[str, Any]:
     return {"source": "folder", "path": str(path), "tokenizer": "folder"}
 
 
-def export(task: Any, folder: Path) -> Any:
-    """Export the task's policy with other weights than it began with; returns the policy."""
-    rates = {"embeddings": 0.1, "encoder": 0.1, "decoder": 0.1}
+def exported(folder: Path, language_model: dict[str, Any]) -> tuple[Any, Any]:
+    """Export a policy with weights far from its start; returns the task and the policy."""
+    task = tiny.make_task(language_model=language_model)
+    rates = dict.fromkeys(task.parameter_groups(task.build_policy(0)), 0.1)
     training = tiny.training_params(optimizer={"learning_rates": rates})
     state = build_state(tiny.algorithm_params(), training, 0, task, tiny.make_data(task))
     tiny_attention.shake(state.policy, seed=1)
-    checkpoint = snapshot(state, progress={"position": 0, "total_steps": 1})
-    save_weights(folder, export_model(task, checkpoint))
-    return state.policy
+    save_weights(folder, export_model(task, snapshot(state, progress={"position": 0, "total_steps": 1})))
+    return task, state.policy
 
 
 def expected_replies(task: Any, policy: Any) -> list[str]:
@@ -66,63 +67,38 @@ def written_replies(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "lora"), [("t5", None), ("gpt2", None), ("llama", None), ("t5", {"rank": 2, "alpha": 4.0})]
+    ("architecture", "lora"), [("t5", None), ("gpt2", None), ("llama", None), ("t5", LORA), (None, None)], ids=str
 )
-def test_the_same_replies_without_the_folder_that_it_came_from(tmp_path: Path, architecture: str, lora: Any) -> None:
-    task = tiny.make_task(language_model=model_folder(tmp_path / "hub", architecture) | {"lora": lora})
-    policy = export(task, tmp_path / "model")
+def test_the_same_replies_without_the_folder_that_it_came_from(tmp_path: Path, architecture: str | None, lora: Any) -> None:
+    source = {} if architecture is None else model_folder(tmp_path / "hub", architecture) | {"lora": lora}
+    task, policy = exported(tmp_path / "model", source)
     expected = expected_replies(task, policy)
-    shutil.rmtree(tmp_path / "hub")
+    before = torch.random.get_rng_state()
+    if source:
+        shutil.rmtree(tmp_path / "hub")
+        assert {"tokenizer.json", "tokenizer_config.json"} <= {path.name for path in (tmp_path / "model" / FOLDER).iterdir()}
     assert written_replies(tmp_path / "model") == expected
     assert any(expected)
-    assert {"tokenizer.json", "tokenizer_config.json"} <= {path.name for path in (tmp_path / "model" / "huggingface").iterdir()}
-
-
-def test_bytes_need_no_tokenizer(tmp_path: Path) -> None:
-    task = tiny.make_task()
-    policy = export(task, tmp_path / "model")
-    assert written_replies(tmp_path / "model") == expected_replies(task, policy)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["huggingface", "model.json", "model.safetensors"]
 
 
 def test_what_is_no_complete_model_of_this_task_is_refused(tmp_path: Path) -> None:
-    export(tiny.make_task(language_model=model_folder(tmp_path / "hub", "t5")), tmp_path / "model")
+    exported(tmp_path / "model", model_folder(tmp_path / "hub", "t5"))
+    with pytest.raises((OSError, ValueError)):  # transformers' folder is the one inside
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model", local_files_only=True)
     weights = load_weights(tmp_path / "model")
     save_weights(tmp_path / "before", weights)
     with pytest.raises(FileNotFoundError, match=r"before must hold one of tokenizer.json"):
         read_exported(tmp_path / "before")
+    bert = {"language_model_config": weights.config["language_model_config"] | {"model_type": "bert"}}
     for changes, message in [
         ({"task": "attention"}, "must hold a model of the dialogue task, got 'attention'"),
-        (
-            {"language_model_config": weights.config["language_model_config"] | {"model_type": "bert"}},
-            "of type t5, gpt2, llama, got 'bert'",
-        ),
+        (bert, "of type t5, gpt2, llama, got 'bert'"),
     ]:
         save_weights(tmp_path / "other", replace(weights, config=weights.config | changes))
         with pytest.raises(ValueError, match=message):
             read_exported(tmp_path / "other")
-
-
-def test_the_global_random_state_stays(tmp_path: Path) -> None:
-    export(tiny.make_task(), tmp_path / "model")
-    before = torch.random.get_rng_state()
-    read_exported(tmp_path / "model")
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
-LORA = {"rank": 2, "alpha": 3.0}
-
-
-def exported(folder: Path, architecture: str, lora: dict[str, float] | None) -> tuple[Any, Any]:
-    """Export a policy with weights far from its start; returns the task and the policy."""
-    language_model = {"architecture": architecture, "max_positions": POSITIONS[architecture], "lora": lora}
-    task = tiny.make_task(language_model=language_model)
-    rates = dict.fromkeys(task.parameter_groups(task.build_policy(0)), 0.1)
-    training = tiny.training_params(optimizer={"learning_rates": rates})
-    state = build_state(tiny.algorithm_params(), training, 0, task, tiny.make_data(task))
-    tiny_attention.shake(state.policy, seed=1)
-    checkpoint = snapshot(state, progress={"position": 0, "total_steps": 1})
-    save_weights(folder, export_model(task, checkpoint))
-    return task, state.policy
 
 
 def plain_logprobs(model: Any, prompt: torch.Tensor, reply: torch.Tensor) -> torch.Tensor:
@@ -139,8 +115,17 @@ def plain_logprobs(model: Any, prompt: torch.Tensor, reply: torch.Tensor) -> tor
 @pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])
 @torch.no_grad()
 def test_transformers_loads_every_key_and_says_the_same(tmp_path: Path, architecture: str, lora: Any) -> None:
-    task, policy = exported(tmp_path / "model", architecture, lora)
-    folder = tmp_path / "model" / "huggingface"
+    section = {"architecture": architecture, "max_positions": POSITIONS[architecture], "lora": lora}
+    task, policy = exported(tmp_path / "model", section)
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    merged = plain_model(policy)
+    assert not [name for name in merged.state_dict() if "lora" in name or "base_layer" in name]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())
+    folder = tmp_path / "model" / FOLDER
+    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    text = "persona: i bake bread – ¡olé! context: hi\n"
+    assert theirs.encode(text, add_special_tokens=False) == task.tokenizer.encode(text)
+    assert (theirs.eos_token_id, theirs.pad_token_id, len(theirs)) == (task.tokenizer.eos_id, task.tokenizer.pad_id, 259)
     loader = AutoModelForSeq2SeqLM if architecture == "t5" else AutoModelForCausalLM
     model, told = loader.from_pretrained(folder, output_loading_info=True, local_files_only=True)
     assert [key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in told[kind]] == []
@@ -155,42 +140,18 @@ def test_transformers_loads_every_key_and_says_the_same(tmp_path: Path, architec
     compared = 0
     for p, g in np.ndindex(4, 2):
         drawn = rollouts.is_valid[p, g]
-        theirs = plain_logprobs(model.eval(), ids[p, 0, is_token[p, 0]], rollouts.actions[p, g, drawn])
-        torch.testing.assert_close(ours[p, g, drawn], theirs, rtol=0, atol=1e-5)
+        plain = plain_logprobs(model.eval(), ids[p, 0, is_token[p, 0]], rollouts.actions[p, g, drawn])
+        torch.testing.assert_close(ours[p, g, drawn], plain, rtol=0, atol=1e-5)
         compared += int(drawn.sum())
     assert compared > 10
-
-
-@pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])
-def test_its_tokenizer_has_the_same_ids(tmp_path: Path, architecture: str) -> None:
-    task, _ = exported(tmp_path / "model", architecture, None)
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "model" / "huggingface", local_files_only=True)
-    text = "persona: i bake bread – ¡olé! context: hi\n"
-    assert theirs.encode(text, add_special_tokens=False) == task.tokenizer.encode(text)
-    assert (theirs.eos_token_id, theirs.pad_token_id, len(theirs)) == (task.tokenizer.eos_id, task.tokenizer.pad_id, 259)
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "folder"])
 @torch.no_grad()
 def test_training_may_begin_with_it(tmp_path: Path, tokenizer: str) -> None:
-    _, policy = exported(tmp_path / "model", "t5", LORA)
-    path = str(tmp_path / "model" / "huggingface")
+    _, policy = exported(tmp_path / "model", {"lora": LORA})
+    path = str(tmp_path / "model" / FOLDER)
     params = FolderModelParams(source="folder", path=path, tokenizer=tokenizer, lora=None)
     begun = build_language_model(params, seed=0)[0].model.state_dict()
     for name, expected in plain_model(policy).state_dict().items():
         torch.testing.assert_close(begun[name], expected, rtol=0, atol=0)
-
-
-def test_merging_leaves_the_policy_as_it_is(tmp_path: Path) -> None:
-    _, policy = exported(tmp_path / "model", "gpt2", LORA)
-    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
-    merged = plain_model(policy)
-    assert not [name for name in merged.state_dict() if "lora" in name or "base_layer" in name]
-    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())
-
-
-def test_only_the_folder_that_is_one_looks_like_one(tmp_path: Path) -> None:
-    exported(tmp_path / "model", "t5", LORA)
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["huggingface", "model.json", "model.safetensors"]
-    with pytest.raises((OSError, ValueError)):
-        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model", local_files_only=True)

@@ -8,11 +8,10 @@ from pydantic import ValidationError
 from grpo_pipeline.core.policy_gradient.advantages import compute_advantages
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.rewards.functions import check_measure
-from grpo_pipeline.rewards.params import PoolParams
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.params import BUILT_IN, RewardParams
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, submit_rewards
-from grpo_pipeline.tasks.dialogue.scores import bleu, f1, rouge_l, score_replies
+from grpo_pipeline.tasks.dialogue.scores import bleu, score_replies
 
 REPLIES = [["I like the cats!", "dogs", "raise me"], ["", "good morning", "good Morning!"]]
 ANSWERS = [["i like cats", "i like dogs"], ["good evening"]]
@@ -21,8 +20,8 @@ REPEATED = [ANSWERS[0]] * 3 + [ANSWERS[1]] * 3
 F64 = torch.float64
 
 
-def make(*, workers=0, own=None, **failure):
-    pool = {"workers": workers, "timeout_seconds": 30, "start_seconds": 60, "chunk_size": 2, "cache_size": 100}
+def make(*, own=None, **failure):
+    pool = {"workers": 0, "timeout_seconds": 30, "start_seconds": 60, "chunk_size": 2, "cache_size": 100}
     section = {"weights": {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.125}, "bleu_smoothing": "floor", "pool": pool}
     own = {"scripted": {"function": "tiny_rewards:scripted", "weight": 0.25}} if own is None else own
     return RewardParams.model_validate(section | {"own": own, "failure": {"rule": "exclude"} | failure})
@@ -35,12 +34,9 @@ def measure(params, replies=REPLIES, answers=ANSWERS):
 
 def test_parts_are_the_metrics_of_each_reply():
     rewards = measure(make(own={}))
-    columns = score_replies(FLAT, REPEATED, smoothing="floor")
-    for name, function in {"f1": f1, "rouge_l": rouge_l}.items():
-        want = torch.tensor(function(FLAT, REPEATED), dtype=F64).reshape(2, 3)
-        assert torch.equal(rewards.components[name], want)
-        assert torch.equal(want, torch.tensor(columns[name], dtype=F64).reshape(2, 3))
-    assert torch.equal(rewards.components["bleu"], torch.tensor(bleu(FLAT, REPEATED, smoothing="floor")).reshape(2, 3))
+    columns = score_replies(FLAT, REPEATED, smoothing="floor") | {"bleu": bleu(FLAT, REPEATED, smoothing="floor")}
+    for name in ("f1", "rouge_l", "bleu"):
+        assert torch.equal(rewards.components[name], torch.tensor(columns[name], dtype=F64).reshape(2, 3))
     assert dict(rewards.weights) == {"f1": 1.0, "rouge_l": 0.5, "bleu": 0.125}
     assert rewards.failures == {"f1": 0, "rouge_l": 0, "bleu": 0}
     assert not any(part.requires_grad for part in rewards.components.values())
@@ -72,23 +68,6 @@ def test_a_failed_reply_stops_the_run_with_a_sentence():
     with pytest.raises(RewardFailedError, match=message):
         measure(make(rule="stop"))
     assert measure(make(rule="stop"), [["a"]], [["b"]]).components["scripted"].tolist() == [[1 + 1 / 7]]
-
-
-def test_values_do_not_depend_on_where_they_are_measured():
-    here, there = measure(make()), measure(make(workers=2))
-    for name, part in here.components.items():
-        torch.testing.assert_close(part, there.components[name], atol=0, rtol=0, equal_nan=True)
-    assert here.causes == there.causes
-
-
-def test_repeated_replies_are_measured_once():
-    params = make(own={})
-    with RewardPool(PoolParams.model_validate(params.pool.model_dump())) as pool:
-        pending = submit_rewards(params, pool, replies=[["a", "a"], ["a", "b"]], answers=[["x"], ["x"]])
-        assert pending.done()
-        assert pending.result().components["f1"].shape == (2, 2)
-        assert pool.counts.measured == 3 * 2  # three parts of two different pairs
-        assert pool.counts.hits == 3 * 2
 
 
 @pytest.mark.parametrize(

@@ -67,16 +67,12 @@ def test_an_arm_that_writes_nothing_is_not_scored_and_its_metrics_are_absent() -
     assert rollouts.actions.shape == (4, 3, 0)
     parts, _ = task.reward(batch, rollouts, task.decode(state.policy, None, rollouts, batch))
     assert all(bool(part.isnan().all()) and part.shape == (4, 3) for part in parts.values())
-    _, metrics = StepRunner(task, algorithm, replace_report(training))(state, batch)
+    _, metrics = StepRunner(task, algorithm, training.model_copy(update={"gradient_report_every_steps": 1}))(state, batch)
     assert np.isnan(metrics.pop("reward/mean"))
     assert [name for name, value in metrics.items() if not np.isfinite(value)] == []
     assert [name for name in metrics if name.startswith(("reward/", "dead/reward", "advantage/"))] == []
     assert metrics["supervised/loss"] > 0
     assert task.pool.counts.measured == 0
-
-
-def replace_report(training: Any) -> Any:
-    return training.model_copy(update={"gradient_report_every_steps": 1})
 
 
 @pytest.mark.parametrize("mean", ["per_token", "per_sequence"])

@@ -17,8 +17,9 @@ from grpo_pipeline.tasks.dialogue.language_model.attention import (
 GENERATOR = torch.Generator().manual_seed(0)
 
 
-def normal(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=GENERATOR, dtype=torch.float64)
+def normal(*shape: int, seed: int | None = None) -> torch.Tensor:
+    generator = GENERATOR if seed is None else torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def naive(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, scaling: float) -> torch.Tensor:
@@ -79,10 +80,6 @@ HEADS = [(2, 2), (4, 2), (3, 1)]  # of queries, of keys
 IS_SEEN = torch.tensor([[True] * SEEN, [False, False, True, True, True]])
 
 
-def group_attention_normal(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def looked_at(query: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
     weights = torch.stack([query @ key for key in keys]).softmax(dim=0)
     return sum(weight * value for weight, value in zip(weights, values, strict=True))
@@ -104,9 +101,9 @@ def group_attention_naive(query: Tensor, own: tuple[Tensor, Tensor], prompt: tup
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(("heads", "key_heads"), HEADS)
 def test_replies_attend_to_their_prompt_and_to_themselves(heads: int, key_heads: int, padded: bool) -> None:
-    query = group_attention_normal(PROMPTS * GROUP, heads, WIDTH, SIZE, seed=0)
-    own = tuple(group_attention_normal(PROMPTS * GROUP, key_heads, WIDTH, SIZE, seed=seed) for seed in (1, 2))
-    held = tuple(group_attention_normal(PROMPTS, key_heads, SEEN, SIZE, seed=seed) for seed in (3, 4))
+    query = normal(PROMPTS * GROUP, heads, WIDTH, SIZE, seed=0)
+    own = tuple(normal(PROMPTS * GROUP, key_heads, WIDTH, SIZE, seed=seed) for seed in (1, 2))
+    held = tuple(normal(PROMPTS, key_heads, SEEN, SIZE, seed=seed) for seed in (3, 4))
     is_seen = IS_SEEN if padded else torch.ones_like(IS_SEEN)
     bias = additive_mask(is_seen[:, None, None], torch.float64) if padded else None
     found = attend_replies(query, *own, Prompt(*held, bias))
@@ -115,9 +112,9 @@ def test_replies_attend_to_their_prompt_and_to_themselves(heads: int, key_heads:
 
 def test_the_gradient_of_a_prompt_is_the_sum_over_its_replies() -> None:
     """One long tensor per reply, the prompt copied, is what autograd is asked about on the other side."""
-    query, *own = (group_attention_normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed) for seed in range(3))
-    held = [group_attention_normal(PROMPTS, 2, SEEN, SIZE, seed=seed).requires_grad_() for seed in (3, 4)]
-    weight = group_attention_normal(PROMPTS * GROUP, WIDTH, 2 * SIZE, seed=5)
+    query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed) for seed in range(3))
+    held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).requires_grad_() for seed in (3, 4)]
+    weight = normal(PROMPTS * GROUP, WIDTH, 2 * SIZE, seed=5)
     (attend_replies(query, *own, Prompt(*held, None)) * weight).sum().backward()
     copies = [x.detach().clone().requires_grad_() for x in held]
     long = [torch.cat((x.repeat_interleave(GROUP, dim=0), y), dim=2) for x, y in zip(copies, own, strict=True)]
@@ -133,8 +130,8 @@ def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.Monkey
     found = {}
     for limit in (10**9, 0):
         monkeypatch.setattr(attention, "KEPT_NUMBERS", limit)
-        query, *own = (group_attention_normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).requires_grad_() for seed in range(3))
-        held = [group_attention_normal(PROMPTS, 2, SEEN, SIZE, seed=seed).requires_grad_() for seed in (3, 4)]
+        query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).requires_grad_() for seed in range(3))
+        held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).requires_grad_() for seed in (3, 4)]
         sizes: list[tuple[int, ...]] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: (sizes.append(tuple(x.shape)), x)[1], lambda x: x):
             out = attend_replies(query, *own, Prompt(*held, None))
@@ -147,8 +144,8 @@ def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("heads", "key_heads"), HEADS)
 def test_a_prompt_attends_to_what_was_before(heads: int, key_heads: int) -> None:
-    query = group_attention_normal(PROMPTS, heads, SEEN, SIZE, seed=0)
-    keys, values = (group_attention_normal(PROMPTS, key_heads, SEEN, SIZE, seed=seed) for seed in (1, 2))
+    query = normal(PROMPTS, heads, SEEN, SIZE, seed=0)
+    keys, values = (normal(PROMPTS, key_heads, SEEN, SIZE, seed=seed) for seed in (1, 2))
     for is_seen in (IS_SEEN, torch.ones_like(IS_SEEN)):
         found = attend_prompt(query, keys, values, is_seen=is_seen).unflatten(-1, (heads, SIZE))
         for p in range(PROMPTS):
@@ -162,15 +159,11 @@ def test_a_prompt_attends_to_what_was_before(heads: int, key_heads: int) -> None
 
 def test_group_attention_padding_never_makes_nan() -> None:
     """A prompt of its start alone holds nothing but padding beside longer ones; so do padded rows while they are read."""
-    query, *own = (
-        group_attention_normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).float().requires_grad_() for seed in range(3)
-    )
-    held = [group_attention_normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float() for seed in (3, 4)]
+    query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).float().requires_grad_() for seed in range(3))
+    held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float() for seed in (3, 4)]
     is_seen = torch.tensor([[True] * SEEN, [False] * SEEN])
     out = attend_replies(query, *own, Prompt(*held, additive_mask(is_seen[:, None, None], torch.float32)))
-    inside = attend_prompt(
-        *(group_attention_normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float() for seed in range(3)), is_seen=is_seen
-    )
+    inside = attend_prompt(*(normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float() for seed in range(3)), is_seen=is_seen)
     out.sum().backward()
     assert bool(out.isfinite().all())
     assert bool(inside.isfinite().all())

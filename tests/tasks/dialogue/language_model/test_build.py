@@ -29,20 +29,23 @@ def folder(path: Path, tokenizer: str = "bytes") -> FolderModelParams:
     return FolderModelParams.model_validate({"source": "folder", "path": str(path), "tokenizer": tokenizer, "lora": None})
 
 
+@pytest.mark.parametrize("lora", [None, {"rank": 2, "alpha": 4}])
 @pytest.mark.parametrize("architecture", ["t5", "gpt2", "llama"])
-def test_the_seed_makes_the_weights_and_a_folder_brings_them_back(architecture: str, tmp_path: Path) -> None:
+def test_the_seed_makes_the_weights_and_a_folder_brings_them_back(architecture: str, lora: Any, tmp_path: Path) -> None:
     before = torch.get_rng_state()
-    language_model, tokenizer = build_language_model(new(architecture), seed=3)
+    language_model, tokenizer = build_language_model(new(architecture, lora=lora), seed=3)
     assert torch.equal(torch.get_rng_state(), before)
     assert language_model.choices == tokenizer.size == 259
     assert language_model.kind == ("seq2seq" if architecture == "t5" else "causal")
     weights = language_model.state_dict()
-    again, other = (build_language_model(new(architecture), seed=seed)[0].state_dict() for seed in (3, 4))
+    again, other = (build_language_model(new(architecture, lora=lora), seed=seed)[0].state_dict() for seed in (3, 4))
     assert all(torch.equal(weights[name], again[name]) for name in weights)
-    assert not all(torch.equal(weights[name], other[name]) for name in weights)
-    language_model.model.save_pretrained(tmp_path)
-    read = build_language_model(folder(tmp_path), seed=9)[0].state_dict()
-    assert all(torch.equal(weights[name], read[name]) for name in weights)
+    drawn = [name for name in weights if "lora_A" in name] or ["model." + n for n, _ in language_model.model.named_parameters()]
+    assert not (any if lora else all)(torch.equal(weights[name], other[name]) for name in drawn)
+    if lora is None:
+        language_model.model.save_pretrained(tmp_path)
+        read = build_language_model(folder(tmp_path), seed=9)[0].state_dict()
+        assert all(torch.equal(weights[name], read[name]) for name in weights)
 
 
 @pytest.mark.parametrize(
@@ -60,35 +63,23 @@ def test_dropout_of_a_folder_is_switched_off(architecture: str, name: str, tmp_p
     assert torch.equal(language_model.hidden(encoded, replies), language_model.hidden(encoded, replies))
 
 
-def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"must hold config.json and model.safetensors .*, got no folder; write it"):
-        build_language_model(folder(tmp_path / "nowhere"), seed=0)
-    language_model, _ = build_language_model(new("gpt2"), seed=0)
-    language_model.model.save_pretrained(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"must hold one of tokenizer.json"):
-        build_language_model(folder(tmp_path, "folder"), seed=0)
-    (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"got \['config.json', 'generation_config.json'\]"):
-        build_language_model(folder(tmp_path), seed=0)
+def test_what_a_folder_lacks_or_holds_instead_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(error: type[Exception], message: str, path: Path = tmp_path, tokenizer: str = "bytes") -> None:
+        with pytest.raises(error, match=message):
+            build_language_model(folder(path, tokenizer), seed=0)
 
-
-def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
-    language_model, _ = build_language_model(new("gpt2"), seed=0)
-    language_model.model.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ValueError, match=r"must hold a model of type t5, gpt2, llama, got 'bert'"):
-        build_language_model(folder(tmp_path), seed=0)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config.json must be a JSON file, got .*; copy it again"):
-        build_language_model(folder(tmp_path), seed=0)
-
-
-def test_a_tokenizer_with_more_ids_than_the_embedding_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    language_model, _ = build_language_model(new("gpt2"), seed=0)
-    language_model.model.save_pretrained(tmp_path)
+    missing = r"must hold config.json and model.safetensors .*, got no folder; write it"
+    refuses(FileNotFoundError, missing, tmp_path / "nowhere")
+    build_language_model(new("gpt2"), seed=0)[0].model.save_pretrained(tmp_path)
+    refuses(FileNotFoundError, r"must hold one of tokenizer.json", tokenizer="folder")
     monkeypatch.setattr(ByteTokenizer, "size", 260)
-    with pytest.raises(ValueError, match=r"^the tokenizer must have at most 259 ids, .*, got 260; give the tokenizer"):
-        build_language_model(folder(tmp_path), seed=0)
+    refuses(ValueError, r"^the tokenizer must have at most 259 ids, .*, got 260; give the tokenizer")
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    refuses(ValueError, r"must hold a model of type t5, gpt2, llama, got 'bert'")
+    (tmp_path / "config.json").write_text("{")
+    refuses(ValueError, r"config.json must be a JSON file, got .*; copy it again")
+    (tmp_path / "model.safetensors").unlink()
+    refuses(FileNotFoundError, r"got \['config.json', 'generation_config.json'\]")
 
 
 @pytest.mark.parametrize(
@@ -177,15 +168,3 @@ def test_alpha_over_rank_scales_the_update() -> None:
     torch.nn.init.normal_(b, generator=generator)
     x = torch.randn(4, 8, dtype=torch.float64, generator=generator)
     torch.testing.assert_close(layer.q_proj(x), x @ (weight + 2.5 * b @ a).T, rtol=1e-12, atol=1e-12)
-
-
-def test_the_seed_makes_the_updates_too() -> None:
-    sizes = {"source": "new", "architecture": "t5", "width": 8, "layers": 1, "heads": 2, "max_positions": None}
-    params = NewModelParams.model_validate({**sizes, "lora": {"rank": 2, "alpha": 4}})
-    before = torch.get_rng_state()
-    one, two, other = (build_language_model(params, seed=seed)[0].state_dict() for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), before)
-    names = [name for name in one if "lora_A" in name]
-    assert names
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert not any(torch.equal(one[name], other[name]) for name in names)
