@@ -133,7 +133,7 @@ def start_page(pipeline: str, *, theme: str, is_expanded: bool) -> str:
 
 
 def unfold_outermost(pipeline: Path) -> None:
-    """Put the arms into the place of the namespace that holds them all, as after a click on it."""
+    """Put arms and groups into the place of the namespace that holds them all, as after a click on it."""
     page = json.loads(pipeline.read_text(encoding="utf-8"))
     folds = page["modular_pipelines"]
     outermost = [
@@ -145,6 +145,16 @@ def unfold_outermost(pipeline: Path) -> None:
             other for other in folds["__root__"]["children"] if other != child
         ] + inner
     gone = {child["id"] for child in outermost}
+    # What nothing reads is left out, but the report: six boxes and their arrows stay readable.
+    read = {edge["source"] for edge in page["edges"]}
+    gone |= {
+        node["id"]
+        for node in page["nodes"]
+        if node["type"] == "data" and node["id"] not in read and not node["name"].endswith("report")
+    }
+    folds["__root__"]["children"] = [
+        child for child in folds["__root__"]["children"] if child["id"] not in gone
+    ]
     page["nodes"] = [node for node in page["nodes"] if node["id"] not in gone]
     page["edges"] = [edge for edge in page["edges"] if not gone & {edge["source"], edge["target"]}]
     pipeline.write_text(json.dumps(page), encoding="utf-8")
@@ -229,7 +239,7 @@ def main() -> None:
     picture.add_argument("picture", type=Path)
     picture.add_argument("--pipeline", default="__default__")
     picture.add_argument(
-        "--size", default="1500x1800", help="width x height of the window, in pixels"
+        "--size", default="1800x900", help="width x height of the window, in pixels"
     )
     picture.add_argument("--theme", default="light", choices=["light", "dark"])
     picture.add_argument(
