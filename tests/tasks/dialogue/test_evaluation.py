@@ -10,7 +10,7 @@ from tiny_talk import make_data, make_task
 
 from grpo_pipeline.tasks.dialogue import evaluation
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
-from grpo_pipeline.tasks.dialogue.evaluation import MODEL_COLUMNS, Said, kl_per_reply, prediction_rows
+from grpo_pipeline.tasks.dialogue.evaluation import MODEL_COLUMNS, Said, prediction_rows
 from grpo_pipeline.tasks.dialogue.language_model.sampling import greedy_replies
 from grpo_pipeline.tasks.dialogue.language_model.scoring import reference_perplexity
 from grpo_pipeline.tasks.dialogue.metrics import REQUIRED, RULES, build_suite
@@ -61,9 +61,6 @@ def test_the_start_is_the_policy_that_has_not_moved(table):
     pd.testing.assert_frame_equal(of(still, "policy").drop(columns="rule"), of(still, "start").drop(columns="rule"))
     assert of(still, "policy")["kl_start"].tolist() == [0.0, 0.0, 0.0]
     pd.testing.assert_frame_equal(of(still, "start"), of(table, "start"))
-
-
-def test_a_policy_that_has_moved_pays_nats_and_speaks_otherwise(table):
     assert (of(table, "policy")["kl_start"] > 0.01).all()
     assert of(table, "policy")["reply"].tolist() != of(table, "start")["reply"].tolist()
     assert of(table, "greedy")["kl_start"].isna().all()
@@ -139,17 +136,6 @@ def test_it_says_whether_the_needed_story_was_found():
     assert math.isnan(found.iloc[2])
 
 
-def test_the_estimate_is_the_kl_where_every_choice_is_drawn_as_often_as_it_is_likely():
-    p, q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.2, 0.7, 0.1])
-    drawn = torch.tensor([0, 0, 1, 2])  # p in quarters
-    logprobs, start = (d.log()[drawn].view(1, 4, 1).expand(1, 4, 2) for d in (p, q))
-    is_valid = torch.tensor([True, False]).expand(1, 4, 2)
-    expected = float((p * (p / q).log()).sum())
-    assert kl_per_reply(logprobs, start, is_valid).item() == pytest.approx(expected, rel=1e-6)
-    both = kl_per_reply(logprobs, start, torch.ones_like(is_valid))
-    assert both.item() == pytest.approx(2 * expected, rel=1e-6)
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"replies": {"top_k": 20, "top_p": 0.9}}, {"language_model": {"architecture": "gpt2", "max_positions": 200}}],
@@ -169,11 +155,13 @@ def test_the_kl_is_of_the_distribution_that_is_sampled(changes):
     assert (changed["kl_start"] > 0).all()
 
 
-def test_a_reply_without_a_reward_is_left_out_of_the_mean():
+def test_a_reply_without_a_reward_is_left_out_of_the_mean_and_counted():
     parts = {"f1": torch.tensor([[0.2, math.nan, 0.4], [math.nan] * 3]), "bleu": torch.tensor([[0.0, 0.0, 0.2], [0.5, 0.5, 0.5]])}
     measured = SimpleNamespace(components=parts, weights={"f1": 1.0, "bleu": 2.0})
     said = Said([("a", "b", "c"), ("d", "e", "f")], SimpleNamespace(result=lambda: measured), {})
-    rows = prediction_rows(DATA.examples.table.iloc[[10, 11]], TASK.make_batch(DATA, np.array([10, 11])), "policy", said)
+    examples, batch = DATA.examples.table.iloc[[10, 11]], TASK.make_batch(DATA, np.array([10, 11]))
+    rows = prediction_rows(examples, batch, "policy", said, own=("f1",))
+    assert (rows["asked_f1"].tolist(), rows["unscored_f1"].tolist()) == ([3, 3], [1, 3])
     assert rows["reward"].iloc[0] == pytest.approx((0.2 + (0.4 + 0.4)) / 2)
     assert rows["reward_f1"].iloc[0] == pytest.approx(0.3)
     assert math.isnan(rows["reward"].iloc[1])

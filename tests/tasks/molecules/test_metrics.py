@@ -90,12 +90,6 @@ def test_a_share_of_valid_molecules_does_not_vary_with_their_number():
     assert np.std(found["validity"]) > 0.05
 
 
-def test_repeated_rows_of_a_resample_are_no_repeated_molecules():
-    table = add_training(rows(["C" * n for n in range(1, 41)]))
-    weights = np.random.default_rng(0).multinomial(40, np.full(40, 1 / 40), size=200).astype(float)
-    assert values(table, weights)["uniqueness"] == pytest.approx(np.ones(200), abs=1e-12)
-
-
 def test_distances_are_scipys():
     table, training = both()
     found = {name: value[0] for name, value in values(table).items()}

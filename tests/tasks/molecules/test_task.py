@@ -24,7 +24,6 @@ from grpo_pipeline.tasks.molecules.audit import training_copies
 from grpo_pipeline.tasks.molecules.build import check_arms, start_from
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
-from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts
 from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
@@ -261,22 +260,17 @@ def test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does() -> None
 
 
 def test_an_arm_without_samples_has_no_reward() -> None:
-    task = tiny.make_task()
-    experience = collected_none(task)
-    assert bool(experience.rewards.total.isnan().all())
-    table = task.tabulate(tiny.make_data(), experience.batch, experience.rollouts)
-    assert len(table) == 16
-    assert bool(table["is_valid"].isna().all())
-    assert set(table["smiles"]) == {""}
-
-
-def collected_none(task: MoleculeTask) -> Experience:
-    algorithm, training = tiny.algorithm_params("supervised"), tiny.training_params()
+    task, algorithm, training = tiny.make_task(), tiny.algorithm_params("supervised"), tiny.training_params()
     state = build_state(algorithm, training, 0, task, tiny.make_data())
     batch = task.replicate(task.make_batch(tiny.make_data(), ROWS), 4)
     rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, batch.prompts)
     assert rollouts.actions.shape == (4, 4, 0)
-    return tiny_attention.judge(task, algorithm, state, batch, batch.prompts, rollouts, temperature)
+    experience = tiny_attention.judge(task, algorithm, state, batch, batch.prompts, rollouts, temperature)
+    assert bool(experience.rewards.total.isnan().all())
+    table = task.tabulate(tiny.make_data(), batch, rollouts)
+    assert len(table) == 16
+    assert bool(table["is_valid"].isna().all())
+    assert set(table["smiles"]) == {""}
 
 
 def test_every_policy_of_a_started_task_begins_with_the_start() -> None:
@@ -287,18 +281,6 @@ def test_every_policy_of_a_started_task_begins_with_the_start() -> None:
         assert tiny_attention.differing(tiny_attention.weights(started.build_policy(seed)), tiny_attention.weights(trained)) == []
     assert started.fingerprint(tiny.make_data())["start"] != task.fingerprint(tiny.make_data())["start"]
     assert started.pool is task.pool
-
-
-def test_scores_do_not_depend_on_where_the_chunks_end() -> None:
-    task = tiny.make_task(trajectory={"steps_per_update": None})
-    policy = start(task).policy
-    prompts = task.make_batch(tiny.make_data(), ROWS).prompts
-    drawn = task.sample(policy, prompts, 2, temperature=1.0, proposal="policy", generator=torch.Generator().manual_seed(0))
-    chunked = replace(task, trajectory=tiny.trajectory_params(steps_per_update=None, steps_per_chunk=3))
-    whole, parts = (one.score(policy, prompts, drawn, temperature=1.0) for one in (task, chunked))
-    torch.testing.assert_close(parts.logprobs, whole.logprobs, atol=1e-5, rtol=0)
-    expected = score_steps(policy, drawn, params=task.trajectory, temperature=1.0).entropy.mean(dim=(1, 2))
-    torch.testing.assert_close(whole.entropy, expected, atol=1e-6, rtol=0)
 
 
 def test_copies_of_the_audit_are_training_molecules_of_the_nearest_size() -> None:

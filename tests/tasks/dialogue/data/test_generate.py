@@ -7,26 +7,15 @@ import pytest
 from pydantic import ValidationError
 from tiny_dialogue import persona_params
 
+from grpo_pipeline.tasks.dialogue import scores
 from grpo_pipeline.tasks.dialogue.data import generate as words
 from grpo_pipeline.tasks.dialogue.data.drafts import parse_question
 from grpo_pipeline.tasks.dialogue.data.generate import generate_rows, generate_stories
-
-
-def tokens(text):
-    """Lower case, without punctuation and articles, as replies are scored."""
-    return [word for word in re.findall(r"[a-z]+", text.lower()) if word not in ("a", "an", "the")]
-
-
-def f1(reply, answers):
-    def one(answer):
-        common = sum((Counter(tokens(reply)) & Counter(tokens(answer))).values())
-        return 2 * common / (len(tokens(reply)) + len(tokens(answer)))
-
-    return max(map(one, answers))
+from grpo_pipeline.tasks.dialogue.scores import f1
 
 
 def average(rows, reply_of):
-    return sum(f1(reply_of(row), row["answers"]) for row in rows) / len(rows)
+    return f1([reply_of(row) for row in rows], [row["answers"] for row in rows]).mean()
 
 
 def test_adding_personas_changes_none_before():
@@ -75,10 +64,10 @@ def test_a_reply_follows_from_what_is_read():
                 for options in (words.VERBS, words.COLOURS, words.OBJECTS)
             )
             assert f"{verb} a {colour} {thing}" in stories[row["story_id"]]
-            assert not {verb, colour, thing} & set(tokens(row["question"]))
+            assert not {verb, colour, thing} & set(scores.words(row["question"]))
         else:
             assert row["story_id"] == ""
-            assert not set(values) & set(tokens(persona))
+            assert not set(values) & set(scores.words(persona))
         holds_answer[row["needs"]] += 1
     assert min(holds_answer.values()) > 50
 
@@ -86,7 +75,7 @@ def test_a_reply_follows_from_what_is_read():
 def test_trivial_replies_are_bad():
     rows = generate_rows(persona_params(personas=120))
     informed = average(rows, lambda row: row["answers"][0])
-    frequent = [word for word, _ in Counter(word for row in rows for word in tokens(row["answers"][0])).most_common(12)]
+    frequent = [word for word, _ in Counter(word for row in rows for word in scores.words(row["answers"][0])).most_common(12)]
     replies = [answer for row in rows[:150] for answer in row["answers"]] + [" ".join(frequent[:n]) for n in range(1, 13)]
     constant = max(average(rows, lambda row, reply=reply: reply) for reply in set(replies))
     last_turn = average(rows, lambda row: parse_question(row["question"])[1][-1])
@@ -94,10 +83,11 @@ def test_trivial_replies_are_bad():
     assert informed == 1.0
     assert max(constant, last_turn, persona) < 0.35
     # Who reads the question and not the persona knows the phrasing, and no value.
+    values = {word for options in known() for phrase in options for word in phrase.split()}
     blind = {row["needs"]: [] for row in rows}
     for row in rows:
-        without = " ".join(word for word in tokens(row["answers"][0]) if not any(word in " ".join(v).split() for v in known()))
-        blind[row["needs"]].append(f1(without, row["answers"]) if without else 0.0)
+        without = " ".join(word for word in scores.words(row["answers"][0]) if word not in values)
+        blind[row["needs"]].append(f1([without], [row["answers"]])[0])
     assert sum(blind["story"]) / len(blind["story"]) < 0.2
     assert sum(blind["persona"]) / len(blind["persona"]) < 0.5
 

@@ -144,9 +144,6 @@ STORIES = [story_text("Rex", "a dog."), story_text("Tom", "a cat.")]
 
 
 def test_texts_of_a_reader() -> None:
-    expected = ["title: Rex story: a dog. persona: p context: c", "title: Tom story: a cat. persona: p context: c"]
-    assert prompt_texts("persona: p context: c", STORIES, kind="seq2seq") == expected
-    assert prompt_texts("q", [], kind="seq2seq") == ["q"]
-    expected = ["title: Rex story: a dog. title: Tom story: a cat. q reply:"]
-    assert prompt_texts("q", STORIES, kind="causal") == expected
-    assert prompt_texts("q", [], kind="causal") == ["q reply:"]
+    assert prompt_texts("q", STORIES, kind="seq2seq") == ["title: Rex story: a dog. q", "title: Tom story: a cat. q"]
+    assert prompt_texts("q", STORIES, kind="causal") == ["title: Rex story: a dog. title: Tom story: a cat. q reply:"]
+    assert [prompt_texts("q", [], kind=kind) for kind in ("seq2seq", "causal")] == [["q"], ["q reply:"]]

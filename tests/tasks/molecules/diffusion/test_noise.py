@@ -44,16 +44,6 @@ def test_each_component_has_its_own_limit_and_schedule() -> None:
         assert chisquare(counts.numpy(), (skewed_limit(k) * entries.numel()).numpy()).pvalue > 1e-3
 
 
-def test_padding_stays_empty() -> None:
-    wanted, noise = prompts([2, 4], 4), graph_noise()
-    drawn = [
-        noise.draw_start(wanted, generator=generator()),
-        draw_entries(wanted.masks.each(lambda m, k: torch.zeros(*m.shape, k), CLASSES), wanted.masks, generator=generator()),
-    ]
-    for entries in drawn:
-        assert not any(bool(part[~mask].any()) for part, mask in zip(entries, wanted.masks, strict=True))
-
-
 def test_classes_are_counted_without_padding_and_each_pair_once() -> None:
     graphs = random_graphs([3, 2], 5)
     counts = count_classes(graphs, CLASSES)
@@ -75,18 +65,6 @@ def test_limits_are_uniform_or_those_of_the_data() -> None:
     assert torch.allclose(marginal.bonds, count_classes(graphs, CLASSES).bonds / 200)
     with pytest.raises(ValueError, match="bonds must be classes below 2, got 3"):
         limits_of(noise_params(limit="marginal"), graphs, Components(3, 2, 2))
-
-
-def test_draws_have_the_frequencies_of_their_distribution() -> None:
-    wanted = prompts([2] * 20_000, 2)
-    p = Components(torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.9, 0.1]), torch.tensor([0.4, 0.3, 0.2, 0.1]))
-    log_probs = wanted.masks.each(lambda mask, q: q.log().expand(*mask.shape, -1), p)
-    drawn = draw_entries(log_probs, wanted.masks, generator=generator(1))
-    for entries, q in zip(drawn, p, strict=True):
-        assert (
-            chisquare(torch.bincount(entries.flatten()).numpy(), (q.double() / q.double().sum() * entries.numel()).numpy()).pvalue
-            > 1e-3
-        )
 
 
 def test_rows_have_noise_of_their_own() -> None:
@@ -225,12 +203,6 @@ def test_certain_predictions_have_finite_logarithms_and_gradients(transition: Tr
     assert torch.allclose(log_probs.logsumexp(-1), torch.zeros(1, 3, dtype=log_probs.dtype), atol=1e-4)
     log_probs.sum().backward()
     assert bool(logits.grad.isfinite().all())
-
-
-def test_reverse_has_the_gradient_of_finite_differences(transition: Transition) -> None:
-    logits = torch.randn(3, 2, K, dtype=torch.float64, generator=generator(2), requires_grad=True)
-    noisy, t = torch.tensor([[0, 1], [2, 2], [1, 0]]), torch.tensor([1, 3, T])
-    assert torch.autograd.gradcheck(lambda x: transition.reverse(x, noisy, t), (logits,))
 
 
 def test_corruption_has_the_frequencies_of_its_matrix(transition: Transition) -> None:

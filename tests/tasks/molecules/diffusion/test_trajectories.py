@@ -1,12 +1,9 @@
-from dataclasses import fields
-
 import pytest
 import torch
 from tiny_graphs import generator, policy, prompts, sample
 
-from grpo_pipeline.core.training.micro_batches import count_prompts, join_prompts, take_prompts
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import choose_decisions, graphs_at, transitions_of
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, entries_of
+from grpo_pipeline.tasks.molecules.graphs.graphs import entries_of
 
 
 def test_graphs_of_every_time_are_graphs_of_the_size_that_was_wanted() -> None:
@@ -44,11 +41,3 @@ def test_chosen_decisions_are_shared_by_a_group_and_cover_all_times_alike() -> N
     for count in (0, 6):
         with pytest.raises(ValueError, match=f"count must be between 1 and the 5 decisions of a trajectory, got {count}"):
             choose_decisions(rollouts, count, generator=generator())
-
-
-def test_micro_batches_cut_trajectories_along_the_prompts() -> None:
-    rollouts = sample(policy(conditions=0), prompts([4, 1, 2], 4), 2)
-    assert count_prompts(rollouts) == 3
-    again = join_prompts([take_prompts(rollouts, 0, 1), take_prompts(rollouts, 1, 3)])
-    assert all(torch.equal(getattr(again, field.name), getattr(rollouts, field.name)) for field in fields(rollouts))
-    assert isinstance(again.prompts.masks, Components)

@@ -2,11 +2,10 @@ import math
 
 import pytest
 import torch
-from tiny_graphs import CLASSES, generator, policy, prompts, random_entries
+from tiny_graphs import CLASSES, generator, prompts, random_entries
 
 from grpo_pipeline.tasks.molecules.diffusion.params import X0LossParams
 from grpo_pipeline.tasks.molecules.diffusion.x0_loss import x0_counts, x0_loss
-from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts
 
 WEIGHTS = X0LossParams(atoms=1.0, charges=0.5, bonds=5.0)
 
@@ -35,21 +34,6 @@ def test_padding_gets_no_gradient_even_where_its_logits_are_infinite() -> None:
     for z, mask in zip(logits, wanted.masks, strict=True):
         assert not bool(z.grad[~mask].any())
         assert bool(z.grad[mask].any(-1).all())
-
-
-def test_micro_batches_add_up_to_the_batch() -> None:
-    model, wanted = policy(), prompts([4, 2, 1, 3], 4)
-    clean, t = random_entries(wanted), torch.tensor([1, 2, 4, 5])
-    counts = x0_counts(wanted)
-    assert counts.tolist() == [10.0, 10.0, 10.0]  # 4 + 2 + 1 + 3 nodes; 6 + 1 + 0 + 3 pairs
-
-    def loss(rows: slice) -> torch.Tensor:
-        part = GraphPrompts(wanted.sizes[rows], wanted.conditions[rows], 4)
-        noisy = random_entries(wanted, seed=1).each(lambda entries: entries[rows])
-        target = clean.each(lambda entries: entries[rows])
-        return x0_loss(model.x0_logits(noisy, part, t[rows]), target, part.masks, WEIGHTS, counts=counts)
-
-    assert torch.allclose(loss(slice(0, 1)) + loss(slice(1, 4)), loss(slice(None)), rtol=1e-13)
 
 
 def test_some_weight_teaches_something() -> None:

@@ -40,16 +40,11 @@ def test_masks_leave_out_padding_and_loops() -> None:
     assert not graphs.pair_mask[1, :, 2].any()
 
 
-def test_select_keeps_the_order_of_the_rows() -> None:
+def test_selected_graphs_keep_their_order_and_are_padded_to_the_widest() -> None:
     graphs = MoleculeGraphs(**two_graphs())
     assert graphs.select([1, 0, 1]).sizes.tolist() == [2, 3, 2]
-    assert torch.equal(graphs.select([1, 0]).bonds, graphs.bonds.flip(0))
     assert graphs.select(torch.tensor([False, True])).atoms.tolist() == [[2, 1, 0]]
     assert len(graphs.select([])) == 0
-
-
-def test_concatenation_pads_to_the_widest() -> None:
-    graphs = MoleculeGraphs(**two_graphs())
     small = graphs.select([1]).padded_to(2)
     assert small.bonds.shape == (1, 2, 2)
     together = concatenate([small, graphs, small.padded_to(5)])
@@ -95,13 +90,17 @@ def test_what_is_no_graph_is_refused(parts: dict[str, torch.Tensor], message: st
         MoleculeGraphs(**parts)
 
 
-def test_every_pair_has_one_entry() -> None:
+def test_every_pair_has_one_entry_and_stands_at_both_places() -> None:
     first, second = pair_index(4)
     assert list(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
-    lookup = pair_lookup(4)
+    lookup, pairs = pair_lookup(4), torch.randn(2, 6, 5)
     assert torch.equal(lookup, lookup.T)
     assert lookup.diagonal().tolist() == [6] * 4
     assert lookup[first, second].tolist() == list(range(6))
+    dense = dense_pairs(pairs, 4)
+    assert torch.equal(dense[:, first, second], pairs)
+    assert torch.equal(dense, dense.transpose(1, 2))
+    assert not dense.diagonal(dim1=1, dim2=2).any()
 
 
 def test_graphs_come_back_from_their_entries() -> None:
@@ -109,15 +108,6 @@ def test_graphs_come_back_from_their_entries() -> None:
     back = graphs_of(entries_of(graphs).each(lambda part: part.to(torch.uint8)), graphs.sizes)
     for name in ("atoms", "charges", "bonds", "sizes"):
         assert torch.equal(getattr(back, name), getattr(graphs, name))
-
-
-def test_dense_pairs_put_each_pair_at_both_places() -> None:
-    pairs = torch.randn(2, 3, 5)
-    dense = dense_pairs(pairs, 3)
-    for number, (i, j) in enumerate([(0, 1), (0, 2), (1, 2)]):
-        assert torch.equal(dense[:, i, j], pairs[:, number])
-        assert torch.equal(dense[:, j, i], pairs[:, number])
-    assert not dense.diagonal(dim1=1, dim2=2).any()
 
 
 def test_masks_count_each_entry_once() -> None:
