@@ -117,8 +117,12 @@ class TrackedSession(KedroSession):
         if isinstance(error, KeyboardInterrupt):
             _say("Stopped by Ctrl-C")
             raise SystemExit(INTERRUPTED) from None
+        try:
+            parameters = dict(self._get_config_loader()["parameters"])
+        except Exception:  # noqa: BLE001 - whatever is wrong with the configuration is what is being reported
+            parameters = {}
         if os.environ.get(SHOW_TRACEBACK, "0") in ("", "0") and (
-            text := sentence(error, parameters=self._raw_parameters())
+            text := sentence(error, parameters=parameters)
         ):
             print(f"error: {text}  [{SHOW_TRACEBACK}=1 shows the traceback]", file=sys.stderr)
             if any(
@@ -127,13 +131,6 @@ class TrackedSession(KedroSession):
             ):
                 print(hint(), file=sys.stderr)
             raise SystemExit(FAILED) from None
-
-    def _raw_parameters(self) -> Mapping[str, Any]:
-        """Return the parameters as they were configured; nothing where the configuration itself is at fault."""
-        try:
-            return dict(self._get_config_loader()["parameters"])
-        except Exception:  # noqa: BLE001 - whatever is wrong with the configuration is what is being reported
-            return {}
 
 
 def hint() -> str:

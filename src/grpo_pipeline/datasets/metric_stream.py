@@ -52,7 +52,14 @@ class MetricStreamDataset(AbstractDataset[Sequence[Mapping[str, Any]], pd.DataFr
             return
         lines = [_encode(row, path=self._filepath) for row in data]
         if not self._going_on:
-            _keep_before(self._filepath, min(int(row["step"]) for row in data))
+            # Rewrite the file with the rows whose step is below the first of these, atomically.
+            path, step = self._filepath, min(int(row["step"]) for row in data)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            before = _read(path) if path.is_file() and step > 0 else []
+            kept = [json.dumps(row) + "\n" for row in before if row["step"] < step]
+            draft = path.with_name(f".{path.name}.{os.getpid()}")
+            draft.write_text("".join(kept), encoding="utf-8")
+            draft.replace(path)
             self._going_on = True
         with self._filepath.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
@@ -123,15 +130,6 @@ def _encode(row: Mapping[str, Any], *, path: Path) -> str:
         )
         + "\n"
     )
-
-
-def _keep_before(path: Path, step: int) -> None:
-    """Rewrite the file with the rows whose step is below ``step``, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = [row for row in _read(path) if row["step"] < step] if path.is_file() and step > 0 else []
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-    draft.replace(path)
 
 
 def _read(path: Path) -> list[Row]:

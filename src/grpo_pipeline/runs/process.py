@@ -34,21 +34,18 @@ def source_tags(project: Path, argv: Sequence[str]) -> dict[str, str]:
     """Return who started which command on which code; "unknown" where git or the system does not say."""
     commit, changes = _git(project, "rev-parse", "HEAD"), _git(project, "status", "--porcelain")
     command = command_line(argv)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
     return {
         "argv": command,
         "git.dirty": "unknown" if changes is None else str(bool(changes.strip())).lower(),
         "mlflow.source.git.commit": (commit or "unknown").strip(),
         "mlflow.source.name": command,
         "mlflow.source.type": "LOCAL",
-        "mlflow.user": _user(),
+        "mlflow.user": user,
     }
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
 
 
 def _git(project: Path, *arguments: str) -> str | None:

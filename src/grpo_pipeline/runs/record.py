@@ -5,7 +5,7 @@ clock said: no name of a version is compared with another.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -105,15 +105,14 @@ def refuse_mixture(entries: Mapping[str, Entry]) -> None:
             )
     known = {name: {**entry.sources, name: entry.digest} for name, entry in entries.items()}
     for first, second in combinations(entries, 2):
-        if differing := sorted(_differing(known[first], known[second])):
+        one, other = known[first], known[second]
+        if differing := sorted(
+            name for name in one.keys() & other.keys() if one[name] != other[name]
+        ):
             raise ProvenanceError(
                 f"{first} and {second} must be made from the same {_short(differing)}, got {first} by {_run(entries[first])} and "
                 f"{second} by {_run(entries[second])}; run what makes them once more, together"
             )
-
-
-def _differing(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[str]:
-    return (name for name in first.keys() & second.keys() if first[name] != second[name])
 
 
 def _short(names: Sequence[str]) -> str:

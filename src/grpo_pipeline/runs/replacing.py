@@ -32,25 +32,18 @@ class ReplacingConfigLoader(OmegaConfigLoader):
         """Return the catalogue with ``{task}.…`` filled in; a task's own entry of the same name stays."""
         general = {name: entry for name, entry in catalog.items() if name.startswith(f"{TASK}.")}
         own = {name: entry for name, entry in catalog.items() if name not in general}
-        folders = {
-            task: self._globals_of().get(
-                f"{task}_folder", task if self.env in PLAIN else f"{task}_{self.env}"
-            )
-            for task in TASKS
-        }
+        try:
+            named = dict(self["globals"])  # with what a runtime parameter replaces
+        except (KeyError, MissingConfigException):
+            named = {}
+        suffix = "" if self.env in PLAIN else f"_{self.env}"
+        folders = {task: named.get(f"{task}_folder", task + suffix) for task in TASKS}
         filled = {
             name.replace(TASK, task): _filled(entry, {TASK: task, FOLDER: folder})
             for task, folder in folders.items()
             for name, entry in general.items()
         }
         return filled | own
-
-    def _globals_of(self) -> Mapping[str, Any]:
-        """Return globals.yml, with what a runtime parameter replaces."""
-        try:
-            return dict(self["globals"])
-        except (KeyError, MissingConfigException):
-            return {}
 
     def _merge_and_resolve(self, key: str, config_per_file: dict[Path, Any]) -> Any:
         if key == "parameters":

@@ -1,5 +1,6 @@
 """Write and read named tensors and JSON in a folder, with a check sum per file and one over the header that lists them."""
 
+import glob
 import hashlib
 import json
 import os
@@ -146,7 +147,8 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     Remains of writers that were killed are removed first. The parent folder is created.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_partials(folder)
+    for left in folder.parent.glob(f"{glob.escape(folder.name)}.partial-*"):
+        shutil.rmtree(left, ignore_errors=True)
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
         partial.mkdir()
@@ -225,12 +227,6 @@ def _swap(partial: Path, folder: Path) -> None:
 
 def _previous(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.previous")
-
-
-def _remove_partials(folder: Path) -> None:
-    for path in folder.parent.iterdir():
-        if path.name.startswith(f"{folder.name}.partial-"):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_partials(place: Path) -> None:

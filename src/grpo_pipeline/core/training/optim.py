@@ -155,7 +155,18 @@ def step(
         norms = _norms(gradients)
         total = math.hypot(*norms.values())
         if not math.isfinite(total):
-            raise NonFiniteGradientError(_describe_non_finite(state, total))
+            entries = (
+                (n, p.grad) for n, p in state.policy.named_parameters() if p.grad is not None
+            )
+            culprit = next(
+                (name for name, grad in entries if not bool(grad.isfinite().all())), None
+            )
+            what = f"gradient of parameter '{culprit}'" if culprit else "norm of the gradient"
+            got = "a NaN or infinite entry" if culprit else str(total)
+            raise NonFiniteGradientError(
+                f"{what} must be finite, got {got} at step {state.step}; the weights are unchanged: "
+                "lower the learning rate and resume"
+            )
         for name, parameters in groups.items():
             norm = total if clip == "joint" else norms[name]
             if max_grad_norm is not None and norm > max_grad_norm:
@@ -201,14 +212,6 @@ def _norms(gradients: Mapping[str, list[Tensor]]) -> dict[str, float]:
     filled = {name: get_total_norm(tensors) for name, tensors in gradients.items() if tensors}
     values = torch.stack(list(filled.values())).tolist() if filled else []
     return dict.fromkeys(gradients, 0.0) | dict(zip(filled, values, strict=True))
-
-
-def _describe_non_finite(state: TrainState, total: float) -> str:
-    named = ((name, p.grad) for name, p in state.policy.named_parameters() if p.grad is not None)
-    culprit = next((name for name, grad in named if not bool(grad.isfinite().all())), None)
-    what = f"gradient of parameter '{culprit}'" if culprit else "norm of the gradient"
-    got = "a NaN or infinite entry" if culprit else str(total)
-    return f"{what} must be finite, got {got} at step {state.step}; the weights are unchanged: lower the learning rate and resume"
 
 
 # The reference policy: frozen, copied now and then, or a moving average of the trained policy.

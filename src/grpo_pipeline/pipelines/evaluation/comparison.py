@@ -38,8 +38,11 @@ def count_unscored(
     for arm, rows in arms.items():
         own = rows[rows["rule"] == rule]
         names = [name.removeprefix(ASKED) for name in rows.columns if name.startswith(ASKED)]
-        found[arm] = {name: {split: _in_predictions(own, name)} for name in names}
-        for name, places in found[arm].items():
+        found[arm] = {}
+        for name in names:
+            asked, unscored = (float(own[prefix + name].sum()) for prefix in (ASKED, UNSCORED))
+            share = unscored / asked if asked else 0.0
+            places = found[arm][name] = {split: {"count": unscored, "share": share}}
             steps = training.get(arm, pd.DataFrame({"split": []})).query("split == 'train'")
             if f"reward/{name}/mean" in steps and steps[f"reward/{name}/mean"].notna().any():
                 count, fraction = (
@@ -66,11 +69,6 @@ def unscored_sentences(unscored: Unscored) -> Iterator[str]:
                     f"{arm}: the reward {name} gave no value for {' and '.join(counts)}; they are in no mean"
                     f"{', and those of the training taught nothing' if 'training' in lost else ''}."
                 )
-
-
-def _in_predictions(rows: pd.DataFrame, name: str) -> dict[str, float]:
-    asked, unscored = (float(rows[prefix + name].sum()) for prefix in (ASKED, UNSCORED))
-    return {"count": unscored, "share": unscored / asked if asked else 0.0}
 
 
 Estimates = dict[str, Estimate]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from plotly import graph_objects as go
 from plotly.subplots import make_subplots
@@ -79,7 +78,10 @@ def learning_curves(
     titles = {REWARD: PANELS[REWARD], **(own or {}), **PANELS}
     names = [name for name in titles if any(is_measured(frame, name) for frame in rows.values())]
     if not names:
-        return empty_figure("No training metrics were recorded.")
+        text = "No training metrics were recorded."
+        figure = go.Figure()
+        figure.add_annotation(text=text, showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper")
+        return style(figure, height=240)
     lines = -(-len(names) // COLUMNS)
     figure = make_subplots(
         lines,
@@ -177,13 +179,6 @@ def style(figure: go.Figure, *, height: int) -> go.Figure:
     return figure
 
 
-def empty_figure(message: str) -> go.Figure:
-    """Return a figure that says why there is nothing to see."""
-    figure = go.Figure()
-    figure.add_annotation(text=message, showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper")
-    return style(figure, height=240)
-
-
 # The learning curves as a picture, for a page that runs no script.
 
 LOOKS: Mapping[str, Mapping[str, Any]] = {
@@ -214,7 +209,12 @@ def curves_picture(
         axes.set_title(titles[name], fontsize=10, loc="left")
         for arm, frame in rows.items():
             for trace in traces_of(frame, name, arm=arm):
-                draw_trace(axes, trace, colours[arm])
+                label = LABELS[
+                    trace.kind
+                ]  # raw values, with an underscore, have no entry in the legend
+                label = label if label.startswith("_") else f"{trace.arm}, {label}"
+                look = LOOKS[trace.kind]
+                axes.plot(trace.steps, trace.values, color=colours[arm], label=label, **look)
         axes.grid(color=GRID)
         axes.ticklabel_format(useOffset=False)
         axes.spines[["top", "right"]].set_visible(False)
@@ -234,10 +234,3 @@ def curves_picture(
     else:
         panels[0].text(0.0, 0.5, "No training metrics were recorded.")
     return figure
-
-
-def draw_trace(axes: Axes, trace: Trace, colour: str) -> None:
-    """Draw one line; raw values have no entry in the legend."""
-    label = LABELS[trace.kind]
-    label = label if label.startswith("_") else f"{trace.arm}, {label}"
-    axes.plot(trace.steps, trace.values, color=colour, label=label, **LOOKS[trace.kind])

@@ -41,7 +41,7 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
         name="plot_learning_curves",
         namespace=f"{task}.report",
     )
-    pages = report_of(task, spec.wiring())
+    pages = getattr(spec.wiring(), "create_report", partial(create_report, task))
     return Pipeline([curves, *pages(arms, spec.shown_arm if spec.shown_arm in arms else arms[-1])])
 
 
@@ -104,8 +104,3 @@ def create_report(task: str, arms: Sequence[str], shown: str) -> list[Node]:
             namespace=f"{task}.report",
         )
     ]
-
-
-def report_of(task: str, wiring: Any) -> Any:
-    """Return what wires a task's report: its own ``create_report``, or the general one."""
-    return getattr(wiring, "create_report", partial(create_report, task))

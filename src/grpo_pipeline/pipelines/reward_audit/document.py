@@ -132,7 +132,9 @@ def agree_between(reward: Floats, metric: Floats, weights: Floats) -> dict[str, 
     """
     is_known = np.isfinite(reward) & np.isfinite(metric)
     keep = is_known.any(axis=1)
-    x, y = (_means(values[keep], is_known[keep]) for values in (reward, metric))
+    # Means over the known samples of each example that has one.
+    counts = is_known[keep].sum(axis=1)
+    x, y = (np.where(is_known, v, 0.0)[keep].sum(axis=1) / counts for v in (reward, metric))
     if len(x) < 3 or find_constant(x[None])[0] or find_constant(y[None])[0]:
         x, y, keep = x[:0], y[:0], np.zeros_like(keep)
     return _both_kinds(x[None], y[None], weights[:, keep], _between, reason=BETWEEN_REASON)
@@ -193,11 +195,6 @@ def _correlation(xy: Floats, xx: Floats, yy: Floats) -> Floats:
     spread: Floats = np.sqrt(np.where(differs[0] & differs[1], xx * yy, 0.0))
     found: Floats = np.clip(divide(xy, spread), -1.0, 1.0)
     return found
-
-
-def _means(values: Floats, is_known: Bools) -> Floats:
-    means: Floats = np.where(is_known, values, 0.0).sum(axis=1) / is_known.sum(axis=1)
-    return means
 
 
 Entry = dict[str, Any]

@@ -303,8 +303,3 @@ class InMicroBatches:
     def _cut(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         for place in bounds(count_prompts(values[-1]), self._size):
             yield tuple(take_prompts(value, *place) for value in values)
-
-
-def work_in_micro_batches(task: Task, size: int) -> Task:
-    """Return the task for the collect half of a step with micro-batches of ``size`` prompts."""
-    return cast(Task, InMicroBatches(task, size))

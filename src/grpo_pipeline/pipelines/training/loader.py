@@ -24,19 +24,6 @@ from grpo_pipeline.tasks.base import Task
 # Which stored groups a step replays, and which of its own it stores: the replay of informative groups in the loop.
 
 
-def refuse_changing_prompts(algorithm: AlgorithmParams, task: Task) -> None:
-    """Raise where stored actions would be scored on another prompt than the one that they were drawn for.
-
-    Raises:
-        ValueError: with replay and a task whose rows are not the same prompt in every batch.
-    """
-    if algorithm.replay is not None and not task.repeats_prompts:
-        raise ValueError(
-            f"replay must be null where {task.name}.augmentation moves the images, got a value; stored points belong to the "
-            "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
-        )
-
-
 def plan_batch(
     algorithm: AlgorithmParams, state: TrainState, rows: np.ndarray
 ) -> tuple[np.ndarray, Replayed]:

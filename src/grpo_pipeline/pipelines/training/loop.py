@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.training.optim import advance
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step.accumulate import work_in_micro_batches
+from grpo_pipeline.pipelines.step.accumulate import InMicroBatches
 from grpo_pipeline.pipelines.step.collect import Experience, Replayed, nothing_replayed
 from grpo_pipeline.pipelines.step.pipeline import (
     ALGORITHM,
@@ -81,9 +81,12 @@ class StepRunner:
         samples = prompts * (
             group_size if self._draws else 1
         )  # an arm that draws nothing reads each prompt once
-        metrics = merge_metrics(measured) | _costs(
-            time.perf_counter() - start, samples, values["rollouts"].actions.device
-        )
+        seconds = time.perf_counter() - start
+        metrics = merge_metrics(measured) | {
+            "step_seconds": seconds,
+            "samples_per_second": samples / seconds,
+            "peak_memory_mb": _peak_memory_mb(values["rollouts"].actions.device),
+        }
         return StepResult(advance(values["state"]), metrics, values["experience"])
 
     def _gather(self, values: dict[str, Any]) -> None:
@@ -92,7 +95,7 @@ class StepRunner:
             _run(self._collect, values)
             return
         task = values["task"]
-        values["task"] = work_in_micro_batches(task, self._size)
+        values["task"] = cast(Task, InMicroBatches(task, self._size))
         _run(self._collect, values)
         values["task"] = task
         _run(self._cut, values)
@@ -176,14 +179,6 @@ def to_floats(metrics: Mapping[str, Tensor | float]) -> Metrics:
 def _run(nodes: Sequence[Node], values: dict[str, Any]) -> None:
     for node in nodes:
         values |= node.run({name: values[name] for name in node.inputs})
-
-
-def _costs(seconds: float, samples: int, device: torch.device) -> Metrics:
-    return {
-        "step_seconds": seconds,
-        "samples_per_second": samples / seconds,
-        "peak_memory_mb": _peak_memory_mb(device),
-    }
 
 
 def _peak_memory_mb(device: torch.device) -> float:

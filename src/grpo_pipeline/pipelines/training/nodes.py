@@ -1,5 +1,6 @@
 """Nodes of one arm: build, probe, train, export, predict."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.rng import Stream, numpy_generator, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint, snapshot
-from grpo_pipeline.core.storage.weights import ModelWeights
+from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.optim import build_optimizer, frozen_copy, load_reference
 from grpo_pipeline.core.training.replay import ReplayBuffer
@@ -25,7 +26,6 @@ from grpo_pipeline.pipelines.training.loader import (
     BatchLoader,
     LoadedBatch,
     make_training_batch,
-    refuse_changing_prompts,
     remember,
     replay_metrics,
 )
@@ -36,10 +36,8 @@ from grpo_pipeline.pipelines.training.loop import (
     steps_per_epoch,
 )
 from grpo_pipeline.pipelines.training.resuming import (
-    frozen_reference_digest,
     resumed,
     run_parameters,
-    tell_early_end,
 )
 from grpo_pipeline.runs.code_version import code_version
 from grpo_pipeline.runs.progress import progress
@@ -107,6 +105,7 @@ def add_rewards(table: pd.DataFrame, rewards: Rewards, advantages: Advantages) -
     )
 
 
+logger = logging.getLogger(__name__)
 SHOWCASE_CORES = 12
 Row = dict[str, Any]
 
@@ -121,7 +120,11 @@ def build_state(
             for, or stored groups would be replayed on prompts that have changed.
     """
     task.check_algorithm(algorithm)
-    refuse_changing_prompts(algorithm, task)
+    if algorithm.replay is not None and not task.repeats_prompts:
+        raise ValueError(
+            f"replay must be null where {task.name}.augmentation moves the images, got a value; stored points belong to the "
+            "place that an image had: keep to gain, gamma, speckle and blackout, or leave replay out"
+        )
     policy = task.build_policy(seed)
     groups = task.parameter_groups(policy)
     rates = training.optimizer.learning_rates
@@ -211,7 +214,10 @@ def train(
         "task": task.name
     }
     parameters = run_parameters(algorithm, training, task, data, seed=state.generator_seed)
-    frozen_reference = frozen_reference_digest(algorithm, state)
+    # A checkpoint names a reference that never moves instead of holding it.
+    frozen_reference = None
+    if state.reference is not None and algorithm.reference.update == "frozen":
+        frozen_reference = digest_of_tensors(state.reference.state_dict())
     state = resumed(
         state,
         resume_from,
@@ -221,7 +227,10 @@ def train(
         frozen_reference=frozen_reference,
     )
     whole = training.epochs * steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
-    tell_early_end(training, whole=whole, total=state.total_steps, section=sections["training"])
+    if state.total_steps < whole:
+        sentence = "%s.max_steps = %d: training ends at step %d of the %d steps of %d epochs"
+        numbers = (training.max_steps, state.total_steps, whole, training.epochs)
+        logger.info(sentence, sections["training"], *numbers)
     data = data_of_arm(algorithm, task, data)
     if state.reference is not None and algorithm.reference.update == "frozen":
         with network_precision(state):
@@ -239,7 +248,13 @@ def train(
         while state.step < state.total_steps:
             state, rows = loop.step(state, batches.take(state))
             pending += rows
-            shown.update(1, **_headline(rows[0]))
+            # The reward, or the loss of an arm whose samples nobody scored.
+            shown.update(
+                1,
+                **{"reward": rows[0]["reward/mean"]}
+                if np.isfinite(rows[0]["reward/mean"])
+                else {"loss": rows[0]["supervised/loss"]},
+            )
             saves = (
                 state.step == state.total_steps or state.step % training.checkpoint_every_steps == 0
             )
@@ -249,15 +264,6 @@ def train(
                     loop.checkpoint(state, parameters, frozen_reference) if saves else False,
                 )
                 pending = []
-
-
-def _headline(row: Row) -> dict[str, float]:
-    """Return what is shown while an arm trains: the reward, or the loss of an arm whose samples nobody scored."""
-    return (
-        {"reward": row["reward/mean"]}
-        if np.isfinite(row["reward/mean"])
-        else {"loss": row["supervised/loss"]}
-    )
 
 
 def data_of_arm(algorithm: AlgorithmParams, task: Task, data: Any) -> Any:

@@ -12,7 +12,6 @@ from grpo_pipeline.core.agreement import decisive, digest_of
 from grpo_pipeline.core.params import LENGTH, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.schedules import Schedule
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint, restore
-from grpo_pipeline.core.storage.weights import digest_of_tensors
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.runs.code_version import code_version
 from grpo_pipeline.tasks.base import Task
@@ -37,13 +36,6 @@ def run_digest(
 ) -> str:
     """Return the digest of ``run_parameters``: the ``config_digest`` of the run's checkpoints."""
     return digest_of(run_parameters(algorithm, training, task, data, seed=seed))
-
-
-def frozen_reference_digest(algorithm: AlgorithmParams, state: TrainState) -> str | None:
-    """Return the digest of a reference that never moves: a checkpoint names it instead of holding it."""
-    if state.reference is None or algorithm.reference.update != "frozen":
-        return None
-    return digest_of_tensors(state.reference.state_dict())
 
 
 def resumed(
@@ -95,13 +87,6 @@ def resumed(
     if before != going_on.total_steps:
         logger.info("%s: %s", where, _length_sentence(going_on, before, parameters, sections))
     return going_on
-
-
-def tell_early_end(training: TrainingParams, *, whole: int, total: int, section: str) -> None:
-    """Log why a run ends before its last epoch, where it does."""
-    if total < whole:
-        sentence = "%s.max_steps = %d: training ends at step %d of the %d steps of %d epochs"
-        logger.info(sentence, section, training.max_steps, total, whole, training.epochs)
 
 
 def _length_sentence(

@@ -69,28 +69,17 @@ def reply_group(group: pd.DataFrame) -> ReplyGroup:
         "reward",
         "advantage",
     ]
-    rows = [
-        [
-            Cell(shorten(reply) or "(nothing)"),
-            Cell(str(row["sample"])),
-            *(number_cell(row[name]) for name in (*parts, "reward")),
-            advantage_cell(row["advantage"]),
-        ]
-        for reply, row in ranked.to_dict(orient="index").items()
-    ]
+    rows = []
+    for reply, row in ranked.to_dict(orient="index").items():
+        found = [row[name] for name in (*parts, "reward")]
+        rewards = [Cell("not measured") if pd.isna(one) else Cell(f"{one:.3f}") for one in found]
+        advantage = row["advantage"]  # 0 teaches nothing
+        tone = "better" if advantage > 0 else "worse" if advantage < 0 else ""
+        first_cells = Cell(shorten(reply) or "(nothing)"), Cell(str(row["sample"]))
+        rows.append([*first_cells, *rewards, Cell(f"{advantage:+.2f}", tone=tone)])
     first = group.iloc[0]
     caption = f"{first['example_id']}: the right reply is “{shorten(first['answer'])}”"
     return ReplyGroup(shorten(first["question"]), str(first["needs"]), Table(caption, heads, rows))
-
-
-def number_cell(value: float) -> Cell:
-    """Return a reward, or that it could not be measured."""
-    return Cell("not measured") if pd.isna(value) else Cell(f"{value:.3f}")
-
-
-def advantage_cell(value: float) -> Cell:
-    """Return a signed advantage, coloured by what it teaches; 0 teaches nothing."""
-    return Cell(f"{value:+.2f}", tone="better" if value > 0 else "worse" if value < 0 else "")
 
 
 # Predictions of all arms -> bars of reward and F1 by what the right reply needs, with intervals.

@@ -304,6 +304,11 @@ def compare_trials(
     clusters = int(scores.cores[evaluation.cluster].nunique())
     writer = Writer(evaluation, clusters=clusters)
     differences, correction = compare_with_control(plan, scores, params.primary_metrics, writer)
+    arms: dict[str, Any] = {}  # each described, with the metrics of its own rule
+    for arm, rules in scores.arms.items():
+        described = plan.arms[arm].description
+        metrics = {name: writer.entry(seeds) for name, seeds in rules[described.rule].items()}
+        arms[arm] = described.model_dump(mode="json") | {"metrics": metrics}
     document = {
         "task": plan.task,
         "control": params.control,
@@ -317,22 +322,13 @@ def compare_trials(
             "resamples": evaluation.resamples,
         },
         "correction": correction,
-        "arms": {arm: arm_section(plan, scores, arm, writer) for arm in scores.arms},
+        "arms": arms,
         "differences": differences,
         "baselines": baseline_section(plan, scores, writer),
         "trials": {trial.key: trial_section(plan, trials, trial.key) for trial in plan.trials},
     }
     return document | {
         "summary": summary(document, suite.metrics, chance_rule=evaluation.chance_rule)
-    }
-
-
-def arm_section(plan: Plan, scores: Scores, arm: str, writer: Writer) -> dict[str, Any]:
-    """Return an arm's description and the metrics of its own rule."""
-    described = plan.arms[arm].description
-    headline = scores.arms[arm][described.rule]
-    return described.model_dump(mode="json") | {
-        "metrics": {name: writer.entry(by_seed) for name, by_seed in headline.items()}
     }
 
 

@@ -114,12 +114,15 @@ def choose(
     for outer in plan.folds:
         folds = [name for other, name, _ in inner_folds(plan) if other is outer]
         for arm, candidates in settings.arms.items():
-            values = {
-                name: metric_values(
-                    headers, trial_arm(arm, name), seeds=seeds, folds=folds, metric=metric
-                )
-                for name in candidates
-            }
+            # Candidate -> one value per seed and inner fold; None if one of its trials did not finish.
+            values: dict[str, list[float] | None] = {}
+            for name in candidates:
+                own = trial_arm(arm, name)
+                keys = [f"{own}.seed{seed}.fold{fold}" for seed in seeds for fold in folds]
+                trials = [headers[key] for key in keys if key in headers]
+                is_whole = [trial.status for trial in trials] == ["finished"] * len(keys)
+                reached = [trial.metrics.get(metric, float("nan")) for trial in trials]
+                values[name] = reached if is_whole else None
             found.append(choose_one(values, outer, arm, metric=metric, better=better))
     return found
 
@@ -146,22 +149,6 @@ def choose_one(
     return Choice(
         outer.name, arm, chosen, {name: means.get(name) for name in values}, int(shared.sum())
     )
-
-
-def metric_values(
-    headers: Mapping[str, TrialHeader],
-    arm: str,
-    *,
-    seeds: Sequence[int],
-    folds: Sequence[str],
-    metric: str,
-) -> list[float] | None:
-    """Return one value per seed and inner fold; None if one of the trials did not finish."""
-    keys = [f"{arm}.seed{seed}.fold{fold}" for seed in seeds for fold in folds]
-    trials = [headers.get(key) for key in keys]
-    if any(trial is None or trial.status != "finished" for trial in trials):
-        return None
-    return [trial.metrics.get(metric, float("nan")) for trial in trials if trial is not None]
 
 
 def by_fold(choices: Sequence[Choice]) -> dict[str, dict[str, str]]:

@@ -53,7 +53,10 @@ def collect(
     for arm in settings.arms:
         rule = next(iter(settings.arms[arm].values())).description.rule
         for seed in seeds:
-            keys = fold_keys(arm, seed, plan, choices)
+            keys = {
+                fold.name: f"{trial_arm(arm, choices[fold.name][arm])}.seed{seed}.fold{number}"
+                for number, fold in enumerate(plan.folds)
+            }
             lost = {
                 key: reason
                 for key in keys.values()
@@ -74,14 +77,6 @@ def collect(
             f"the control {control} must have a seed whose folds all finished, got none ({key}: {reason})"
         )
     return OutOfFold(tested, held_out if plan.held_out else {}, missing)
-
-
-def fold_keys(arm: str, seed: int, plan: FoldPlan, choices: Choices) -> dict[str, str]:
-    """Return fold -> key of the arm's trial there."""
-    return {
-        fold.name: f"{trial_arm(arm, choices[fold.name][arm])}.seed{seed}.fold{number}"
-        for number, fold in enumerate(plan.folds)
-    }
 
 
 def why_missing(trials: StoredTrials, key: str) -> str | None:

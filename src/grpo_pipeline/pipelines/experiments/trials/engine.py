@@ -114,7 +114,10 @@ def run_trials(
         trial.key: trial_digest(bench.setup, plan.arms[trial.arm], trial, bench.examples)
         for trial in plan.trials
     }
-    kept = [key for key, digest in digests.items() if is_finished(before.headers.get(key), digest)]
+    finished = {
+        key: header.digest for key, header in before.headers.items() if header.status == "finished"
+    }
+    kept = [key for key, digest in digests.items() if finished.get(key) == digest]
     if kept:
         say(f"{len(kept)} of {len(plan.trials)} trials are finished and kept: {shortened(kept)}")
     yield False
@@ -164,11 +167,6 @@ def run_trial(
     )
     weights = done.weights if bench.keeps_weights else None
     return TrialRecord(finished, done.predictions, done.metric_rows, weights), opened.memory
-
-
-def is_finished(header: TrialHeader | None, digest: str) -> bool:
-    """Say whether a stored trial can be kept."""
-    return header is not None and header.status == "finished" and header.digest == digest
 
 
 def reason_of(error: BaseException) -> str:
