@@ -110,21 +110,6 @@ def test_replies_attend_to_their_prompt_and_to_themselves(heads: int, key_heads:
     torch.testing.assert_close(found, group_attention_naive(query, own, held, is_seen), rtol=1e-12, atol=1e-12)
 
 
-def test_the_gradient_of_a_prompt_is_the_sum_over_its_replies() -> None:
-    """One long tensor per reply, the prompt copied, is what autograd is asked about on the other side."""
-    query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed) for seed in range(3))
-    held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).requires_grad_() for seed in (3, 4)]
-    weight = normal(PROMPTS * GROUP, WIDTH, 2 * SIZE, seed=5)
-    (attend_replies(query, *own, Prompt(*held, None)) * weight).sum().backward()
-    copies = [x.detach().clone().requires_grad_() for x in held]
-    long = [torch.cat((x.repeat_interleave(GROUP, dim=0), y), dim=2) for x, y in zip(copies, own, strict=True)]
-    order = torch.ones(WIDTH, SEEN + WIDTH, dtype=torch.bool).tril(SEEN)
-    out = torch.nn.functional.scaled_dot_product_attention(query, *long, attn_mask=order, scale=1.0)
-    (out.transpose(1, 2).flatten(2) * weight).sum().backward()
-    for ours, theirs in zip(held, copies, strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-12, atol=1e-12)
-
-
 def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache: queries, keys and values; the weights are as many numbers as their product says."""
     found = {}

@@ -3,7 +3,7 @@ from decimal import Decimal, getcontext
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny_graphs import CLASSES, generator, graph_noise, noise_params, prompts, random_entries, random_graphs, skewed_limit
+from tiny_graphs import CLASSES, generator, graph_noise, noise_params, prompts, random_graphs, skewed_limit
 from torch import Tensor
 
 from grpo_pipeline.tasks.molecules.diffusion.noise import (
@@ -75,18 +75,6 @@ def test_rows_have_noise_of_their_own() -> None:
     uniform = wanted.masks.each(lambda mask, k: torch.zeros(*mask.shape, k), CLASSES)
     drawn = draw_entries(uniform, wanted.masks, generator=generator())
     assert len({tuple(row) for row in drawn.bonds.tolist()}) == 8
-
-
-def test_reverse_treats_every_component_by_itself() -> None:
-    wanted, noise = prompts([3, 3], 3), graph_noise()
-    noisy, t = random_entries(wanted), torch.tensor([2, 5])
-    logits = wanted.masks.each(lambda mask, k: torch.randn(*mask.shape, k, generator=generator()), CLASSES)
-    together = noise.reverse(logits, noisy, t)
-    for part, z, x, transition in zip(together, logits, noisy, noise.transitions, strict=True):
-        assert torch.equal(part, transition.reverse(z, x, t))
-    known = noise.posterior(noisy, random_entries(wanted, seed=1), t)
-    for part in known:
-        assert torch.allclose(part.logsumexp(-1), torch.zeros(part.shape[:-1], dtype=torch.float64), atol=1e-13)
 
 
 def cosine(x: Decimal) -> Decimal:

@@ -57,25 +57,6 @@ def test_padding_changes_no_score(reduction: str, estimator: str) -> None:
         assert torch.allclose(getattr(narrow, name), getattr(wide, name), atol=1e-11)
 
 
-@pytest.mark.parametrize("estimator", ["step", "eager"])
-def test_renaming_the_nodes_of_a_trajectory_changes_no_score(estimator: str) -> None:
-    """A molecule has no first atom: its probability must not depend on the order of the nodes."""
-    model, reference = policy(), policy(seed=3)
-    rollouts = sample(model, prompts([4, 4], 4))
-    order = torch.tensor([2, 0, 3, 1])
-    dense = dense_pairs(rollouts.bonds.flatten(0, 2), 4)[:, order][:, :, order]
-    renamed = replace(
-        rollouts,
-        atoms=rollouts.atoms[..., order],
-        charges=rollouts.charges[..., order],
-        bonds=dense[:, *pair_index(4)].view_as(rollouts.bonds),
-    )
-    plain, other = (score(model, r, reference, estimator=estimator) for r in (rollouts, renamed))
-    assert not torch.equal(renamed.bonds, rollouts.bonds)
-    for name in ("logprobs", "entropy", "kl"):
-        assert torch.allclose(getattr(plain, name), getattr(other, name), atol=1e-11)
-
-
 def test_the_mean_divides_by_the_entries_that_have_a_choice() -> None:
     classes = Components(3, 1, 2)  # no charges: nothing is chosen there
     model = policy(classes=classes)
