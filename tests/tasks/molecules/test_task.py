@@ -157,6 +157,7 @@ def test_a_prompt_tells_the_properties_of_its_molecule_in_spreads_of_the_trainin
     expected = (logp - logp[train].mean()) / logp[train].std()
     np.testing.assert_allclose(data.conditions[:, 0].numpy(), expected, rtol=1e-5)
     task = tiny.make_task(prompt={"conditions": ["logp"]})
+    np.testing.assert_allclose(task.make_batch(data, np.array([3, 1])).prompts.conditions[:, 0], expected[[3, 1]], rtol=1e-5)
     batch = task.make_batch(data, np.array([3]))
     assert batch.targets == ((f"{logp[3]:.6g}",),)
     policy = start(task).policy

@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, numpy_generator
 from grpo_pipeline.core.types import Rewards
 from grpo_pipeline.statistics.metric import Direction
@@ -19,13 +20,13 @@ from grpo_pipeline.tasks.molecules.evaluation import (
     draw_graphs,
     prompt_batches,
     prompt_names,
-    score_molecules,
 )
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs, graphs_of
 from grpo_pipeline.tasks.molecules.graphs.molecule_table import tabulate_molecules
 from grpo_pipeline.tasks.molecules.graphs.vocabulary import Vocabulary
 from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
+from grpo_pipeline.tasks.molecules.rewards import submit_rewards
 
 # Graphs that need no learning, for the reward audit: chains of carbon, random trees and copies of training molecules.
 
@@ -221,9 +222,12 @@ def _trivial(
 def _score(task: GraphTask, batch: MoleculeBatch, graphs: MoleculeGraphs) -> Rewards:
     decoded = decode(graphs, task.vocabulary)
     n_samples = len(decoded) // len(batch.rows)
-    return score_molecules(
-        task, batch, [decoded[p * n_samples : (p + 1) * n_samples] for p in range(len(batch.rows))]
+    molecules = [decoded[p * n_samples : (p + 1) * n_samples] for p in range(len(batch.rows))]
+    pending = submit_rewards(
+        task.rewards, task.pool, molecules=molecules, known=task.known, references=batch.targets
     )
+    measured = pending.result()
+    return combine_rewards(measured.components, measured.weights)
 
 
 def _rows(

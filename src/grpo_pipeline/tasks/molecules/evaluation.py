@@ -33,7 +33,6 @@ from grpo_pipeline.tasks.molecules.params import (
     MoleculeRewardParams,
     SamplingParams,
 )
-from grpo_pipeline.tasks.molecules.rewards import submit_rewards
 from grpo_pipeline.tasks.shared import Cache
 
 
@@ -160,17 +159,6 @@ def draw_graphs(
         outcomes.molecules,
         combine_rewards(*task.reward(batch, rollouts, outcomes)),
     )
-
-
-def score_molecules(
-    task: GraphTask, batch: MoleculeBatch, molecules: Sequence[Sequence[Decoded]]
-) -> Rewards:
-    """Return the rewards of groups of given molecules, [P, E]."""
-    pending = submit_rewards(
-        task.rewards, task.pool, molecules=molecules, known=task.known, references=batch.targets
-    )
-    measured = pending.result()
-    return combine_rewards(measured.components, measured.weights)
 
 
 # Sampled graphs as a table that a person reads.

@@ -75,14 +75,10 @@ def read_row(
         raise RowError(
             "story_id must name the story that the reply needs, got none; add it or set needs: unknown"
         )
-    example_id = read_text(cells, "example_id", default="")
-    if not example_id:  # that of the content; equal rows are numbered, so that none depends on the order of the file
-        name = digest_of(question, *answers)
-        seen[name] += 1
-        example_id = name if seen[name] == 1 else f"{name}-{seen[name]}"
     return Draft(
         row=number,
-        example_id=example_id,
+        example_id=read_text(cells, "example_id", default="")
+        or numbered(digest_of(question, *answers), seen),
         given_id=read_text(cells, "persona_id", default=""),
         persona=persona,
         partner="",
@@ -92,6 +88,12 @@ def read_row(
         story_id=story_id,
         split=read_choice(cells, "split", SPLITS) if names_splits else "",
     )
+
+
+def numbered(name: str, seen: Counter[str]) -> str:
+    """Return an id made of content; equal ones are numbered, so that none depends on the order of the file."""
+    seen[name] += 1
+    return name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
 def read_answers(cells: Mapping[str, object]) -> tuple[str, ...]:
@@ -165,9 +167,8 @@ def read_conversations(file: TextFile, params: ConversationParams) -> Reading:
             continue
         hidden += n_hidden
         n_turns += len(conversation.turns)
-        name = digest_of(*conversation.personas, *(text for _, text in conversation.turns))
-        seen[name] += 1
-        unique = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        texts = [text for _, text in conversation.turns]
+        unique = numbered(digest_of(*conversation.personas, *texts), seen)
         sound, empty = reply_turns(conversation, params)
         drafts += [
             draft_turn(conversation, turn, params, row=number, name=unique) for turn in sound
