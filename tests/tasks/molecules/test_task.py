@@ -324,9 +324,27 @@ def test_graphs_of_an_evaluation_are_drawn_at_its_temperature_with_noise_of_thei
     assert not torch.equal(*found)
 
 
+LETTERS = {
+    "own": {"letters": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 2.0, "options": {}}},
+    "failure": {"rule": "exclude"},
+}
+
+
+def letters_of(smiles: list[str]) -> np.ndarray:
+    """Return what the reward of LETTERS is for valid molecules."""
+    return np.array([np.nan if "N" in text else sum(map(str.isalpha, text)) for text in smiles], dtype=float)
+
+
+def test_rows_of_an_audit_hold_what_their_own_molecule_earned() -> None:
+    task = tiny.make_task(rewards=LETTERS)
+    rows = task.audit(start(task).policy, tiny.make_data(), np.array([0, 4, 12, 6]), seed=0, n_samples=6)
+    valid = rows[rows["is_valid"] == 1]
+    np.testing.assert_array_equal(valid["reward_letters"], letters_of(list(valid["smiles"])))
+    assert valid.groupby("policy")["reward_letters"].nunique().max() > 1
+
+
 def test_rows_of_an_evaluation_hold_what_their_own_molecule_earned_and_was_left_without() -> None:
-    own = {"letters": {"function": "tiny_chemistry:refuses_nitrogen", "weight": 2.0, "options": {}}}
-    task = tiny.make_task(rewards={"own": own, "failure": {"rule": "exclude"}})
+    task = tiny.make_task(rewards=LETTERS)
     rows_of = [0, 4, 12]  # 2, 3 and 4 atoms
     policy, batch = start(task).policy, task.make_batch(tiny.make_data(), np.array(rows_of))
     sampled = evaluation.draw_graphs(task, policy, batch, 16, seed=2, number=0, stream=Stream.EVALUATION)
@@ -334,8 +352,7 @@ def test_rows_of_an_evaluation_hold_what_their_own_molecule_earned_and_was_left_
     smiles = [molecule.smiles for group in sampled.molecules for molecule in group]
     assert rows["smiles"].tolist() == smiles
     assert rows["sample_id"].tolist() == [f"p{row:05d}-{sample:03d}" for row in rows_of for sample in range(16)]
-    letters = np.array([np.nan if "N" in text else sum(map(str.isalpha, text)) for text in smiles], dtype=float)
-    is_valid = np.array([bool(text) for text in smiles])
+    letters, is_valid = letters_of(smiles), np.array([bool(text) for text in smiles])
     assert np.unique(letters[is_valid][~np.isnan(letters[is_valid])]).size > 1
     np.testing.assert_array_equal(rows["reward_letters"][is_valid], letters[is_valid])
     assert rows["asked_letters"].tolist() == is_valid.astype(int).tolist()
