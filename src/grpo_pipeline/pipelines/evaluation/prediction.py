@@ -1,5 +1,6 @@
 """Prediction of any task: a trained arm samples for the rows of a split, which need no labels; a table of samples comes out."""
 
+import json
 from typing import Any
 
 import pandas as pd
@@ -32,8 +33,8 @@ def sample_split(
     """
     parameter = f"{task.name}.predict.arm"
     model, policy = models.load(params.arm, parameter=parameter), task.build_policy(0)
-    # Raise ValueError unless a model was trained with the task's present parameters.
-    here = task.describe(policy)
+    # As a file holds it: in JSON keys are texts, and a tuple is a list.
+    here = json.loads(json.dumps(task.describe(policy)))
     there = dict(model.config)
     for name, value in here.items():
         if name not in OF_TRAINING and name in there and there[name] != value:
