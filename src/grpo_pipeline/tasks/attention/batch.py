@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.data.clinical import read_values
 from grpo_pipeline.tasks.attention.data.examples import Examples
 
 # The arrays of a batch as they are stored, before anything is derived from them.
@@ -142,11 +141,11 @@ def make_batch(
     Images and masks come from ``pixels`` in the place of the stored ones, if given.
     """
     examples = data.examples
-    values = (
-        torch.as_tensor(read_values(examples.table, rows, clinical), device=device)
-        if clinical
-        else None
-    )
+    values = None
+    if clinical:
+        # A column that the table lacks is unknown in every row: a model may be asked about less than it was trained on.
+        known = examples.table.reindex(columns=list(clinical)).iloc[rows]
+        values = torch.as_tensor(known.to_numpy(np.float32, copy=True), device=device)  # [P, F]
     if pixels is None:
         pixels = read_pixels(examples, rows, device=device, with_lesion=data.shows_lesion)
     bag = pixels.bag & pixels.region

@@ -31,7 +31,7 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     lesion_coverage,
     lesion_share,
     nearest_cells,
-    oracle_cells,
+    oracle_logits,
     point_coordinates,
     points_used,
     region_centroids,
@@ -261,7 +261,10 @@ def choose_points(
     uniform = gumbel_top_k(
         torch.zeros_like(logits.cells), k, n_samples, generator=generator, is_allowed=cells
     )
-    oracle = oracle_cells(lesion, cells, k, n_samples=n_samples, generator=generator)
+    # Inside the lesion, then (or without a lesion) uniformly in the region.
+    oracle = gumbel_top_k(
+        oracle_logits(lesion, cells), k, n_samples, generator=generator, is_allowed=cells
+    )
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
     return {
         "policy": draw_sets(

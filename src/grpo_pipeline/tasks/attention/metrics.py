@@ -189,41 +189,8 @@ def _patients(rows: pd.DataFrame, weights: np.ndarray) -> tuple[np.ndarray, np.n
     )
 
 
-def _patient_auroc(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    """Return the AUROC of patients: highest probability against any positive core, [B]; a patient weighs as its cores."""
-    return weighted.auroc(*_patients(rows, weights))
-
-
-def _patient_pairs(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    """Return the number of pairs of a patient with cancer and one without, [B]."""
-    _, is_positive, of_patients = _patients(rows, weights)
-    return weighted.count_pairs(is_positive, of_patients)
-
-
-def _brier(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    return weighted.mean((column(rows, "prob") - label_target(rows)) ** 2, weights)
-
-
-def _calibration(rows: pd.DataFrame, weights: np.ndarray, *, bins: int) -> np.ndarray:
-    return weighted.calibration_error(
-        column(rows, "prob"), label_target(rows) == 1, weights, bins=bins
-    )
-
-
 def _has_prob(rows: pd.DataFrame) -> np.ndarray:
     return has_value("prob", rows)
-
-
-def _has_lesion(rows: pd.DataFrame) -> np.ndarray:
-    return np.asarray(has_value("lesion_hit", rows) & has_value("lesion_coverage", rows))
-
-
-def _hit_ratio(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    return weighted.mean_ratio(column(rows, "lesion_hit"), column(rows, "lesion_coverage"), weights)
-
-
-def _coverage(rows: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
-    return np.asarray(weights @ column(rows, "lesion_coverage"))
 
 
 def build_metrics(options: MetricOptions) -> dict[str, Metric]:
@@ -273,8 +240,10 @@ def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
             better="higher",
             reason="needs at least one patient with a positive core and one without",
             usable=_has_prob,
-            compute=_patient_auroc,
-            mass=_patient_pairs,
+            # Highest probability against any positive core; a patient weighs as its cores.
+            compute=lambda rows, weights: weighted.auroc(*_patients(rows, weights)),
+            # Pairs of a patient with cancer and one without.
+            mass=lambda rows, weights: weighted.count_pairs(*_patients(rows, weights)[1:]),
             size=lambda rows: rows["patient_id"].nunique(),
         ),
         "auroc_gg2": auroc(
@@ -297,14 +266,25 @@ def _probability_metrics(options: MetricOptions) -> dict[str, Metric]:
     no_rows = "needs at least one core"
     return {
         "brier": Metric(
-            title="Brier score", better="lower", reason=no_rows, usable=_has_prob, compute=_brier
+            title="Brier score",
+            better="lower",
+            reason=no_rows,
+            usable=_has_prob,
+            compute=lambda rows, weights: weighted.mean(
+                (column(rows, "prob") - label_target(rows)) ** 2, weights
+            ),
         ),
         "ece": Metric(
             title=f"Calibration error, {options.calibration_bins} bins",
             better="lower",
             reason=no_rows,
             usable=_has_prob,
-            compute=partial(_calibration, bins=options.calibration_bins),
+            compute=lambda rows, weights: weighted.calibration_error(
+                column(rows, "prob"),
+                label_target(rows) == 1,
+                weights,
+                bins=options.calibration_bins,
+            ),
         ),
     }
 
@@ -319,9 +299,11 @@ def _attention_metrics() -> dict[str, Metric]:
             title="Points in the lesion, ratio to uniform points",
             better="higher",
             reason="needs a core whose lesion outline meets the region",
-            usable=_has_lesion,
-            compute=_hit_ratio,
-            mass=_coverage,
+            usable=lambda rows: has_value("lesion_hit", rows) & has_value("lesion_coverage", rows),
+            compute=lambda rows, weights: weighted.mean_ratio(
+                column(rows, "lesion_hit"), column(rows, "lesion_coverage"), weights
+            ),
+            mass=lambda rows, weights: weights @ column(rows, "lesion_coverage"),
         ),
         "points_used": mean_metric(
             "points_used", title="Points in a set", better="none", reason="needs at least one core"

@@ -43,7 +43,7 @@ from grpo_pipeline.tasks.attention.losses import (
 )
 from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
 from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder
-from grpo_pipeline.tasks.attention.model.encoder_input import add_grey
+from grpo_pipeline.tasks.attention.model.encoder_input import GreyBatch
 from grpo_pipeline.tasks.attention.model.model import (
     AttentionModel,
     empty_sets,
@@ -63,7 +63,7 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
 from grpo_pipeline.tasks.attention.model.pretrained import fingerprint_of
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
-from grpo_pipeline.tasks.attention.rewards import cspca_weights, point_reward_components
+from grpo_pipeline.tasks.attention.rewards import point_reward_components
 from grpo_pipeline.tasks.base import BaseTask, Proposal
 from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.familiarity import Familiarity
@@ -171,11 +171,9 @@ class AttentionTask(BaseTask):
                     batch.clinical, self.model.clinical.dropout, generator=generator
                 ),
             )
-        return (
-            batch
-            if self.model.checkpoint is None or data.features is not None
-            else add_grey(batch, pixels.images)
-        )
+        if self.model.checkpoint is None or data.features is not None:
+            return batch
+        return GreyBatch(**vars(batch), grey=pixels.images)
 
     def replicate(self, batch: AttentionBatch, group_size: int) -> AttentionBatch:
         """Return the batch with label and involvement as [P, G] views."""
@@ -286,8 +284,14 @@ class AttentionTask(BaseTask):
         )
 
     def prompt_weights(self, batch: AttentionBatch) -> Tensor | None:
-        """Return ``cspca_weight`` for cores of a high grade group, 1 for the others, [P]; None where the weight is 1."""
-        return cspca_weights(batch, self.rewards)
+        """Return ``cspca_weight`` for cores of a high grade group, 1 for the others, [P]; None where the weight is 1.
+
+        A core whose grade group is not known (NaN) counts 1.
+        """
+        if self.rewards.cspca_weight == 1.0:
+            return None
+        is_significant = batch.grade_group >= self.rewards.cspca_min_grade
+        return torch.where(is_significant, self.rewards.cspca_weight, 1.0)
 
     def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
         """Return the data with the reference policy's logits of every core: neither of the two changes in a run.

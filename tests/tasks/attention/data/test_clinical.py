@@ -1,15 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tiny_attention import make_clinical_examples, make_data
 
-from grpo_pipeline.tasks.attention.data.clinical import (
-    ClinicalStatistics,
-    describe_columns,
-    drop_values,
-    fit_statistics,
-    read_values,
-)
+from grpo_pipeline.tasks.attention.batch import make_batch
+from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, describe_columns, drop_values, fit_statistics
 
 NAN = float("nan")
 
@@ -25,63 +23,43 @@ def table() -> pd.DataFrame:
     )
 
 
-def test_the_training_rows_alone_are_described():
+def test_the_training_rows_alone_are_described_and_normalise():
     # age: mean 65, variance (25 + 1 + 36) / 3; psa: 4 and 8.
     found = describe_columns(table(), ("age", "psa", "kit"))
     assert found["age"] == pytest.approx({"known": 3, "unknown": 0, "mean": 65.0, "std": (62 / 3) ** 0.5, "median": 64.0})
     assert found["psa"] == pytest.approx({"known": 2, "unknown": 1, "mean": 6.0, "std": 2.0, "median": 6.0})
-    # three times 0.1 add up to a little more than 0.3
-    assert found["kit"]["std"] == 0.0
-
-
-def test_statistics_follow_the_split_and_not_the_other_rows():
-    first = fit_statistics(table(), ("psa", "age"))
-    assert first.columns == ("psa", "age")
-    assert (first.mean, first.std) == ((6.0, 65.0), pytest.approx((2.0, (62 / 3) ** 0.5)))
+    assert found["kit"]["std"] == 0.0  # three times 0.1 add up to a little more than 0.3
+    fitted = fit_statistics(table(), ("psa", "kit", "age"))
+    expected = (6.0, pytest.approx(0.1), 65.0), (2.0, 1.0, pytest.approx((62 / 3) ** 0.5))
+    assert fitted == ClinicalStatistics(("psa", "kit", "age"), *expected)
     other = table()
-    other.loc[3:, ["age", "psa"]] = 12345.0
-    assert fit_statistics(other, ("psa", "age")) == first
-    other["split"] = ["val", "train", "train", "train", "test"]
-    assert fit_statistics(other, ("psa", "age")) != first
-
-
-def test_a_constant_column_is_divided_by_one():
-    assert fit_statistics(table(), ("kit",)) == ClinicalStatistics(("kit",), (pytest.approx(0.1),), (1.0,))
-
-
-def test_a_column_that_is_unknown_in_training_is_refused():
-    values = table()
-    values.loc[:2, "psa"] = NAN
+    other.loc[3:, ["age", "psa", "kit"]] = 12345.0
+    assert fit_statistics(other, ("psa", "kit", "age")) == fitted
+    other.loc[:2, "psa"] = NAN
     with pytest.raises(ValueError, match="column 'psa' must have a known value in the training split, got none; fill it in"):
-        fit_statistics(values, ("age", "psa"))
+        fit_statistics(other, ("age", "psa"))
 
 
 def test_values_are_those_of_the_rows_and_a_missing_column_is_unknown():
-    values = read_values(table(), np.array([2, 0]), ("psa", "grade", "age"))
-    np.testing.assert_array_equal(values, np.array([[8.0, NAN, 71.0], [NAN, NAN, 60.0]], np.float32))
+    examples = make_clinical_examples()
+    asked = replace(examples, table=examples.table.drop(columns="setup"))
+    batch = make_batch(make_data(asked), np.array([2, 0]), grid=4, device=torch.device("cpu"), clinical=("psa", "setup", "age"))
+    rows = examples.table.loc[[2, 0]]
+    np.testing.assert_array_equal(batch.clinical, np.stack([rows["psa"], [NAN, NAN], rows["age"]], 1).astype(np.float32))
 
 
-class TestDropValues:
+def test_values_are_dropped_each_by_itself_as_the_generator_says():
     values = torch.arange(8000.0).reshape(2000, 4)
-
-    def drop(self, probability: float, seed: int = 0, values: torch.Tensor | None = None) -> torch.Tensor:
-        given = self.values if values is None else values
-        return drop_values(given, probability, generator=torch.Generator().manual_seed(seed))
-
-    def test_each_value_by_itself(self):
-        is_dropped = self.drop(0.25).isnan()
-        assert torch.equal(self.drop(0.25)[~is_dropped], self.values[~is_dropped])
-        share = is_dropped.double().mean(0)
-        # 5 sigma of 2000 draws of probability 0.25
-        torch.testing.assert_close(share, torch.full((4,), 0.25, dtype=torch.float64), atol=5 * (0.1875 / 2000) ** 0.5, rtol=0)
-        together = is_dropped.double().T.corrcoef() - torch.eye(4)
-        assert float(together.abs().max()) < 5 / 2000**0.5
-
-    def test_the_generator_decides(self):
-        assert torch.equal(self.drop(0.5).isnan(), self.drop(0.5).isnan())
-        assert not torch.equal(self.drop(0.5).isnan(), self.drop(0.5, seed=1).isnan())
-
-    def test_the_unknown_stays_unknown_and_changes_no_draw(self):
-        holes = self.values.clone()
-        holes[::2, 1] = torch.nan
-        assert torch.equal(self.drop(0.5, values=holes).isnan(), self.drop(0.5).isnan() | holes.isnan())
+    values[::2, 1] = torch.nan
+    made, again, other = (drop_values(values, 0.25, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    whole = drop_values(torch.ones(2000, 4), 0.25, generator=torch.Generator().manual_seed(0))
+    is_dropped = whole.isnan()
+    assert torch.equal(made.isnan(), is_dropped | values.isnan())  # the unknown stays unknown and changes no draw
+    assert torch.equal(made[~made.isnan()], values[~made.isnan()])
+    assert torch.equal(again.isnan(), made.isnan())
+    assert not torch.equal(other.isnan(), made.isnan())
+    # 5 sigma of 2000 draws of probability 0.25
+    share = is_dropped.double().mean(0)
+    torch.testing.assert_close(share, torch.full((4,), 0.25, dtype=torch.float64), atol=5 * (0.1875 / 2000) ** 0.5, rtol=0)
+    together = is_dropped.double().T.corrcoef() - torch.eye(4)
+    assert float(together.abs().max()) < 5 / 2000**0.5

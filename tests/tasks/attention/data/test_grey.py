@@ -82,11 +82,6 @@ def test_image_and_mask_land_in_the_same_place():
     assert not resize_mask(np.ones((60, 120), bool), 48)[[0, 11, 36, 47]].any()
 
 
-def test_golden():
-    # 400 x 200 stored, 0.1 mm rows and 0.2 mm columns: 40 mm x 40 mm. At 128 the image is 128 x 64 pixels.
-    assert model_spacing("0.1 0.2", "400 200", 128) == pytest.approx((40 / 128, 40 / 64))
-
-
 @pytest.mark.parametrize("size", ["1 1", "3 1000", "512 384", "385 511", "77 76"])
 @pytest.mark.parametrize("side", [16, 128, 1024])
 def test_the_image_keeps_its_extent_in_millimetres(size, side):

@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -64,16 +64,6 @@ class TestNpySlices:
             np.testing.assert_array_equal(plane.values, self.VOLUME.take(index, axis))
         np.testing.assert_array_equal(folder.read_image("v.npy#axis=0,take=max_projection"), self.VOLUME.max(0))
 
-    def test_a_plane_is_that_plane_whatever_is_asked_for(self, folder):
-        np.save(folder.root / "p.npy", GREY, allow_pickle=False)
-        np.testing.assert_array_equal(folder.read_image("p.npy#axis=2,take=middle"), GREY)
-
-    def test_every_value_but_zero_is_inside_as_without_an_address(self, folder):
-        mask = np.array([[0, -1, 2], [0, 0, 3]], np.int8)
-        np.save(folder.root / "m.npy", mask, allow_pickle=False)
-        for name in ("m.npy", "m.npy#axis=0,take=middle"):
-            np.testing.assert_array_equal(folder.read_mask(name), mask != 0)
-
     def test_only_the_slice_is_read(self, folder):
         np.lib.format.open_memmap(folder.root / "big.npy", mode="w+", dtype=np.uint8, shape=(4000, 512, 512))  # 1 GB, sparse
         tracemalloc.start()
@@ -101,8 +91,12 @@ class TestNpySlices:
 
 class TestReadMask:
     def test_everything_but_zero_is_true(self, folder):
-        picture(folder, "m.png", GREY)
-        np.testing.assert_array_equal(folder.read_mask("m.png"), GREY > 0)
+        mask = np.array([[0, -1, 2], [0, 0, 3]], np.int8)
+        np.save(folder.root / "m.npy", mask, allow_pickle=False)
+        np.testing.assert_array_equal(folder.read_image("m.npy#axis=2,take=middle"), mask)  # a plane is that plane
+        picture(folder, "m.png", np.abs(mask).astype(np.uint8))
+        for name in ("m.npy", "m.npy#axis=0,take=middle", "m.png"):
+            np.testing.assert_array_equal(folder.read_mask(name), mask != 0)
 
     def test_palette_index_counts_not_its_colour(self, folder):
         mask = Image.fromarray(np.array([[0, 1], [1, 0]], np.uint8), mode="P")
@@ -192,14 +186,10 @@ def test_threads_that_open_pictures_leave_the_warning_filters_alone(folder, monk
 class TestReadManifest:
     def test_cells_stay_text_and_lines_are_those_of_the_file(self, tmp_path):
         path = tmp_path / "m.csv"
-        path.write_bytes('\ufeffid,center,x\r\n0012,NA,1.50\r\n\r\n"a,b",,\r\n'.encode())
+        path.write_bytes('\ufeffid,center,x\r\n0012,NA,1.50\r\n\r\n"a,b"\r\n'.encode())
         table = read_manifest(path)
         assert table.to_dict("records") == [{"id": "0012", "center": "NA", "x": "1.50"}, {"id": "a,b", "center": "", "x": ""}]
         assert list(table.index) == [2, 4]
-
-    def test_short_row_is_filled_with_empty_cells(self, tmp_path):
-        (tmp_path / "m.csv").write_text("a,b,c\n1\n")
-        assert read_manifest(tmp_path / "m.csv").to_dict("records") == [{"a": "1", "b": "", "c": ""}]
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -229,6 +219,7 @@ def test_plain_names_stay_and_unsafe_ones_are_told_apart():
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name) for name in names)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.text(max_size=30), unique=True))
 def test_different_names_stay_different_whatever_they_are(texts: list[str]):
     names = [name.casefold() for name in file_names(texts)]

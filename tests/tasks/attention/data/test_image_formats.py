@@ -1,6 +1,6 @@
 """Medical image formats, each file written by the library of its format and read through the image folder."""
 
-import gzip
+import itertools
 import re
 import sys
 
@@ -33,43 +33,31 @@ def slices_of(folder, name, *, as_mask=False):
     return np.stack([folder.read_plane(f"{name}#axis=0,take=index,index={i}", as_mask=as_mask).values for i in range(3)])
 
 
-@pytest.fixture
-def nibabel():
-    return pytest.importorskip("nibabel", reason="NIfTI files are written with nibabel: pip install '.[formats]'")
+def importing(module):
+    """A fixture that is the library of a format."""
+
+    def load():
+        return pytest.importorskip(module, reason=f"written with {module}: pip install '.[formats]'")
+
+    return pytest.fixture(load)
 
 
-@pytest.fixture
-def sitk():
-    return pytest.importorskip("SimpleITK", reason="MetaImage files are written with SimpleITK: pip install '.[formats]'")
+nibabel, sitk, pydicom = importing("nibabel"), importing("SimpleITK"), importing("pydicom")
 
 
-@pytest.fixture
-def pydicom():
-    return pytest.importorskip("pydicom", reason="DICOM files are written with pydicom: pip install '.[formats]'")
-
-
-def save_nifti(nibabel, path, array, *, spacing=(0.5, 0.25, 2.0), flips=(1, 1, 1), order=(0, 1, 2), unit="mm"):
-    """Write voxels [x, y, z] in LPS, the axes turned round and permuted, with the affine that says so."""
-    turned = array[tuple(slice(None, None, flip) for flip in flips)]
-    affine = LPS_TO_RAS @ np.diag([*spacing, 1.0])
-    for axis, flip in enumerate(flips):
-        if flip < 0:
-            affine[:, 3] += affine[:, axis] * (array.shape[axis] - 1)
-            affine[:, axis] *= -1
-    affine[:, :3] = affine[:, list(order)]
-    image = nibabel.Nifti1Image(np.transpose(turned, order), affine)
+def save_nifti(nibabel, path, array, *, unit="mm"):
+    """Write voxels [x, y, z] in LPS, a spacing of (0.5, 0.25, 2)."""
+    image = nibabel.Nifti1Image(array, LPS_TO_RAS @ np.diag([0.5, 0.25, 2.0, 1.0]))
     image.header.set_xyzt_units(unit)
     nibabel.save(image, path)
 
 
-ALL_FLIPS = [(1, 1, 1), (-1, 1, 1), (1, -1, 1), (-1, -1, -1)]
-ALL_ORDERS = [(0, 1, 2), (1, 0, 2), (2, 0, 1), (1, 2, 0)]
-
-
-@pytest.mark.parametrize("order", ALL_ORDERS)
-@pytest.mark.parametrize(("flips", "name"), [*((flips, "i.nii") for flips in ALL_FLIPS), ((-1, -1, 1), "i.nii.gz")])
-def test_a_turned_nifti_file_gives_the_same_slices_and_spacing(folder, nibabel, flips, order, name):
-    save_nifti(nibabel, folder.root / name, VOLUME.T, flips=flips, order=order)
+@pytest.mark.parametrize("orientation", ["LPS", "RAS", "ASL", "PIR", "SRP"])
+@pytest.mark.parametrize("name", ["i.nii", "i.nii.gz", "i.mha", "i.mhd"])
+def test_a_turned_volume_gives_the_same_slices_and_spacing(folder, sitk, orientation, name):
+    image = sitk.GetImageFromArray(VOLUME)
+    image.SetSpacing((0.5, 0.25, 2.0))
+    sitk.WriteImage(sitk.DICOMOrient(image, orientation), str(folder.root / name))
     np.testing.assert_array_equal(slices_of(folder, name), VOLUME)
     for axis, spacing in enumerate([(0.25, 0.5), (2.0, 0.5), (2.0, 0.25)]):
         plane = folder.read_plane(f"{name}#axis={axis},take=middle", as_mask=False)
@@ -83,44 +71,23 @@ def test_nifti_spacing_is_in_millimetres(folder, nibabel, unit, factor):
     assert folder.read_plane("i.nii", as_mask=False).spacing_mm == pytest.approx((0.25 * factor, 0.5 * factor))
 
 
-@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 1), (5, 4, 1, 1)])
-def test_one_nifti_slice_needs_no_parameter(folder, nibabel, shape):
-    save_nifti(nibabel, folder.root / "i.nii", VOLUME[1].T.reshape(5, 4, 1))
-    flat = nibabel.load(folder.root / "i.nii")
-    nibabel.save(nibabel.Nifti1Image(np.asarray(flat.dataobj).reshape(shape), flat.affine), folder.root / "j.nii")
-    np.testing.assert_array_equal(folder.read_image("j.nii"), VOLUME[1])
-
-
-def test_slope_and_intercept_of_nifti(folder, nibabel):
-    save_nifti(nibabel, folder.root / "i.nii", VOLUME.T[..., :1])
+def test_one_nifti_slice_needs_no_parameter_and_is_scaled(folder, nibabel):
+    for shape in [(5, 4), (5, 4, 1), (5, 4, 1, 1)]:
+        nibabel.save(nibabel.Nifti1Image(VOLUME[1].T.reshape(shape), LPS_TO_RAS), folder.root / "i.nii")
+        np.testing.assert_array_equal(folder.read_image("i.nii"), VOLUME[1])
     overwrite(folder.root / "i.nii", 112, np.array([0.5, -3], "<f4").tobytes())  # scl_slope, scl_inter
-    np.testing.assert_array_equal(folder.read_image("i.nii"), VOLUME[0] * 0.5 - 3)
+    np.testing.assert_array_equal(folder.read_image("i.nii"), VOLUME[1] * 0.5 - 3)
 
 
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.zeros((5, 4, 3, 2), np.uint8), r"'i.nii' must be one plane or one volume, got shape \(5, 4, 3, 2\)"),
-        (np.zeros((5, 4, 1), np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])), "'i.nii' must hold real numbers"),
-    ],
-    ids=["several volumes", "colours"],
-)
-def test_nifti_of_another_content_is_refused(folder, nibabel, array, message):
-    nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), folder.root / "i.nii")
-    with pytest.raises(UnreadableFileError, match=message):
-        folder.read_image("i.nii")
-
-
-@pytest.mark.parametrize(
-    ("orientation", "name"), [("LPS", "i.mhd"), ("RAS", "i.mha"), ("ASL", "i.mha"), ("PIR", "i.mha"), ("ASL", "i.nii.gz")]
-)
-def test_a_turned_file_of_simpleitk_gives_the_same_slices(folder, sitk, orientation, name):
-    image = sitk.GetImageFromArray(VOLUME)
-    image.SetSpacing((0.5, 0.25, 2.0))
-    sitk.WriteImage(sitk.DICOMOrient(image, orientation), str(folder.root / name))
-    np.testing.assert_array_equal(slices_of(folder, name), VOLUME)
-    for axis, spacing in enumerate([(0.25, 0.5), (2.0, 0.5), (2.0, 0.25)]):
-        assert folder.read_plane(f"{name}#axis={axis},take=middle", as_mask=False).spacing_mm == pytest.approx(spacing)
+def test_nifti_of_another_content_is_refused(folder, nibabel):
+    colours = np.zeros((5, 4, 1), np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")]))
+    for array, message in (
+        (np.zeros((5, 4, 3, 2), np.uint8), r"one plane or one volume, got shape \(5, 4, 3, 2\)"),
+        (colours, "hold real numbers"),
+    ):
+        nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), folder.root / "i.nii")
+        with pytest.raises(UnreadableFileError, match=f"'i.nii' must .*{message}"):
+            folder.read_image("i.nii")
 
 
 def test_a_plane_of_metaimage(folder, sitk):
@@ -136,10 +103,8 @@ def test_a_plane_of_metaimage(folder, sitk):
     ("name", "message"),
     [
         ("../data.raw", "must name one data file beside it, got '../data.raw'"),
-        ("/etc/hostname", "must name one data file beside it"),
         ("s%d.raw 1 3 1", "must name one data file beside it"),
         ("gone.raw", "must have its data file 'gone.raw' beside it, got nothing there"),
-        ("a\0.raw", "must name one data file beside it"),
         ("link.raw", "must name one data file beside it, got 'link.raw'"),
     ],
 )
@@ -196,14 +161,11 @@ def test_dicom_values(folder, pydicom, stored, options, expected):
     np.testing.assert_array_equal(folder.read_image("i.dcm"), expected)
 
 
-def test_dicom_frames_keep_values_and_type(folder, pydicom):
+def test_dicom_frames_keep_values_and_type_and_a_mask_is_not_turned_round(folder, pydicom):
     save_dicom(pydicom, folder.root / "i.dcm", VOLUME)
     read = slices_of(folder, "i.dcm")
     np.testing.assert_array_equal(read, VOLUME)
     assert read.dtype == np.uint8
-
-
-def test_a_dicom_mask_is_not_turned_round(folder, pydicom):
     save_dicom(pydicom, folder.root / "m.dcm", np.array([[[0, 1], [255, 0]]], np.uint8), kind="MONOCHROME1")
     np.testing.assert_array_equal(folder.read_mask("m.dcm"), [[False, True], [True, False]])
 
@@ -224,34 +186,25 @@ def nested(pydicom, **attributes):
     return dataset
 
 
-def region(pydicom, unit, x, y):
-    directions = {"PhysicalUnitsXDirection": unit, "PhysicalUnitsYDirection": unit}
-    return nested(pydicom, **directions, PhysicalDeltaX=x, PhysicalDeltaY=y)
+def test_spacing_of_a_dicom_file_of_its_frames_and_of_ultrasound_regions(folder, pydicom):
+    def spacing(address="", frames=1, **attributes):
+        save_dicom(pydicom, folder.root / "i.dcm", VOLUME[:frames], **attributes)
+        return folder.read_plane(f"i.dcm{address}", as_mask=False).spacing_mm
 
+    def regions(*values):
+        names = ("PhysicalUnitsXDirection", "PhysicalUnitsYDirection", "PhysicalDeltaX", "PhysicalDeltaY")
+        sequence = [nested(pydicom, **dict(zip(names, (unit, unit, x, y), strict=True))) for unit, x, y in values]
+        return spacing(SequenceOfUltrasoundRegions=sequence)
 
-@pytest.mark.parametrize(
-    ("regions", "spacing"),
-    [
-        ([(3, 0.02, 0.03)], (0.3, 0.2)),
-        ([(3, 0.02, 0.03), (4, 1.0, 1.0)], (0.3, 0.2)),
-        ([(3, 0.02, 0.03), (3, 0.01, 0.01)], None),
-        ([(4, 1.0, 1.0)], None),
-        ([], None),
-    ],
-)
-def test_spacing_of_ultrasound_regions_is_in_centimetres(folder, pydicom, regions, spacing):
-    sequence = [region(pydicom, *values) for values in regions]
-    save_dicom(pydicom, folder.root / "i.dcm", VOLUME[:1], SequenceOfUltrasoundRegions=sequence)
-    assert folder.read_plane("i.dcm", as_mask=False).spacing_mm == (spacing and pytest.approx(spacing))
-
-
-def test_spacing_of_a_dicom_file_and_of_its_frames(folder, pydicom):
-    save_dicom(pydicom, folder.root / "i.dcm", VOLUME, PixelSpacing=[0.3, 0.2], SpacingBetweenSlices=1.5)
-    assert folder.read_plane("i.dcm#axis=0,take=middle", as_mask=False).spacing_mm == (0.3, 0.2)
-    assert folder.read_plane("i.dcm#axis=1,take=middle", as_mask=False).spacing_mm == (1.5, 0.2)
+    stored = {"frames": 3, "PixelSpacing": [0.3, 0.2], "SpacingBetweenSlices": 1.5}
+    assert spacing("#axis=0,take=middle", **stored) == (0.3, 0.2)
+    assert spacing("#axis=1,take=middle", **stored) == (1.5, 0.2)
     group = nested(pydicom, PixelMeasuresSequence=[nested(pydicom, PixelSpacing=[0.3, 0.2])])
-    save_dicom(pydicom, folder.root / "j.dcm", VOLUME[:1], SharedFunctionalGroupsSequence=[group])
-    assert folder.read_plane("j.dcm", as_mask=False).spacing_mm == (0.3, 0.2)
+    assert spacing(SharedFunctionalGroupsSequence=[group]) == (0.3, 0.2)
+    # Regions in centimetres (unit 3) count where they agree; those of another unit do not.
+    for found in (regions((3, 0.02, 0.03)), regions((3, 0.02, 0.03), (4, 1.0, 1.0))):
+        assert found == pytest.approx((0.3, 0.2))
+    assert [regions((3, 0.02, 0.03), (3, 0.01, 0.01)), regions((4, 1.0, 1.0)), regions()] == [None] * 3
 
 
 @pytest.mark.parametrize("frames", [VOLUME, np.tile(VOLUME, (1, 9, 9)).astype(np.uint16) * 300])
@@ -317,28 +270,23 @@ def write(request, path):
         sitk.WriteImage(sitk.GetImageFromArray(values), str(path), useCompression=path.name == "z.mha")
 
 
-@pytest.mark.parametrize("damage", ["half", "last bytes", "text", "empty"])
-@pytest.mark.parametrize("name", ["i.nii", "i.nii.gz", "i.dcm", "i.mha", "z.mha", "i.mhd"])
+DAMAGED = itertools.product(["i.nii", "i.nii.gz", "i.dcm", "i.mha", "z.mha", "i.mhd"], ["half", "last bytes", "text", "empty"])
+
+
+@pytest.mark.parametrize(("name", "damage"), [*DAMAGED, ("i.nii.gz", "flipped")])  # only a compressed file has a checksum
 def test_damaged_file_is_refused_in_one_sentence(folder, request, name, damage):
     path = folder.root / name
     write(request, path)
     slices_of(folder, name)
     path = path.with_suffix(".raw") if name == "i.mhd" and damage in ("half", "last bytes") else path
     content = path.read_bytes()
-    spoilt = {"half": content[: len(content) // 2], "last bytes": content[:-20], "text": b"hello\n" * 200, "empty": b""}
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+    spoilt = {"half": content[:middle], "last bytes": content[:-20], "flipped": flipped, "text": b"hello\n" * 200, "empty": b""}
     path.write_bytes(spoilt[damage])
     with pytest.raises(UnreadableFileError, match=f"^'{name}' must be a complete .* file, got .*; copy it again$") as error:
         folder.read_image(f"{name}#axis=0,take=middle")
     assert "\n" not in str(error.value)
-
-
-def test_flipped_byte_in_a_compressed_file_is_refused(folder, nibabel):
-    save_nifti(nibabel, folder.root / "i.nii", np.random.default_rng(0).integers(0, 256, (30, 30, 1)).astype(np.uint8))
-    content = bytearray(gzip.compress((folder.root / "i.nii").read_bytes()))
-    content[len(content) // 2] ^= 255
-    (folder.root / "i.nii.gz").write_bytes(content)
-    with pytest.raises(UnreadableFileError, match="'i.nii.gz' must be a complete NIfTI file"):
-        folder.read_image("i.nii.gz")
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning:pydicom")
@@ -360,22 +308,13 @@ def test_any_spoilt_byte_of_a_header_is_read_or_refused(folder, request, name):
     assert "\n" not in "".join(refused)
 
 
-@pytest.mark.parametrize(
-    ("at", "value"),
-    [
-        (108, np.float32(238).tobytes()),
-        (108, np.float32(1e30).tobytes()),
-        (70, b"\xff\x7f"),
-        (42, b"\xff\xff"),
-        (42, b"\xff\x7f" * 3),
-    ],
-    ids=["offset", "huge offset", "type", "negative size", "huge size"],
-)
-def test_impossible_nifti_header_is_refused(folder, nibabel, at, value):
-    save_nifti(nibabel, folder.root / "i.nii", VOLUME.T)
-    overwrite(folder.root / "i.nii", at, value)
-    with pytest.raises(UnreadableFileError, match="^'i.nii' must "):
-        folder.read_image("i.nii#axis=0,take=middle")
+def test_impossible_nifti_header_is_refused(folder, nibabel):
+    numbers = [(108, np.float32(238).tobytes()), (108, np.float32(1e30).tobytes())]  # offset
+    for at, value in [*numbers, (70, b"\xff\x7f"), (42, b"\xff\xff"), (42, b"\xff\x7f" * 3)]:  # type; negative, huge size
+        save_nifti(nibabel, folder.root / "i.nii", VOLUME.T)
+        overwrite(folder.root / "i.nii", at, value)
+        with pytest.raises(UnreadableFileError, match="^'i.nii' must "):
+            folder.read_image("i.nii#axis=0,take=middle")
 
 
 @pytest.mark.parametrize(
@@ -410,16 +349,13 @@ def test_planes_against_numpy(axis):
     assert all(taken(what).dtype == np.uint8 for what in ("middle", "max_projection", "mean_projection"))
 
 
-def test_mean_of_floats_is_not_rounded():
+def test_floats_are_not_rounded_and_a_mask_is_not_zero_before_it_is_projected():
     # (0.25 + 0.5) / 2
     np.testing.assert_array_equal(project(np.array([[[0.25]], [[0.5]]]), volume(0, "mean_projection")), [[0.375]])
-
-
-@pytest.mark.parametrize("take", ["max_projection", "mean_projection"])
-def test_mask_is_above_zero_before_it_is_projected(take):
     values = [[[-1, 1, 0], [0, 0, 0]], [[0, -9, 0], [0, 0, 2]]]
-    plane = take_plane(stack(values), "m.nii", volume(0, take), as_mask=True)
-    np.testing.assert_array_equal(plane.values, [[False, True, False], [False, False, True]])
+    for take in ("max_projection", "mean_projection"):
+        plane = take_plane(stack(values), "m.nii", volume(0, take), as_mask=True)
+        np.testing.assert_array_equal(plane.values, [[False, True, False], [False, False, True]])
 
 
 @pytest.mark.parametrize(
@@ -445,27 +381,15 @@ def test_unknown_spacing_of_one_axis_leaves_the_others():
     assert take_plane(values, "i.dcm", volume(1, "middle"), as_mask=False).spacing_mm is None
 
 
-@pytest.mark.parametrize("params", [volume(0, "middle"), volume(2, "mean_projection"), volume(1, "index", 17)])
-def test_an_address_is_read_back(params):
-    assert split_address(with_address("a/scan.NII.gz", params)) == ("a/scan.NII.gz", params)
-
-
-@pytest.mark.parametrize("path", ["a#1.png", "i.png#axis=0,take=middle", "i.nii#axis=3,take=middle", "i.nii#axis=0,take=index"])
-def test_what_is_no_address_belongs_to_the_name(path):
-    assert split_address(path) == (path, None)
-
-
-@pytest.mark.parametrize("path", ["i.mha#axis=1,take=index,index=2", "i.png"])
-def test_a_picture_or_an_address_of_the_manifest_stays(path):
-    assert with_address(path, volume(0, "middle")) == path
-
-
-@pytest.mark.parametrize(
-    ("path", "stem"),
-    [("a/x.nii.gz", "x"), ("x.1.dcm", "x.1"), ("x.mha#axis=0,take=middle", "x"), ("data.h5::bmode/core.01", "core.01")],
-)
-def test_core_id_is_the_name_without_its_ending(path, stem):
-    assert file_stem(path) == stem
+def test_addresses_and_what_a_core_is_named_after():
+    for params in (volume(0, "middle"), volume(2, "mean_projection"), volume(1, "index", 17)):
+        assert split_address(with_address("a/scan.NII.gz", params)) == ("a/scan.NII.gz", params)
+    for path in ("a#1.png", "i.png#axis=0,take=middle", "i.nii#axis=3,take=middle", "i.nii#axis=0,take=index"):
+        assert split_address(path) == (path, None)  # no address: it belongs to the name
+    for path in ("i.mha#axis=1,take=index,index=2", "i.png"):
+        assert with_address(path, volume(0, "middle")) == path
+    stems = {"a/x.nii.gz": "x", "x.1.dcm": "x.1", "x.mha#axis=0,take=middle": "x", "data.h5::bmode/core.01": "core.01"}
+    assert {path: file_stem(path) for path in stems} == stems
 
 
 class TestDataSet:
@@ -479,7 +403,7 @@ class TestDataSet:
             plane = picture.read_image(f"{path}.png")
             whole = rng.integers(0, 2, (5, 24, 32)).astype(np.uint8) * 90
             whole[2] = plane
-            save_nifti(nibabel, data_set.root / f"{path}.nii.gz", whole.T, flips=(-1, 1, -1), order=(2, 0, 1))
+            save_nifti(nibabel, data_set.root / f"{path}.nii.gz", whole.T)
             data_set.rows[1][name] = f"{path}.nii.gz"
         return data_set
 
@@ -500,13 +424,10 @@ class TestDataSet:
     def test_mask_with_other_slices_is_refused(self, volumes, nibabel, data_params):
         save_nifti(nibabel, volumes.root / "needle/c01.nii.gz", np.ones((32, 24, 7), np.uint8))
         params = data_params(volume={"axis": 0, "take": "middle"}, on_bad_row="quarantine")
-        _, quarantine, _ = check_manifest(volumes.open(), OWN, params)
+        checked, quarantine, _ = check_manifest(volumes.open(), OWN, params)
         assert quarantine["file"].tolist() == ["needle/c01.nii.gz"]
         assert "must have one slice or those of its image, 5, got 7" in quarantine["reason"][0]
-
-    def test_pictures_alone_have_no_spacing_column(self, data_set, data_params):
-        checked, _, _ = check_manifest(data_set.open(), OWN, data_params(volume={"axis": 0, "take": "middle"}))
-        assert "spacing_mm" not in checked.columns
+        assert "spacing_mm" not in checked.columns  # pictures alone are left
         assert checked["image"].tolist()[0] == "images/c00.png"
 
     def test_digest_follows_the_data_file_of_a_header(self, data_set, sitk, data_params):

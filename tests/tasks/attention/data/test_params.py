@@ -15,14 +15,10 @@ SPLIT = {"seed": 0, "fractions": {"train": 0.6, "val": 0.15, "test": 0.25}, "sin
         ({"columns": {"clinical": ["age", "age"]}}, "must name each column once"),
         ({"label": {"positive": ["1"], "negative": ["1.0"]}}, r"got \['1'\] as both"),
         ({"label": {"positive": []}}, r"label\.positive"),
-        ({"on_bad_row": "skip"}, r"on_bad_row\n.*'fail' or 'quarantine'"),
-        ({"source": "folder"}, r"source\n"),
         ({"image_size": 8}, r"image_size\n"),
         ({"columns": {"clinical": ["spacing_mm"]}}, r"must not use the table's own column names, got \['spacing_mm'\]"),
         ({"volume": {"axis": 0, "take": "index"}}, "volume.index must be a number with take: index, got None"),
         ({"volume": {"axis": 0, "take": "middle", "index": 1}}, "volume.index must be null with take: middle, got 1"),
-        ({"volume": {"axis": 3, "take": "middle"}}, "volume.axis"),
-        ({"volume": {"axis": 0, "take": "first"}}, "volume.take"),
     ],
 )
 def test_bad_data_parameter_is_refused(data_params, changes, message):

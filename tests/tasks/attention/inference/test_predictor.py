@@ -17,7 +17,6 @@ from grpo_pipeline.tasks.attention.inference.frame import Frame
 from grpo_pipeline.tasks.attention.inference.predictor import (
     CorePrediction,
     build_predictor,
-    content_number,
     patient_table,
     point_rows,
     score_row,
@@ -70,8 +69,10 @@ def test_points_follow_from_pixels_region_and_seed_and_not_from_names(data_set):
     np.testing.assert_array_equal(first.points, renamed.points)
     for other in (PREDICTOR.predict(raw, core(0), seed=1, n_samples=8), PREDICTOR.predict(raw, core(1), seed=0, n_samples=8)):
         assert not np.array_equal(first.points, other.points)
-    region = PREDICTOR._examples(raw, {**core(0), "lesion_mask": ""})
-    assert content_number(region) != content_number(replace(region, region=~region.region))
+    mask = data_set.open().read_mask("region/c00.png")
+    mask[4, 4] = False  # a corner pixel: the cells stay
+    data_set.save("region/c00.png", mask)
+    assert not np.array_equal(first.points, PREDICTOR.predict(data_set.open(), core(0), seed=0, n_samples=8).points)
 
 
 def test_points_lie_in_the_region_of_the_image(data_set):

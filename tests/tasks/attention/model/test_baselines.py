@@ -3,11 +3,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k
 from grpo_pipeline.tasks.attention.model.baselines import (
     lesion_coverage,
     lesion_share,
     nearest_cells,
-    oracle_cells,
+    oracle_logits,
     region_centroids,
 )
 
@@ -34,15 +35,14 @@ def test_rules_without_a_model_golden():
 
 
 def test_oracle_points():
-    drawn = oracle_cells(cells(1, 2, 5, 6), cells(*range(12)), 3, n_samples=200, generator=generator())
-    assert set(drawn.flatten().tolist()) == {1, 2, 5, 6}
-    drawn = oracle_cells(cells(1, 15), cells(1, 2, 3), 2, n_samples=200, generator=generator())
-    assert (drawn[0, :, 0] == 1).all()  # 15 is in the lesion, but not in the region
-    assert set(drawn[0, :, 1].tolist()) == {2, 3}
-    drawn = oracle_cells(cells(), cells(3, 4, 5, 6), 1, n_samples=4000, generator=generator())
-    counts = torch.bincount(drawn.flatten(), minlength=16)
-    assert counts[[3, 4, 5, 6]].sum() == 4000
-    assert counts[[3, 4, 5, 6]].tolist() == pytest.approx([1000] * 4, abs=110)  # 4 sigma of a binomial(4000, 1/4)
+    def drawn(lesion: Tensor, region: Tensor, k: int, n: int = 200) -> Tensor:
+        return gumbel_top_k(oracle_logits(lesion, region), k, n, generator=generator(), is_allowed=region)
+
+    assert set(drawn(cells(1, 2, 5, 6), cells(*range(12)), 3).flatten().tolist()) == {1, 2, 5, 6}
+    first, second = drawn(cells(1, 15), cells(1, 2, 3), 2)[0].T.tolist()
+    assert (set(first), set(second)) == ({1}, {2, 3})  # 15 is in the lesion, but not in the region
+    counts = torch.bincount(drawn(cells(), cells(3, 4, 5, 6), 1, 4000).flatten(), minlength=16)
+    assert counts[3:7].tolist() == pytest.approx([1000] * 4, abs=110)  # 4 sigma of a binomial(4000, 1/4)
 
 
 def test_lesion_share_and_coverage_golden():

@@ -77,11 +77,6 @@ def test_a_folder_may_hold_either_name_of_the_basis(folder: Path, kept: str):
     assert torch.equal(read[TIED_BASIS], basis)
 
 
-def test_a_folder_says_its_architecture(folder: Path, tmp_path: Path):
-    read = read_config(checkpoint(folder, "huggingface"))
-    assert read.vision_config.to_dict() == tiny_config(tmp_path).vision_config.to_dict()
-
-
 class Attack:
     """Pickles as a call that writes a file."""
 
@@ -167,20 +162,10 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, folder: Path, read: Any,
         read(checkpoint(path, {"pth": "segment_anything", "folder": "huggingface"}[kind]))
 
 
-def test_the_digest_follows_the_content(tmp_path: Path, folder: Path):
-    first = write_tiny(tmp_path)
-    moved = tmp_path / "elsewhere.pth"
-    moved.write_bytes(first.read_bytes())
-    assert digest_of(checkpoint(first)) == digest_of(checkpoint(moved))
-    torch.save(tiny_weights() | {"image_encoder.neck.1.bias": torch.zeros(16)}, moved)
+def test_the_digest_of_a_folder_follows_its_configuration_too(folder: Path):
     before = digest_of(checkpoint(folder, "huggingface"))
-    config = json.loads((folder / "config.json").read_text())
-    config["mask_decoder_config"]["layer_norm_eps"] = 1e-3
-    (folder / "config.json").write_text(json.dumps(config))
-    assert (
-        len({digest_of(checkpoint(first)), digest_of(checkpoint(moved)), before, digest_of(checkpoint(folder, "huggingface"))})
-        == 4
-    )
+    rewritten(folder, mask_decoder_config={"layer_norm_eps": 1e-3})
+    assert digest_of(checkpoint(folder, "huggingface")) != before
 
 
 def test_vit_b_has_exactly_the_names_and_shapes_of_transformers():
@@ -221,17 +206,6 @@ def test_vit_b_is_recognised():
     assert theirs["mask_decoder_config"].pop("layer_norm_eps") == 1e-6
     for section in ("vision_config", "prompt_encoder_config", "mask_decoder_config"):
         assert ours[section] == theirs[section]
-
-
-def test_the_tiny_sam_is_recognised():
-    config = infer_config(shapes(), file="sam.pth")
-    vision, prompt, decoder = config.vision_config, config.prompt_encoder_config, config.mask_decoder_config
-    assert (vision.image_size, vision.patch_size, vision.num_channels, vision.hidden_size) == (64, 8, 3, 16)
-    assert (vision.num_hidden_layers, vision.num_attention_heads, vision.mlp_dim) == (3, 2, 24)
-    assert (vision.window_size, list(vision.global_attn_indexes), vision.qkv_bias) == (3, [1], True)
-    assert (prompt.hidden_size, prompt.mask_input_channels, prompt.num_point_embeddings) == (16, 8, 4)
-    assert (decoder.mlp_dim, decoder.num_hidden_layers, decoder.attention_downsample_rate) == (24, 2, 2)
-    assert (decoder.num_multimask_outputs, decoder.iou_head_depth, decoder.iou_head_hidden_dim) == (3, 4, 12)
 
 
 def changed(**lengths: int) -> Shapes:

@@ -28,7 +28,7 @@ from transformers import SamModel
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.datasets.checkpoint import ModelDataset
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.tasks.attention.model.encoder_tuning import Adapter, add_adapters, add_lora, merge_lora
+from grpo_pipeline.tasks.attention.model.encoder_tuning import add_lora, merge_lora, tune_encoder
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.sam import Sam
 
@@ -140,43 +140,25 @@ def test_what_cannot_be_combined_is_refused(changes: dict[str, Any], message: st
         model_params(**changes)
 
 
-def cells() -> Tensor:
-    return torch.randn(2, 3, 3, 8, generator=torch.Generator().manual_seed(0))
-
-
-@torch.no_grad()
-def test_an_adapter_is_a_bottleneck_beside_its_input():
-    torch.manual_seed(0)
-    adapter = Adapter(8, 3)
-    shake(adapter)
-    made = adapter(cells())
-    for p, i, j in ((0, 0, 0), (1, 2, 1)):
-        x = cells()[p, i, j]
-        hidden = F.gelu(adapter.down.weight @ x + adapter.down.bias)
-        torch.testing.assert_close(made[p, i, j], x + adapter.up.weight @ hidden + adapter.up.bias, atol=1e-5, rtol=0)
-
-
 @torch.no_grad()
 def test_each_block_is_attention_adapter_mlp_adapter():
     """One block of the encoder against the sum written out; window attention, so that padding would show."""
     torch.manual_seed(0)
     encoder = Sam(model_params(encoder_layers=1), 32).net.vision_encoder
     shake(encoder)
-    add_adapters(encoder, rank=3)
+    tune_encoder(encoder, model_params(**TUNED["adapter"]))
     shake(encoder, scale=0.1)
     block = encoder.layers[0]
+
+    def adapted(adapter: nn.Module, x: Tensor) -> Tensor:
+        hidden = F.gelu(x @ adapter.down.weight.T + adapter.down.bias)
+        return x + hidden @ adapter.up.weight.T + adapter.up.bias
+
     x = torch.randn(2, 4, 4, 16, generator=torch.Generator().manual_seed(1))
-    middle = x + block.attn.adapter(block.attn.base(hidden_states=block.layer_norm1(x))[0])
-    expected = middle + block.mlp.adapter(block.mlp.base(block.layer_norm2(middle)))
+    middle = x + adapted(block.attn.adapter, block.attn.base(hidden_states=block.layer_norm1(x))[0])
+    expected = middle + adapted(block.mlp.adapter, block.mlp.base(block.layer_norm2(middle)))
     torch.testing.assert_close(block(x), expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("rank", [1, 5])
-def test_the_number_of_trained_weights(rank: int):
-    encoder = Sam(model_params(), 32).net.vision_encoder
-    add_adapters(encoder, rank=rank)
-    # 2 layers of width 16; two adapters each: down 16 r + r, up 16 r + 16
-    assert sum(p.numel() for p in encoder.parameters() if p.requires_grad) == 2 * 2 * (2 * 16 * rank + rank + 16)
+    assert block.attn.adapter.down.weight.shape == (3, 16)
 
 
 TARGETS = [("qkv",), ("qkv", "proj")]
@@ -221,19 +203,12 @@ def test_merged_gives_the_same_as_unmerged_also_from_a_folder(targets: tuple[str
     sam, plain = make_sam(targets), make_sam()
     tuned = sam.encode(images())
     assert not torch.allclose(tuned, plain.encode(images()), atol=1e-2)
+    assert torch.equal(sam.train().encode(images()), sam.eval().encode(images()))
+    with pytest.raises(ValueError, match="must have low-rank updates to merge, got none; it was not built with encoder: lora"):
+        merge_lora(plain.net.vision_encoder)
     merge_lora(sam.net.vision_encoder)
     torch.testing.assert_close(sam.encode(images()), tuned, atol=1e-4, rtol=1e-4)
     assert sam.state_dict().keys() == plain.state_dict().keys()
     sam.net.save_pretrained(tmp_path)
     again = Sam(model_params(), SIZE, SamModel.from_pretrained(tmp_path))
     torch.testing.assert_close(again.encode(images()), tuned, atol=1e-4, rtol=1e-4)
-
-
-def test_nothing_to_merge_is_refused():
-    with pytest.raises(ValueError, match="must have low-rank updates to merge, got none; it was not built with encoder: lora"):
-        merge_lora(make_sam().net.vision_encoder)
-
-
-def test_training_mode_changes_no_number():
-    sam = make_sam(("qkv",))
-    assert torch.equal(sam.train().encode(images()), sam.eval().encode(images()))

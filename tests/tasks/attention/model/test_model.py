@@ -59,13 +59,6 @@ def test_bag_prob_is_the_mean_over_the_bag():
     torch.testing.assert_close(made.bag_probs[1], heat[1, :, 0, 0], atol=1e-6, rtol=0)
 
 
-def test_frozen_encoder_has_no_trainable_weight():
-    frozen, trained = (make_task(encoder=name).build_policy(0) for name in ("frozen", "train"))
-    assert not any(p.requires_grad for p in frozen.sam.net.vision_encoder.parameters())
-    assert all(p.requires_grad for p in trained.sam.net.vision_encoder.parameters())
-    assert all(p.requires_grad for p in frozen.policy.parameters())
-
-
 NAN = float("nan")
 ON = {"dropout": 0.25}
 ROWS = np.arange(4)

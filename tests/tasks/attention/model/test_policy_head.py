@@ -6,7 +6,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.pipelines.training.loop import StepRunner
-from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead, pool_cells, pooled_channels
+from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead, pool_cells
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -35,16 +35,6 @@ def test_cell_number_is_row_major():
         [policy.attention(policy.trunk(torch.cat([f, t])[None]))[0, 0] for f, t in zip(features, texture, strict=True)]
     )
     torch.testing.assert_close(before.reshape(3, 4, 4), maps, atol=1e-5, rtol=0)
-
-
-def test_the_map_reads_both_inputs():
-    torch.manual_seed(0)
-    policy = PolicyNetwork(16, 8, 5)
-    shake(policy)
-    features, texture = inputs()
-    before = policy(features, texture)[0]
-    for changed in (policy(features.roll(1, 2), texture)[0], policy(features, texture.roll(1, 2))[0]):
-        assert not torch.allclose(before, changed, atol=1e-2)
 
 
 def make_inputs(n: int = 3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -104,7 +94,6 @@ def naive(features: Tensor, logits: Tensor, cells: Tensor, pool: str) -> Tensor:
 def test_equals_a_naive_loop(pool: str):
     features, logits, cells = value_pool_inputs()
     pooled = pool_cells(features, logits, cells, pool)
-    assert pooled.shape == (3, pooled_channels(5, pool))
     torch.testing.assert_close(pooled, naive(features, logits, cells, pool), atol=1e-5, rtol=0)
 
 

@@ -26,11 +26,6 @@ def points(n: int = 2, group: int = 3, k: int = 3) -> Tensor:
     return torch.rand(n, group, k, 2, generator=torch.Generator().manual_seed(2))
 
 
-def test_cell_centres_golden():
-    # Cell 6 of a 4 x 4 grid is row 1, column 2: x = 2.5 / 4, y = 1.5 / 4.
-    assert cell_centres(torch.tensor([0, 6, 15]), 4).tolist() == [[0.125, 0.125], [0.625, 0.375], [0.875, 0.875]]
-
-
 @torch.no_grad()
 def test_point_lights_its_cell(sam: Sam):
     sam.net.prompt_encoder.point_embed[1].weight.zero_()
@@ -39,12 +34,6 @@ def test_point_lights_its_cell(sam: Sam):
     for i in range(GRID):
         for j in range(GRID):
             assert torch.equal(encoded[i * GRID + j], dense[:, i, j]), (i, j)
-
-
-@torch.no_grad()
-def test_dense_encoding_is_that_of_transformers(sam: Sam):
-    theirs = sam.net.get_image_wide_positional_embeddings()
-    torch.testing.assert_close(sam.dense_encoding(), theirs, atol=1e-6, rtol=0)
 
 
 @torch.no_grad()
@@ -103,28 +92,19 @@ def test_with_all_tokens_it_is_the_transformer_of_transformers(sam: Sam):
 
 @torch.no_grad()
 @pytest.mark.parametrize("further", [0, 2])
-@pytest.mark.parametrize("count", [1, 2])
-def test_padding_changes_nothing(sam: Sam, count: int, further: int):
+def test_sets_of_different_sizes_share_a_call(sam: Sam, further: int):
     prompts = normal(2, further, model_params().feature_channels, seed=4) if further else None
     image, sets = normal(2, model_params().feature_channels, GRID, GRID, seed=1), masked_decoder_points(2, 3, 3)
-    is_point = (torch.arange(3) < count).expand(2, 3, 3)
-    alone = sam.decode(image, sets[:, :, :count], prompts)
-    padded = sam.decode(image, sets, prompts, is_point=is_point)
-    torch.testing.assert_close(padded.mask_logits, alone.mask_logits, atol=1e-5, rtol=0)
-    torch.testing.assert_close(padded.token, alone.token, atol=1e-5, rtol=0)
-    whole = sam.decode(image, sets, prompts)
-    assert not torch.allclose(whole.mask_logits, alone.mask_logits, atol=0.1)  # the points that were masked do count
-
-
-@torch.no_grad()
-def test_sets_of_different_sizes_share_a_call(sam: Sam):
-    image, sets = normal(2, model_params().feature_channels, GRID, GRID, seed=1), masked_decoder_points(2, 3, 3)
     counts = torch.tensor([[1, 2, 3], [3, 1, 2]])
-    together = sam.decode(image, sets, is_point=torch.arange(3) < counts[..., None])
+    together = sam.decode(image, sets, prompts, is_point=torch.arange(3) < counts[..., None])
     for p in range(2):
         for g in range(3):
-            alone = sam.decode(image[p : p + 1], sets[p : p + 1, g : g + 1, : counts[p, g]])
+            own = None if prompts is None else prompts[p : p + 1]
+            alone = sam.decode(image[p : p + 1], sets[p : p + 1, g : g + 1, : counts[p, g]], own)
             torch.testing.assert_close(together.mask_logits[p, g], alone.mask_logits[0, 0], atol=1e-5, rtol=0)
+            torch.testing.assert_close(together.token[p, g], alone.token[0, 0], atol=1e-5, rtol=0)
+    whole = sam.decode(image, sets, prompts)
+    assert not torch.allclose(whole.mask_logits, together.mask_logits, atol=0.1)  # the points that were masked do count
 
 
 def test_no_gradient_reaches_a_padded_point(sam: Sam):

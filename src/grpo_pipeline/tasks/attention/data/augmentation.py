@@ -56,26 +56,21 @@ def draw_moves(n: int, params: AugmentationParams, *, generator: Generator) -> M
     )
 
 
-def affine_maps(moves: Moves) -> Tensor:
-    """Return the map from new to old places of each core, [P, 2, 3]: the inverse of mirror, scale, turn, shift.
+def move(pixels: Pixels, moves: Moves) -> Pixels:
+    """Move every core: images bilinearly, rounded to grey levels; masks by their nearest pixel; outside is 0.
 
-    old = M^-1 R(-angle) (new - 2 shift) / scale
+        old = M^-1 R(-angle) (new - 2 shift) / scale: the inverse of mirror, scale, turn, shift
+
+    Args:
+        pixels: of P cores, on any device.
+        moves: of the same cores, on the CPU.
     """
+    n, side = pixels.images.shape[:2]
     cos, sin = moves.angle.cos() / moves.scale, moves.angle.sin() / moves.scale
     turn_back = torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], -2)
     linear = turn_back * torch.stack([moves.mirror_x, moves.mirror_y], -1)[:, :, None]
     shift = 2 * torch.stack([moves.shift_x, moves.shift_y], -1)[:, :, None]
-    return torch.cat([linear, -linear @ shift], dim=2)
-
-
-def move(pixels: Pixels, maps: Tensor) -> Pixels:
-    """Move every core by its map: images bilinearly, rounded to grey levels; masks by their nearest pixel; outside is 0.
-
-    Args:
-        pixels: of P cores.
-        maps: [P, 2, 3] on the same device.
-    """
-    n, side = pixels.images.shape[:2]
+    maps = torch.cat([linear, -linear @ shift], dim=2).to(pixels.images.device)  # [P, 2, 3]
     places = F.affine_grid(maps, [n, 1, side, side], align_corners=False)
     grey = F.grid_sample(
         pixels.images[:, None].float(), places, mode="bilinear", align_corners=False
@@ -161,20 +156,11 @@ def augment(
         generator: on the CPU.
     """
     if params.moves:
-        maps = affine_maps(draw_moves(len(pixels.images), params, generator=generator)).to(
-            pixels.images.device
-        )
-        moved = move(pixels, maps)
-        pixels = choose(moved, pixels, is_usable(pixels, moved, grid=grid, points=points))
+        moved = move(pixels, draw_moves(len(pixels.images), params, generator=generator))
+        # Usable after the move, bool [P]: room for the points, and a bag where there was one.
+        has_room = region_cells(moved.region, grid).sum(1) >= points
+        had_bag, has_bag = ((one.bag & one.region).flatten(1).any(1) for one in (pixels, moved))
+        pixels = choose(moved, pixels, has_room & (has_bag | ~had_bag))
     if params.recolours:
         pixels = replace(pixels, images=recolour(pixels.images, params, generator=generator))
     return pixels
-
-
-def is_usable(before: Pixels, after: Pixels, *, grid: int, points: int) -> Tensor:
-    """Say which cores can be trained on after the move, bool [P]: room for the points, and a bag where there was one."""
-    has_room = region_cells(after.region, grid).sum(1) >= points
-    had_bag, has_bag = (
-        (pixels.bag & pixels.region).flatten(1).any(1) for pixels in (before, after)
-    )
-    return has_room & (has_bag | ~had_bag)

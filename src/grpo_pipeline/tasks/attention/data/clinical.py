@@ -63,14 +63,6 @@ def fit_statistics(table: pd.DataFrame, columns: tuple[str, ...]) -> ClinicalSta
     )
 
 
-def read_values(table: pd.DataFrame, rows: np.ndarray, columns: tuple[str, ...]) -> np.ndarray:
-    """Return the values of some rows as they stand in the table, float32 [P, F]; NaN where unknown.
-
-    A column that the table does not have is unknown in every row: a model may be asked about less than it was trained on.
-    """
-    return table.reindex(columns=list(columns)).iloc[rows].to_numpy(np.float32, copy=True)
-
-
 def drop_values(values: Tensor, probability: float, *, generator: Generator) -> Tensor:
     """Make each value unknown with a probability, independently per core and column: prompt dropout.
 

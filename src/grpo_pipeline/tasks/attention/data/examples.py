@@ -156,7 +156,10 @@ def stream_examples(
     Raises:
         ValueError: if a clinical column has no known value in the training split, or a file has changed since the check.
     """
-    table = with_split(parse_checked(checked, params), splits)
+    table = parse_checked(checked, params)
+    split_of = {core_id: name for name, core_ids in splits.items() for core_id in core_ids}
+    table = table.assign(split=table["core_id"].map(split_of))
+    table = table.sort_values("core_id", ignore_index=True)
     description = describe_columns(table, params.columns.clinical)
     table = with_model_spacing(table, params.image_size)
     records = [
@@ -176,13 +179,6 @@ def stream_examples(
                 ExampleChunk(table=table, start=start, clinical=params.columns.clinical, **arrays),
                 description,
             )
-
-
-def with_split(table: pd.DataFrame, splits: Splits) -> pd.DataFrame:
-    """Return the table sorted by core id, with the split of each core and the index 0 .. n-1."""
-    split_of = {core_id: name for name, core_ids in splits.items() for core_id in core_ids}
-    table = table.assign(split=table["core_id"].map(split_of))
-    return table.sort_values("core_id", ignore_index=True)
 
 
 def read_named_core(

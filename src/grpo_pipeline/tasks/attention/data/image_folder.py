@@ -226,7 +226,12 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
     """Read a picture file as grey levels, uint8 or uint16 [H, W]."""
     content = path.read_bytes()
     try:
-        with open_picture(content) as picture:
+        # Warning filters belong to the whole process: two threads that change and restore them would undo each other's work.
+        with OPENING, warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            # The header alone; pixels are decoded when they are asked for.
+            opened = Image.open(io.BytesIO(content), formats=PIXEL_FORMATS)
+        with opened as picture:
             kind, size, frames = picture.format, picture.size, getattr(picture, "n_frames", 1)
             if frames != 1 and kind in SEVERAL_FRAMES:
                 raise UnreadableFileError(
@@ -236,7 +241,13 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
                 raise UnreadableFileError(
                     f"{relpath!r} must have at most {MAX_PIXELS} pixels, got {size[0]} x {size[1]}; shrink it"
                 )
-            array = grey_levels(picture, as_mask=as_mask)
+            # Pictures of 16 bits and of floats keep their depth, a palette its numbers where it is a mask.
+            if picture.mode.startswith("I;16"):
+                array = np.asarray(picture).astype(np.uint16)
+            elif picture.mode in ("1", "L", "I", "F") or (as_mask and picture.mode == "P"):
+                array = np.asarray(picture)
+            else:
+                array = np.asarray(picture.convert("L"))
     except UnidentifiedImageError as error:
         raise UnreadableFileError(
             f"{relpath!r} must be a PNG or NPY image, got a file of another kind; convert it"
@@ -256,22 +267,6 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
             f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again"
         )
     return array
-
-
-def open_picture(content: bytes) -> Image.Image:
-    """Read the header of a picture; its pixels are decoded when they are asked for."""
-    # Warning filters belong to the whole process: two threads that change and restore them would undo each other's work.
-    with OPENING, warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        return Image.open(io.BytesIO(content), formats=PIXEL_FORMATS)
-
-
-def grey_levels(picture: Image.Image, *, as_mask: bool) -> np.ndarray:
-    """Return the grey levels of an open picture; 16-bit and float pictures keep their depth."""
-    if picture.mode.startswith("I;16"):
-        return np.asarray(picture).astype(np.uint16)
-    keeps_values = picture.mode in ("1", "L", "I", "F") or (as_mask and picture.mode == "P")
-    return np.asarray(picture if keeps_values else picture.convert("L"))
 
 
 # Names of files made from names that a user chose.

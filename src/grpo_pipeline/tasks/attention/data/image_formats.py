@@ -114,8 +114,15 @@ def find_dataset(h5py: Any, file: Any, key: str, *, relpath: str) -> Any:
     for name in key.strip("/").split("/"):
         link = found.get(name, getlink=True) if isinstance(found, h5py.Group) and name else None
         if link is None:
+            if isinstance(found, h5py.Group):
+                there = [other for other, _ in zip(found, range(SHOWN), strict=False)]
+                got = (
+                    f"no {name!r} in {found.name!r}, which holds {len(found)} names such as {there}"
+                )
+            else:
+                got = f"a dataset {found.name!r} with nothing below it"
             raise UnreadableFileError(
-                f"{relpath!r} must be a dataset of the file, {nothing_there(h5py, found, name)}"
+                f"{relpath!r} must be a dataset of the file, got {got}; correct the manifest"
             )
         if not isinstance(link, h5py.HardLink):
             raise UnreadableFileError(
@@ -131,14 +138,6 @@ def find_dataset(h5py: Any, file: Any, key: str, *, relpath: str) -> Any:
             f"{relpath!r} must be stored in the file itself, got a reference to others; copy the data into it"
         )
     return found
-
-
-def nothing_there(h5py: Any, group: Any, name: str) -> str:
-    """Return which name is missing where, and a few of those that are there."""
-    if not isinstance(group, h5py.Group):
-        return f"got a dataset {group.name!r} with nothing below it; correct the manifest"
-    there = [other for other, _ in zip(group, range(SHOWN), strict=False)]
-    return f"got no {name!r} in {group.name!r}, which holds {len(group)} names such as {there}; correct the manifest"
 
 
 MAX_VOXELS = 1_000_000_000
@@ -353,32 +352,22 @@ def dicom_values(dataset: Any, relpath: str, *, as_mask: bool) -> np.ndarray:
     """Return the grey levels of all frames, [F, H, W], or [H, W] where there is one."""
     values, kind = dataset.pixel_array, str(dataset.PhotometricInterpretation)
     if kind.startswith(("RGB", "YBR")):
-        values = luminance(values)
+        grey = np.round(values.astype(np.float64) @ np.array(LUMINANCE))  # [..., 3] -> [...]
+        values = grey.astype(values.dtype)
     elif kind not in ("MONOCHROME1", "MONOCHROME2"):
         raise UnreadableFileError(
             f"{relpath!r} must hold grey levels, RGB or YBR, got {kind}; convert it"
         )
     if kind == "MONOCHROME1" and not as_mask:
-        values = inverted(values, bits=int(dataset.BitsStored))
+        # low + high - value, the ends of what the stored bits hold: low + high = 2^bits - 1, signed -1.
+        ends = -1 if values.dtype.kind == "i" else 2 ** int(dataset.BitsStored) - 1
+        values = (ends - values.astype(np.int64)).astype(values.dtype)
     # Slope * value + intercept as float64; values that the file does not rescale keep their type.
     slope = float(dataset.get("RescaleSlope", 1))
     intercept = float(dataset.get("RescaleIntercept", 0))
     if (slope, intercept) != (1, 0):
         values = values.astype(np.float64) * slope + intercept
     return np.asarray(values)
-
-
-def luminance(colours: np.ndarray) -> np.ndarray:
-    """Return the luminance of colours [..., 3] in their own type."""
-    return np.asarray(
-        np.round(colours.astype(np.float64) @ np.array(LUMINANCE)).astype(colours.dtype)
-    )
-
-
-def inverted(values: np.ndarray, *, bits: int) -> np.ndarray:
-    """Return low + high - value, the ends of what the stored bits hold: low + high = 2^bits - 1, signed -1."""
-    ends = -1 if values.dtype.kind == "i" else 2**bits - 1
-    return (ends - values.astype(np.int64)).astype(values.dtype)
 
 
 def dicom_spacing(dataset: Any) -> tuple[float | None, float | None, float | None]:

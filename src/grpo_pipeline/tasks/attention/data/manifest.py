@@ -24,7 +24,7 @@ from grpo_pipeline.tasks.attention.data.params import (
     DataParams,
     Preprocessing,
 )
-from grpo_pipeline.tasks.attention.data.planes import file_of, split_address
+from grpo_pipeline.tasks.attention.data.planes import split_address, split_key
 from grpo_pipeline.tasks.attention.data.row_checks import (
     CheckedMasks,
     RowError,
@@ -150,7 +150,12 @@ def check_manifest(
     rows = [row for row in rows if row["row"] not in reasons]
     if refused and (params.on_bad_row == "fail" or not rows):
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
-    checked = canonical_table(rows, params)
+    # The canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one.
+    names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
+    names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
+    after = names.index("grade_group") + 1
+    columns = [*names[:after], *params.columns.clinical, *names[after:]]
+    checked = pd.DataFrame(rows, columns=columns)
     quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
     return checked, quarantine, data_report(raw, checked, quarantine, bags=bags, params=params)
 
@@ -188,20 +193,14 @@ def named_splits(raw: ImageFolder, params: DataParams) -> dict[str, str] | None:
     """Return core id -> split as ``splits_file`` says, None where there is none."""
     if params.splits_file is None:
         return None
-    ids = [
-        core_name(dict(zip(raw.manifest.columns, texts, strict=True)), params)
-        for _, *texts in raw.manifest.itertuples()
-    ]
-    return read_splits_file(resolve_below(raw.root, params.splits_file), core_ids=set(ids))
-
-
-def core_name(cells: Mapping[str, str], params: DataParams) -> str:
-    """Return the core id of a row, without judging it."""
-    return (
-        cells[params.columns.core_id]
-        if params.columns.core_id
-        else file_stem(cells[params.columns.image])
+    columns = params.columns
+    # The core id of each row, not judged yet.
+    ids = (
+        raw.manifest[columns.core_id]
+        if columns.core_id
+        else map(file_stem, raw.manifest[columns.image])
     )
+    return read_splits_file(resolve_below(raw.root, params.splits_file), core_ids=set(ids))
 
 
 def read_split_row(
@@ -277,14 +276,6 @@ def failure(
     return f"{where}: {first['reason']} ({len(refused)} of {n_rows} rows are bad: {remedy})"
 
 
-def canonical_table(rows: list[Row], params: DataParams) -> pd.DataFrame:
-    """Return the canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one."""
-    names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
-    names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
-    after = names.index("grade_group") + 1
-    return pd.DataFrame(rows, columns=[*names[:after], *params.columns.clinical, *names[after:]])
-
-
 def parse_checked(table: pd.DataFrame, params: DataParams) -> pd.DataFrame:
     """Give a table that was read back as text its types again; a table that has them is returned equal."""
     numbers = {name: to_floats(table[name]) for name in (*NUMBERS, *params.columns.clinical)}
@@ -348,7 +339,8 @@ def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) ->
         for path in checked[column]
         if path
     }
-    names = {file_of(name) for name in names}
+    # The file alone, without the plane and the key that a path may name.
+    names = {split_key(split_address(name)[0])[0] for name in names}
     names |= {
         str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
         for name in names

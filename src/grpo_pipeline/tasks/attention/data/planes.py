@@ -76,11 +76,6 @@ def split_key(path: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (path, "")
 
 
-def file_of(path: str) -> str:
-    """Return the path of the file that a path with or without an address and a key lies in."""
-    return split_key(split_address(path)[0])[0]
-
-
 def with_address(path: str, volume: VolumeParams | None) -> str:
     """Return the path with the plane that the parameter asks for; a picture, or a path that has its own, stays as it is."""
     if volume is None or not may_hold_slices(path):
@@ -160,8 +155,3 @@ def check_finite(values: np.ndarray, relpath: str) -> None:
         raise UnreadableFileError(
             f"{relpath!r} must hold finite numbers, got {bad} NaN or Inf; replace them before saving"
         )
-
-
-def spacing_text(spacing_mm: tuple[float, float] | None) -> str:
-    """Return row and column spacing as the checked table writes them, "0.3 0.2", "" where they are unknown."""
-    return "" if spacing_mm is None else f"{spacing_mm[0]:.9g} {spacing_mm[1]:.9g}"

@@ -21,7 +21,6 @@ from grpo_pipeline.tasks.attention.data.params import (
 )
 from grpo_pipeline.tasks.attention.data.planes import (
     UnreadableFileError,
-    spacing_text,
     split_address,
     split_key,
     with_address,
@@ -321,9 +320,10 @@ def check_files(
     has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
     bag, lesion = masks.get("bag_mask"), masks.get("lesion_mask")
     bag_is_lesion = bag is not None and lesion is not None and np.array_equal(bag, lesion)
-    spacing = spacing_text(plane.spacing_mm or spacing_mm)
+    spacing = plane.spacing_mm or spacing_mm
+    text = "" if spacing is None else f"{spacing[0]:.9g} {spacing[1]:.9g}"
     return CheckedMasks(
-        bag_is_empty, has_lesion, bag_is_lesion, (image.shape[0], image.shape[1]), spacing
+        bag_is_empty, has_lesion, bag_is_lesion, (image.shape[0], image.shape[1]), text
     )
 
 

@@ -54,22 +54,18 @@ GROUPS = {
 
 def describe_inputs(task: Task, policy: AttentionModel, data: AttentionData) -> Familiarity:
     """Return how far images are from the training images, with a limit fitted to the validation images; no label is read."""
-    rows = {split: some_rows(task.rows(data, split)) for split in ("train", "val")}
+    rows = {split: task.rows(data, split) for split in ("train", "val")}
+    for split, found in rows.items():
+        if len(found) > MOST:
+            # Drawn always alike, and in their order.
+            drawn = numpy_generator(0, Stream.INPUTS).choice(found, MOST, replace=False)
+            rows[split] = np.sort(drawn)
     vectors = {split: describe_rows(task, policy, data, rows[split]) for split in rows}
     patients = data.examples.table["patient_id"].astype(str).to_numpy()
     width = vectors["train"][FEATURES].shape[1]
     statistics = GROUPS | {FEATURES: [Statistic("", 1e-3)] * width}
     clusters = patients[rows["train"]], patients[rows["val"]]
     return fit_familiarity(vectors["train"], vectors["val"], statistics, clusters=clusters)
-
-
-def some_rows(rows: np.ndarray) -> np.ndarray:
-    """Return the rows, or where there are too many as many of them as are read, drawn always alike and in their order."""
-    return (
-        rows
-        if len(rows) <= MOST
-        else np.sort(numpy_generator(0, Stream.INPUTS).choice(rows, MOST, replace=False))
-    )
 
 
 @torch.no_grad()

@@ -128,15 +128,21 @@ class Predictor:
         examples = self._examples(raw, {**row, "lesion_mask": ""})
         batch = self.task.make_batch(AttentionData(examples, None), np.arange(1))
         context = self.task.encode(self.policy, batch)
-        rollouts = self._sample(
-            context, content=content_number(examples), seed=seed, n_samples=n_samples
-        )
+        # A number made from the image and the region at model size.
+        digest = hashlib.sha256(examples.images.tobytes() + examples.region.tobytes()).digest()
+        content = int.from_bytes(digest[:8], "big")
+        rollouts = self._sample(context, content=content, seed=seed, n_samples=n_samples)
         outcomes = self.task.decode(self.policy, context, rollouts, batch)
         logits = outcomes.class_logits[0].double().cpu()
         frame = Frame(grey.shape[0], grey.shape[1], self.preprocessing.image_size)
         # Row and column spacing of "0.3 0.2", None for "".
         text = str(row[SPACING_COLUMN])
         values = [float(part) for part in text.split()]
+        judgement = None
+        if self.familiarity is not None:
+            vectors = {name: value[None] for name, value in look(examples, 0).items()}
+            vectors[FEATURES] = pooled_features(context.features)
+            judgement = self.familiarity.judge(vectors)
         prediction = CorePrediction(
             core_id=str(row["core_id"]),
             patient_id=str(row["patient_id"]),
@@ -146,10 +152,10 @@ class Predictor:
             points=frame.to_image(point_coordinates(rollouts, self.task.grid)[0].cpu().numpy()),
             heatmap=frame.map_to_image(outcomes.mask_logits[0, 0].sigmoid().cpu().numpy()),
             image=grey,
-            judgement=self._judge(examples, context),
+            judgement=judgement,
             spacing_mm=(values[0], values[1]) if values else None,
         )
-        doubts = prediction.judgement is not None and prediction.judgement.is_outside
+        doubts = judgement is not None and judgement.is_outside
         return prediction.withheld() if abstain and doubts else prediction
 
     def _examples(self, raw: ImageFolder, row: dict[str, Any]) -> Examples:
@@ -161,12 +167,6 @@ class Predictor:
             {"core_id": [row["core_id"]], **{name: [np.nan] for name in LABELS}, **clinical}
         )
         return Examples(table, image, region, bag, lesion, digest="")
-
-    def _judge(self, examples: Examples, context: AttentionContext) -> Judgement | None:
-        if self.familiarity is None:
-            return None
-        vectors = {name: values[None] for name, values in look(examples, 0).items()}
-        return self.familiarity.judge(vectors | {FEATURES: pooled_features(context.features)})
 
     def _sample(
         self, context: AttentionContext, *, content: int, seed: int, n_samples: int
@@ -251,12 +251,6 @@ def build_predictor(weights: ModelWeights, *, name: str) -> Predictor:
 def has_bag(row: Mapping[str, Any], batch: AttentionBatch) -> bool:
     """Return whether there is a bag of the core's own to estimate the involvement in."""
     return bool(row["bag_mask"]) and bool(batch.bag.any())
-
-
-def content_number(examples: Examples) -> int:
-    """Return a number made from the image and the region at model size."""
-    digest = hashlib.sha256(examples.images.tobytes() + examples.region.tobytes()).digest()
-    return int.from_bytes(digest[:8], "big")
 
 
 # Tables of predictions: one row per core, per patient and per point.

@@ -94,7 +94,10 @@ def answer(
         ]
         if not cells:
             return pd.DataFrame(columns=[*ANSWERS, *["heatmap"] * with_heatmap])
-        raw = open_request(root, Path(folder), cells)
+        # A data root with a manifest; its rows are counted from 0.
+        manifest = pd.DataFrame(cells, dtype=str)
+        inline = ImageFolder(Path(folder), manifest, Path(folder) / "request")
+        raw = RequestFolder(root.absolute(), manifest, root / "request", inline)
         reading = CoreReading(
             find_columns(raw.manifest.columns, COLUMNS, predictor.preprocessing.clinical),
             FOLDERS,
@@ -193,13 +196,6 @@ def keep_inline(cell: str, name: str, *, folder: Path, number: int) -> str:
     file = f"{REQUEST}{number}-{name}{suffix}"
     (folder / file).write_bytes(content)
     return file
-
-
-def open_request(root: Path, folder: Path, cells: list[dict[str, str]]) -> RequestFolder:
-    """Return the request as a data root with a manifest; its rows are counted from 0."""
-    manifest = pd.DataFrame(cells, dtype=str)
-    inline = ImageFolder(folder, manifest, folder / "request")
-    return RequestFolder(root.absolute(), manifest, root / "request", inline)
 
 
 def answer_row(prediction: CorePrediction, *, with_heatmap: bool) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
@@ -35,15 +34,6 @@ def region_centroids(cells: Tensor, grid: int) -> Tensor:
     centres = cell_centres(torch.arange(grid * grid, device=cells.device), grid)
     weight = cells.float()
     return (weight @ centres) / weight.sum(1, keepdim=True)
-
-
-def oracle_cells(
-    lesion_cells: Tensor, cells: Tensor, k: int, *, n_samples: int, generator: Generator
-) -> Tensor:
-    """Draw k points inside the lesion, then (or without a lesion) uniformly in the region; int64 [P, sets, k]."""
-    return gumbel_top_k(
-        oracle_logits(lesion_cells, cells), k, n_samples, generator=generator, is_allowed=cells
-    )
 
 
 def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:

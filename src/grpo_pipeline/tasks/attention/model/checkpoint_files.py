@@ -126,19 +126,14 @@ def listed(names: Collection[str]) -> str:
 
 def _rename(name: str, depths: Mapping[str, int]) -> str | None:
     if match := _HEAD_LAYER.fullmatch(name):
+        # ``transformers`` gives the first and the last linear layer names of their own.
         head, layer, param = match[1], int(match[2]), match[3]
-        return f"{head}.{_head_layer(layer, depths[head])}.{param}"
+        inner = "proj_out" if layer == depths[head] - 1 else f"layers.{layer - 1}"
+        return f"{head}.{'proj_in' if layer == 0 else inner}.{param}"
     for pattern, replacement in _RULES:
         if match := pattern.fullmatch(name):
             return match.expand(replacement)
     return None
-
-
-def _head_layer(layer: int, depth: int) -> str:
-    """Name a linear layer as ``transformers`` does: its first and last have names of their own."""
-    if layer == 0:
-        return "proj_in"
-    return "proj_out" if layer == depth - 1 else f"layers.{layer - 1}"
 
 
 # The architecture of a SAM, read off the shapes of its weights.
@@ -368,12 +363,17 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_original(checkpoint: CheckpointParams, *, device: str) -> dict[str, Tensor]:
     """Read a ``.pth``; on the device ``meta`` the tensors have shapes and no values, and the file is hardly read."""
     path = _original_file(checkpoint)
-    content = _unwrap(_load_restricted(path, device))
+    content = _load_restricted(path, device)
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        # Training scripts put optimiser and epoch beside it.
+        content = content["model"]
     if not isinstance(content, dict) or not all(
         isinstance(value, Tensor) for value in content.values()
     ):
+        is_dict = isinstance(content, dict)
+        got = f"the keys {list(content)[:5]}" if is_dict else type(content).__name__
         raise ValueError(
-            f"{path} must hold named tensors, by themselves or under the key 'model', got {_outline(content)}; "
+            f"{path} must hold named tensors, by themselves or under the key 'model', got {got}; "
             "save it again as torch.save(model.state_dict(), path)"
         )
     return rename_original(
@@ -399,16 +399,3 @@ def _load_restricted(path: Path, device: str) -> Any:
             f"{path} must be a .pth file that loads with weights_only=True, got {type(error).__name__}: {reason}; download it "
             "again if it is damaged, and where you trust its source load it elsewhere and save model.state_dict() alone"
         ) from error
-
-
-def _unwrap(content: Any) -> Any:
-    """Return what training scripts put beside optimiser and epoch under the key ``model``."""
-    return (
-        content["model"]
-        if isinstance(content, dict) and isinstance(content.get("model"), dict)
-        else content
-    )
-
-
-def _outline(content: Any) -> str:
-    return f"the keys {list(content)[:5]}" if isinstance(content, dict) else type(content).__name__

@@ -38,50 +38,13 @@ def check_channels(checkpoint: CheckpointParams, channels: int) -> None:
         )
 
 
-def normalise_sam(grey: Tensor) -> Tensor:
-    """Return grey levels as SAM wants its RGB images, (level - mean_c) / std_c.
-
-    Args:
-        grey: levels 0 to 255, [P, S, S].
-
-    Returns:
-        float32 [P, 3, S, S].
-    """
-    mean, std = (
-        torch.tensor(values, device=grey.device)[:, None, None] for values in (SAM_MEAN, SAM_STD)
-    )
-    return (grey.to(torch.float32)[:, None] - mean) / std
-
-
-def normalise_medsam(grey: Tensor) -> Tensor:
-    """Return grey levels stretched per image from 0 (its darkest pixel) to 1 (its brightest), as MedSAM wants them.
-
-    Args:
-        grey: [P, S, S]; an image with one level becomes 0.
-
-    Returns:
-        float32 [P, 1, S, S].
-    """
-    levels = grey.to(torch.float32)[:, None]
-    low, high = levels.amin((2, 3), keepdim=True), levels.amax((2, 3), keepdim=True)
-    return (levels - low) / (high - low).clamp(min=1e-8)
-
-
-def add_grey(batch: AttentionBatch, grey: Tensor) -> GreyBatch:
-    """Return the batch with the grey levels that its images were standardised from.
-
-    Args:
-        batch: any batch.
-        grey: uint8 [P, S, S], augmented where the batch is.
-    """
-    return GreyBatch(**vars(batch), grey=grey)
-
-
 def encoder_input(normalisation: str, batch: AttentionBatch, *, channels: int) -> Tensor:
     """Return the encoder's input, [P, channels, S, S]; grey is repeated.
 
     Args:
-        normalisation: ``sam``, ``medsam``, or ``none``: the standardised images, as a SAM trained here sees them.
+        normalisation: ``sam``: (level - mean_c) / std_c of its RGB images; ``medsam``: stretched per image from 0 (its
+            darkest pixel) to 1 (its brightest), 0 where there is one level; ``none``: the standardised images, as a SAM
+            trained here sees them.
         batch: with grey levels, unless the normalisation is ``none``.
         channels: of the encoder.
 
@@ -95,5 +58,14 @@ def encoder_input(normalisation: str, batch: AttentionBatch, *, channels: int) -
             f"the batch must hold grey levels for the normalisation '{normalisation}', got {type(batch).__name__}; "
             "make it with AttentionTask.make_batch"
         )
-    values = normalise_sam(batch.grey) if normalisation == "sam" else normalise_medsam(batch.grey)
+    levels = batch.grey.to(torch.float32)[:, None]  # [P, 1, S, S]
+    if normalisation == "sam":
+        mean, std = (
+            torch.tensor(values, device=levels.device)[:, None, None]
+            for values in (SAM_MEAN, SAM_STD)
+        )
+        values = (levels - mean) / std  # [P, 3, S, S]
+    else:
+        low, high = levels.amin((2, 3), keepdim=True), levels.amax((2, 3), keepdim=True)
+        values = (levels - low) / (high - low).clamp(min=1e-8)  # [P, 1, S, S]
     return values.expand(-1, channels, -1, -1)

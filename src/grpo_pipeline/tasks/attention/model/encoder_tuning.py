@@ -43,22 +43,6 @@ class Adapted(nn.Module):
         return (self.adapter(out[0]), *out[1:]) if isinstance(out, tuple) else self.adapter(out)
 
 
-def add_adapters(encoder: Any, *, rank: int) -> None:
-    """Freeze SAM's vision encoder, in place, and put a trainable adapter behind attention and MLP of each of its blocks.
-
-    Trainable afterwards: ``2 * layers * (2 * width * rank + rank + width)`` numbers. The outputs are those of the plain
-    encoder until an update.
-
-    Args:
-        encoder: a ``SamVisionEncoder``.
-        rank: width of the bottleneck.
-    """
-    encoder.requires_grad_(False)
-    width = encoder.config.hidden_size
-    for layer in encoder.layers:
-        layer.attn, layer.mlp = Adapted(layer.attn, width, rank), Adapted(layer.mlp, width, rank)
-
-
 # Low-rank updates of the frozen attention layers of SAM's vision encoder: LoRA, by the library peft.
 #
 #     W x + (alpha / r) B A x,    A [r, in] random, B [out, r] starting at 0
@@ -120,7 +104,13 @@ def tune_encoder(encoder: Any, params: ModelParams) -> None:
     if params.encoder == "frozen":
         encoder.requires_grad_(False)
     elif params.encoder == "adapter" and tuning is not None:
-        add_adapters(encoder, rank=tuning.rank)
+        # One behind attention and MLP of each block; 2 * layers * (2 * width * rank + rank + width) trainable numbers. The
+        # outputs are those of the plain encoder until an update.
+        encoder.requires_grad_(False)
+        width, rank = encoder.config.hidden_size, tuning.rank
+        for layer in encoder.layers:
+            layer.attn = Adapted(layer.attn, width, rank)
+            layer.mlp = Adapted(layer.mlp, width, rank)
     elif (
         params.encoder == "lora"
         and tuning is not None

@@ -55,11 +55,6 @@ class StopHead(nn.Module):
 # cells also averages what lies outside of it.
 
 
-def pooled_channels(channels: int, pool: ValuePool) -> int:
-    """Return the length of the pooled vector of a map with that many channels."""
-    return 2 * channels if pool == "region" else channels
-
-
 def pool_cells(features: Tensor, logits: Tensor, cells: Tensor | None, pool: ValuePool) -> Tensor:
     """Pool a map over its cells.
 
@@ -84,19 +79,13 @@ def pool_cells(features: Tensor, logits: Tensor, cells: Tensor | None, pool: Val
         raise ValueError(
             f"the cells of the region must be given for value_pool '{pool}', got None; pass the context's cells"
         )
-    flat = features.flatten(2)
-    return _pool_region(flat, cells) if pool == "region" else _pool_attention(flat, logits, cells)
-
-
-def _pool_region(flat: Tensor, cells: Tensor) -> Tensor:
+    flat = features.flatten(2)  # [P, C, V]
+    if pool == "attention":
+        weights = log_policy(logits.detach(), cells).exp()
+        return torch.einsum("pcv,pv->pc", flat, weights)
     is_inside = cells.unsqueeze(1)
     mean = flat.masked_fill(~is_inside, 0.0).sum(2) / is_inside.sum(2)
     return torch.cat([mean, flat.masked_fill(~is_inside, -torch.inf).amax(2)], dim=1)
-
-
-def _pool_attention(flat: Tensor, logits: Tensor, cells: Tensor) -> Tensor:
-    weights = log_policy(logits.detach(), cells).exp()
-    return torch.einsum("pcv,pv->pc", flat, weights)
 
 
 class PolicyNetwork(nn.Module):
@@ -118,7 +107,8 @@ class PolicyNetwork(nn.Module):
         self.attention = nn.Conv2d(hidden_channels, 1, kernel_size=1)
         for parameter in self.attention.parameters():
             nn.init.zeros_(parameter)
-        self.value = nn.Linear(pooled_channels(hidden_channels, value_pool), 1)
+        # The region is pooled to mean and maximum.
+        self.value = nn.Linear(hidden_channels * (2 if value_pool == "region" else 1), 1)
 
     def forward(
         self, features: Tensor, texture: Tensor, cells: Tensor | None = None

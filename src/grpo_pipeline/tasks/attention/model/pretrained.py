@@ -133,11 +133,14 @@ def load_net(params: ModelParams, image_size: int) -> SamModel:
             "attention.model.checkpoint must be given to load weights, got null; give path, kind and normalisation"
         )
     checkpoint = params.checkpoint
-    config = resize_config(read_config(checkpoint), image_size)
+    values = read_config(checkpoint).to_dict()
+    values["vision_config"]["image_size"] = image_size
+    grid = image_size // values["vision_config"]["patch_size"]
+    values["prompt_encoder_config"] |= {"image_size": image_size, "image_embedding_size": grid}
+    config = SamConfig.from_dict(values)
     check_sizes(params, config)
     with torch.device("meta"):
         net = SamModel(config)
-    grid = image_size // params.patch_size
     weights = fit_positions(
         read_weights(checkpoint), grid=grid, global_layers=global_layers(config)
     )
@@ -158,15 +161,6 @@ def build_net(config: Mapping[str, Any]) -> SamModel:
 def fingerprint_of(checkpoint: CheckpointParams) -> dict[str, str]:
     """Return what decides which numbers a checkpoint gives: its content, not where it lies, and the normalisation."""
     return {"sha256": digest_of(checkpoint), "normalisation": checkpoint.normalisation}
-
-
-def resize_config(config: SamConfig, image_size: int) -> SamConfig:
-    """Return the configuration for another image size."""
-    values = config.to_dict()
-    values["vision_config"]["image_size"] = image_size
-    grid = image_size // values["vision_config"]["patch_size"]
-    values["prompt_encoder_config"] |= {"image_size": image_size, "image_embedding_size": grid}
-    return SamConfig.from_dict(values)
 
 
 def global_layers(config: Any) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ import pytest
 from grpo_pipeline.tasks.attention.data.phantom.shapes import (
     Needle,
     blob,
-    complex_noise,
     draw_gland,
     draw_lesion,
     draw_needle,
@@ -50,7 +49,7 @@ def test_needle_has_its_length_and_width():
     assert mask.any(axis=1).sum() == 30
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_lesion_has_its_exact_area_in_the_region_and_crosses_the_needle(seed):
     rng, grid = np.random.default_rng(seed), pixel_grid(96)
     gland = draw_gland(rng, grid)
@@ -73,10 +72,16 @@ def rng():
     return np.random.default_rng(0)
 
 
+def noise(size):
+    """Circular complex noise of unit power."""
+    real, imaginary = rng().standard_normal((2, size, size)) / np.sqrt(2)
+    return real + 1j * imaginary
+
+
 @pytest.mark.parametrize("density", [0.5, 2.0, 50.0])
 def test_intensity_moments_are_those_of_a_k_distribution(density):
     """E[I^2] / E[I]^2 = 2 (1 + 1/density): 2 for Rayleigh speckle, more for few scatterers (Jakeman and Pusey 1976)."""
-    echo = np.sqrt(scatterer_power(rng(), 1024, density=density, grain=0)) * complex_noise(rng(), 1024)
+    echo = np.sqrt(scatterer_power(rng(), 1024, density=density, grain=0)) * noise(1024)
     intensity = np.abs(echo) ** 2
     assert np.mean(intensity**2) / np.mean(intensity) ** 2 == pytest.approx(2 * (1 + 1 / density), rel=0.05)
 
@@ -90,7 +95,7 @@ def test_smoothing_the_power_keeps_its_contrast():
 
 def test_point_spread_function_sets_the_correlation():
     """White noise through a Gaussian of width s correlates as exp(-d^2 / (4 s^2)), along each axis with its own s."""
-    field = smooth(complex_noise(rng(), 1024), (1.0, 2.0))
+    field = smooth(noise(1024), (1.0, 2.0))
     down = np.mean(field[:-2] * field[2:].conj()).real
     right = np.mean(field[:, :-2] * field[:, 2:].conj()).real
     assert down == pytest.approx(np.exp(-1.0), abs=0.01)

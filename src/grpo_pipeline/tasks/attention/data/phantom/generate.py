@@ -107,11 +107,21 @@ def draw_core(
             np.clip(rng.normal(params.conspicuity[grade - 1], params.conspicuity_spread), 0.0, 1.0)
         )
     echo = draw_echo(rng, gland, lesion, conspicuity=conspicuity, blur=scanner.blur, params=params)
-    echo = echo * decibels(needle_level(rng, needle, grid))
+    # Brightness of the needle in dB, [S, S]: a thin bright line in a faintly brighter band.
+    along, across = shapes.needle_frame(needle, grid)
+    within = expit((needle.length / 2 - np.abs(along)) / 0.01)
+    line = rng.uniform(4, 8) * np.exp(-((across / 0.008) ** 2))
+    band = rng.uniform(0.5, 1.5) * (np.abs(across) <= needle.width / 2)
+    echo = echo * decibels(within * (line + band))
     image = log_compress(
         echo, gain=scanner.gain, dynamic_range=scanner.dynamic_range, gamma=scanner.gamma
     )
-    involvement = draw_involvement(rng, trace & region, lesion) if grade > 0 else 0.0
+    involvement = 0.0
+    if grade > 0:
+        # The share of the trace in the lesion as a pathologist reports it: error of 0.05, steps of 0.05, at least 0.05.
+        bag = trace & region
+        share = np.count_nonzero(bag & lesion) / np.count_nonzero(bag) + rng.normal(0, 0.05)
+        involvement = float(np.clip(np.round(share * 20) / 20, 0.05, 1.0))
     return PhantomCore(
         image,
         region,
@@ -178,23 +188,6 @@ def draw_level(rng: Generator, gland: np.ndarray, *, params: PhantomParams) -> n
     if rng.random() < params.shadow_share:
         level = level + rng.uniform(*speckle.shadow_level) * shapes.draw_shadow(rng, grid)
     return level
-
-
-def needle_level(
-    rng: Generator, needle: shapes.Needle, grid: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    """Return the brightness of the needle trace in dB, [S, S]: a thin bright line in a faintly brighter band."""
-    along, across = shapes.needle_frame(needle, grid)
-    within = expit((needle.length / 2 - np.abs(along)) / 0.01)
-    line = rng.uniform(4, 8) * np.exp(-((across / 0.008) ** 2))
-    band = rng.uniform(0.5, 1.5) * (np.abs(across) <= needle.width / 2)
-    return np.asarray(within * (line + band))
-
-
-def draw_involvement(rng: Generator, bag: np.ndarray, lesion: np.ndarray) -> float:
-    """Report the share of the trace inside the lesion as a pathologist would: error of 0.05, steps of 0.05, at least 0.05."""
-    share = np.count_nonzero(bag & lesion) / np.count_nonzero(bag)
-    return float(np.clip(np.round((share + rng.normal(0, 0.05)) * 20) / 20, 0.05, 1.0))
 
 
 def manifest_row(

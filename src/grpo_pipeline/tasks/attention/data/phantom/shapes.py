@@ -153,12 +153,6 @@ def draw_shadow(rng: Generator, grid: tuple[np.ndarray, np.ndarray]) -> np.ndarr
 # Speckle of a phantom core: a compound (K-distributed) scatterer field seen through a point-spread function.
 
 
-def complex_noise(rng: Generator, size: int) -> np.ndarray:
-    """Draw circular complex Gaussian noise of unit power, complex64 [size, size]."""
-    parts = rng.standard_normal((2, size, size), dtype=np.float32)
-    return np.asarray((parts[0] + 1j * parts[1]) / np.float32(np.sqrt(2)))
-
-
 def smooth(field: np.ndarray, psf: tuple[float, float]) -> np.ndarray:
     """Convolve a complex field with a Gaussian point-spread function (axial, lateral sigma in pixels) and keep its power at 1."""
     real = gaussian_filter(field.real, psf, mode="wrap")
@@ -192,7 +186,10 @@ def tissue(
 ) -> np.ndarray:
     """Draw the complex echo of one tissue, unit power, complex64 [size, size]."""
     power = scatterer_power(rng, size, density=density, grain=grain)
-    return smooth(np.sqrt(power) * complex_noise(rng, size), psf)
+    # Circular complex Gaussian noise of unit power.
+    parts = rng.standard_normal((2, size, size), dtype=np.float32)
+    noise = np.asarray((parts[0] + 1j * parts[1]) / np.float32(np.sqrt(2)))
+    return smooth(np.sqrt(power) * noise, psf)
 
 
 def decibels(level: np.ndarray | float) -> np.ndarray:
