@@ -57,7 +57,7 @@ def test_the_page_holds_verdict_tables_samples_data_and_configuration(page):
             f"{value:+.3f}",
             "Distinct-2 ↑",
             "Perplexity of the references ↓",
-            "Reward, brevity part ↑",
+            "Reward, brevity component ↑",
             "grpo: its replies − the start",
         ),
         *("copy_last_turn", "needs story", "48 test examples of 12 personas", "split</dt><dd>test: 48 examples, 12 clusters"),

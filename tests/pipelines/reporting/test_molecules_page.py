@@ -43,7 +43,7 @@ def test_the_page_holds_verdict_tables_drawings_data_and_configuration(page):
             f"{value:+.3f}",
             "Validity of the largest fragment ↑",
             "W1 distance to the training set, logP ↓",
-            "Reward, logp part ↑",
+            "Reward, logp component ↑",
         ),
         *("grpo: its molecules − the start", "training molecules</th>", "Valid molecules with a logP from 0 to 1"),
         *("48 graphs that each arm drew", "split</dt><dd>test: 48 samples, 48 clusters", "After: eager", "Before: the start"),

@@ -89,7 +89,7 @@ def test_rewards_are_the_parts_that_the_rows_have(arms):
     expected = rows_of(mine["grpo"])["reward_brevity"].mean()
     assert found["arms"]["grpo"]["metrics"]["reward_brevity"]["value"] == pytest.approx(expected)
     suite = build_suite({}).for_names(found["arms"]["grpo"]["metrics"])
-    assert suite.metrics["reward_brevity"].title == "Reward, brevity part"
+    assert suite.metrics["reward_brevity"].title == "Reward, brevity component"
     without = compare_arms(PARAMS, "abc", **{arm: rows.drop(columns="reward_bleu") for arm, rows in arms.items()})
     for found in (without["arms"]["grpo"]["metrics"], without["differences"]["grpo"]):
         assert found["reward_bleu"]["value"] is None

@@ -333,8 +333,8 @@ def _reward_metrics() -> dict[str, Metric]:
     mean = partial(mean_metric, better="higher", reason="needs at least one core with a reward")
     return {
         "reward": mean("reward", title="Reward"),
-        "reward_class": mean("reward_class", title="Reward, class part"),
-        "reward_heatmap": mean("reward_heatmap", title="Reward, heatmap part"),
+        "reward_class": mean("reward_class", title="Reward, class component"),
+        "reward_heatmap": mean("reward_heatmap", title="Reward, heatmap component"),
     }
 
 

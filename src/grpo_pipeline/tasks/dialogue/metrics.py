@@ -307,9 +307,9 @@ METRICS: dict[str, Metric] = {
         reason="needs replies that a model has sampled",
     ),
     "reward": reward_metric("reward", title="Reward"),
-    "reward_f1": reward_metric("reward_f1", title="Reward, F1 part"),
-    "reward_rouge_l": reward_metric("reward_rouge_l", title="Reward, ROUGE-L part"),
-    "reward_bleu": reward_metric("reward_bleu", title="Reward, BLEU part"),
+    "reward_f1": reward_metric("reward_f1", title="Reward, F1 component"),
+    "reward_rouge_l": reward_metric("reward_rouge_l", title="Reward, ROUGE-L component"),
+    "reward_bleu": reward_metric("reward_bleu", title="Reward, BLEU component"),
 }
 
 
@@ -317,7 +317,7 @@ def own_rewards(names: Iterable[str]) -> dict[str, Metric]:
     """Return a metric for each part ``reward_<name>`` that is not built in, in the order of the names."""
     found = [name for name in names if name.startswith(REWARD) and name not in METRICS]
     return {
-        name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} part")
+        name: reward_metric(name, title=f"Reward, {name.removeprefix(REWARD)} component")
         for name in found
     }
 

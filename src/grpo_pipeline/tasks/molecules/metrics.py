@@ -350,7 +350,7 @@ def _reward(name: str, title: str, better: Direction = "higher") -> Metric:
 def reward_components(names: Iterable[str]) -> dict[str, Metric]:
     """Return a metric for each part ``reward_<name>``, in the order of the names."""
     return {
-        name: _reward(name, f"Reward, {name.removeprefix(REWARD)} part")
+        name: _reward(name, f"Reward, {name.removeprefix(REWARD)} component")
         for name in names
         if name.startswith(REWARD)
     }

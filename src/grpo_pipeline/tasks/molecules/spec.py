@@ -29,7 +29,7 @@ SPEC = TaskSpec(
     metrics="grpo_pipeline.tasks.molecules.metrics:build_suite",
     curves={
         "reward/validity/mean": "Valid graphs",
-        "reward/logp/mean": "Reward, logP part",
+        "reward/logp/mean": "Reward, logP component",
         "molecule/uniqueness": "Different ones among valid molecules",
         "x0/loss": "Loss of held-out molecules",
     },
