@@ -54,8 +54,7 @@ def test_the_ratio_of_every_sample_is_exactly_one_at_first(task: AttentionTask, 
 def test_sampling_in_another_precision_than_scoring_is_noticed(drawn: str, scored: str) -> None:
     task = TASKS["glimpse"]
     state = moved(drawn, task=task)
-    experience = collected(state, task)
-    other = replace(state, precision=scored)
+    experience, other = collected(state, task), replace(state, precision=scored)
     again = replace(experience, context=collect.encode_batch(task, other, make_batch(task)))
     assert float((ratios(other, again, task) - 1).abs().max()) > 1e-4
 
@@ -92,24 +91,16 @@ def test_a_step_in_bf16_is_near_one_in_float32(changes: dict[str, Any]) -> None:
     assert any(half[name] != exact[name] for name in ("supervised/loss", "policy/entropy"))
 
 
-def test_points_keep_their_place_in_bf16() -> None:
+def test_points_keep_their_place_in_bf16_and_texture_is_not_rounded() -> None:
     """The encoding of a point in a cell's centre is that of the cell, to the last bit, and is that of float32."""
     task = TASKS["glimpse"]
-    state = moved("bf16", task=task)
-    sam = state.policy.sam
-    points = torch.tensor([[[0.125, 0.125], [0.875, 0.375]]])
-    exact = sam.encode_points(points)
+    state, images = moved("bf16", task=task), 50 + make_batch(task).images
+    sam, points = state.policy.sam, torch.tensor([[[0.125, 0.125], [0.875, 0.375]]])
+    exact, texture = sam.encode_points(points), state.policy.texture.describe_cells(images, task.grid)
     with update.network_precision(state):
         assert torch.equal(sam.encode_points(points), exact)
         assert sam.dense_encoding().dtype == torch.float32
-
-
-def test_texture_is_not_rounded() -> None:
-    task = TASKS["glimpse"]
-    state, images = moved("bf16", task=task), 50 + make_batch(task).images
-    exact = state.policy.texture.describe_cells(images, task.grid)
-    with update.network_precision(state):
-        assert torch.equal(state.policy.texture.describe_cells(images, task.grid), exact)
+        assert torch.equal(state.policy.texture.describe_cells(images, task.grid), texture)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

@@ -30,7 +30,7 @@ def stopping_task(**changes: Any) -> AttentionTask:
 
 def moved_state(task: AttentionTask, **algorithm: Any) -> TrainState:
     """Return a state whose policy is not uniform and stops after one, two or three points."""
-    state = make_state(task, make_data(), algorithm_params(**algorithm), training_params())
+    state = make_state(task, make_data(), algorithm_params(**algorithm), training_params(epochs=2, batch_size=4))
     shake(state.policy)
     with torch.no_grad():
         state.policy.stop.log_odds.weight.mul_(0.3)
@@ -93,37 +93,18 @@ def test_a_set_of_one_point_is_decoded_as_one_point():
     torch.testing.assert_close(padded.mask_logits, alone.mask_logits, atol=1e-5, rtol=0)
 
 
-def test_sets_of_every_size_are_drawn_and_valid_marks_decisions():
-    task = stopping_task()
+@torch.no_grad()
+def test_sets_of_every_size_are_drawn_and_the_reference_scores_them_from_its_store():
+    task, data = stopping_task(), make_data()
     rollouts = collected(task, moved_state(task), garbage=False).rollouts
     used = (rollouts.actions < CELLS).sum(-1)
     assert set(used.flatten().tolist()) == {1, 2, 3}
     assert torch.equal(rollouts.is_valid.sum(-1), (used + 1).clamp(max=3))
     assert torch.count_nonzero(rollouts.logprobs[~rollouts.is_valid]) == 0
-    table = task.tabulate(make_data(), make_batch(task), rollouts)
+    table = task.tabulate(data, make_batch(task), rollouts)
     assert table[["x0", "x1", "x2"]].notna().sum(axis=1).tolist() == used.flatten().tolist()
-
-
-def test_other_proposals_place_all_points():
-    task = stopping_task()
-    state = moved_state(task)
-    data = task.with_oracle(make_data())
-    context = task.encode(state.policy, task.make_batch(data, np.arange(4)))
-    for proposal in ("uniform", "oracle"):
-        generator = torch.Generator().manual_seed(0)
-        rollouts = task.sample(state.policy, context, 20, temperature=1.0, proposal=proposal, generator=generator)
-        assert bool((rollouts.actions < CELLS).all())
-        assert bool(rollouts.is_valid.all())
-
-
-@torch.no_grad()
-def test_reference_scores_from_the_store_are_those_of_the_reference():
-    task, data = stopping_task(), make_data()
-    reference = moved_state(task).policy
+    reference, rows = moved_state(task).policy, np.array([7, 0, 12, 3])
     stored = task.with_reference(data, reference)
-    assert stored.reference_logits.shape == (15, CELLS + 2)
-    rows = np.array([7, 0, 12, 3])
-    rollouts = collected(task, moved_state(task), garbage=False).rollouts
     direct = task.score_reference(reference, task.make_batch(data, rows), rollouts, temperature=0.7)
     from_store = task.score_reference(task.build_policy(9), task.make_batch(stored, rows), rollouts, temperature=0.7)
     torch.testing.assert_close(from_store.logprobs, direct.logprobs, atol=1e-5, rtol=0)
@@ -133,40 +114,31 @@ def test_reference_scores_from_the_store_are_those_of_the_reference():
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "replay": {
-        "replay": {"capacity": 32, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0},
-        "dynamic_sampling": {"max_retries": 2},
-        "kl_estimator": "k3",
-        "rollout_kl_weight": 0.01,
+        "replay": {"capacity": 32, "max_age_steps": 5, "share": 0.5, "importance_cap": 2.0}, "kl_estimator": "k3",
+        "rollout_kl_weight": 0.01, "dynamic_sampling": {"max_retries": 2}, "advantage": {"baseline": "value"}, "value_clip": 0.2,
     },
-    "kl_in_reward": {"kl_placement": "reward", "kl_estimator": "k3", "kl_weight": 0.1,
-                     "reference": {"update": "ema", "decay": 0.9}},
-    "joint": {"policy_loss": {"ratio_level": "joint"}, "entropy_target": {
-        "target": 2.0, "learning_rate": 0.1, "minimum": 0.001, "maximum": 1.0}},
-    "value": {"advantage": {"baseline": "value"}, "value_clip": 0.2},
-    "per_reward": {"advantage": {"method": "per_reward"}},
+    "kl_in_reward": {
+        "kl_placement": "reward", "kl_estimator": "k3", "kl_weight": 0.1, "reference": {"update": "ema", "decay": 0.9},
+        "advantage": {"method": "per_reward"},
+        "entropy_target": {"target": 2.0, "learning_rate": 0.1, "minimum": 0.001, "maximum": 1.0},
+    },
+    "joint": {"policy_loss": {"ratio_level": "joint"}},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_what_an_arm_may_add_works_with_stops(option: str):
+def test_an_arm_with_stops_and_options_trains_is_exported_and_predicts(option: str):
     task, data = stopping_task(reward={"points_weight": 0.1}), make_data()
     algorithm, training = algorithm_params(**OPTIONS[option]), training_params(epochs=2, batch_size=4)
-    state = make_state(task, data, algorithm, training)
-    yielded = nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None)
+    state = moved_state(task, **OPTIONS[option])
+    yielded = list(nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None))
     rows = [row for found, _ in yielded for row in found]
     trained = [row for row in rows if row["split"] == "train"]
-    assert [row["policy/ratio_first"] for row in trained] == [1.0] * 4
+    assert [row["policy/ratio_first"] for row in trained] == [1.0] * state.total_steps
     assert all(-1.0 <= row["reward/points/mean"] <= -1 / 3 for row in trained)
     assert all(1.0 <= row["points_used"] <= 3.0 for row in rows if row["split"] == "val")
     if option == "replay":
         assert [row.get("replay/groups") for row in trained] == [None, 2.0, 2.0, 2.0]
-
-
-def test_a_trained_model_with_stops_is_exported_and_predicts():
-    task, data = stopping_task(), make_data()
-    algorithm, training = algorithm_params(), training_params(epochs=1, batch_size=4)
-    state = moved_state(task)
-    yielded = list(nodes.train(algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), None))
     model = nodes.export_model(task, [checkpoint for _, checkpoint in yielded if checkpoint is not False][-1])
     again = AttentionModel.from_description(model.config)
     again.load_state_dict(dict(model.tensors))
@@ -184,19 +156,12 @@ def test_a_prediction_lists_the_points_that_were_placed():
     points = np.array([[[4.0, 9.0], [np.nan, np.nan], [np.nan, np.nan]], [[1.0, 2.0], [8.0, 5.0], [np.nan, np.nan]]])
     values, flat = np.array([0.2, 0.4]), np.zeros((16, 16), np.uint8)
     prediction = CorePrediction("c", "p", values, values, 0.1, points, np.zeros((16, 16), np.float32), flat, None, (0.5, 0.25))
-    table = point_rows(prediction)
-    assert table[["set", "point", "x", "y", "x_mm", "y_mm"]].values.tolist() == [
-        [0, 0, 4.0, 9.0, 1.0, 4.5],
-        [1, 0, 1.0, 2.0, 0.25, 1.0],
-        [1, 1, 8.0, 5.0, 2.0, 2.5],
-    ]
+    listed = [[0, 0, 4.0, 9.0, 1.0, 4.5], [1, 0, 1.0, 2.0, 0.25, 1.0], [1, 1, 8.0, 5.0, 2.0, 2.5]]
+    assert point_rows(prediction)[["set", "point", "x", "y", "x_mm", "y_mm"]].values.tolist() == listed
     assert score_row(prediction, heatmap="c")["n_points"] == 1  # of the set that the summary comes from
     drawn, alone = (draw_overlay(flat, prediction.heatmap, points[0, :n]) for n in (3, 1))
     assert np.array_equal(drawn, alone)
     assert drawn.any()
-
-
-def test_untrained_weights_are_those_without_a_stop():
-    a, b = (weights(task.build_policy(0)) for task in (make_task(), stopping_task()))
-    assert set(b) - set(a) == {name for name in b if name.startswith("stop.")} != set()
-    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+    untrained, stopping = (weights(task.build_policy(0)) for task in (make_task(), stopping_task()))
+    assert all(name.startswith("stop.") for name in set(stopping) - set(untrained))
+    assert [name for name in untrained if not torch.equal(untrained[name], stopping[name])] == []

@@ -48,23 +48,10 @@ def test_a_run_is_bit_identical_to_one_without_a_thread(prefetch: int, workers: 
     assert threads() == []
 
 
-def test_batches_are_those_of_their_steps_from_where_the_state_is():
-    training = settings(3, 2)
-    state = make_state(TASK, DATA, algorithm_params(), training)
-    state = replace(state, step=2)
-    with BatchLoader(TASK, DATA, algorithm_params(), training, state) as loader:
-        for step in range(2, state.total_steps):
-            loaded = loader.take(state)
-            expected = nodes.rows_of_step(TASK.rows(DATA, "train"), step, batch_size=4, seed=0)
-            np.testing.assert_array_equal(loaded.rows, expected)
-            assert loaded.replayed.positions == ()
-            torch.testing.assert_close(loaded.batch.images, make_training_batch(TASK, DATA, expected, seed=0, step=step).images)
-            state = replace(state, step=step + 1)
-    assert threads() == []
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_every_batch_has_the_generator_of_its_step(monkeypatch: pytest.MonkeyPatch, prefetch: int):
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_batches_are_those_of_their_steps_from_where_the_state_is_with_the_generator_of_the_step(
+    monkeypatch: pytest.MonkeyPatch, prefetch: int
+):
     seeds: list[int] = []
     make = AttentionTask.make_batch
 
@@ -72,14 +59,19 @@ def test_every_batch_has_the_generator_of_its_step(monkeypatch: pytest.MonkeyPat
         seeds.append(generator.initial_seed())
         return make(self, data, rows, generator=generator)
 
+    training = settings(prefetch, min(prefetch, 2) or 1)
+    state = replace(make_state(TASK, DATA, algorithm_params(), training, seed=7), step=2)
     monkeypatch.setattr(AttentionTask, "make_batch", record)
-    training = settings(prefetch)
-    state = make_state(TASK, DATA, algorithm_params(), training)
-    with BatchLoader(TASK, DATA, algorithm_params(), training, state) as loader:
-        for step in range(state.total_steps):
-            loader.take(replace(state, step=step))
-    assert seeds == [step_generator(0, step, stream=Stream.BATCH).initial_seed() for step in range(6)]
-    assert len(set(seeds)) == 6
+    with BatchLoader(TASK, DATA, algorithm_params(), training, state) as batches:
+        taken = [batches.take(replace(state, step=step)) for step in range(2, 6)]
+    assert set(seeds) == {step_generator(7, step, stream=Stream.BATCH).initial_seed() for step in range(2, 6)}
+    assert len(seeds) == len(set(seeds)) == 4
+    assert threads() == []
+    for step, loaded in enumerate(taken, start=2):
+        expected = nodes.rows_of_step(TASK.rows(DATA, "train"), step, batch_size=4, seed=7)
+        np.testing.assert_array_equal(loaded.rows, expected)
+        assert loaded.replayed.positions == ()
+        torch.testing.assert_close(loaded.batch.images, make_training_batch(TASK, DATA, expected, seed=7, step=step).images)
 
 
 def count_batches(monkeypatch: pytest.MonkeyPatch, *, fail_at: int | None = None) -> list[str]:
@@ -98,7 +90,7 @@ def count_batches(monkeypatch: pytest.MonkeyPatch, *, fail_at: int | None = None
     return made
 
 
-def test_the_next_batches_are_made_while_a_step_runs(monkeypatch: pytest.MonkeyPatch):
+def test_the_next_batches_are_made_while_a_step_runs_and_with_replay_after_it(monkeypatch: pytest.MonkeyPatch):
     made = count_batches(monkeypatch)
     generator = run(settings(2))
     next(generator)
@@ -109,37 +101,7 @@ def test_the_next_batches_are_made_while_a_step_runs(monkeypatch: pytest.MonkeyP
     assert len(made) == 3
     assert {name.startswith(THREAD_NAME) for name in made} == {True}
     generator.close()
-
-
-@pytest.mark.parametrize("ending", ["close", "interrupt"])
-def test_a_run_that_is_stopped_leaves_no_thread(ending: str):
-    generator = run(settings(4, 2))
-    next(generator)
-    next(generator)
-    assert threads() != []
-    if ending == "close":
-        generator.close()
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            generator.throw(KeyboardInterrupt())
-    assert threads() == []
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_of_the_thread_ends_the_run_at_its_step(monkeypatch: pytest.MonkeyPatch, prefetch: int):
-    count_batches(monkeypatch, fail_at=4)
-    generator, steps = run(settings(prefetch)), []
-    next(generator)
-    for _ in range(3):
-        steps.append(next(generator)[0][0]["step"])
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(generator)
-    assert steps == [0, 1, 2]
-    assert threads() == []
-
-
-def test_with_replay_a_batch_waits_for_the_step_before_it(monkeypatch: pytest.MonkeyPatch):
-    made = count_batches(monkeypatch)
+    made.clear()
     generator = run(settings(2), replay=REPLAY)
     next(generator)
     for steps in (1, 2, 3):
@@ -147,6 +109,30 @@ def test_with_replay_a_batch_waits_for_the_step_before_it(monkeypatch: pytest.Mo
         assert len(made) == steps
     assert not [name for name in made if name.startswith(THREAD_NAME)]
     generator.close()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_error_of_the_thread_ends_the_run_at_its_step_and_a_stop_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch, prefetch: int
+):
+    for error in (None, KeyboardInterrupt):
+        generator = run(settings(prefetch))
+        next(generator)
+        next(generator)
+        assert bool(threads()) == bool(prefetch)
+        if error is None:
+            generator.close()
+        else:
+            with pytest.raises(error):
+                generator.throw(error())
+        assert threads() == []
+    count_batches(monkeypatch, fail_at=4)
+    generator = run(settings(prefetch))
+    next(generator)
+    assert [next(generator)[0][0]["step"] for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(generator)
+    assert threads() == []
 
 
 def test_each_step_replays_groups_of_its_own_draw():
@@ -158,26 +144,15 @@ def test_each_step_replays_groups_of_its_own_draw():
     plans = [loader.plan_batch(params, replace(state, step=step), rows[:4])[0].tolist() for step in (1, 1, 2, 3, 4)]
     assert plans[0] == plans[1]
     assert len(set(map(tuple, plans))) > 2
-
-
-def test_workers_without_work_are_refused():
     with pytest.raises(ValueError, match="workers must be at most prefetch = 2, got 3; the others would be idle"):
         LoaderParams(prefetch=2, workers=3)
-    with pytest.raises(ValueError, match="prefetch"):
-        LoaderParams(prefetch=-1)
     assert LoaderParams(prefetch=0, workers=1).prefetch == 0
 
 
 @pytest.mark.parametrize(("prefetch", "replay"), [(0, None), (2, None), (2, REPLAY)])
-def test_a_batch_is_computed_on_one_core_whoever_makes_it(
-    prefetch: int, replay: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
-):
-    found = []
-
-    def make(*_: Any, **__: Any) -> None:
-        found.append(torch.get_num_threads())
-
-    monkeypatch.setattr(loader, "make_training_batch", make)
+def test_a_batch_is_computed_on_one_core_whoever_makes_it(prefetch: int, replay: Any, monkeypatch: pytest.MonkeyPatch):
+    found: list[int] = []
+    monkeypatch.setattr(loader, "make_training_batch", lambda *_, **__: found.append(torch.get_num_threads()))
     training, algorithm, before = settings(prefetch), algorithm_params(replay=replay), torch.get_num_threads()
     state = make_state(TASK, DATA, algorithm, training)
     torch.set_num_threads(3)

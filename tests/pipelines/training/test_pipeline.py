@@ -1,7 +1,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from tiny_attention import algorithm_params, differing, make_data, make_task, training_params, weights
@@ -33,12 +32,6 @@ def make_catalog(folder: Path) -> DataCatalog:
     return catalog
 
 
-@pytest.fixture
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING")
-
-
-@pytest.mark.usefixtures("quiet")
 def test_the_probe_moves_a_copy_and_training_starts_from_the_untouched_weights(tmp_path: Path):
     arm = create_pipeline("attention", "grpo")
     probe = arm.to_outputs(f"{PREFIX}.initial_state", f"{PREFIX}.probe.next_state")

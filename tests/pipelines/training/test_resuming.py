@@ -14,7 +14,8 @@ from grpo_pipeline.core.agreement import execution_fields
 from grpo_pipeline.core.params import LENGTH, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, CheckpointError, NoCheckpoint
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
-from grpo_pipeline.pipelines.training import nodes, resuming
+from grpo_pipeline.pipelines import training as training_package
+from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.pipelines.training.resuming import run_digest
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.params import ModelParams as AttentionModelParams
@@ -56,34 +57,21 @@ def loop(**changes: Any) -> TrainingParams:
 
 def train(training: TrainingParams, *, start: Any = NOTHING, algorithm: AlgorithmParams | None = None) -> list[Any]:
     """Train with a task that is built for this loop; return what is yielded."""
-    task = build_task(
-        AttentionModelParams.model_validate(section("model")),
-        RewardParams.model_validate(section("reward")),
-        SupervisedParams.model_validate(section("supervised_loss")),
-        make_examples(),
-        training,
-    )
+    models = (AttentionModelParams, "model"), (RewardParams, "reward"), (SupervisedParams, "supervised_loss")
+    task = build_task(*(model.model_validate(section(name)) for model, name in models), make_examples(), training)
     algorithm = algorithm or algorithm_params()
     state = nodes.build_state(algorithm, training, 0, task, DATA)
     return list(nodes.train(algorithm, training, "auto", task, DATA, state, start, None, sections=SECTIONS))
 
 
-def checkpoints(yielded: list[Any]) -> list[Checkpoint]:
-    return [checkpoint for _, checkpoint in yielded if checkpoint is not False]
-
-
-def rows(yielded: list[Any]) -> list[dict[str, Any]]:
-    return [row for found, _ in yielded for row in found]
-
-
 def run(training: TrainingParams, **options: Any) -> list[Checkpoint]:
-    return checkpoints(train(training, **options))
+    return [checkpoint for _, checkpoint in train(training, **options) if checkpoint is not False]
 
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], str]]:
     """Return what was logged since the last call; the package's own loggers do not pass on to the root."""
-    logger = logging.getLogger(resuming.__name__)
+    logger = logging.getLogger(training_package.__name__)
     logger.addHandler(caplog.handler)
     level = logger.level
     logger.setLevel(logging.INFO)
@@ -103,35 +91,28 @@ def unbroken() -> list[Checkpoint]:
     return run(loop())
 
 
-def test_every_parameter_of_the_loop_is_of_one_kind():
+def test_what_says_how_may_change_when_a_run_goes_on(unbroken: list[Checkpoint]):
+    """That a compiled encoder computes the same is the subject of test_encoder_execution; here, that the checkpoint lets it."""
     assert execution_fields(TrainingParams) == HOW.keys()
+    assert execution_fields(DialogueRewardParams) == {"pool"}
     assert {*HOW, *WHAT, *LENGTH} == TrainingParams.model_fields.keys()
-
-
-@pytest.mark.parametrize("key", [key for key in HOW if key != "compile"])
-def test_what_says_how_may_change_when_a_run_goes_on(unbroken: list[Checkpoint], key: str):
-    if key == "device" and torch.cuda.is_available():
-        pytest.skip("auto is another device here")
-    value, tolerance = HOW[key]
-    changed = loop(**{key: value})
-    assert getattr(changed, key) != getattr(loop(), key)
-    went_on = train(changed, start=unbroken[0])
-    assert checkpoints(went_on)[-1].progress == unbroken[-1].progress
-    if tolerance:
-        # Advantages divide by the spread of nearly equal rewards, and AdamW turns the rounding of a gradient near 0 into a whole
-        # step: what is compared is the first step, before either.
-        first, expected = (rows(yielded)[0] for yielded in (went_on, train(loop(), start=unbroken[0])))
-        for name in ("supervised/loss", "reward/mean", "policy/entropy", "kl/reference"):
-            assert first[name] == pytest.approx(expected[name], rel=tolerance, abs=1e-6)
-    else:
-        assert differing(dict(checkpoints(went_on)[-1].policy), dict(unbroken[-1].policy)) == []
-
-
-def test_a_compiled_encoder_may_be_switched_on(unbroken: list[Checkpoint]):
-    """That it computes the same is the subject of test_encoder_execution; here, that the checkpoint lets it."""
-    task, algorithm = make_task(), algorithm_params()
-    digests = {run_digest(algorithm, loop(compile=value), task, DATA, seed=0) for value in ("none", "encoder")}
-    assert digests == {unbroken[0].config_digest}
+    changed = [loop(**{key: value}) for key, (value, _) in HOW.items()]
+    assert loop() not in changed
+    assert {run_digest(algorithm_params(), one, make_task(), DATA, seed=0) for one in changed} == {unbroken[0].config_digest}
+    exact, near = (
+        {key: value for key, (value, close) in HOW.items() if bool(close) == rounds and key != "compile"}
+        for rounds in (False, True)
+    )
+    if torch.cuda.is_available():
+        del exact["device"]  # auto is another device here
+    last = run(loop(**exact), start=unbroken[0])[-1]
+    assert last.progress == unbroken[-1].progress
+    assert differing(dict(last.policy), dict(unbroken[-1].policy)) == []
+    # Advantages divide by the spread of nearly equal rewards, and AdamW turns the rounding of a gradient near 0 into a whole
+    # step: what is compared is the first step, before either.
+    first, expected = (next(r for rows, _ in train(one, start=unbroken[0]) for r in rows) for one in (loop(**near), loop()))
+    for name in ("supervised/loss", "reward/mean", "policy/entropy", "kl/reference"):
+        assert first[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("key", WHAT)
@@ -140,7 +121,7 @@ def test_what_decides_the_weights_is_refused_by_name(unbroken: list[Checkpoint],
         run(loop(**{key: WHAT[key]}), start=unbroken[0])
 
 
-def test_the_sentence_names_arm_key_and_values_and_the_folder(tmp_path: Path, unbroken: list[Checkpoint]):
+def test_the_sentence_names_arm_key_values_and_folder_and_no_run_is_made_shorter(tmp_path: Path, unbroken: list[Checkpoint]):
     dataset = CheckpointDataset(str(tmp_path / "grpo" / "checkpoint"))
     dataset.save(unbroken[0])
     with pytest.raises(CheckpointError) as refused:
@@ -150,51 +131,40 @@ def test_the_sentence_names_arm_key_and_values_and_the_folder(tmp_path: Path, un
         "attention.grpo.algorithm.update_epochs: 5 here, 2 in the checkpoint; attention.training.batch_size: 3 here, 4 in the "
         "checkpoint; go on with the checkpoint's values, or remove its folder to train this part anew"
     )
-
-
-def test_training_longer_is_training_at_once_where_no_schedule_depends_on_the_length(said: Callable[[], str]):
-    rates = loop().optimizer.learning_rates
-    steady = {"optimizer": {"learning_rates": rates, "learning_rate_schedule": CONSTANT}, "temperature": CONSTANT}
-    algorithm = algorithm_params(**dict.fromkeys(("supervised_weight", "policy_weight", "entropy_weight", "kl_weight"), 0.5))
-    short, whole = (run(loop(epochs=epochs, **steady), algorithm=algorithm)[-1] for epochs in (1, 3))
-    said()
-    longer = run(loop(epochs=3, **steady), algorithm=algorithm, start=short)[-1]
-    assert longer.progress == whole.progress
-    assert differing(dict(longer.policy), dict(whole.policy)) == []
-    text = said()
-    assert "the run now has 6 steps instead of 2; no schedule depends on it" in text
-
-
-def test_training_longer_follows_the_schedules_of_the_present_length_and_says_so(said: Callable[[], str]):
-    cosine = {"learning_rate_schedule": {"kind": "cosine", "start": 1.0, "end": 0.1, "warmup_steps": 0}}
-    short, whole = (run(loop(epochs=epochs, optimizer=cosine))[-1] for epochs in (1, 3))
-    said()
-    longer = run(loop(epochs=3, optimizer=cosine), start=short)[-1]
-    text = said()
-    assert "the run now has 6 steps instead of 2; from step 2 on " in text
-    assert "attention.training.optimizer.learning_rate_schedule" in text
-    assert "the weights are not those of a run that had 6 from the start" in text
-    assert longer.progress == whole.progress
-    assert differing(dict(longer.policy), dict(whole.policy)) != []
-
-
-def test_a_run_that_has_gone_further_is_not_made_shorter(unbroken: list[Checkpoint]):
     with pytest.raises(CheckpointError, match="at least as long as its checkpoint, got 4 steps after 6; give it more epochs"):
         run(loop(epochs=2), start=unbroken[-1])
 
 
-def test_a_run_that_ends_early_says_which_parameter_ends_it(said: Callable[[], str]):
-    run(loop(max_steps=3))
-    expected = "attention.training.max_steps = 3: training ends at step 3 of the 6 steps of 3 epochs"
-    assert said() == expected
-    run(loop(max_steps=6))
-    assert said() == ""
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_training_longer_follows_the_schedules_of_the_present_length_and_says_so(said: Callable[[], str], is_steady: bool):
+    """Where no schedule depends on the length, it is training at once."""
+    moving = {"learning_rate_schedule": {"kind": "cosine", "start": 1.0, "end": 0.1, "warmup_steps": 0}}
+    steady = {"optimizer": {"learning_rate_schedule": CONSTANT}, "temperature": CONSTANT}
+    options = steady if is_steady else {"optimizer": moving}
+    held = dict.fromkeys(("supervised_weight", "policy_weight", "entropy_weight", "kl_weight"), 0.5) if is_steady else {}
+    algorithm = algorithm_params(**held)
+    short, whole = (run(loop(epochs=epochs, **options), algorithm=algorithm)[-1] for epochs in (1, 3))
+    said()
+    longer = run(loop(epochs=3, **options), algorithm=algorithm, start=short)[-1]
+    text = said()
+    assert longer.progress == whole.progress
+    assert (differing(dict(longer.policy), dict(whole.policy)) == []) == is_steady
+    if is_steady:
+        assert "the run now has 6 steps instead of 2; no schedule depends on it" in text
+    else:
+        assert "the run now has 6 steps instead of 2; from step 2 on " in text
+        assert "attention.training.optimizer.learning_rate_schedule" in text
+        assert "the weights are not those of a run that had 6 from the start" in text
 
 
-def test_other_code_is_named_and_not_refused(
+def test_an_early_end_and_other_code_are_named_and_not_refused(
     unbroken: list[Checkpoint], said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ):
-    run(loop(), start=unbroken[1])
+    stopped = run(loop(max_steps=3), start=unbroken[0])
+    early = "attention.training.max_steps = 3: training ends at step 3 of the 6 steps of 3 epochs"
+    assert said().splitlines()[-1] == early
+    assert stopped[-1].progress["step"] == 3
+    assert run(loop(max_steps=6), start=unbroken[1])[-1].progress["step"] == 6
     assert said() == ""
     monkeypatch.setattr("grpo_pipeline.pipelines.training.resuming.code_version", lambda: {"package": "9.9.9"})
     assert run(loop(), start=unbroken[1])[-1].progress["step"] == 6
@@ -206,9 +176,9 @@ def test_other_code_is_named_and_not_refused(
 def test_the_start_of_the_arms_depends_on_no_reward():
     data, training = tiny_talk.make_data(), TrainingParams.model_validate(tiny_talk.section("warm_start")["training"])
 
-    def digest(stage: str = "warm_start", training: TrainingParams = training, **sections: Any) -> str:
+    def digest(stage: str = "warm_start", training: TrainingParams = training, seed: int = 0, **sections: Any) -> str:
         task = tiny_talk.make_task(**sections)
-        return run_digest(tiny_talk.algorithm_params(stage), training, task, data, seed=0)
+        return run_digest(tiny_talk.algorithm_params(stage), training, task, data, seed=seed)
 
     own = {"own": {"word": {"function": "tiny_rewards:distinct", "weight": 0.1}}}
     for change in ({"rewards": {"weights": {"f1": 2.0}}}, {"rewards": own}, {"replies": {"temperature": 0.5}}):
@@ -216,15 +186,11 @@ def test_the_start_of_the_arms_depends_on_no_reward():
         assert digest("grpo", **change) != digest("grpo")
     rates = {name: 2 * rate for name, rate in training.optimizer.learning_rates.items()}
     faster = training.model_copy(update={"optimizer": training.optimizer.model_copy(update={"learning_rates": rates})})
-    changed = [
-        digest(training=faster),
-        digest(language_model={"width": 16}),
-        digest(replies={"max_tokens": 5}),
-        digest(prompt={"max_tokens": 50}),
-        digest(mean="per_sequence"),
-    ]
-    assert len({digest(), *changed}) == 6
-
-
-def test_where_and_how_fast_rewards_are_measured_may_change():
-    assert execution_fields(DialogueRewardParams) == {"pool"}
+    sections = {
+        "language_model": {"width": 16},
+        "replies": {"max_tokens": 5},
+        "prompt": {"max_tokens": 50},
+        "mean": "per_sequence",
+    }
+    changed = [digest(training=faster), digest(seed=1), *(digest(**{name: value}) for name, value in sections.items())]
+    assert len({digest(), *changed}) == 7

@@ -35,16 +35,12 @@ def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
     assert table["advantage"].abs().max() > 0.5
 
 
-def test_an_arm_that_drew_nothing_in_training_draws_the_same_here():
+def test_an_arm_that_drew_nothing_in_training_draws_the_same_here_and_prediction_stores_a_few_examples():
     given = ["example_id", "reply", "tokens", "reward"]
     pd.testing.assert_frame_equal(shown("supervised")[given], shown("grpo")[given])
     assert (shown("supervised")["tokens"] > 0).all()
-
-
-def test_prediction_stores_a_few_examples_with_their_rewards():
-    training, algorithm = training_params(group_size=3), algorithm_params("supervised")
-    policy = TASK.build_policy(0)
-    model = ModelWeights(tensors=policy.state_dict(), config={})
+    model = ModelWeights(tensors=TASK.build_policy(0).state_dict(), config={})
+    algorithm, training = algorithm_params("supervised"), training_params(group_size=3)
     predictions, rollouts, showcase = predict(algorithm, training, 0, TASK, DATA, model)
     assert len(rollouts) == 3 * len(ROWS)
     assert {"reward", "advantage"} <= set(rollouts.columns)
