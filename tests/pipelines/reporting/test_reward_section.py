@@ -13,7 +13,7 @@ def cells(row):
     return [cell.text for cell in row]
 
 
-def test_policies_golden():
+def test_policies_and_parts_golden():
     table = policies_table(audit_document())
     assert table.heads == ["policy", "role", "reward", "reward − model", "component f1", "component style", "quality ↑"]
     assert [cells(row) for row in table.rows] == [
@@ -23,18 +23,10 @@ def test_policies_golden():
     ]
     assert [row[3].tone for row in table.rows] == ["", "", "better"]
     assert table.rows[1][3].note == "[-0.300, -0.260]"
-
-
-def test_a_trivial_policy_above_the_start_is_marked_as_bad():
     rows = sound()
     paid = pd.concat([rows[rows["policy"] != "parrot"], rows_of("parrot", np.full((4, 1), 0.9))])
-    table = policies_table(audit_document(paid))
-    assert table.rows[1][3].tone == "worse"
-
-
-def test_parts_golden():
-    document = audit_document(with_model(MODEL, style=1.0))
-    table = components_table(document)
+    assert policies_table(audit_document(paid)).rows[1][3].tone == "worse"  # a trivial policy above the start
+    table = components_table(audit_document(with_model(MODEL, style=1.0)))
     assert [cells(row) for row in table.rows] == [["f1", "1", "1.000", "0%"], ["style", "0.5", "0.000", "100%"]]
     assert table.caption.startswith("Inside the groups of model: standard deviation of the reward 0.150 [")
     assert table.caption.endswith("], 0% of the groups tie")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
 from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect, update
@@ -147,15 +148,25 @@ def test_a_term_that_the_task_cannot_give_is_refused_and_not_dropped(monkeypatch
         update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
 
 
-def test_tied_groups_are_drawn_again_and_the_others_are_kept() -> None:
+def test_tied_groups_are_drawn_again_with_noise_of_their_own_and_the_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pays 1 for a set whose first point is cell 5, else 0: most groups tie."""
+    seeds, sample = [], AttentionTask.sample
+
+    def noted(*args: Any, generator: Any, **kwargs: Any) -> Any:
+        seeds.append(generator.initial_seed())
+        return sample(*args, generator=generator, **kwargs)
+
+    monkeypatch.setattr(AttentionTask, "sample", noted)
     task = paid(lambda rollouts: {"hit": (rollouts.actions[..., 0] == 5).float()})
     algorithm, training = algorithm_params(dynamic_sampling={"max_retries": 20}), training_params()
-    state, batch = make_state(task, DATA, algorithm), make_batch(task)
+    state, batch = replace(make_state(task, DATA, algorithm, seed=4), step=3), make_batch(task)
     context, replicated = task.encode(state.policy, batch), task.replicate(batch, 4)
     sampled, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
     given = algorithm, training, task, state, context, replicated, sampled, temperature
-    drawn, again = collect.dynamic_sampling(*given), collect.dynamic_sampling(*given)
+    drawn, retries = collect.dynamic_sampling(*given), len(seeds)
+    again = collect.dynamic_sampling(*given)
+    attempts = [step_generator(4, 3, attempt, stream=Stream.RETRIES).initial_seed() for attempt in range(1, retries)]
+    assert seeds == [step_generator(4, 3, stream=Stream.ROLLOUTS).initial_seed(), *attempts, *attempts]
     before, after = ((r.actions[..., 0] == 5).sum(1) for r in (sampled, drawn.rollouts))
     was_tied = (before == 0) | (before == 4)
     assert int(was_tied.sum()) >= 2
