@@ -32,7 +32,7 @@ STAMP := $(VENV)/.stamp-$(shell { cat pyproject.toml constraints.txt; echo "$(CU
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3)
 
 help:  ## list the commands
-	@echo "make run [ENV=smoke|gpu|busi] [TASK=<pipeline>] [PARAMS=key=value,…] [ARGS='…']   and:"
+	@echo "make run [ENV=smoke|gpu|busi|busi_outlined] [TASK=<pipeline>] [PARAMS=key=value,…] [ARGS='…']   and:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' Makefile | awk '{ n = $$1; $$1 = ""; printf "  make %-12s%s\n", n, $$0 }'
 
 setup: $(STAMP)  ## create .venv and install the pinned packages, once

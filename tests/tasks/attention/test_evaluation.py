@@ -19,9 +19,10 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 
 ROWS = np.arange(10, 15)
 SETS = 4
-COLUMNS = ["core_id", "patient_id", "center", "label", "involvement", "grade_group", "rule", "prob", "heatmap_prob", "prob_std",
+COLUMNS = ["core_id", "patient_id", "center", "label", "involvement", "grade_group", "rule", "prob", "heatmap_prob",
+           "heatmap_top", "pointing_hit", "prob_std",
            "reward", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage", "points_used",
-           "lesion_distance_mm"]  # fmt: skip
+           "lesion_distance_mm", "outlined_share"]  # fmt: skip
 
 
 def make_policy(task: AttentionTask, seed: int = 1) -> AttentionModel:

@@ -26,6 +26,9 @@ ROWS = pd.DataFrame(
         "rule": "policy",
         "prob": [0.2, 0.6, 0.3, 0.7, 0.5, 0.9, 0.1, 0.4],
         "heatmap_prob": [0.1, 0.2, 0.3, NAN, 0.5, 0.6, 0.05, 0.25],
+        "heatmap_top": [0.4, 0.3, 0.35, NAN, 0.6, 0.9, 0.1, 0.5],
+        "pointing_hit": [NAN, 1.0, NAN, NAN, 0.0, NAN, NAN, NAN],
+        "outlined_share": 0.25,
         "prob_std": [0.1, 0.2, 0.1, 0.0, 0.1, 0.1, 0.1, 0.1],
         "reward": [-0.5, -0.1, -0.3, -0.3, -0.2, -0.6, -0.4, -0.8],
         "reward_class": -0.2,
@@ -64,6 +67,10 @@ def test_an_involvement_at_the_threshold_is_high():
         ("heatmap_auroc", 10 / 12, 7),
         # patients: p1 .6 +, p2 .7 -, p3 .9 +, p4 .4 - -> .6 beats .4 only, .9 both -> 3 / 4
         ("auroc_patient", 3 / 4, 4),
+        # positives .3 .6 .9, negatives .4 .35 .1 .5 (d has none): .3 beats .1 alone -> (1 + 4 + 4) / 12
+        ("heatmap_top_auroc", 9 / 12, 7),
+        ("pointing_hit", 0.5, 2),
+        ("outlined_share", 0.25, 8),
         ("lesion_hit", 0.45, 2),
         # .45 / .15; the mean of the cores' own ratios would be (6 + 1.5) / 2 = 3.75
         ("lesion_hit_ratio", 3.0, 2),

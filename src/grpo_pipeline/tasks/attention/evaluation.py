@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from scipy.ndimage import distance_transform_edt
 from torch import Generator, Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k, log_policy
@@ -127,6 +128,7 @@ def evaluate(
     """
     frames = []
     previous = None
+    outlined = outlined_share(data, task.rows(data, "train"))
     rules = [rule for rule in RULES if rule != ORACLE or knows_lesions(data, rows)]
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(
@@ -142,7 +144,8 @@ def evaluate(
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:
             frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
-            frames.append(frame.assign(lesion_distance_mm=mean_distance(chosen[rule], distances)))
+            distance = mean_distance(chosen[rule], distances)
+            frames.append(frame.assign(lesion_distance_mm=distance, outlined_share=outlined))
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "core_id"], ignore_index=True)
 
 
@@ -230,6 +233,54 @@ def knows_lesions(data: AttentionData, rows: np.ndarray) -> bool:
     )  # one image in memory at a time
 
 
+def outlined_share(data: AttentionData, rows: np.ndarray) -> float:
+    """Return the share of these cores whose bag is their lesion outline, so that the losses of the bag learn from it.
+
+    A core without a lesion outline cannot be one of them. NaN without a core.
+    """
+    examples = data.examples
+    learned = [
+        bool(examples.lesion[row].any()) and np.array_equal(examples.lesion[row], examples.bag[row])
+        for row in rows
+    ]
+    return float(np.mean(learned)) if learned else np.nan
+
+
+# What the heatmap says by itself, read without any mask of a test image but the region.
+
+TOP_SHARE = 0.05
+
+
+def highest_cells(heatmap: Tensor, cells: Tensor, *, share: float = TOP_SHARE) -> Tensor:
+    """Return the mean over the highest ``share`` of the allowed cells, at least one of them: [P, V] -> [P].
+
+    Args:
+        heatmap: probability of each cell, [P, V].
+        cells: bool [P, V], True inside the region; at least one per row.
+        share: in (0, 1].
+    """
+    ordered = heatmap.masked_fill(~cells, -torch.inf).sort(dim=1, descending=True).values
+    count = (share * cells.sum(1)).ceil().clamp(min=1)  # [P]
+    is_top = torch.arange(cells.shape[1], device=cells.device) < count[:, None]
+    return ordered.where(is_top, 0.0).sum(1) / count
+
+
+def pointing_hit(heatmap: Tensor, cells: Tensor, lesion: Tensor) -> np.ndarray:
+    """Return 1 where the highest allowed cell lies in the lesion and 0 where it does not, float64 [P]; NaN without a lesion.
+
+    The pointing game: Zhang et al. 2018, "Top-down neural attention by excitation backprop", section 5.1; how this differs:
+    no tolerance around the lesion.
+
+    Args:
+        heatmap: probability of each cell, [P, V].
+        cells: bool [P, V], True inside the region.
+        lesion: bool [P, V], True inside the lesion.
+    """
+    highest = heatmap.masked_fill(~cells, -torch.inf).argmax(1, keepdim=True)
+    hit = torch.gather(lesion, 1, highest)[:, 0].double()
+    return np.asarray(torch.where(lesion.any(1), hit, torch.nan).cpu().numpy())
+
+
 def evaluation_batches(
     task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray
 ) -> Iterator[tuple[AttentionBatch, AttentionContext, Tensor]]:
@@ -294,6 +345,8 @@ def _rows(
     grouped = task.replicate(batch, actions.shape[1])
     parts, weights = task.reward(grouped, rollouts, outcomes)
     probs = outcomes.class_logits.sigmoid()
+    # The first set's heatmap, the mean of each cell's pixels: [P, 4h, 4w] -> [P, V].
+    heatmap = adaptive_avg_pool2d(outcomes.mask_logits[:, 0].sigmoid(), task.grid).flatten(1)
     table = data.examples.table.iloc[batch.rows.cpu().numpy()]
     frame = table[
         ["core_id", "patient_id", "center", "label", "involvement", "grade_group"]
@@ -302,6 +355,8 @@ def _rows(
         rule=rule,
         prob=probs[:, 0].cpu().numpy(),
         heatmap_prob=outcomes.bag_probs[:, 0].cpu().numpy(),
+        heatmap_top=highest_cells(heatmap, context.cells).cpu().numpy(),
+        pointing_hit=pointing_hit(heatmap, context.cells, lesion),
         prob_std=probs.std(1, correction=0).cpu().numpy(),
         reward=_weigh(parts, weights).mean(1).cpu().numpy(),
         reward_class=parts["class"].mean(1).cpu().numpy(),

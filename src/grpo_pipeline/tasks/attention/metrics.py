@@ -43,7 +43,7 @@ def summary(comparison: Mapping[str, Any]) -> list[str]:
             auroc_sentence(arm, comparison["differences"][arm]["auroc"], control=control),
         )
     ]
-    return sentences + oracle_sentences(comparison)
+    return sentences + oracle_sentences(comparison) + outline_sentences(comparison)
 
 
 def reward_sentence(arm: str, gain: Entry | None) -> str:
@@ -100,6 +100,23 @@ def oracle_sentences(comparison: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def outline_sentences(comparison: Mapping[str, Any]) -> list[str]:
+    """Say whether lesion outlines supervised the heatmap; nothing where the held-out cores have none."""
+    metrics = comparison["arms"][comparison["control"]]["metrics"]
+    share = metrics.get("outlined_share", {}).get("value")
+    if share is None or not metrics["lesion_hit"]["n"]:
+        return []
+    if share == 0:
+        return [
+            "No lesion outline supervised the heatmap: it learned from labels of whole bags. The outlines of held-out cores are "
+            "read by those metrics alone that say so."
+        ]
+    return [
+        f"The lesion outline of {share:.0%} of the training cores supervised the heatmap: this is no learning from labels alone. "
+        "Figures of the heatmap in the bag average over the outline of the held-out core, and detect nothing."
+    ]
+
+
 REQUIRED = (
     *("core_id", "patient_id", "label", "involvement", "grade_group", "rule"),
     *(
@@ -115,6 +132,7 @@ REQUIRED = (
     "points_used",
 )
 RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
+OUTLINE = " (reads the test outline)"
 BOTH_CLASSES = "needs at least one positive and one negative core"
 
 Target = Callable[[pd.DataFrame], np.ndarray]
@@ -257,7 +275,16 @@ def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
             reason="needs a core of grade group 3 or higher and one that is not",
         ),
         "heatmap_auroc": auroc(
-            label_target, score="heatmap_prob", title="AUROC of the heatmap", reason=BOTH_CLASSES
+            label_target,
+            score="heatmap_prob",
+            title="AUROC of the heatmap in the bag",
+            reason=BOTH_CLASSES,
+        ),
+        "heatmap_top_auroc": auroc(
+            label_target,
+            score="heatmap_top",
+            title="AUROC of the heatmap's highest cells",
+            reason=BOTH_CLASSES,
         ),
     }
 
@@ -293,10 +320,10 @@ def _attention_metrics() -> dict[str, Metric]:
     no_lesion = "needs a core with a lesion outline"
     return {
         "lesion_hit": mean_metric(
-            "lesion_hit", title="Share of points in the lesion", better="higher", reason=no_lesion
+            "lesion_hit", title=f"Share of points in the lesion{OUTLINE}", better="higher", reason=no_lesion
         ),
         "lesion_hit_ratio": Metric(
-            title="Points in the lesion, ratio to uniform points",
+            title=f"Points in the lesion, ratio to uniform points{OUTLINE}",
             better="higher",
             reason="needs a core whose lesion outline meets the region",
             usable=lambda rows: has_value("lesion_hit", rows) & has_value("lesion_coverage", rows),
@@ -305,12 +332,24 @@ def _attention_metrics() -> dict[str, Metric]:
             ),
             mass=lambda rows, weights: weights @ column(rows, "lesion_coverage"),
         ),
+        "pointing_hit": mean_metric(
+            "pointing_hit",
+            title=f"Heatmaps whose highest cell is in the lesion{OUTLINE}",
+            better="higher",
+            reason=no_lesion,
+        ),
+        "outlined_share": mean_metric(
+            "outlined_share",
+            title="Training cores whose lesion outline supervised the heatmap",
+            better="none",
+            reason="needs a training core",
+        ),
         "points_used": mean_metric(
             "points_used", title="Points in a set", better="none", reason="needs at least one core"
         ),
         "lesion_distance_mm": mean_metric(
             "lesion_distance_mm",
-            title="Distance of the points to the lesion, mm",
+            title=f"Distance of the points to the lesion, mm{OUTLINE}",
             better="lower",
             reason="needs a core with a lesion outline and a known pixel spacing",
         ),

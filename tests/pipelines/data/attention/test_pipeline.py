@@ -57,22 +57,24 @@ def write_own_data(root: Path, *, groups: int = 18) -> None:
     pd.DataFrame(rows).to_csv(root / "index.csv", index=False)
 
 
-@pytest.mark.parametrize("given", ["absolute", "relative"])
-def test_own_images_by_configuration_only(run, data_project, tmp_path, monkeypatch, given):
+@pytest.mark.parametrize(("given", "env"), [("absolute", "busi"), ("relative", "busi_outlined")])
+def test_own_images_by_configuration_only(run, data_project, tmp_path, monkeypatch, given, env):
     """``--env busi --params attention.data.root=<folder>``: relative to the project, wherever the command is started."""
     write_own_data(tmp_path / "own")
     monkeypatch.chdir(os.sep)
     root = str(tmp_path / "own") if given == "absolute" else "../own"
-    catalog = run("busi", {"data": {"root": root}})
+    catalog = run(env, {"data": {"root": root}})
     examples = catalog.load("attention.examples")
     assert len(examples.table) == 36
     assert examples.table["label"].sum() == 12
     assert examples.table.groupby("patient_id")["split"].nunique().max() == 1
-    assert catalog.load("attention.data_report")["bags_replaced_by_region"] == 12
-    is_normal = examples.table["core_id"].str.startswith("normal").to_numpy()
-    np.testing.assert_array_equal(examples.bag[is_normal], examples.region[is_normal])
+    report, is_normal = catalog.load("attention.data_report"), examples.table["core_id"].str.startswith("normal").to_numpy()
+    shown = 24 if env == "busi_outlined" else 0
+    assert (report["bags_replaced_by_region"], report["bags_that_are_the_lesion_outline"]) == (shown // 2, shown)
+    assert examples.lesion[~is_normal].any((1, 2)).all()
+    np.testing.assert_array_equal(examples.bag, np.where(is_normal[:, None, None] | (env == "busi"), examples.region, examples.lesion))
     assert sorted(path.name for path in (tmp_path / "own").iterdir()) == ["images", "index.csv", "masks"]
-    assert not (data_project / "data/01_raw/attention_busi/phantom").exists()
+    assert not (data_project / f"data/01_raw/attention_{env}/phantom").exists()
 
 
 def test_root_from_globals(run, data_project, tmp_path):

@@ -49,7 +49,7 @@ class RowError(ValueError):
 class CheckedMasks:
     """Findings about the pixels of one row: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
 
-    ``bag_is_lesion``: both masks are given and hold the same pixels, so that the outline is what the losses learn from.
+    ``bag_is_lesion``: both masks are given, not empty, and hold the same pixels, so that the outline is what the losses learn from.
 
     ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say.
     """
@@ -318,8 +318,8 @@ def check_files(
         masks.get("bag_mask"), region, path=str(row["bag_mask"]), empty_bag=params.empty_bag
     )
     has_lesion = "lesion_mask" in masks and bool((masks["lesion_mask"] & region).any())
-    bag, lesion = masks.get("bag_mask"), masks.get("lesion_mask")
-    bag_is_lesion = bag is not None and lesion is not None and np.array_equal(bag, lesion)
+    bag = masks.get("bag_mask")
+    bag_is_lesion = has_lesion and bag is not None and np.array_equal(bag, masks["lesion_mask"])
     spacing = plane.spacing_mm or spacing_mm
     text = "" if spacing is None else f"{spacing[0]:.9g} {spacing[1]:.9g}"
     return CheckedMasks(
