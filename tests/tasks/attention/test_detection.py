@@ -30,7 +30,7 @@ def test_outlines_that_are_the_bag_are_counted_among_the_training_cores() -> Non
     task, data = kit.make_task(), kit.make_data()
     examples, train = data.examples, task.rows(data, "train")
     known = [row for row in train if examples.lesion[row].any()]
-    assert known and len(known) < len(train)
+    assert 0 < len(known) < len(train)
     bag = np.array(examples.bag)
     assert outlined_share(data, train) == 0
     bag[known[0]] = examples.lesion[known[0]]

@@ -320,7 +320,10 @@ def _attention_metrics() -> dict[str, Metric]:
     no_lesion = "needs a core with a lesion outline"
     return {
         "lesion_hit": mean_metric(
-            "lesion_hit", title=f"Share of points in the lesion{OUTLINE}", better="higher", reason=no_lesion
+            "lesion_hit",
+            title=f"Share of points in the lesion{OUTLINE}",
+            better="higher",
+            reason=no_lesion,
         ),
         "lesion_hit_ratio": Metric(
             title=f"Points in the lesion, ratio to uniform points{OUTLINE}",

@@ -72,7 +72,8 @@ def test_own_images_by_configuration_only(run, data_project, tmp_path, monkeypat
     shown = 24 if env == "busi_outlined" else 0
     assert (report["bags_replaced_by_region"], report["bags_that_are_the_lesion_outline"]) == (shown // 2, shown)
     assert examples.lesion[~is_normal].any((1, 2)).all()
-    np.testing.assert_array_equal(examples.bag, np.where(is_normal[:, None, None] | (env == "busi"), examples.region, examples.lesion))
+    bag = np.where(is_normal[:, None, None] | (env == "busi"), examples.region, examples.lesion)
+    np.testing.assert_array_equal(examples.bag, bag)
     assert sorted(path.name for path in (tmp_path / "own").iterdir()) == ["images", "index.csv", "masks"]
     assert not (data_project / f"data/01_raw/attention_{env}/phantom").exists()
 

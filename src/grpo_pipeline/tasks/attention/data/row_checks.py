@@ -49,7 +49,7 @@ class RowError(ValueError):
 class CheckedMasks:
     """Findings about the pixels of one row: is the bag mask all zero, does the lesion mask hold a lesion, the image's [H, W].
 
-    ``bag_is_lesion``: both masks are given, not empty, and hold the same pixels, so that the outline is what the losses learn from.
+    ``bag_is_lesion``: both masks hold the same pixels, not none, so that the outline is what the losses learn from.
 
     ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say.
     """
