@@ -46,15 +46,10 @@ def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, A
     found = draw_molecules(model, sizes, generator=torch.Generator().manual_seed(5), targets=targets, temperature=0.7)
     assert found == expected
     assert len({molecule.smiles for molecule in found}) > 3
-
-
-def test_targets_of_other_properties_are_refused(tmp_path: Path) -> None:
-    prompt = {"conditions": ["logp"]}
-    export(tiny_chemist, tiny_chemist.make_task(prompt=prompt), tiny_chemist.make_data(**prompt), tmp_path / "model")
-    model = load_exported(tmp_path / "model")
-    for targets in (None, {"qed": [0.5, 0.5]}, {"logp": [1.0]}):
-        with pytest.raises(ValueError, match=r"targets must be \['logp'\] with 2 values each, got"):
-            draw_molecules(model, [3, 3], generator=torch.Generator(), targets=targets)
+    said = r"\['logp', 'qed'\] with 12 values each, got" if targets else "empty: its prompts name no property, got"
+    for wrong in ({"qed": [0.5] * 12}, {name: values[:1] for name, values in targets.items()} or {"logp": [1.0]}):
+        with pytest.raises(ValueError, match=f"targets must be {said}"):
+            draw_molecules(model, sizes, generator=torch.Generator(), targets=wrong)
 
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
@@ -97,7 +92,7 @@ def save(folder: Path, value: float) -> None:
     save_weights(folder, ModelWeights({"w": torch.tensor([value])}, {"value": value}))
 
 
-def test_the_newest_complete_version_counts(tmp_path: Path):
+def test_the_newest_complete_version_of_an_arm_is_found_or_named(tmp_path: Path):
     for number, version in enumerate(("2026-01-02T00.00.00.000Z", "2026-01-10T00.00.00.000Z")):
         save(tmp_path / "grpo/model" / version / "model", float(number))
     (tmp_path / "grpo/model/2026-02-01T00.00.00.000Z").mkdir()
@@ -106,16 +101,12 @@ def test_the_newest_complete_version_counts(tmp_path: Path):
     assert list(arms.newest()) == ["grpo"]
     assert arms.load("grpo", parameter="x").config == {"value": 1.0}
     assert version_of(arms.find("grpo", parameter="x")) == "2026-01-10T00.00.00.000Z"
-
-
-def test_an_arm_is_found_or_named(tmp_path: Path):
-    save(tmp_path / "grpo/model", 3.0)
-    path = TrainedArms(tmp_path).find("grpo", parameter="x")
-    assert (path, version_of(path)) == (tmp_path / "grpo/model", "model")
+    save(tmp_path / "single/grpo/model", 3.0)
+    path = TrainedArms(tmp_path / "single").find("grpo", parameter="x")
+    assert (path, version_of(path)) == (tmp_path / "single/grpo/model", "model")
     assert json.loads((path / "model.json").read_text())["config"] == {"value": 3.0}
-    save(tmp_path / "grpo/model", 3.0)
     message = r"attention.predict.arm must name an arm .* got 'ppo' and it has \['grpo'\]; choose one of them or train it first"
     with pytest.raises(FileNotFoundError, match=message):
-        TrainedArms(tmp_path).load("ppo", parameter="attention.predict.arm")
+        arms.load("ppo", parameter="attention.predict.arm")
     with pytest.raises(FileNotFoundError, match=r"got 'grpo' and there is no model at all; train it first: kedro run"):
         TrainedArms(tmp_path / "none").find("grpo", parameter="attention.predict.arm")

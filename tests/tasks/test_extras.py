@@ -41,9 +41,8 @@ def test_the_registry_opens_without_them_and_the_dialogue_task_says_what_to_inst
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=600, check=False)
     assert json.loads(done.stdout.splitlines()[0]) == sorted(register_pipelines())
     assert done.returncode == 1
-    assert (
-        done.stderr.splitlines()[-1] == f"error: {SAID.format('rouge_score', 'dialogue')}  [GRPO_TRACEBACK=1 shows the traceback]"
-    )
+    said = f"error: {SAID.format('rouge_score', 'dialogue')}  [GRPO_TRACEBACK=1 shows the traceback]"
+    assert done.stderr.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize(
@@ -64,12 +63,9 @@ def test_what_needs_a_library_says_how_to_get_it(name, extra, use, monkeypatch: 
     assert sentence(error.value) == SAID.format(name, extra)
 
 
-def test_a_library_that_is_there_is_imported() -> None:
+def test_a_library_that_is_there_is_imported_and_the_extra_that_is_named_brings_it(root: Path) -> None:
     require("math", "json", extra="none")
     assert library("json.decoder", extra="none") is json.decoder
-
-
-def test_the_extra_that_is_named_brings_the_library(root: Path) -> None:
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     brought = {extra: {Requirement(line).name.replace("-", "_") for line in lines} for extra, lines in extras.items()}
     assert set(build.LIBRARIES) <= brought["dialogue"]

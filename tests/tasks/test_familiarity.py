@@ -47,14 +47,6 @@ def test_the_limit_is_the_smallest_score_that_keeps_the_rate(pairs, rate):
     assert not lower or mass_above(scores, clusters, max(lower)) > rate
 
 
-def test_patients_count_and_not_images():
-    """In one of 30 patients every image is odd: 20 of 78 images, but one patient, as likely as any to come again."""
-    clusters = np.concatenate([np.repeat(ONE(29), 2), np.full(20, 29)])
-    scores = np.where(clusters == 29, 5.0, 1.0)
-    assert conformal_limit(scores, clusters, rate=0.1) == 1.0
-    assert conformal_limit(scores, ONE(78), rate=0.1) == 5.0
-
-
 def draw(rng: np.random.Generator, clusters: int, *, images: int = 3) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Inputs of patients that share most of what they are; two groups, one of them with heavy tails."""
     own = np.repeat(rng.standard_normal((clusters, 6)), images, axis=0)

@@ -10,11 +10,7 @@ from torch import Tensor
 from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion import trajectories as module
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, rescored, score_steps
-from grpo_pipeline.tasks.molecules.diffusion.trajectories import (
-    choose_decisions,
-    graphs_at,
-    size_groups,
-)
+from grpo_pipeline.tasks.molecules.diffusion.trajectories import choose_decisions, graphs_at, size_groups
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components
 
 NODES = 9
