@@ -36,12 +36,12 @@ main()
 """
 
 
-def test_the_registry_opens_without_them_and_the_dialogue_task_says_what_to_install(project: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, "--pipelines", "dialogue"]
+def test_the_registry_opens_without_them_and_a_task_says_what_to_install(project: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, "--pipelines", "molecules"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=600, check=False)
     assert json.loads(done.stdout.splitlines()[0]) == sorted(register_pipelines())
     assert done.returncode == 1
-    said = f"error: {SAID.format('rouge_score', 'dialogue')}  [GRPO_TRACEBACK=1 shows the traceback]"
+    said = f"error: {SAID.format('rdkit', 'molecules')}  [GRPO_TRACEBACK=1 shows the traceback]"
     assert done.stderr.splitlines()[-1] == said
 
 

@@ -19,23 +19,17 @@ def texts_of(table, row: int) -> list[list[int]]:
     return [table.ids[start:end].tolist() for start, end in bounds]
 
 
-def test_an_encoder_reads_each_story_with_the_question_and_an_end() -> None:
+def test_texts_of_prompts_and_references() -> None:
+    """An encoder reads each story with the question and an end; a causal model goes on from its prompt."""
     data, _ = tokenised()
-    first, second = texts_of(data.prompts, 0)
-    assert (first[-1], second[-1]) == (EOS, EOS)
     question = "persona: i like red. context: hello\nwhat is number 0?"
-    assert BYTES.decode(first) == f"title:  story: a dog sat still. {question}"
-    assert BYTES.decode(second) == f"title: one story: a cat ran. {question}"
-
-
-def test_a_causal_reader_goes_on_from_its_prompt() -> None:
+    texts = texts_of(data.prompts, 0)
+    assert [text[-1] for text in texts] == [EOS, EOS]
+    stories = ("title:  story: a dog sat still.", "title: one story: a cat ran.")
+    assert [BYTES.decode(text) for text in texts] == [f"{story} {question}" for story in stories]
     (text,) = texts_of(tokenised("causal")[0].prompts, 1)
     assert BYTES.decode(text).endswith("what is number 1? reply:")
     assert EOS not in text
-
-
-def test_every_answer_is_a_reference_with_its_end() -> None:
-    data, _ = tokenised()
     assert [BYTES.decode(text) for text in texts_of(data.references, 1)] == ["blue", "i like blue"]
     assert all(text[-1] == EOS for row in range(13) for text in texts_of(data.references, row))
 

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tiny_attention import shake
 from tiny_rewards import scripted
 from tiny_talk import make_data, make_task
 
@@ -19,24 +20,20 @@ from grpo_pipeline.tasks.dialogue.warning_signs import TRIVIAL_RULES
 
 SEED, SETS = 3, 4
 # An untrained language model earns no overlap: a reward that differs between any two replies.
-TASK = make_task(rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}})
+TASK = make_task(
+    rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}},
+    replies={"top_k": 20, "top_p": 0.9, "temperature": 1.3},
+)
 DATA = make_data(TASK)
 ROWS = np.array([10, 11, 12])
 
 
-def moved(amount=0.3):
-    """The start with other weights."""
-    policy = TASK.build_policy(SEED)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter += amount * torch.randn(parameter.shape, generator=generator)
-    return policy
-
-
 @pytest.fixture(scope="module")
 def policy():
-    return moved()
+    """The start with other weights."""
+    policy = TASK.build_policy(SEED)
+    shake(policy, seed=1)
+    return policy
 
 
 @pytest.fixture(scope="module")
@@ -101,21 +98,17 @@ def test_every_batch_has_noise_of_its_own(policy, monkeypatch):
     assert rows["reply"].nunique() == 2
 
 
-def test_greedy_rows_are_the_likeliest_replies(policy, table):
-    context = TASK.encode(policy, TASK.make_batch(DATA, ROWS))
-    written = TASK.texts(greedy_replies(policy, context, max_tokens=TASK.replies.max_tokens, ends=TASK.ends))
-    answers = list(DATA.examples.table["answers"].iloc[ROWS])
-    assert of(table, "greedy")["rouge_l"].tolist() == of(table, "greedy")["reward_rouge_l"].tolist()
-    assert of(table, "greedy")["f1"].tolist() == f1([group[0] for group in written], answers).tolist()
-    assert of(table, "greedy")["self_bleu"].isna().all()
-
-
-def test_likelihoods_are_of_the_reader_of_the_rule(policy, table):
+def test_likelihoods_are_of_the_reader_of_the_rule_and_greedy_rows_are_the_likeliest_replies(policy, table):
     batch = TASK.make_batch(DATA, ROWS)
     for rule, language_model in (("policy", policy), ("greedy", policy), ("start", TASK.build_policy(SEED))):
         found = reference_perplexity(language_model, TASK.encode(language_model, batch), batch.reference)
         assert of(table, rule)["reference_nll"].tolist() == pytest.approx(found.nll.tolist())
         assert of(table, rule)["reference_tokens"].tolist() == found.tokens.tolist()
+    greedy = of(table, "greedy")
+    written = TASK.texts(greedy_replies(policy, TASK.encode(policy, batch), max_tokens=TASK.replies.max_tokens, ends=TASK.ends))
+    assert greedy["reply"].tolist() == [printable(group[0]) for group in written]
+    assert greedy["rouge_l"].tolist() == greedy["reward_rouge_l"].tolist()
+    assert greedy["self_bleu"].isna().all()
 
 
 def test_rules_without_a_model_have_scores_and_rewards_alone(table):
@@ -134,25 +127,6 @@ def test_it_says_whether_the_needed_story_was_found():
     found = of(TASK.evaluate(TASK.build_policy(0), data, ROWS, seed=0, n_samples=2), "policy")["story_found"]
     assert found.tolist()[:2] == [1.0, 0.0]
     assert math.isnan(found.iloc[2])
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"replies": {"top_k": 20, "top_p": 0.9}}, {"language_model": {"architecture": "gpt2", "max_positions": 200}}],
-    ids=["truncated", "causal"],
-)
-def test_the_kl_is_of_the_distribution_that_is_sampled(changes):
-    task = make_task(**changes)
-    data = make_data(task)
-    policy = task.build_policy(SEED)
-    still = of(task.evaluate(policy, data, ROWS, seed=SEED, n_samples=SETS), "policy")
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter *= 1.5
-    changed = of(task.evaluate(policy, data, ROWS, seed=SEED, n_samples=SETS), "policy")
-    assert still["kl_start"].tolist() == [0.0, 0.0, 0.0]
-    assert np.isfinite(changed["kl_start"]).all()
-    assert (changed["kl_start"] > 0).all()
 
 
 def test_a_reply_without_a_reward_is_left_out_of_the_mean_and_counted():

@@ -121,6 +121,10 @@ def test_transformers_loads_every_key_and_says_the_same(tmp_path: Path, architec
     merged = plain_model(policy)
     assert not [name for name in merged.state_dict() if "lora" in name or "base_layer" in name]
     assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())
+    # Training may begin with it.
+    params = FolderModelParams(source="folder", path=str(tmp_path / "model" / FOLDER), tokenizer="bytes", lora=None)
+    begun = build_language_model(params, seed=0)[0].model.state_dict()
+    torch.testing.assert_close({name: begun[name] for name in merged.state_dict()}, merged.state_dict(), rtol=0, atol=0)
     folder = tmp_path / "model" / FOLDER
     theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     text = "persona: i bake bread – ¡olé! context: hi\n"
@@ -144,14 +148,3 @@ def test_transformers_loads_every_key_and_says_the_same(tmp_path: Path, architec
         torch.testing.assert_close(ours[p, g, drawn], plain, rtol=0, atol=1e-5)
         compared += int(drawn.sum())
     assert compared > 10
-
-
-@pytest.mark.parametrize("tokenizer", ["bytes", "folder"])
-@torch.no_grad()
-def test_training_may_begin_with_it(tmp_path: Path, tokenizer: str) -> None:
-    _, policy = exported(tmp_path / "model", {"lora": LORA})
-    path = str(tmp_path / "model" / FOLDER)
-    params = FolderModelParams(source="folder", path=path, tokenizer=tokenizer, lora=None)
-    begun = build_language_model(params, seed=0)[0].model.state_dict()
-    for name, expected in plain_model(policy).state_dict().items():
-        torch.testing.assert_close(begun[name], expected, rtol=0, atol=0)

@@ -11,7 +11,7 @@ from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.tasks.dialogue import scores
 from grpo_pipeline.tasks.dialogue.metrics import METRICS, RULES, build_suite, summary, weighted_corpus_bleu, weighted_distinct
-from grpo_pipeline.tasks.dialogue.scores import bleu_counts, corpus_bleu, f1
+from grpo_pipeline.tasks.dialogue.scores import bleu_counts, corpus_bleu
 from grpo_pipeline.tasks.dialogue.warning_signs import (
     READ_BY_PEOPLE,
     TRIVIAL_RULES,
@@ -70,6 +70,21 @@ def test_a_resample_is_the_metric_of_the_table_that_repeats_its_rows(name, arms)
     np.testing.assert_allclose(METRICS[name](rows, weights), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("longest", [3, 5, 9, 20])
+def test_a_resample_has_the_bleu_of_the_table_that_repeats_its_rows(longest):
+    """Short replies too, where orders of n-grams are missing or match nothing and are smoothed."""
+    generator = np.random.default_rng(longest)
+    texts = [
+        " ".join(generator.choice(["cat", "dog", "ran", "home", "red", "big"], size=generator.integers(0, longest)))
+        for _ in range(42)
+    ]
+    counts = bleu_counts(texts[:14], [*map(list, zip(texts[14:28], texts[28:], strict=True))])
+    weights = generator.multinomial(14, np.full(14, 1 / 14), size=60).astype(float)
+    expected = [corpus_bleu(np.repeat(counts, w.astype(int), axis=0)) for w in weights]
+    np.testing.assert_allclose(weighted_corpus_bleu(counts, weights), expected, rtol=1e-12, atol=1e-15)
+    assert np.isnan(weighted_corpus_bleu(counts, 0 * weights[:1])[0])
+
+
 def test_what_needs_a_model_is_undefined_without_one(document):
     for rule in TRIVIAL_RULES:
         found = document["baselines"][rule]["metrics"]
@@ -119,67 +134,24 @@ def test_tables_that_do_not_belong_together_are_refused(arms, broken, message):
         compare_arms(PARAMS, "abc", **{**arms, "grpo": broken(arms["grpo"])})
 
 
-WORDS = ["cat", "dog", "ran", "home", "red", "big", "sun"]
-
-
-def table(*, seed, n=14, longest=9):
-    generator = np.random.default_rng(seed)
-    text = lambda: " ".join(generator.choice(WORDS, size=generator.integers(0, longest)))  # noqa: E731
-    replies, answers = [text() for _ in range(n)], [[text(), text()] for _ in range(n)]
-    return replies, answers, generator.multinomial(n, np.full(n, 1 / n), size=20).astype(float)
-
-
-@pytest.mark.parametrize("longest", [3, 5, 9, 20])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_resample_has_the_bleu_of_the_table_that_repeats_its_rows(seed, longest):
-    replies, answers, weights = table(seed=seed, longest=longest)
-    counts = bleu_counts(replies, answers)
-    expected = [corpus_bleu(np.repeat(counts, w.astype(int), axis=0)) for w in weights]
-    np.testing.assert_allclose(weighted_corpus_bleu(counts, weights), expected, rtol=1e-12, atol=1e-15)
-    assert np.isnan(weighted_corpus_bleu(counts, 0 * weights[:1])[0])
-
-
-def talk(generator, *, clusters, per_cluster=3, vocabulary=200, own=1.0):
-    """Draw replies of Zipf words; each cluster has five words of its own that it likes, by ``own``."""
-    replies = []
-    for _ in range(clusters):
-        share = 1 / np.arange(1, vocabulary + 1)
-        share[generator.integers(0, vocabulary, 5)] += 0.5 * own
-        share /= share.sum()
-        for _ in range(per_cluster):
-            numbers = generator.choice(vocabulary, size=generator.integers(3, 8), p=share)
-            replies.append(" ".join(f"w{number}" for number in numbers))
-    return replies, np.repeat(np.arange(clusters), per_cluster)
-
-
-def resamples(generator, clusters, of_row, count):
-    drawn = generator.multinomial(clusters, np.full(clusters, 1 / clusters), size=count)
-    return drawn[:, of_row].astype(float)
-
-
 @pytest.mark.parametrize("n", [1, 2])
 def test_each_cluster_moves_it_as_leaving_it_out_does(n):
     """The jackknife by a naive loop: D - (C - 1) / C * sum_c (w_c - 1) * D without c."""
-    generator = np.random.default_rng(3)
-    replies, of_row = talk(generator, clusters=6, vocabulary=20)
-    weights = resamples(generator, 6, of_row, 8)
+    generator, of_row = np.random.default_rng(3), np.repeat(np.arange(6), 3)
+    replies = [" ".join(generator.choice([*"abcdefghijkl"], size=generator.integers(3, 8))) for _ in of_row]
+    of_cluster = generator.multinomial(6, np.full(6, 1 / 6), size=8).astype(float)
     whole = scores.distinct(replies, n=n)
     without = [scores.distinct([r for r, c in zip(replies, of_row, strict=True) if c != k], n=n) for k in range(6)]
-    expected = []
-    for row in weights:
-        of_cluster = [row[of_row == k][0] for k in range(6)]
-        shift = sum((w - 1) * d for w, d in zip(of_cluster, without, strict=True))
-        expected.append(whole - 5 / 6 * shift)
-    np.testing.assert_allclose(weighted_distinct(replies, of_row, weights, n=n), np.clip(expected, 0, 1), rtol=1e-12)
+    expected = np.clip([whole - 5 / 6 * sum((row - 1) * without) for row in of_cluster], 0, 1)
+    np.testing.assert_allclose(weighted_distinct(replies, of_row, of_cluster[:, of_row], n=n), expected, rtol=1e-12)
 
 
 def test_distinct_without_enough_n_grams():
-    assert np.isnan(weighted_distinct(["the", ""], np.array([0, 1]), np.ones((3, 2)), n=1)).all()
-    assert np.isnan(weighted_distinct(["one", "two"], np.array([0, 1]), np.ones((3, 2)), n=2)).all()
-    weights = np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
-    found = weighted_distinct(["one two", "one"], np.array([0, 1]), weights, n=2)
-    assert found[0] == 1.0
-    assert np.isnan(found[1:]).all()
+    two = np.array([0, 1])
+    assert np.isnan(weighted_distinct(["the", ""], two, np.ones((3, 2)), n=1)).all()
+    assert np.isnan(weighted_distinct(["one", "two"], two, np.ones((3, 2)), n=2)).all()
+    found = weighted_distinct(["one two", "one"], two, np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]]), n=2)
+    np.testing.assert_array_equal(found, [1.0, np.nan, np.nan])
     with pytest.raises(ValueError, match="the weights of one persona's rows must be equal, got different ones"):
         weighted_distinct(["one", "two"], np.array([0, 0]), np.array([[1.0, 2.0]]), n=1)
 
@@ -211,92 +183,81 @@ def verdict_document(*, grpo=None, start=None, trivial=0.3, reward=0.2, **moved)
     }
 
 
-def said(**changes):
-    return "\n".join(summary(verdict_document(**changes), bounds=BOUNDS))
+def said(*, bounds=BOUNDS, **changes):
+    return summary(verdict_document(**changes), bounds=bounds)
 
 
 def warned(**changes):
-    return [line for line in summary(verdict_document(**changes), bounds=BOUNDS) if "WARNING" in line]
+    return [line.replace("WARNING: ", "") for line in said(**changes) if "WARNING" in line]
 
 
-def test_reward_and_scores_are_compared_with_the_control_and_the_start():
-    text = said()
-    assert (
-        "grpo: its replies earn +0.200 (95% interval +0.150 to +0.250) reward against supervised: more than supervised." in text
-    )
-    assert "grpo: its replies earn +0.250 (95% interval +0.200 to +0.300) reward against the start: more than the start." in text
-    assert "supervised: its replies earn +0.000 (95% interval -0.050 to +0.050) reward against the start: no difference" in text
-    assert "less than supervised." in said(reward=-0.2)
-    line = "grpo: against supervised: F1, BLEU higher; ROUGE-1 lower; ROUGE-2, ROUGE-L not shown to differ."
-    assert line in said(f1=0.1, bleu=0.1, rouge_1=-0.1)
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "grpo: its replies earn +0.200 (95% interval +0.150 to +0.250) reward against supervised: more than supervised."),
+        ({}, "grpo: its replies earn +0.250 (95% interval +0.200 to +0.300) reward against the start: more than the start."),
+        ({}, "supervised: its replies earn +0.000 (95% interval -0.050 to +0.050) reward against the start: no difference"),
+        ({}, "supervised: no bound of a warning is passed: distinct-2 fell by at most 20%"),
+        ({"reward": -0.2}, "less than supervised."),
+        ({"f1": 0.1, "bleu": 0.1, "rouge_1": -0.1}, "supervised: F1, BLEU higher; ROUGE-1 lower; ROUGE-2, ROUGE-L not shown to"),
+    ],
+)
+def test_reward_and_scores_are_compared_with_the_control_and_the_start(changes, line):
+    assert line in "\n".join(said(**changes))
+
+
+def test_a_difference_without_an_interval_is_no_statement():
     found = verdict_document()
     found["differences"]["grpo"]["reward"] = {"value": 0.2, "ci95": None, "reason": "no interval: one cluster"}
     assert "grpo: reward against supervised: no statement (no interval: one cluster)." in summary(found, bounds=BOUNDS)
 
 
-def test_a_sound_arm_has_no_warning_and_says_what_was_looked_at():
-    inside = [{"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9}]
-    assert [line for grpo in ({}, *inside) for line in warned(grpo=grpo)] == []
-    for arm in ("supervised", "grpo"):
-        assert f"{arm}: no bound of a warning is passed: distinct-2 fell by at most 20%" in said()
-
-
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("changes", "warning"),
     [
-        (
-            {"grpo": {"distinct_2": 0.39}},
-            "distinct-2 is 22% below that of the start (0.390 against 0.500; the bound is 20%): the reward is bought with",
-        ),
-        (
-            {"grpo": {"perplexity": 8.1}},
-            "the perplexity of the references is 2.0 times that of the start (8.10 against 4.00; the bound is 2 times)",
-        ),
+        ({"grpo": {"distinct_2": 0.39}}, "distinct-2 is 22% below that of the start (0.390 against 0.500; the bound is 20%)"),
+        ({"grpo": {"distinct_2": 0.39}, "start": False}, "distinct-2 is 22% below that of supervised"),
+        ({"grpo": {"distinct_2": 0.45}, "bounds": WarningBounds(distinct_fall=0.05)}, "distinct-2 is 10% below that of the"),
+        ({"grpo": {"perplexity": 8.1}}, "the perplexity of the references is 2.0 times that of the start (8.10 against 4.00;"),
         ({"grpo": {"length": 3.9}}, "replies have shrunk to 0.65 times the length of the start (3.9 against 6.0 words"),
         ({"grpo": {"length": 9.1}}, "replies have grown to 1.52 times the length of the start (9.1 against 6.0 words"),
         ({"f1": -0.1}, "the reward rises and F1 falls: the reward does not measure what is reported"),
     ],
 )
-def test_one_sign_is_one_warning(change, sentence):
-    (line,) = warned(**change)
-    assert line.startswith(f"grpo: WARNING: {sentence}")
+def test_one_sign_is_one_warning(changes, warning):
+    (line,) = warned(**changes)
+    assert line.startswith(f"grpo: {warning}")
+
+
+def test_inside_the_bounds_there_is_no_warning():
+    inside = [{}, {"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9}]
+    assert [line for grpo in inside for line in warned(grpo=grpo)] == []
 
 
 def test_a_trivial_rule_that_earns_as_much_is_named_for_each_arm_that_it_beats():
     assert warned(trivial=0.99) == []
     (line,) = warned(trivial=1.0)
-    assert line.startswith("supervised: WARNING: the trivial rule constant earns 1.000 reward without a model, the arm 1.000")
+    assert line.startswith("supervised: the trivial rule constant earns 1.000 reward without a model, the arm 1.000")
     assert [line.split(":")[0] for line in warned(trivial=1.3)] == ["supervised", "grpo"]
 
 
-def test_the_measure_of_a_warning():
+def test_replies_that_became_alike_without_reward_have_bought_nothing():
     found = verdict_document(grpo={"distinct_2": 0.2}, reward=0.0)
     found["policy_gain"]["grpo"]["reward"] = entry(0.0)
     (line,) = [line for line in summary(found, bounds=BOUNDS) if "WARNING" in line]
     assert line.endswith("the replies have become alike.")
-    (line,) = warned(start=False, grpo={"distinct_2": 0.1})
-    assert "distinct-2 is 80% below that of supervised" in line
-    found = verdict_document(grpo={"distinct_2": 0.45})
-    assert any("WARNING" in line for line in summary(found, bounds=WarningBounds(distinct_fall=0.05)))
 
 
-def test_most_frequent_words_are_normalised_and_ties_go_by_alphabet():
-    # dog 3, cat 2, zebra 2, i 1; "the" is no word
+def test_every_rule_answers_every_example():
+    # dog 3, cat 2, zebra 2, i 1; "the" is no word; ties go by alphabet
     replies = ["The dog, the dog!", "the zebra the cat", "I: cat? Dog... zebra"]
     assert most_frequent_words(replies, count=3) == "dog cat zebra"
     assert most_frequent_words(replies) == "dog cat zebra i"
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         most_frequent_words(["hi"], count=0)
-
-
-def test_every_rule_answers_every_example():
-    answers = [["Fine.", "Well!"], ["I have a dog"]]
-    got = trivial_replies(
-        ["hello you", "you"],
-        ["how are you?\nand your cat? \n", " "],
-        personas=[["i am tall.", "i sing."], "i like dogs."],
-        answers=answers,
-    )
+    answers, contexts = [["Fine.", "Well!"], ["I have a dog"]], ["how are you?\nand your cat? \n", " "]
+    personas = [["i am tall.", "i sing."], "i like dogs."]
+    got = trivial_replies(["hello you", "you"], contexts, personas=personas, answers=answers)
     assert got == {
         "constant": ["i am good how are you"] * 2,
         "top_words": ["you hello"] * 2,
@@ -304,7 +265,6 @@ def test_every_rule_answers_every_example():
         "copy_persona": ["i am tall. i sing.", "i like dogs."],
         "reference": ["Fine.", "I have a dog"],
     }
-    assert f1(got["reference"], answers).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

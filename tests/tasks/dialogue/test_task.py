@@ -17,6 +17,7 @@ from grpo_pipeline.tasks.dialogue.build import build_task, check_arms, start_fro
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}}
 ROWS = np.arange(4)
@@ -30,32 +31,21 @@ def drawn(task: Any, policy: Any, batch: Any, *, proposal: str = "policy", group
 
 def test_the_reward_is_that_of_each_reply_beside_its_own_answers() -> None:
     task = tiny.make_task()
-    batch = task.make_batch(tiny.make_data(), ROWS)
-    policy = task.build_policy(0)
+    batch, policy = task.make_batch(tiny.make_data(), ROWS), task.build_policy(0)
     rollouts = drawn(task, policy, batch)
+    assert task.decode(policy, None, rollouts, batch).replies == task.texts(rollouts)
     words = [["red", "i like", "a dog"], ["blue", "x", "i like blue"], ["green", "red", ""], ["cat", "dog", "a cat a cat"]]
-    outcomes = task.decode(policy, None, rollouts, batch)
-    assert outcomes.replies == task.texts(rollouts)
-    pending = task.decode(policy, None, replace_texts(task, rollouts, words), batch)
-    parts, weights = task.reward(batch, rollouts, pending)
+    actions, is_valid = torch.full((4, 3, 16), task.ends[1]), torch.zeros(4, 3, 16, dtype=torch.bool)
+    for p, g in np.ndindex(4, 3):
+        ids = torch.tensor([*task.tokenizer.encode(words[p][g]), task.ends[0]])
+        actions[p, g, : len(ids)], is_valid[p, g, : len(ids)] = ids, True
+    said = replace(rollouts, actions=actions, is_valid=is_valid, logprobs=torch.zeros(4, 3, 16))
+    parts, weights = task.reward(batch, rollouts, task.decode(policy, None, said, batch))
     assert weights == {"f1": 1.0, "rouge_l": 1.0, "bleu": 1.0}
     answers = tiny.make_examples().table["answers"]
     expected = [f1(replies, [answers[p]] * 3).tolist() for p, replies in enumerate(words)]
     assert parts["f1"].tolist() == expected
     assert {round(value, 2) for row in expected for value in row} >= {0.0, 1.0}
-
-
-def replace_texts(task: Any, rollouts: Any, words: list[list[str]]) -> Any:
-    """Return rollouts that say these words."""
-    length = 16
-    actions = torch.full((4, 3, length), task.ends[1])
-    is_valid = torch.zeros(4, 3, length, dtype=torch.bool)
-    for p, replies in enumerate(words):
-        for g, text in enumerate(replies):
-            ids = [*task.tokenizer.encode(text), task.ends[0]]
-            actions[p, g, : len(ids)] = torch.tensor(ids)
-            is_valid[p, g, : len(ids)] = True
-    return replace(rollouts, actions=actions, is_valid=is_valid, logprobs=torch.zeros(4, 3, length))
 
 
 def test_an_arm_that_writes_nothing_is_not_scored_and_its_metrics_are_absent() -> None:
@@ -78,34 +68,14 @@ def test_an_arm_that_writes_nothing_is_not_scored_and_its_metrics_are_absent() -
 @pytest.mark.parametrize("mean", ["per_token", "per_sequence"])
 def test_the_supervised_loss_is_the_cross_entropy_of_the_reference(mean: str) -> None:
     task = tiny.make_task(mean=mean)
-    policy = task.build_policy(0)
-    batch = task.make_batch(tiny.make_data(), ROWS)
-    context = task.encode(policy, batch)
-    hidden = policy.hidden(context, batch.reference.ids[:, None])[:, 0]
-    losses = F.cross_entropy((hidden @ policy.head[0].T).transpose(1, 2), batch.reference.ids, reduction="none")
-    rows = [losses[p][batch.reference.is_token[p]] for p in range(4)]
-    expected = torch.cat(rows).mean() if mean == "per_token" else torch.stack([row.mean() for row in rows]).mean()
+    policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
+    context, reference = task.encode(policy, batch), batch.reference
+    hidden = policy.hidden(context, reference.ids[:, None])[:, 0]
+    losses = F.cross_entropy((hidden @ policy.head[0].T).transpose(1, 2), reference.ids, reduction="none")
+    rows = [losses[p][reference.is_token[p]] for p in range(4)]
     assert len({len(row) for row in rows}) > 1  # the two means differ
+    expected = torch.cat(rows).mean() if mean == "per_token" else torch.stack([row.mean() for row in rows]).mean()
     torch.testing.assert_close(task.supervised_loss(policy, context, batch, None), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("mean", ["per_token", "per_sequence"])
-@pytest.mark.parametrize("replies", [{}, {"top_k": 20, "top_p": 0.9, "tokens_per_batch": 30}])
-def test_micro_batches_give_the_step_of_the_whole_batch(mean: str, replies: dict[str, Any]) -> None:
-    task = tiny.make_task(rewards=SCRIPTED, replies=replies, mean=mean)
-    data, algorithm = tiny.make_data(task), tiny.algorithm_params(update_epochs=1)
-    found = []
-    for size in (None, 1, 3):
-        training = tiny.training_params(micro_batch_size=size)
-        state = build_state(algorithm, training, 0, task, data)
-        batch = task.make_batch(data, np.arange(4), generator=torch.Generator().manual_seed(0))
-        state, metrics = StepRunner(task, algorithm, training)(state, batch)
-        found.append((tiny_attention.weights(state.policy), metrics["reward/mean"], metrics["supervised/loss"]))
-    for weights, reward, loss in found[1:]:
-        assert reward == found[0][1]
-        assert loss == pytest.approx(found[0][2], rel=1e-5)
-        for name, weight in weights.items():
-            torch.testing.assert_close(weight, found[0][0][name], atol=2e-5, rtol=0)
 
 
 def test_a_training_batch_draws_among_the_answers_and_another_one_takes_the_first() -> None:
@@ -122,12 +92,10 @@ def test_a_training_batch_draws_among_the_answers_and_another_one_takes_the_firs
 def test_rewards_of_a_part_that_always_fails_stop_the_run() -> None:
     own = {"own": {"broken": {"function": "tiny_rewards:slow", "weight": 1.0, "options": {"seconds": "no number"}}}}
     task = tiny.make_task(rewards=own)
-    batch = task.make_batch(tiny.make_data(), ROWS)
-    policy = task.build_policy(0)
+    policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
     rollouts = drawn(task, policy, batch)
-    with pytest.raises(
-        RewardFailedError, match=r"reward 'broken' must score at least one reply of a batch, got no value from .*TypeErr"
-    ):
+    said = r"reward 'broken' must score at least one reply of a batch, got no value from .*TypeErr"
+    with pytest.raises(RewardFailedError, match=said):
         task.reward(batch, rollouts, task.decode(policy, None, rollouts, batch))
 
 
@@ -185,43 +153,32 @@ def test_a_causal_architecture_learns_in_a_step(architecture: str, top_k: int | 
     ],
 )
 def test_what_a_reader_cannot_do_is_refused_before_anything_is_built(arm: str, change: dict[str, Any], sentence: str) -> None:
-    task = tiny.make_task(replies={"top_p": 0.9})
+    task, algorithm = tiny.make_task(replies={"top_p": 0.9}), tiny.algorithm_params(arm, **change)
     with pytest.raises(ValueError, match=sentence):
-        check_arms(task, [tiny.algorithm_params(), tiny.algorithm_params(arm, **change)])
+        check_arms(task, [tiny.algorithm_params(), algorithm])
     with pytest.raises(ValueError, match=sentence):
-        build_state(tiny.algorithm_params(arm, **change), tiny.training_params(), 0, task, tiny.make_data())
+        build_state(algorithm, tiny.training_params(), 0, task, tiny.make_data())
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("compile", "encoder"), ("memory_format", "channels_last"), ("activation_checkpointing", "encoder")]
-)
-def test_options_of_image_encoders_are_refused(name: str, value: str) -> None:
+def test_options_of_image_encoders_and_prompts_that_leave_no_room_for_a_reply_are_refused() -> None:
     task = tiny.make_task()
     parts = (task.language_model, task.prompt, task.replies, task.rewards, task.supervised)
-    with pytest.raises(
-        ValueError, match=f"dialogue.training.{name} must be .*, got {value}; the models of this task know no other"
-    ):
-        build_task(*parts, execution=tiny.training_params(**{name: value}))
-
-
-def test_a_prompt_that_leaves_no_room_for_a_reply_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"dialogue.prompt.max_tokens must be at most 59, so that a reply of 6 tokens fits into 64"
-    ):
+    for name, value in (("compile", "encoder"), ("memory_format", "channels_last"), ("activation_checkpointing", "encoder")):
+        said = f"dialogue.training.{name} must be .*, got {value}; the models of this task know no other"
+        with pytest.raises(ValueError, match=said):
+            build_task(*parts, execution=tiny.training_params(**{name: value}))
+    said = r"dialogue.prompt.max_tokens must be at most 59, so that a reply of 6 tokens fits into 64"
+    with pytest.raises(ValueError, match=said):
         tiny.make_task(language_model={"architecture": "gpt2", "max_positions": 64})
 
 
 def test_a_model_folder_is_trained_and_known_by_its_content(tmp_path: Path) -> None:
-    task = tiny.make_task()
+    task, data, from_folder = tiny.make_task(), tiny.make_data(), {}
     for name in ("here", "there"):
         task.build_policy(3).model.save_pretrained(tmp_path / name)
-    from_folder = {
-        name: tiny.make_task(language_model={"source": "folder", "path": str(tmp_path / name)}) for name in ("here", "there")
-    }
-    data = tiny.make_data()
-    policy = from_folder["here"].build_policy(0)
-    expected = tiny_attention.weights(task.build_policy(3))
-    assert tiny_attention.differing(tiny_attention.weights(policy), expected) == []
+        from_folder[name] = tiny.make_task(language_model={"source": "folder", "path": str(tmp_path / name)})
+    weights, expected = (tiny_attention.weights(one.build_policy(seed)) for one, seed in ((from_folder["here"], 0), (task, 3)))
+    assert tiny_attention.differing(weights, expected) == []
     assert from_folder["here"].fingerprint(data) == from_folder["there"].fingerprint(data)
     task.build_policy(4).model.save_pretrained(tmp_path / "there")
     assert from_folder["here"].fingerprint(data) != from_folder["there"].fingerprint(data)
@@ -243,12 +200,11 @@ def test_the_rows_of_a_table_say_what_was_sampled() -> None:
     assert task.tabulate(data, grouped, rollouts).equals(table)
 
 
-def test_validation_is_the_mean_over_held_out_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_is_the_mean_over_held_out_replies() -> None:
     task, data = tiny.make_task(rewards=SCRIPTED), tiny.make_data()
     policy = task.build_policy(0)
-    whole = task.validate(policy, data, task.rows(data, "val"), seed=0, n_samples=3)
-    assert whole == task.validate(policy, data, task.rows(data, "val"), seed=0, n_samples=3)
-    assert whole != task.validate(policy, data, task.rows(data, "val"), seed=1, n_samples=3)
+    whole, again, other = (task.validate(policy, data, task.rows(data, "val"), seed=seed, n_samples=3) for seed in (0, 0, 1))
+    assert whole == again != other
     assert whole.keys() >= {"reward/mean", "reward/f1/mean", "reward/scripted/mean", "reply/ended", "reference/perplexity"}
     assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.component_weights))
     assert 100 < whole["reference/perplexity"] < 700  # 259 ids, untrained
@@ -257,13 +213,10 @@ def test_validation_is_the_mean_over_held_out_replies(monkeypatch: pytest.Monkey
 def test_collecting_measures_rewards_while_the_reference_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rewards are begun by ``decode``, before the reference scores, and waited for after it."""
     order: list[str] = []
-    from grpo_pipeline.tasks.dialogue.task import DialogueTask
-
     for name in ("decode", "reward", "score_reference"):
         inner = getattr(DialogueTask, name)
         spy = lambda self, *args, _name=name, _inner=inner, **kw: (order.append(_name), _inner(self, *args, **kw))[1]  # noqa: E731
         monkeypatch.setattr(DialogueTask, name, spy)
     task, data, algorithm, training = tiny.make_task(), tiny.make_data(), tiny.algorithm_params(), tiny.training_params()
-    state = build_state(algorithm, training, 0, task, data)
-    StepRunner(task, algorithm, training)(state, task.make_batch(data, ROWS))
+    StepRunner(task, algorithm, training)(build_state(algorithm, training, 0, task, data), task.make_batch(data, ROWS))
     assert order == ["decode", "score_reference", "reward"]
