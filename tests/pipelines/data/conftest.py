@@ -2,13 +2,13 @@
 
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kedro.framework.context.context import _convert_paths_to_absolute_posix
 from kedro.io import DataCatalog
-from kedro.pipeline import Pipeline
 from kedro.runner import SequentialRunner
 from kedro.validation.parameter_validator import ParameterValidator
 
@@ -27,9 +27,10 @@ def data_project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run_data(data_project: Path) -> Callable[..., DataCatalog]:
-    """``run_data(task, pipeline, env, section)``: as ``kedro run --env <env> --params ...``; returns the catalogue."""
+    """``run_data(task, env, section)``: as ``kedro run --env <env> --params ...``; returns the catalogue."""
 
-    def run(task: str, pipeline: Pipeline, env: str, section: dict[str, Any] | None = None) -> DataCatalog:
+    def run(task: str, env: str, section: dict[str, Any] | None = None) -> DataCatalog:
+        pipeline = import_module(f"grpo_pipeline.pipelines.data.{task}").create_pipeline()
         runtime = {} if section is None else {task: section}
         loader = ReplacingConfigLoader(str(data_project / "conf"), env=env, runtime_params=runtime, **CONFIG_LOADER_ARGS)
         entries = {name: entry for name, entry in loader["catalog"].items() if name.startswith((f"{task}.", "{task}"))}

@@ -16,25 +16,12 @@ from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.tasks.attention.metrics import METRICS
 
+RULES = ["greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"]
 FIELDS = {
-    "task": "attention",
-    "split": "test",
-    "control": "supervised",
-    "baseline_arm": "grpo",
-    "headline_rule": "policy",
-    "chance_rule": "uniform",
-    "cluster": "patient_id",
-    "seed": 0,
-    "resamples": 200,
-    "max_undefined": 0.1,
-    "metric_options": {},
-}
+    "task": "attention", "split": "test", "control": "supervised", "baseline_arm": "grpo", "headline_rule": "policy",
+    "chance_rule": "uniform", "cluster": "patient_id", "seed": 0, "resamples": 200, "max_undefined": 0.1, "metric_options": {},
+}  # fmt: skip
 PARAMS = EvaluationParams(**FIELDS)
-
-
-@pytest.fixture(scope="module")
-def arms(predictions):
-    return {"supervised": predictions(seed=1, skill=0.0), "grpo": predictions(seed=2, skill=1.0)}
 
 
 @pytest.fixture(scope="module")
@@ -44,39 +31,32 @@ def document(arms):
 
 def check_entry(entry, *, has_n):
     assert entry.keys() <= {"value", "ci95", "se", "n", "reason", "undefined_resamples"}
-    assert ("n" in entry) == (has_n or entry.get("n") is not None)
-    if entry["ci95"] is None:
-        assert entry["reason"]
-    else:
-        low, high = entry["ci95"]
-        assert low <= entry["value"] <= high
+    assert ("n" in entry) == has_n
+    assert entry["ci95"] is not None or entry["reason"]
+    assert entry["ci95"] is None or entry["ci95"][0] <= entry["value"] <= entry["ci95"][1]
 
 
-def test_document_follows_the_schema(document):
+def test_document_follows_the_schema_whatever_the_order_of_rows(document, arms):
     json.dumps(document, allow_nan=False)
     assert list(document) == [
-        *("task", "control", "split", "n", "seed", "commit", "headline", "interval"),
-        *("arms", "differences", "policy_gain", "baseline_arm", "baselines", "summary", "run"),
-    ]
+        "task", "control", "split", "n", "seed", "commit", "headline", "interval",
+        "arms", "differences", "policy_gain", "baseline_arm", "baselines", "summary", "run",
+    ]  # fmt: skip
     assert document["n"] == {"examples": 240, "clusters": 40, "cluster": "patient_id"}
     assert (document["commit"], document["control"], document["seed"]) == ("abc123", "supervised", 0)
-    assert set(document["arms"]) == {"supervised", "grpo"}
-    assert set(document["differences"]) == {"grpo"}
-    assert set(document["baselines"]) == {"greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"}
-    for section in (document["arms"], document["baselines"]):
-        for scores in section.values():
-            assert list(scores["metrics"]) == list(METRICS)
-            for entry in scores["metrics"].values():
-                check_entry(entry, has_n=True)
-    for section in (document["differences"], document["policy_gain"]):
-        for entries in section.values():
-            assert list(entries) == list(METRICS)
-            for entry in entries.values():
-                assert "n" not in entry
-                check_entry(entry, has_n=False)
+    assert {*document["arms"]} == {"supervised", "grpo"} == {*document["differences"], "supervised"}
+    assert sorted(document["baselines"]) == sorted(RULES)
+    found = [(section["metrics"], True) for name in ("arms", "baselines") for section in document[name].values()]
+    found += [(section, False) for name in ("differences", "policy_gain") for section in document[name].values()]
+    for entries, has_n in found:
+        assert list(entries) == list(METRICS)
+        for entry in entries.values():
+            check_entry(entry, has_n=has_n)
+    shuffled = {arm: rows.sample(frac=1.0, random_state=i) for i, (arm, rows) in enumerate(arms.items())}
+    assert compare_arms(PARAMS, "abc123", **shuffled) == document
 
 
-def test_values_belong_to_the_arm_and_the_rule(document, arms):
+def test_values_differences_and_gains_belong_to_the_arm_and_the_rule(document, arms):
     def auroc(arm, rule):
         rows = arms[arm][arms[arm]["rule"] == rule]
         return pytest.approx(roc_auc_score(rows["label"], rows["prob"]))
@@ -85,15 +65,16 @@ def test_values_belong_to_the_arm_and_the_rule(document, arms):
         assert document["arms"][arm]["metrics"]["auroc"]["value"] == auroc(arm, "policy")
     for rule, scores in document["baselines"].items():
         assert scores["metrics"]["auroc"]["value"] == auroc("grpo", rule)
-
-
-def test_differences_and_gains_have_the_right_sign_and_operands(document):
     arm, control = (document["arms"][name]["metrics"] for name in ("grpo", "supervised"))
     uniform = document["baselines"]["uniform"]["metrics"]
     for name in ("auroc", "reward", "lesion_hit", "brier"):
         assert document["differences"]["grpo"][name]["value"] == pytest.approx(arm[name]["value"] - control[name]["value"])
         assert document["policy_gain"]["grpo"][name]["value"] == pytest.approx(arm[name]["value"] - uniform[name]["value"])
     assert document["policy_gain"]["grpo"]["reward"]["ci95"][0] > 0
+    text = "\n".join(document["summary"])
+    assert f"grpo: points fall into lesions {arm['lesion_hit_ratio']['value']:.1f} times as often as uniform points" in text
+    assert "the policy has learned from reward" in text
+    assert "supervised: " not in text
 
 
 def test_interval_is_that_of_a_naive_loop_over_repeated_rows(arms):
@@ -106,55 +87,30 @@ def test_interval_is_that_of_a_naive_loop_over_repeated_rows(arms):
     assert entry["ci95"] == pytest.approx(list(np.quantile(naive, [0.025, 0.975])), abs=1e-12)
 
 
-def test_order_of_rows_changes_nothing(document, arms):
-    shuffled = {arm: rows.sample(frac=1.0, random_state=i) for i, (arm, rows) in enumerate(arms.items())}
-    assert compare_arms(PARAMS, "abc123", **shuffled) == document
-
-
-def test_verdict_says_what_the_intervals_say(document):
-    ratio = document["arms"]["grpo"]["metrics"]["lesion_hit_ratio"]["value"]
-    text = "\n".join(document["summary"])
-    assert f"grpo: points fall into lesions {ratio:.1f} times as often as uniform points" in text
-    assert "the policy has learned from reward" in text
-    assert "supervised: " not in text
-
-
 def test_single_class_split_is_undefined_with_a_reason(arms):
     benign = {arm: rows.assign(label=0, grade_group=0.0, lesion_hit=np.nan) for arm, rows in arms.items()}
     document = compare_arms(PARAMS, "abc123", **benign)
     json.dumps(document, allow_nan=False)
-    assert document["arms"]["grpo"]["metrics"]["auroc"] == {
-        "value": None,
-        "ci95": None,
-        "n": 240,
-        "reason": "undefined: needs at least one positive and one negative core",
-    }
+    metrics = document["arms"]["grpo"]["metrics"]
+    reason = "undefined: needs at least one positive and one negative core"
+    assert metrics["auroc"] == {"value": None, "ci95": None, "n": 240, "reason": reason}
     assert document["differences"]["grpo"]["auroc"]["value"] is None
-    assert document["arms"]["grpo"]["metrics"]["lesion_hit"]["n"] == 0
-    assert document["arms"]["grpo"]["metrics"]["brier"]["ci95"][0] > 0
+    assert metrics["lesion_hit"]["n"] == 0
+    assert metrics["brier"]["ci95"][0] > 0
     assert any("no statement (undefined" in sentence for sentence in document["summary"])
 
 
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (
-            lambda rows: rows[rows["core_id"] != "core0003"],
-            r"predictions of grpo / policy must hold the same cores .* 'core0003'",
-        ),
-        (
-            lambda rows: pd.concat([rows, rows.head(1)]),
-            r"predictions of grpo must hold a core once per rule, got 'core0000' twice",
-        ),
-        (lambda rows: rows.drop(columns="reward"), r"predictions of grpo must have the columns .* got none named 'reward'"),
-        (lambda rows: rows[rows["rule"] != "policy"], r"predictions of grpo must hold the rule 'policy', got \['centre'"),
-        (
-            lambda rows: rows.assign(prob=rows["prob"].where(rows.index != 5)),
-            r"prob in the predictions of grpo must be finite, got nan for core 'core0005'",
-        ),
-        (lambda rows: rows.assign(label=1 - rows["label"]), r"label of core 'core0000' must be the same in all arms"),
-        (lambda rows: rows.assign(patient_id="x"), r"patient_id of core 'core0000' must be the same in all arms"),
-        (lambda rows: rows.iloc[:0], r"predictions of grpo must hold at least one row"),
+        (lambda rows: rows[rows["core_id"] != "core0003"], "of grpo / policy must hold the same cores .* 'core0003'"),
+        (lambda rows: pd.concat([rows, rows.head(1)]), "of grpo must hold a core once per rule, got 'core0000' twice"),
+        (lambda rows: rows.drop(columns="reward"), "of grpo must have the columns .* got none named 'reward'"),
+        (lambda rows: rows[rows["rule"] != "policy"], r"of grpo must hold the rule 'policy', got \['centre'"),
+        (lambda rows: rows.assign(prob=rows["prob"].where(rows.index != 5)), "prob .* grpo must be finite, .* 'core0005'"),
+        (lambda rows: rows.assign(label=1 - rows["label"]), "label of core 'core0000' must be the same in all arms"),
+        (lambda rows: rows.assign(patient_id="x"), "patient_id of core 'core0000' must be the same in all arms"),
+        (lambda rows: rows.iloc[:0], "predictions of grpo must hold at least one row"),
     ],
 )
 def test_tables_that_do_not_belong_together_are_refused(arms, broken, message):
@@ -162,22 +118,19 @@ def test_tables_that_do_not_belong_together_are_refused(arms, broken, message):
         compare_arms(PARAMS, "abc123", **{**arms, "grpo": broken(arms["grpo"])})
 
 
-@pytest.mark.parametrize("field", ["control", "baseline_arm"])
-def test_an_unknown_arm_is_refused(arms, field):
-    with pytest.raises(ValueError, match=rf"attention.evaluation.{field} must be one of the arms supervised, grpo, got 'gpro'"):
-        compare_arms(PARAMS.model_copy(update={field: "gpro"}), "abc123", **arms)
-
-
 @pytest.mark.parametrize(
     "change",
     [{"resample": 10}, {"resamples": 5}, {"seed": -1}, {"max_undefined": 1.0}, {"metric_options": {"calibration_bins": "ten"}}],
 )
-def test_bad_parameters_are_refused(change):
+def test_bad_parameters_are_refused(change, arms):
     with pytest.raises(ValidationError, match=next(iter(change))):
         EvaluationParams(**FIELDS | change)
+    for field in ("control", "baseline_arm"):
+        with pytest.raises(ValueError, match=rf"evaluation.{field} must be one of the arms supervised, grpo, got 'gpro'"):
+            compare_arms(PARAMS.model_copy(update={field: "gpro"}), "abc123", **arms)
 
 
-def test_pipeline_runs_with_typed_parameters(arms, document):
+def test_pipeline_runs_with_typed_parameters_and_the_commit_of_the_repository(arms, document, tmp_path, monkeypatch):
     pipeline = create_pipeline("attention", ["supervised", "grpo"])
     tables = {f"attention.{arm}.{table}" for arm in ("supervised", "grpo") for table in ("predictions", "metric_rows")}
     assert pipeline.inputs() == {"params:attention.evaluation", *tables}
@@ -187,11 +140,8 @@ def test_pipeline_runs_with_typed_parameters(arms, document):
     catalog = DataCatalog({name: MemoryDataset(value) for name, value in given.items()})
     result = SequentialRunner().run(pipeline, catalog)["attention.comparison"].load()
     assert result | {"commit": "abc123"} == document
-
-
-def test_commit_is_the_repositorys(tmp_path, monkeypatch):
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     if head.returncode:
         pytest.skip("the tests do not run inside a git repository")
     monkeypatch.chdir(tmp_path)
-    assert read_commit() == head.stdout.strip()
+    assert read_commit() == result["commit"] == head.stdout.strip()

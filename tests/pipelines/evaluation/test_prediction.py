@@ -38,24 +38,17 @@ def train(name: str, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_table_is_drawn_by_the_weights_of_the_file(tmp_path: Path, name: str) -> None:
+def test_the_table_is_drawn_by_the_weights_of_the_file_and_another_model_or_split_is_refused(tmp_path: Path, name: str) -> None:
     policy, (task, data) = train(name, tmp_path).eval(), make(name)
     table, report = sample_split(PARAMS, task, data, TrainedArms(tmp_path))
     rows = task.rows(data, "val")
     batch = task.make_batch(data, rows)
-    context = task.encode(policy, batch)
     generator = step_generator(4, 0, stream=Stream.PREDICTED_SAMPLES, device=task.device)
-    drawn = task.sample(policy, context, 3, temperature=0.7, proposal="policy", generator=generator)
+    drawn = task.sample(policy, task.encode(policy, batch), 3, temperature=0.7, proposal="policy", generator=generator)
     pd.testing.assert_frame_equal(table, task.tabulate(data, batch, drawn))
     assert (report["rows"], report["split"], report["model"]) == (len(rows), "val", "model")
     other, _ = sample_split(PARAMS.model_copy(update={"seed": 5}), task, data, TrainedArms(tmp_path))
     assert not other.equals(table)
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_a_model_of_other_parameters_and_an_empty_split_are_refused(tmp_path: Path, name: str) -> None:
-    train(name, tmp_path)
-    task, data = make(name)
     with pytest.raises(ValueError, match=f"{name}.predict.split must name a split with examples, got 'none'; correct it"):
         sample_split(PARAMS.model_copy(update={"split": "none"}), task, data, TrainedArms(tmp_path))
     model = TrainedArms(tmp_path).load("grpo", parameter="x")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 from tiny_replies import evaluation_params, make_predictions
 
 from grpo_pipeline.pipelines.evaluation.comparison import unscored_sentences
@@ -29,33 +28,20 @@ def metric_rows(*fractions):
     return pd.concat([pd.DataFrame(train | lost), val], ignore_index=True)
 
 
-@pytest.fixture(scope="module")
-def document():
-    arms = {"supervised": predictions(0), "grpo": predictions(1)}
+def test_counts_and_shares_are_those_of_the_arm_and_what_was_lost_is_said():
+    """Without rewards of the users' nothing is there."""
     silent = metric_rows(np.nan)
     silent.loc[silent["split"] == "train", "reward/kind/mean"] = np.nan  # an arm that draws no samples
     training = {"grpo__training": metric_rows(np.nan, 0.5, 0.25, np.nan), "supervised__training": silent}
-    return compare_arms(PARAMS, "abc", **arms, **training)
-
-
-def test_counts_and_shares_are_those_of_the_arm(document):
-    examples = document["n"]["examples"]
+    document = compare_arms(PARAMS, "abc", supervised=predictions(0), grpo=predictions(1), **training)
     assert document["unscored"] == {
         "supervised": {"kind": {"test": {"count": 0.0, "share": 0.0}}},
-        "grpo": {"kind": {"test": {"count": float(examples), "share": 0.25}, "training": {"count": 6.0, "share": 0.1875}}},
+        "grpo": {"kind": {"test": {"count": 48.0, "share": 0.25}, "training": {"count": 6.0, "share": 0.1875}}},
     }
-
-
-def test_what_was_lost_is_said_and_nothing_else(document):
     said = list(unscored_sentences(document["unscored"]))
     assert said == [document["summary"][-1]]
-    assert said[0].startswith(
-        "grpo: the reward kind gave no value for 48 samples (25.0%) in test and 6 samples (18.8%) in training"
-    )
+    assert said[0].startswith("grpo: the reward kind gave no value for 48 samples (25.0%) in test and 6 samples (18.8%) in train")
     assert any(said[0] in str(part) for part in comparison_tables(document)), "it is not on the terminal"
-
-
-def test_without_rewards_of_the_users_nothing_is_there():
     found = compare_arms(PARAMS, "abc", supervised=make_predictions(), grpo=make_predictions(), grpo__training=metric_rows(0.5))
     assert "unscored" not in found
 

@@ -37,9 +37,8 @@ def test_the_page_holds_verdict_tables_samples_data_and_configuration(metric_row
         *(sentence.replace("'", "&#39;") for sentence in comparison["summary"]),
         f"{comparison['differences']['grpo']['reward']['value']:+.3f}", "Distinct-2 ↑", "Perplexity of the references ↓",
         "Reward, brevity component ↑", "grpo: its replies − the start", "copy_last_turn", "needs story",
-        "&lt;b&gt;bell&lt;/b&gt;",
         "48 test examples of 12 personas", "split</dt><dd>test: 48 examples, 12 clusters", "rows.jsonl", "cut_prompt_texts",
-        "temperature: 0.9", "0123abc", "Tokens in a reply",
+        "temperature: 0.9", "0123abc", "Tokens in a reply", "&lt;b&gt;bell&lt;/b&gt;",
     ]  # fmt: skip
     assert [text for text in shown if text not in html] == []
     assert "secret" not in html

@@ -17,47 +17,31 @@ def draw(seed: int = 0, *, n: int = 12, size: int = 5) -> tuple[np.ndarray, np.n
     return reward + 5 * level, (reward + rng.normal(size=(n, size))).round(1) - 5 * level
 
 
-def test_within_golden():
-    # Group 1: x - 2 = (-1, 0, 1), y - 1 = (0, -1, 1): sum xy 1. Group 2: x - 1 = (-1, 1, 0), y - 3 = (-2, 2, 0): sum xy 4.
-    # sum xx 2 + 2 = 4, sum yy 2 + 8 = 10: 5 / sqrt(40). Ranks: xy 1 + 2, xx 2 + 2, yy 2 + 2: 3 / 4.
-    found = agree_within(np.array([[1.0, 2, 3], [0, 2, 1]]), np.array([[1.0, 0, 2], [1, 5, 3]]), np.ones((1, 2)))
-    assert found["pearson"].value == pytest.approx(5 / 40**0.5, abs=1e-15)
-    assert found["spearman"].value == pytest.approx(0.75, abs=1e-15)
-    assert found["pearson"].n == 2
+def centred(values):
+    return np.concatenate([row - row.mean() for row in values])
 
 
-def test_within_is_the_correlation_of_what_is_left_of_each_group():
+def test_within_is_the_correlation_of_what_is_left_of_each_group_and_between_that_of_the_means():
     reward, metric = draw()
-    found = agree_within(reward, metric, ONCE)
-    x, y = (np.concatenate([row - row.mean() for row in values]) for values in (reward, metric))
-    assert found["pearson"].value == pytest.approx(pearsonr(x, y).statistic, abs=1e-12)
-    x, y = (np.concatenate([rankdata(row) - 3 for row in values]) for values in (reward, metric))
-    assert found["spearman"].value == pytest.approx(pearsonr(x, y).statistic, abs=1e-12)
-
-
-def test_between_is_scipy_on_the_means():
-    reward, metric = draw()
-    found = agree_between(reward + 1e6, metric, ONCE)
-    x, y = reward.mean(1), metric.mean(1)
-    assert found["pearson"].value == pytest.approx(pearsonr(x, y).statistic, abs=1e-9)
-    assert found["spearman"].value == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
-    assert found["pearson"].n == 12
-
-
-def test_groups_in_which_one_of_the_two_is_constant_say_nothing():
-    reward, metric = draw()
+    # Groups in which one of the two is constant say nothing.
     more = np.vstack([reward, [[1.0] * 5, [1, 2, 3, 4, 5]]]), np.vstack([metric, [[1, 2, 3, 4, 5], [2.0] * 5]])
-    found, before = agree_within(*more, np.ones((1, 14))), agree_within(reward, metric, ONCE)
-    for name in before:
-        assert found[name].value == pytest.approx(before[name].value, abs=1e-12)
-        assert (found[name].n, before[name].n) == (12, 12)
+    for pair in ((reward, metric), more):
+        found = agree_within(*pair, np.ones((1, len(pair[0]))))
+        assert found["pearson"].value == pytest.approx(pearsonr(centred(reward), centred(metric)).statistic, abs=1e-12)
+        ranks = [np.concatenate([rankdata(row) - 3 for row in values]) for values in (reward, metric)]
+        assert found["spearman"].value == pytest.approx(pearsonr(*ranks).statistic, abs=1e-12)
+        assert found["pearson"].n == found["spearman"].n == 12
+    between = agree_between(reward + 1e6, metric, ONCE)
+    assert between["pearson"].value == pytest.approx(pearsonr(reward.mean(1), metric.mean(1)).statistic, abs=1e-9)
+    assert between["spearman"].value == pytest.approx(spearmanr(reward.mean(1), metric.mean(1)).statistic, abs=1e-12)
+    assert between["pearson"].n == 12
 
 
 def test_unknown_values_leave_only_their_own_samples_out():
     reward, metric = draw()
     reward[0, 1], metric[0, 3], metric[1] = np.nan, np.nan, np.nan
     kept = [(reward[0, [0, 2, 4]], metric[0, [0, 2, 4]]), *((reward[p], metric[p]) for p in range(2, 12))]
-    x, y = (np.concatenate([pair[side] - pair[side].mean() for pair in kept]) for side in (0, 1))
+    x, y = (centred([pair[side] for pair in kept]) for side in (0, 1))
     found = agree_within(reward, metric, ONCE)["pearson"]
     assert found.value == pytest.approx(pearsonr(x, y).statistic, abs=1e-12)
     assert found.n == 11

@@ -24,13 +24,10 @@ def test_spread_is_that_of_a_loop():
     assert not spread.is_tied.any()
 
 
-def test_a_large_part_that_does_not_differ_explains_nothing():
+def test_a_part_that_does_not_differ_or_has_no_weight_explains_nothing():
     spread = measure_spread(model_samples(MODEL, style=1000.0), PLAN.weights)
     np.testing.assert_allclose(spread.sums["style"], 0.0, atol=1e-12)
     assert spread.is_constant["style"].all()
-
-
-def test_a_part_of_weight_0_explains_nothing_even_where_it_is_nan():
     style = STYLE.copy()
     style[0, 1] = np.nan
     spread = measure_spread(PolicySamples(MODEL, {"f1": MODEL, "style": style}, {}), {"f1": 1.0, "style": 0.0})

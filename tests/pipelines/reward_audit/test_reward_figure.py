@@ -18,7 +18,7 @@ def labels(axes):
     return [tick.get_text() for tick in axes.get_yticklabels()]
 
 
-def test_policies_parts_and_metrics_are_named_and_placed():
+def test_the_figure_shows_the_documents_numbers():
     shown = document()
     rewards, shares, agreement = reward_figure(shown).axes
     assert labels(rewards) == ["model (start), +0.28", "parrot (trivial), +0.00", "answer (ceiling), +1.00"]
@@ -33,15 +33,7 @@ def test_policies_parts_and_metrics_are_named_and_placed():
     rho = shown["agreement"]["model"]["reward"]["quality"]["within"]["spearman"]["value"]
     assert agreement.texts[0].get_text() == f"{rho:+.2f}"
     assert agreement.texts[1].get_text() == "+1.00"
-
-
-def test_colours_say_whether_reward_and_metric_agree_about_what_is_good():
-    higher = document()
-    lower = document() | {"metrics": {"quality": "lower"}}
-    a, b = (np.asarray(reward_figure(one).axes[2].images[0].get_array()) for one in (higher, lower))
-    np.testing.assert_array_equal(a, -b)
-
-
-def test_an_undefined_correlation_is_a_dash():
-    shown = document(quality=0.5)
-    assert [text.get_text() for text in reward_figure(shown).axes[2].texts] == ["–", "–", "–"]
+    lower = reward_figure(shown | {"metrics": {"quality": "lower"}}).axes[2]
+    a, b = (np.asarray(axes.images[0].get_array()) for axes in (agreement, lower))
+    np.testing.assert_array_equal(a, -b)  # whether reward and metric agree about what is good
+    assert [text.get_text() for text in reward_figure(document(quality=0.5)).axes[2].texts] == ["–", "–", "–"]

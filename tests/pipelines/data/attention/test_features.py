@@ -12,45 +12,6 @@ from grpo_pipeline.tasks.attention.build import FeatureChunk, FeatureSet
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
 
 
-def test_nothing_saved_is_an_empty_set(tmp_path: Path):
-    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
-    assert dataset.load() == FeatureSet(key="", values=None)
-    assert not dataset.exists()
-
-
-def test_comes_back_as_it_was(tmp_path: Path):
-    path = tmp_path / "new" / "features.safetensors"
-    FeaturesDataset(str(path)).save(FeatureSet("abc", VALUES))
-    loaded = FeaturesDataset(str(path)).load()
-    assert loaded.key == "abc"
-    assert loaded.values.dtype == np.float32
-    np.testing.assert_array_equal(loaded.values, VALUES)
-    assert [p.name for p in path.parent.iterdir()] == ["features.safetensors"]
-
-
-def test_a_damaged_file_is_named(tmp_path: Path):
-    path = tmp_path / "features.safetensors"
-    dataset = FeaturesDataset(str(path))
-    dataset.save(FeatureSet("abc", VALUES))
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(DatasetError, match=r"features .*features.safetensors must be a safetensors file, got: .*; remove it"):
-        dataset.load()
-
-
-def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
-    dataset.save(FeatureSet("abc", VALUES))
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("grpo_pipeline.pipelines.data.attention.features.os.fsync", fail)
-    with pytest.raises(DatasetError, match="disk full"):
-        dataset.save(FeatureSet("new", VALUES + 1))
-    assert dataset.load().key == "abc"
-    assert [p.name for p in tmp_path.iterdir()] == ["features.safetensors"]
-
-
 def chunks(values: np.ndarray, size: int, key: str = "abc") -> list[FeatureChunk]:
     return [FeatureChunk(key, at, len(values), values[at : at + size]) for at in range(0, len(values), size)]
 
@@ -58,8 +19,9 @@ def chunks(values: np.ndarray, size: int, key: str = "abc") -> list[FeatureChunk
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("size", [1, 2, 5, 9])
 def test_chunks_make_the_file_that_the_library_reads(tmp_path: Path, dtype: type, size: int):
-    path, values = tmp_path / "features.safetensors", np.random.default_rng(0).normal(size=(5, 3, 2, 2)).astype(dtype)
+    path, values = tmp_path / "new" / "features.safetensors", np.random.default_rng(0).normal(size=(5, 3, 2, 2)).astype(dtype)
     dataset = FeaturesDataset(str(path))
+    assert dataset.load() == FeatureSet(key="", values=None)
     for number, chunk in enumerate(chunks(values, size)):
         assert not path.exists(), number
         dataset.save(chunk)
@@ -75,25 +37,31 @@ def test_chunks_make_the_file_that_the_library_reads(tmp_path: Path, dtype: type
     assert mapped.dtype == dtype
 
 
-def test_features_that_are_there_are_not_written_again(tmp_path: Path):
+def test_a_set_is_replaced_as_a_whole_and_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What was loaded stays while the file is replaced; a failed save keeps the old file; a damaged file is named."""
     path = tmp_path / "features.safetensors"
     dataset = FeaturesDataset(str(path))
     dataset.save(FeatureSet("abc", VALUES))
-    before = path.stat().st_ino
-    dataset.save(dataset.load())
-    assert path.stat().st_ino == before
-    dataset.save(FeatureSet("other", VALUES))
-    assert path.stat().st_ino != before
-
-
-def test_what_was_loaded_stays_while_the_file_is_replaced(tmp_path: Path):
-    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
-    dataset.save(FeatureSet("abc", VALUES))
-    before = dataset.load().values
+    before, inode = dataset.load(), path.stat().st_ino
+    assert (before.key, before.values.dtype) == ("abc", np.float32)
+    dataset.save(before)
+    assert path.stat().st_ino == inode
     for chunk in chunks(VALUES + 1, 1, "new"):
         dataset.save(chunk)
-    np.testing.assert_array_equal(before, VALUES)
+    np.testing.assert_array_equal(before.values, VALUES)
     np.testing.assert_array_equal(dataset.load().values, VALUES + 1)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("grpo_pipeline.pipelines.data.attention.features.os.fsync", fail)
+    with pytest.raises(DatasetError, match="disk full"):
+        dataset.save(FeatureSet("other", VALUES))
+    assert dataset.load().key == "new"
+    assert list(tmp_path.iterdir()) == [path]
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(DatasetError, match=r"features .*features.safetensors must be a safetensors file, got: .*; remove it"):
+        dataset.load()
 
 
 @pytest.mark.parametrize(
@@ -105,17 +73,13 @@ def test_what_was_loaded_stays_while_the_file_is_replaced(tmp_path: Path):
     ],
 )
 def test_chunks_that_do_not_follow_are_refused_and_leave_nothing(tmp_path: Path, bad: FeatureChunk, message: str):
-    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
-    dataset.save(FeatureChunk("abc", 0, 3, VALUES[:1]))
+    dataset, first = FeaturesDataset(str(tmp_path / "features.safetensors")), FeatureChunk("abc", 0, 3, VALUES[:1])
+    dataset.save(first)
     with pytest.raises(DatasetError, match=message):
         dataset.save(bad)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DatasetError, match="must start with row 0, got row 1"):
         dataset.save(FeatureChunk("abc", 1, 3, VALUES[:1]))
-
-
-def test_release_removes_an_unfinished_file(tmp_path: Path):
-    dataset = FeaturesDataset(str(tmp_path / "features.safetensors"))
-    dataset.save(chunks(VALUES, 1)[0])
+    dataset.save(first)
     dataset.release()
     assert list(tmp_path.iterdir()) == []

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 from kedro.io import DataCatalog, DatasetError
 
-from grpo_pipeline.pipelines.data.dialogue import create_pipeline
-
 Run = Callable[..., DataCatalog]
 
 
 @pytest.fixture
 def run(run_data: Run) -> Run:
-    """``run(env, section)``."""
-    return partial(run_data, "dialogue", create_pipeline())
+    return partial(run_data, "dialogue")
 
 
 def test_generated_data_from_nothing_to_model_input(run: Run, data_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +57,7 @@ def test_rows_of_ones_own(run: Run, data_project: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(run: Run) -> None:
-    with pytest.raises(
-        DatasetError, match="the data root must be an existing folder, got nothing at .*nowhere; set dialogue_root"
-    ):
+    with pytest.raises(DatasetError, match="must be an existing folder, got nothing at .*nowhere; set dialogue_root"):
         run("smoke", {"data": {"root": "nowhere", "source": "jsonl"}})
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from kedro.io import DataCatalog, DatasetError
 
-from grpo_pipeline.pipelines.data.molecules import create_pipeline
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
 
 Run = Callable[..., DataCatalog]
@@ -17,8 +16,7 @@ Run = Callable[..., DataCatalog]
 
 @pytest.fixture
 def run(run_data: Run) -> Run:
-    """``run(env, section)``."""
-    return partial(run_data, "molecules", create_pipeline())
+    return partial(run_data, "molecules")
 
 
 def test_generated_data_from_nothing_to_model_input(run: Run, data_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +52,5 @@ def test_a_table_of_ones_own(run: Run, data_project: Path, tmp_path: Path) -> No
 
 
 def test_a_folder_that_is_not_there_is_named(run: Run) -> None:
-    message = "the data root must be an existing folder, got nothing at .*nowhere; set molecules_root"
-    with pytest.raises(DatasetError, match=message):
+    with pytest.raises(DatasetError, match="must be an existing folder, got nothing at .*nowhere; set molecules_root"):
         run("smoke", {"data": {"root": "nowhere", "source": "smiles"}})

@@ -109,29 +109,21 @@ def test_a_cell_is_what_an_ordinary_run_gives_and_a_start_is_trained_once_per_se
     assert kept.metrics["f1"] == pytest.approx(expected[expected["rule"] == "policy"]["f1"].mean())
 
 
-def test_an_arm_that_readers_do_not_have_fails_before_a_warm_start_is_trained_for_it(trainings) -> None:
-    impossible = {"base": "grpo", "set": {"algorithm": {"kl_estimator": "exact"}, "warm_start": {"training": {"epochs": 3}}}}
-    store = run(grid({"supervised": ARMS["supervised"], "impossible": impossible}, seeds=(0,)))
-    assert trainings == [(4, 0)]
-    assert store.headers["impossible.seed0"].reason.startswith("kl_estimator must be k2, k3 or ratio_k3 for the dialogue task")
-    assert store.headers["supervised.seed0"].status == "finished"
-
-
-def test_a_digest_needs_no_training_and_knows_the_warm_start(trainings) -> None:
+def test_a_digest_needs_no_training_and_an_arm_that_readers_do_not_have_fails_before_its_warm_start(trainings) -> None:
     plan, setup, examples = arrange(grid(ARMS)), find_setup("dialogue"), make_examples()
     digests = {trial.key: trial_digest(setup, plan.arms[trial.arm], trial, examples) for trial in plan.trials}
     assert len(set(digests.values())) == 8
     other = Trial("grpo", 0, split=dict.fromkeys(examples.table["example_id"], "train"))
     assert trial_digest(setup, plan.arms["grpo"], other, examples) != digests["grpo.seed0"]
     assert trainings == []
-
-
-def test_the_arms_of_the_configuration_can_be_arranged() -> None:
+    impossible = {"base": "grpo", "set": {"algorithm": {"kl_estimator": "exact"}, "warm_start": {"training": {"epochs": 3}}}}
+    store = run(grid({"supervised": ARMS["supervised"], "impossible": impossible}, seeds=(0,)))
+    assert trainings == [(4, 0)]
+    assert store.headers["impossible.seed0"].reason.startswith("kl_estimator must be k2, k3 or ratio_k3 for the dialogue task")
+    assert store.headers["supervised.seed0"].status == "finished"
     plan = arrange(CompareParams.model_validate(BASE["compare"]["dialogue"]["compare"]))
     assert len(plan.trials) == 18
     assert {arm for arm, found in plan.arms.items() if not found.algorithm.pays_kl} == {"supervised", "no_kl"}
-    assert plan.arms["best_half"].algorithm.advantage.top_k_ratio == 0.5
-    assert plan.arms["per_reward"].algorithm.advantage.method == "per_reward"
 
 
 def test_a_reward_of_the_users_is_in_the_table_and_the_page_speaks_of_replies() -> None:

@@ -69,13 +69,22 @@ def rows_of(store, key, rule="policy"):
     return rows[rows["rule"] == rule].sort_values("core_id").reset_index(drop=True)
 
 
-def test_a_value_is_the_mean_of_the_seeds(store, document):
-    areas = [roc_auc_score(rows["label"], rows["prob"]) for rows in (rows_of(store, f"grpo.seed{seed}") for seed in (0, 1))]
-    entry = document["arms"]["grpo"]["metrics"]["auroc"]
-    assert entry["value"] == pytest.approx(np.mean(areas))
-    assert entry["seeds"]["values"] == pytest.approx({"0": areas[0], "1": areas[1]})
-    assert entry["seeds"]["sd"] == pytest.approx(np.std(areas, ddof=1))
-    assert entry["n"] == 240
+def test_a_value_is_the_mean_of_the_seeds_and_an_arm_is_read_by_its_own_rule(store, document):
+    def areas(arm, rule):
+        tables_ = [rows_of(store, f"{arm}.seed{seed}", rule=rule) for seed in (0, 1)]
+        return [roc_auc_score(rows["label"], rows["prob"]) for rows in tables_]
+
+    for arm, rule in (("grpo", "policy"), ("blind", "none")):
+        entry, expected = document["arms"][arm]["metrics"]["auroc"], areas(arm, rule)
+        assert entry["value"] == pytest.approx(np.mean(expected))
+        assert entry["seeds"]["values"] == pytest.approx(dict(zip("01", expected, strict=True)))
+        assert entry["seeds"]["sd"] == pytest.approx(np.std(expected, ddof=1))
+        assert entry["n"] == 240
+    assert document["baselines"]["blind"].keys() == {"uniform", "oracle"}
+    assert document["baselines"]["grpo"].keys() == {"uniform", "oracle", "none"}
+    oracle = np.mean([rows_of(store, f"grpo.seed{seed}", rule="oracle")["reward"].mean() for seed in (0, 1)])
+    assert document["baselines"]["grpo"]["oracle"]["metrics"]["reward"]["value"] == pytest.approx(oracle)
+    assert document["baselines"]["grpo"]["oracle"]["metrics"].keys() == set(PRIMARY)
 
 
 def test_a_difference_resamples_patients_for_both_arms_and_all_seeds_alike(store):
@@ -93,80 +102,55 @@ def test_a_difference_resamples_patients_for_both_arms_and_all_seeds_alike(store
     assert found["p"] == pytest.approx(min(1.0, 2 * (1 + rarer) / 41))
 
 
-def test_a_real_effect_survives_the_correction_and_a_copy_differs_by_nothing(document):
-    strong, copy = document["differences"]["grpo"]["auroc"], document["differences"]["copy"]["auroc"]
-    assert strong["p_holm"] < 0.05
-    assert strong["ci95_simultaneous"][0] > 0
+def test_a_real_effect_survives_the_correction_of_the_whole_family_and_a_copy_differs_by_nothing(document):
+    gaps = document["differences"]
+    strong, copied = gaps["grpo"]["auroc"], gaps["copy"]["auroc"]
     (wide_low, wide_high), (low, high) = strong["ci95_simultaneous"], strong["ci95"]
-    assert wide_low < low < strong["value"] < high < wide_high
-    assert (copy["value"], copy["ci95"], copy["p"], copy["p_holm"], copy["ci95_simultaneous"]) == (0, [0, 0], 1, 1, [0, 0])
+    assert 0 < wide_low < low < strong["value"] < high < wide_high
+    assert (copied["value"], copied["ci95"], copied["p"], copied["p_holm"], copied["ci95_simultaneous"]) == (
+        0,
+        [0, 0],
+        1,
+        1,
+        [0, 0],
+    )
     assert any("AUROC against supervised" in sentence and "better in grpo" in sentence for sentence in document["summary"])
+    # grpo and copy: 3 metrics each; blind has no points and so no hit ratio
+    pairs = {(arm, name): entry["p"] for arm, found in gaps.items() for name, entry in found.items() if "p" in entry}
+    assert len(pairs) == document["correction"]["comparisons"] == 8
+    assert {(arm, name): gaps[arm][name]["p_holm"] for arm, name in pairs} == pytest.approx(holm(pairs))
+    assert pairs["grpo", "auroc"] < strong["p_holm"] < 0.05
+    undefined = gaps["blind"]["lesion_hit_ratio"]
+    assert undefined["value"] is None
+    assert "lesion outline" in undefined["reason"]
+    assert "p" not in {**undefined, **gaps["grpo"]["brier"]}
+    assert any("no statement about blind" in sentence for sentence in document["summary"])
 
 
 def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_seeds(document):
     found = copy.deepcopy(document)
-    entries = found["differences"]["grpo"]
     for name, (value, narrow, wide) in {
         "brier": (0.1, [0.05, 0.15], [0.02, 0.18]), "ece": (-0.1, [-0.15, -0.05], None),
         "average_precision": (-0.1, [-0.15, -0.05], [-0.3, 0.1]), "auroc": (-0.2, [-0.3, -0.1], [-0.35, -0.05]),
     }.items():  # fmt: skip
-        entries[name] |= {"value": value, "ci95": narrow, "ci95_with_seeds": wide}
+        found["differences"]["grpo"][name] |= {"value": value, "ci95": narrow, "ci95_with_seeds": wide}
     said = summary(found, SUITE.metrics, chance_rule="uniform")
-    primary = next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
-    assert "worse in grpo" in primary
+    assert "worse in grpo" in next(sentence for sentence in said if sentence.startswith("AUROC against supervised"))
     worse, better = (next(s for s in said if s.startswith(f"grpo, {kind} than supervised")) for kind in ("worse", "better"))
     assert said.index(better) == said.index(worse) + 1
     titles = {name: SUITE.metrics[name].title for name in ("brier", "ece", "average_precision", "auroc")}
     assert f"{titles['brier']} +0.100 (95% interval +0.020 to +0.180)" in worse
     assert f"{titles['auroc']} -0.200" in worse
     assert f"{titles['ece']} -0.100 (95% interval -0.150 to -0.050)" in better
-    assert not any(f"{titles['average_precision']} -" in sentence for sentence in (worse, better))
+    assert f"{titles['average_precision']} -" not in worse + better
 
 
-@pytest.mark.parametrize(
-    ("better", "words"), [("higher", "worse in grpo"), ("lower", "better in grpo"), ("none", "lower in grpo")]
-)
-def test_a_lower_value_is_worse_better_or_only_lower(better, words):
-    found = {
-        "control": "supervised",
-        "correction": {"comparisons": 1},
-        "differences": {"grpo": {"catch": {"value": -1.0, "p_holm": 0.01}}},
-    }
+@pytest.mark.parametrize(("better", "said"), [("higher", "worse"), ("lower", "better"), ("none", "lower")])
+def test_a_lower_value_is_worse_better_or_only_lower(better, said):
+    gap = {"grpo": {"catch": {"value": -1.0, "p_holm": 0.01}}}
+    found = {"control": "supervised", "correction": {"comparisons": 1}, "differences": gap}
     metric = replace(SUITE.metrics["auroc"], title="Catch", better=better)
-    assert metric_sentence(found, "catch", metric) == f"Catch against supervised, corrected for 1 comparisons: {words}."
-
-
-def test_the_family_counts_the_pairs_that_could_be_compared(document):
-    # grpo and copy: 3 metrics each; blind has no points and so no hit ratio
-    assert document["correction"]["comparisons"] == 8
-    undefined = document["differences"]["blind"]["lesion_hit_ratio"]
-    assert undefined["value"] is None
-    assert "lesion outline" in undefined["reason"]
-    assert "p" not in undefined
-    assert "p" not in document["differences"]["grpo"]["brier"]
-    assert any("no statement about blind" in sentence for sentence in document["summary"])
-
-
-def test_the_corrected_p_values_are_those_of_the_whole_family(document):
-    pairs = {
-        (arm, name): entry["p"] for arm, found in document["differences"].items() for name, entry in found.items() if "p" in entry
-    }
-    assert len(pairs) == 8
-    found = {(arm, name): document["differences"][arm][name]["p_holm"] for arm, name in pairs}
-    assert found == pytest.approx(holm(pairs))
-    assert found["grpo", "auroc"] > pairs["grpo", "auroc"]
-
-
-def test_an_arm_is_read_by_its_own_rule_and_the_others_are_baselines(store, document):
-    blind = rows_of(store, "blind.seed0", rule="none")
-    assert document["arms"]["blind"]["metrics"]["auroc"]["seeds"]["values"]["0"] == pytest.approx(
-        roc_auc_score(blind["label"], blind["prob"])
-    )
-    assert document["baselines"]["blind"].keys() == {"uniform", "oracle"}
-    assert document["baselines"]["grpo"].keys() == {"uniform", "oracle", "none"}
-    oracle = np.mean([rows_of(store, f"grpo.seed{seed}", rule="oracle")["reward"].mean() for seed in (0, 1)])
-    assert document["baselines"]["grpo"]["oracle"]["metrics"]["reward"]["value"] == pytest.approx(oracle)
-    assert document["baselines"]["grpo"]["oracle"]["metrics"].keys() == set(PRIMARY)
+    assert metric_sentence(found, "catch", metric) == f"Catch against supervised, corrected for 1 comparisons: {said} in grpo."
 
 
 def lose(store, key, **changes):
@@ -176,39 +160,32 @@ def lose(store, key, **changes):
     return found
 
 
-def test_a_failed_cell_costs_its_seed_and_is_named(store, document):
-    lost = lose(store, "grpo.seed1", status="failed", reason="loss must be finite, got nan")
-    found = compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)
-    before = document["differences"]["grpo"]["auroc"]["seeds"]["values"]
-    assert found["differences"]["grpo"]["auroc"]["seeds"]["values"] == {"0": before["0"]}
-    assert found["differences"]["grpo"]["auroc"]["value"] == before["0"]
+def compared(store):
+    return compare_trials(PLAN, store, params(), evaluation(), suite=SUITE)
+
+
+def test_a_cell_that_failed_or_has_other_parameters_costs_its_seed_and_is_named(store, document):
+    found = compared(lose(store, "grpo.seed1", status="failed", reason="loss must be finite, got nan"))
+    before, gap = document["differences"]["grpo"]["auroc"]["seeds"]["values"], found["differences"]["grpo"]["auroc"]
+    assert gap["seeds"]["values"] == {"0": before["0"]}
+    assert gap["value"] == before["0"]
     assert found["arms"]["grpo"]["metrics"]["auroc"]["seeds"]["n"] == 1
     assert found["arms"]["supervised"] == document["arms"]["supervised"]
     assert found["trials"]["grpo.seed1"] == {"status": "failed", "seconds": 2.0, "reason": "loss must be finite, got nan"}
     assert found["summary"][-1] == "Not in the table: grpo.seed1 (loss must be finite, got nan)."
+    stale = compared(lose(store, "grpo.seed0", parameters={"training": {"epochs": 99}}))
+    assert stale["arms"]["grpo"]["metrics"]["auroc"]["seeds"]["values"].keys() == {"1"}
+    assert stale["trials"]["grpo.seed0"]["reason"] == "trained with other parameters; run compare again"
 
 
-def test_a_cell_of_other_parameters_does_not_take_part(store):
-    stale = lose(store, "grpo.seed0", parameters={"training": {"epochs": 99}})
-    found = compare_trials(PLAN, stale, params(), evaluation(), suite=SUITE)
-    assert found["arms"]["grpo"]["metrics"]["auroc"]["seeds"]["values"].keys() == {"1"}
-    assert found["trials"]["grpo.seed0"]["reason"] == "trained with other parameters; run compare again"
-
-
-def test_an_arm_without_a_finished_cell_is_absent(store):
-    lost = Memory({key: record for key, record in store.records.items() if not key.startswith("grpo")})
-    found = compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)
+def test_an_arm_without_a_finished_cell_is_absent_and_without_the_control_there_is_no_comparison(store):
+    found = compared(Memory({key: record for key, record in store.records.items() if not key.startswith("grpo")}))
     assert "grpo" not in found["arms"]
     assert found["trials"]["grpo.seed0"] == {"status": "missing", "seconds": None, "reason": "not trained"}
     assert "grpo" not in tables.summary(found, SUITE.metrics).split("Not in the table")[0]
-
-
-def test_without_the_control_there_is_no_comparison(store):
     lost = lose(lose(store, "supervised.seed0", status="failed", reason="broken"), "supervised.seed1", status="failed")
-    with pytest.raises(
-        CompareError, match=r"the control supervised must have a finished trial, got none \(supervised.seed0: broken\)"
-    ):
-        compare_trials(PLAN, lost, params(), evaluation(), suite=SUITE)
+    with pytest.raises(CompareError, match=r"supervised must have a finished trial, got none \(supervised.seed0: broken\)"):
+        compared(lost)
 
 
 def test_too_few_resamples_for_the_correction_are_said():

@@ -38,6 +38,12 @@ def make_document():
     return document, only
 
 
+def drawn(figure):
+    """Lines of a forest by name: the numbers along the axis."""
+    [axes] = figure.axes
+    return {line.get_gid(): list(line.get_xdata()) for line in axes.get_lines() if line.get_gid()}
+
+
 def test_the_summary_is_markdown_with_even_columns_that_fit_a_terminal():
     text = tables.summary(*make_document())
     blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
@@ -60,46 +66,22 @@ def test_only_what_survives_the_correction_is_marked():
     assert rows["no_kl"][4:] == [Cell("[+0.050, +0.250]"), Cell("0.004"), Cell("0.012")]
     undefined = tables.metric_table(document, "lesion_hit_ratio", metrics["lesion_hit_ratio"]).rows[1]
     assert (undefined[3].text, undefined[3].note, undefined[6].text) == ("undefined", "no lesion", "")
-
-
-@pytest.mark.parametrize(("p", "text"), [(1.0, "1"), (0.25, "0.25"), (0.0012, "0.0012"), (0.0004, "4.0e-04")])
-def test_p_values_keep_two_digits(p, text):
-    assert tables.p_text(p) == text
-
-
-def test_the_changes_of_an_arm_are_read_leaf_by_leaf():
-    row = tables.settings_table(make_document()[0]).rows[1]
-    assert [cell.text for cell in row] == ["no_kl", "grpo", "policy", "algorithm.kl_weight = 0.0; algorithm.replay = null"]
-
-
-def test_columns_are_chosen_by_name():
+    settings = [cell.text for cell in tables.settings_table(document).rows[1]]
+    assert settings == ["no_kl", "grpo", "policy", "algorithm.kl_weight = 0.0; algorithm.replay = null"]
+    assert [tables.p_text(p) for p in (1.0, 0.25, 0.0012, 0.0004)] == ["1", "0.25", "0.0012", "4.0e-04"]
     table = Table("c", ["a", "b", "c"], [[Cell("1"), Cell("2"), Cell("3")]])
     assert tables.columns(table, ("c", "a")) == Table("c", ["c", "a"], [[Cell("3"), Cell("1")]])
 
 
-def drawn(figure):
-    """Lines of a forest by name: the numbers along the axis."""
-    [axes] = figure.axes
-    return {line.get_gid(): list(line.get_xdata()) for line in axes.get_lines() if line.get_gid()}
-
-
-def test_a_forest_shows_intervals_mean_and_seeds():
+def test_a_forest_shows_intervals_mean_and_seeds_and_says_where_there_is_no_value():
     document, metrics = make_document()
-    figure = forest(document, "auroc", metrics["auroc"])
-    lines = drawn(figure)
-    assert lines["no_kl ci95"] == [0.1, 0.2]
-    assert lines["no_kl ci95_simultaneous"] == [0.05, 0.25]
-    assert lines["no_kl mean"] == [0.15]
-    assert lines["no_kl seeds"] == [0.6, 0.7]
+    figure, undefined = (forest(document, name, metrics[name]) for name in ("auroc", "lesion_hit_ratio"))
+    shown = {"ci95": [0.1, 0.2], "ci95_simultaneous": [0.05, 0.25], "mean": [0.15], "seeds": [0.6, 0.7]}
+    assert {f"no_kl {name}": line for name, line in shown.items()}.items() <= drawn(figure).items()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["no_kl", "weak"]
     assert figure.axes[0].get_xlabel() == "AUROC: difference to supervised, right is better"
-
-
-def test_a_forest_says_where_there_is_no_value():
-    document, metrics = make_document()
-    figure = forest(document, "lesion_hit_ratio", metrics["lesion_hit_ratio"])
-    assert not [name for name in drawn(figure) if name.startswith("no_kl")]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["undefined"]
+    assert not [name for name in drawn(undefined) if name.startswith("no_kl")]
+    assert [text.get_text() for text in undefined.axes[0].texts] == ["undefined"]
 
 
 def test_the_page_is_self_contained_and_escapes_what_it_shows():

@@ -41,47 +41,40 @@ def naive(found, arm, number, candidate, *, without=()):
     return np.mean([found[key].metrics["auroc"] for key in keys if not any(key.endswith(end) for end in without)])
 
 
+def first_of(settings, plan, found):
+    return next(one for one in choose_all(settings, plan, found) if (one.arm, one.fold) == ("grpo", "fold0"))
+
+
 @pytest.mark.parametrize(("better", "best"), [("higher", max), ("lower", min)])
 def test_the_best_mean_over_seeds_and_inner_folds_is_chosen(settings, plan, better, best):
     found = headers(settings, plan)
     for choice in choose_all(settings, plan, found, better=better):
-        number = choice.fold.removeprefix("fold")
-        means = {name: naive(found, choice.arm, number, name) for name in CANDIDATES}
+        means = {name: naive(found, choice.arm, choice.fold.removeprefix("fold"), name) for name in CANDIDATES}
         assert dict(choice.means) == pytest.approx(means)
         assert (choice.chosen, choice.n) == (best(means, key=means.get), 4)
 
 
-def test_a_pair_that_is_undefined_for_one_candidate_is_left_out_for_all(settings, plan):
+def test_an_undefined_pair_is_left_out_for_all_and_a_candidate_with_a_failed_cell_is_not_chosen(settings, plan):
     found = headers(settings, plan, {"grpo.b.seed1.fold0.inner1": None})
-    choice = next(one for one in choose_all(settings, plan, found) if (one.arm, one.fold) == ("grpo", "fold0"))
+    choice = first_of(settings, plan, found)
     expected = {name: naive(found, "grpo", 0, name, without=["seed1.fold0.inner1"]) for name in CANDIDATES}
     assert (dict(choice.means), choice.n) == (pytest.approx(expected), 3)
-
-
-def test_a_candidate_with_a_failed_cell_is_not_chosen(settings, plan):
     best = {f"grpo.c.seed{seed}.fold0.inner{inner}": 1.0 for seed in (0, 1) for inner in (0, 1)}
-    whole = {(one.arm, one.fold): one for one in choose_all(settings, plan, headers(settings, plan, best))}
-    assert whole["grpo", "fold0"].chosen == "c"
-    lost = headers(settings, plan, best, failed=["grpo.c.seed0.fold0.inner0"])
-    choice = next(one for one in choose_all(settings, plan, lost) if (one.arm, one.fold) == ("grpo", "fold0"))
+    assert first_of(settings, plan, headers(settings, plan, best)).chosen == "c"
+    choice = first_of(settings, plan, headers(settings, plan, best, failed=["grpo.c.seed0.fold0.inner0"]))
     assert choice.chosen != "c"
     assert choice.means["c"] is None
 
 
-def test_of_equal_candidates_the_first_is_chosen(settings, plan):
+def test_of_equal_candidates_the_first_is_chosen_and_without_any_the_cells_are_named(settings, plan):
     keys = [trial.key for trial in inner_plan(settings, plan, PARAMS.seeds).trials]
     choices = choose_all(settings, plan, headers(settings, plan, dict.fromkeys(keys, 0.5)))
     assert {choice.chosen for choice in choices} == {"a"}
-
-
-def test_without_anything_to_choose_from_the_cells_are_named(settings, plan):
-    keys = [trial.key for trial in inner_plan(settings, plan, PARAMS.seeds).trials]
-    with pytest.raises(
-        CompareError, match="candidates of supervised inside 'fold0' must hold one whose inner trials have all finished"
-    ):
-        choose_all(settings, plan, headers(settings, plan, failed=keys))
-    with pytest.raises(CompareError, match="must have an inner fold in which auroc is defined for all of them"):
-        choose_all(settings, plan, headers(settings, plan, dict.fromkeys(keys)))
+    none = "candidates of supervised inside 'fold0' must hold one whose inner trials have all finished"
+    undefined = "must have an inner fold in which auroc is defined for all of them"
+    for lost, message in (({"failed": keys}, none), ({"values": dict.fromkeys(keys)}, undefined)):
+        with pytest.raises(CompareError, match=message):
+            choose_all(settings, plan, headers(settings, plan, **lost))
 
 
 def test_the_outer_cells_train_what_was_chosen(settings, plan):
@@ -98,12 +91,7 @@ def test_held_out_cores_are_predicted_and_what_is_left_out_is_in_no_split():
     settings = arrange_arms(params, EVALUATION, task_parameters())
     plan = plan_cores(make_fold_examples().table, {}, params)
     trials = outer_plan(settings, plan, (0,), nothing_to_choose(settings, plan)).trials
-    assert [trial.key for trial in trials] == [
-        "supervised.seed0.fold0",
-        "grpo.seed0.fold0",
-        "supervised.seed0.fold1",
-        "grpo.seed0.fold1",
-    ]
+    assert [trial.key for trial in trials] == [f"{arm}.seed0.fold{n}" for n in (0, 1) for arm in ("supervised", "grpo")]
     # p00 has c00 in center a and c01 in center b
     assert (trials[0].split["c00"], "c01" in trials[0].split) == ("test", False)
     assert (trials[2].split["c01"], "c00" in trials[2].split) == ("test", False)

@@ -23,18 +23,10 @@ SETTINGS = nodes.arrange_arms(PARAMS, EVALUATION, task_parameters())
 
 def make_cores():
     """90 cores of 30 patients in two centers; patients 20 and above are held out."""
-    number = np.repeat(np.arange(30), 3)
-    label = np.random.default_rng(0).integers(0, 2, 90)
-    return pd.DataFrame(
-        {
-            "core_id": [f"c{i:02d}" for i in range(90)],
-            "patient_id": [f"p{n:02d}" for n in number],
-            "center": np.where(number % 2, "b", "a"),
-            "label": label,
-            "involvement": np.where(label == 1, 0.4, 0.0),
-            "grade_group": 3.0 * label,
-        }
-    )
+    number, label = np.repeat(np.arange(30), 3), np.random.default_rng(0).integers(0, 2, 90)
+    names = {"core_id": [f"c{i:02d}" for i in range(90)], "patient_id": [f"p{n:02d}" for n in number]}
+    values = {"label": label, "involvement": np.where(label == 1, 0.4, 0.0), "grade_group": 3.0 * label}
+    return pd.DataFrame(names | {"center": np.where(number % 2, "b", "a")} | values)
 
 
 CORES = make_cores()
@@ -83,24 +75,20 @@ def by_fold(store, arm, seed):
         yield rows[(rows["rule"] == "policy") & rows["core_id"].isin(fold.test)]
 
 
-@pytest.mark.parametrize("arm", ["supervised", "grpo"])
-def test_values_are_those_of_scikit_learn_averaged_over_the_seeds(result, arm):
-    store, stratified, pooled, means = stored(grpo=2.0), [], [], []
-    for seed in (0, 1):
-        parts = list(by_fold(store, arm, seed))
-        scores = [roc_auc_score(part["label"], part["prob"]) for part in parts]
-        pairs = [part["label"].sum() * (1 - part["label"]).sum() for part in parts]
-        whole = pd.concat(parts)
-        stratified.append(np.average(scores, weights=pairs))
-        pooled.append(roc_auc_score(whole["label"], whole["prob"]))
-        means.append(scores)
-    found = result["arms"][arm]["metrics"]["auroc"]
-    assert found["stratified"]["value"] == pytest.approx(np.mean(stratified))
-    assert found["pooled"]["value"] == pytest.approx(np.mean(pooled))
-    assert found["fold_mean"]["value"] == pytest.approx(np.mean(means))
-    spread = result["spread"][arm]["auroc"]
-    assert list(spread["folds"].values()) == pytest.approx(np.mean(means, axis=0))
-    assert spread["sd"] == pytest.approx(np.std(np.mean(means, axis=0), ddof=1))
+def test_values_are_those_of_scikit_learn_averaged_over_the_seeds(result):
+    store = stored(grpo=2.0)
+    for arm in ("supervised", "grpo"):
+        parts = [list(by_fold(store, arm, seed)) for seed in (0, 1)]
+        scores = [[roc_auc_score(part["label"], part["prob"]) for part in one] for one in parts]
+        pairs = [[part["label"].sum() * (1 - part["label"]).sum() for part in one] for one in parts]
+        pooled = [roc_auc_score(whole["label"], whole["prob"]) for whole in map(pd.concat, parts)]
+        found, spread = result["arms"][arm]["metrics"]["auroc"], result["spread"][arm]["auroc"]
+        stratified = [np.average(values, weights=mass) for values, mass in zip(scores, pairs, strict=True)]
+        assert found["stratified"]["value"] == pytest.approx(np.mean(stratified))
+        assert found["pooled"]["value"] == pytest.approx(np.mean(pooled))
+        assert found["fold_mean"]["value"] == pytest.approx(np.mean(scores))
+        assert list(spread["folds"].values()) == pytest.approx(np.mean(scores, axis=0))
+        assert spread["sd"] == pytest.approx(np.std(np.mean(scores, axis=0), ddof=1))
 
 
 def test_differences_are_paired(result):
@@ -116,26 +104,23 @@ def test_differences_are_paired(result):
 
 
 def test_the_held_out_cores_are_read_from_the_mean_probability_and_model_by_model(result):
+    """The mean over models leaves what belongs to the core."""
     store, together, single = stored(grpo=2.0), [], []
     for seed in (0, 1):
         tables_ = [store.predictions(f"grpo.seed{seed}.fold{number}") for number in range(3)]
         held = [rows[(rows["rule"] == "policy") & rows["core_id"].isin(PLAN.held_out)].sort_values("core_id") for rows in tables_]
-        labels = held[0]["label"]
-        together.append(roc_auc_score(labels, np.mean([rows["prob"].to_numpy() for rows in held], axis=0)))
-        single += [roc_auc_score(labels, rows["prob"]) for rows in held]
+        together.append(roc_auc_score(held[0]["label"], np.mean([rows["prob"].to_numpy() for rows in held], axis=0)))
+        single += [roc_auc_score(rows["label"], rows["prob"]) for rows in held]
     found = result["held_out"]["arms"]["grpo"]["metrics"]["auroc"]
     assert found["ensemble"]["value"] == pytest.approx(np.mean(together))
     assert found["single_models"]["value"] == pytest.approx(np.mean(single))
     assert result["held_out"]["n"] == {"examples": 30, "clusters": 10, "cluster": "patient_id"}
-
-
-def test_the_mean_over_models_leaves_what_belongs_to_the_core():
     rows = collect(stored()).held_out["grpo"][0]
-    together = ensemble(rows, "core_id").set_index("core_id")
-    assert together["involvement"].to_dict() == rows.groupby("core_id")["involvement"].first().to_dict()
-    assert together.loc["c60", "prob"] == pytest.approx(rows.loc[rows["core_id"] == "c60", "prob"].mean())
-    assert (together["rule"] == "policy").all()
-    assert "fold" not in together
+    mean = ensemble(rows, "core_id").set_index("core_id")
+    assert mean["involvement"].to_dict() == rows.groupby("core_id")["involvement"].first().to_dict()
+    assert mean["prob"].to_dict() == pytest.approx(rows.groupby("core_id")["prob"].mean().to_dict())
+    assert (mean["rule"] == "policy").all()
+    assert "fold" not in mean
 
 
 def test_a_seed_with_a_missing_fold_is_left_out_and_named():
@@ -143,65 +128,38 @@ def test_a_seed_with_a_missing_fold_is_left_out_and_named():
     assert lost["missing"] == {"grpo.seed0.fold0": "out of memory", "grpo.seed1.fold2": "not trained"}
     assert lost["seeds"] == {"supervised": [0, 1], "grpo": []}
     assert list(lost["arms"]) == ["supervised"]
+    said = "grpo.seed0.fold0 is missing, and with it the other folds of its arm and seed: out of memory"
+    assert said in tables.summary(lost, METRICS)
     some = score(stored(without=["supervised.seed1.fold2"]))
     assert some["seeds"] == {"supervised": [0], "grpo": [0, 1]}
     # Paired over the seeds that both have: the arms are alike there, though grpo's mean is over two seeds.
     assert some["differences"]["grpo"]["auroc"]["stratified"]["value"] == 0.0
-    assert "grpo.seed0.fold0 is missing, and with it the other folds of its arm and seed: out of memory" in tables.summary(
-        lost, METRICS
-    )
-
-
-def test_without_a_complete_seed_of_the_control_there_is_no_result():
-    with pytest.raises(
-        CompareError, match="control supervised must have a seed whose folds all finished, .*seed0.fold1: not trained"
-    ):
+    with pytest.raises(CompareError, match="supervised must have a seed whose folds all finished, .*seed0.fold1: not trained"):
         collect(stored(without=["supervised.seed0.fold1", "supervised.seed1.fold0"]))
-
-
-def test_cells_of_other_folds_are_refused():
     store = stored()
-    record = store.records["grpo.seed0.fold1"]
     other = store.records["grpo.seed0.fold2"].predictions
-    store.records["grpo.seed0.fold1"] = TrialRecord(record.header, other)
+    store.records["grpo.seed0.fold1"] = TrialRecord(store.records["grpo.seed0.fold1"].header, other)
     with pytest.raises(ValueError, match=r"predictions of grpo.seed0.fold1 must hold the 51 cores .* the folds have changed"):
         collect(store)
 
 
-def test_the_result_is_plain_json_and_the_rows_one_table(result):
+def test_result_table_summary_and_figure_say_the_same(result):
     assert json.loads(json.dumps(result, allow_nan=False)) == result
-    rows = tables.long_predictions(collect(stored()))
-    assert rows.groupby(["arm", "seed", "part"]).size().to_dict() == {
-        (arm, seed, part): n
-        for arm in ("grpo", "supervised")
-        for seed in (0, 1)
-        for part, n in (("out_of_fold", 60), ("held_out", 90))
-    }
+    rows, sizes = tables.long_predictions(collect(stored())), {"out_of_fold": 60, "held_out": 90}
+    cells = {(arm, seed, part): n for arm in ("grpo", "supervised") for seed in (0, 1) for part, n in sizes.items()}
+    assert rows.groupby(["arm", "seed", "part"]).size().to_dict() == cells
     assert set(rows["rule"]) == {"policy"}
-
-
-def test_the_summary_says_what_the_result_says(result):
-    text = tables.summary(result, METRICS)
-    found = result["arms"]["grpo"]["metrics"]["auroc"]
-    gap = result["differences"]["grpo"]["auroc"]["stratified"]
-    trials = [
-        tables.text(found["stratified"]),
-        tables.text(gap, sign="+"),
-        tables.text(found["pooled"]),
-        tables.text(found["fold_mean"]),
-    ]
-    assert f"| AUROC | grpo | {' | '.join(trials)} | {result['spread']['grpo']['auroc']['sd']:.3f} |" in text
-    fold, values = result["folds"][1], [result["spread"][arm]["auroc"]["folds"]["fold1"] for arm in ("supervised", "grpo")]
-    sizes = f"{fold['train']} | {fold['val']} | {fold['test']} ({fold['test_positives']})"
-    assert f"| fold1 | {sizes} | {values[0]:.3f} | {values[1]:.3f} |" in text
+    text, folds = tables.summary(result, METRICS), {arm: spread["auroc"]["folds"] for arm, spread in result["spread"].items()}
+    found, gap = result["arms"]["grpo"]["metrics"]["auroc"], result["differences"]["grpo"]["auroc"]["stratified"]
+    values = [tables.text(found["stratified"]), tables.text(gap, sign="+")]
+    values += [tables.text(found[kind]) for kind in ("pooled", "fold_mean")]
+    assert f"| AUROC | grpo | {' | '.join(values)} | {result['spread']['grpo']['auroc']['sd']:.3f} |" in text
+    fold = result["folds"][1]
+    counts = f"{fold['train']} | {fold['val']} | {fold['test']} ({fold['test_positives']})"
+    assert f"| fold1 | {counts} | {folds['supervised']['fold1']:.3f} | {folds['grpo']['fold1']:.3f} |" in text
     assert "The held-out test split, 30 cores of 10 clusters by patient_id; nothing was chosen on it:" in text
-
-
-def test_the_figure_shows_value_interval_and_folds(result):
-    axes = tables.draw(result, METRICS).axes[0]
-    drawn = {line.get_gid(): line for line in axes.lines}  # of the last arm, grpo
-    found = result["arms"]["grpo"]["metrics"]["auroc"]
-    assert drawn["stratified"].get_xdata()[0] == found["stratified"]["value"]
-    assert drawn["pooled"].get_xdata()[0] == found["pooled"]["value"]
-    assert list(drawn["interval"].get_xdata()) == found["stratified"]["ci95"]
-    assert list(drawn["folds"].get_xdata()) == list(result["spread"]["grpo"]["auroc"]["folds"].values())
+    drawn = {line.get_gid(): list(line.get_xdata()) for line in tables.draw(result, METRICS).axes[0].lines}  # of the last arm
+    assert drawn["stratified"][0] == found["stratified"]["value"]
+    assert drawn["pooled"][0] == found["pooled"]["value"]
+    assert drawn["interval"] == found["stratified"]["ci95"]
+    assert drawn["folds"] == list(folds["grpo"].values())

@@ -80,90 +80,52 @@ def outer_fold(found, one):
     return next((outer, fold) for outer, fold in every if set(fold["test"]) == tested)
 
 
-def test_every_cell_was_traced(traced):
+def test_a_cell_learns_from_its_own_training_part_alone(traced):
+    """Neither from a patient of its test fold, of the outer one or of the held-out split; also its clinical statistics."""
     found, seen = traced
     per_fold = 2 * (1 + 2 * 2) if found.params.scheme == "nested" else 2
     assert len(seen) == 2 * per_fold == len(found.trials.records) + len(found.inner.records)
-    assert all(one.trained and one.watched for one in seen)
-
-
-def test_no_cell_trains_on_a_patient_of_its_test_fold_or_of_the_held_out_split(traced):
-    found, seen = traced
+    table = found.examples.table.set_index("core_id")
     for one in seen:
         outer, fold = outer_fold(found, one)
         forbidden = patients(found, [*fold["test"], *outer["test"], *found.folds["held_out"]])
         assert not forbidden & patients(found, one.trained | one.watched)
-
-
-def test_a_cell_trains_in_its_folds_training_part_and_watches_its_validation_part(traced):
-    found, seen = traced
-    for one in seen:
-        _, fold = outer_fold(found, one)
         # What remains of a shuffled pass after the last whole batch is left out.
-        assert one.trained <= set(fold["train"])
-        assert one.watched == set(fold["val"])
-
-
-def test_clinical_values_are_normalised_by_the_folds_training_part(traced):
-    found, seen = traced
-    table = found.examples.table.set_index("core_id")
-    for one in seen:
-        _, fold = outer_fold(found, one)
-        known = table.loc[list(fold["train"]), list(found.examples.clinical)]
-        assert one.clinical_mean == pytest.approx(tuple(known.mean()))
+        assert set() < one.trained <= set(fold["train"])
+        assert one.watched == set(fold["val"]) > set()
+        assert one.clinical_mean == pytest.approx(tuple(table.loc[list(fold["train"]), list(found.examples.clinical)].mean()))
     assert len({one.clinical_mean for one in seen}) > 1
 
 
-def test_every_core_is_predicted_once_by_each_arm(traced):
+def test_every_core_is_predicted_once_by_each_arm_by_the_cell_that_tested_it(traced):
     found, _ = traced
-    table = found.examples.table
-    expected = sorted(set(table["core_id"]) - set(found.folds["held_out"]))
-    for by_seed in found.rows.tested.values():
-        assert by_seed[0]["core_id"].tolist() == expected
-    held_out = [core for core in sorted(found.folds["held_out"]) for _ in found.folds["folds"]]
-    for by_seed in found.rows.held_out.values():
-        assert by_seed[0]["core_id"].tolist() == held_out
+    tested, held = set(found.examples.table["core_id"]) - set(found.folds["held_out"]), sorted(found.folds["held_out"])
+    assert all(by_seed[0]["core_id"].tolist() == sorted(tested) for by_seed in found.rows.tested.values())
+    held_out = [core for core in held for _ in found.folds["folds"]]
+    assert all(by_seed[0]["core_id"].tolist() == held_out for by_seed in found.rows.held_out.values())
     assert bool(found.rows.held_out) == (found.params.scheme == "kfold")
-
-
-def test_out_of_fold_rows_are_those_of_the_cell_that_tested_the_core(traced):
-    found, _ = traced
     chosen = {(choice.fold, choice.arm): choice.chosen for choice in found.choices}
     for number, fold in enumerate(found.folds["folds"]):
         for arm, by_seed in found.rows.tested.items():
             name = f"{arm}.{chosen[fold['name'], arm]}" if chosen else arm
-            rows = found.trials.predictions(f"{name}.seed0.fold{number}")
+            key = f"{name}.seed0.fold{number}"
+            rows = found.trials.predictions(key)
             wanted = rows[(rows["rule"] == "policy") & rows["core_id"].isin(fold["test"])].sort_values("core_id")
             own = by_seed[0][by_seed[0]["fold"] == fold["name"]]
             assert own["core_id"].tolist() == wanted["core_id"].tolist() == list(fold["test"])
             np.testing.assert_array_equal(own["prob"], wanted["prob"])
+            assert found.trials.headers[key].metrics["reward"] == pytest.approx(wanted["reward"].mean())
 
 
-def test_metrics_of_a_cell_are_those_of_its_fold_alone(traced):
+def test_the_choice_of_an_outer_fold_is_reported_and_a_second_run_keeps_every_trial(traced):
     found, _ = traced
-    for number, fold in enumerate(found.folds["folds"]):
-        record = next(one for key, one in found.trials.records.items() if key.endswith(f"fold{number}") and "grpo" in key)
-        rows = record.predictions
-        tested = rows[(rows["rule"] == "policy") & rows["core_id"].isin(fold["test"])]
-        assert record.header.metrics["reward"] == pytest.approx(tested["reward"].mean())
-
-
-def test_the_choice_of_an_outer_fold_is_reported(traced):
-    found, _ = traced
-    if found.params.scheme != "nested":
-        assert found.result["choices"] == []
-        return
+    assert bool(found.result["choices"]) == (found.params.scheme == "nested")
     for choice in found.result["choices"]:
         number = [fold["name"] for fold in found.folds["folds"]].index(choice["fold"])
         keys = {name: [f"{choice['arm']}.{name}.seed0.fold{number}.inner{i}" for i in (0, 1)] for name in CANDIDATES}
         means = {name: np.mean([found.inner.headers[key].metrics["auroc"] for key in inner]) for name, inner in keys.items()}
         assert choice["means"] == pytest.approx(means)
         assert means[choice["chosen"]] == max(means.values())
-        assert f"{choice['arm']}.{choice['chosen']}.seed0.fold{number}" in found.trials.records
-
-
-def test_a_second_run_keeps_every_trial(traced):
-    found, _ = traced
     settings = nodes.arrange_arms(found.params, EVALUATION, task_parameters())
     given = found.params, EVALUATION, settings, found.folds
     assert list(nodes.train_inner_trials(*given, found.examples, found.inner)) == [False]

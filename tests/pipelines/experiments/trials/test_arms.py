@@ -3,30 +3,24 @@ from copy import deepcopy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from tiny_grid import tiny_parameters
 
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, merge, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 
 LEAVES = st.none() | st.integers(0, 3)
-TWIGS = st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3)
-TREES = st.dictionaries(st.sampled_from("abc"), LEAVES | TWIGS, max_size=3)
+TREES = st.dictionaries(st.sampled_from("abc"), LEAVES | st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3), max_size=3)
+BASE = {"grpo": {"base": "grpo"}, "supervised": {"base": "supervised"}}
+GOOD = {
+    "seeds": [0, 1], "control": "supervised", "arms": BASE, "primary_metrics": ["auroc"], "baseline_rules": ["uniform"],
+    "keep": "predictions",
+}  # fmt: skip
 
 
 def resolve(**arms):
-    base = {"supervised": {"base": "supervised"}, "grpo": {"base": "grpo"}}
-    params = CompareParams(
-        seeds=(0,), control="supervised", arms=base | arms, primary_metrics=("auroc",), baseline_rules=(), keep="predictions"
-    )
+    params = CompareParams.model_validate(GOOD | {"arms": BASE | arms})
     return resolve_arms(params, tiny_parameters(), task="attention", models=find_setup("attention").models)
-
-
-def test_mappings_are_merged_and_everything_else_is_replaced():
-    base = {"a": {"x": 1, "y": {"z": 2}}, "b": [1, 2], "c": {"kind": "linear"}, "d": {"e": 1}}
-    change = {"a": {"y": {"w": 3}}, "b": [3], "c": 0.5, "d": None, "f": {"g": 1}}
-    before = deepcopy(base)
-    assert merge(base, change) == {"a": {"x": 1, "y": {"z": 2, "w": 3}}, "b": [3], "c": 0.5, "d": None, "f": {"g": 1}}
-    assert base == before
 
 
 def paths(tree, prefix=()):
@@ -36,21 +30,27 @@ def paths(tree, prefix=()):
 
 
 @given(TREES, TREES)
-def test_every_leaf_of_the_change_is_in_the_merged_tree(base, change):
+def test_mappings_are_merged_and_everything_else_is_replaced(base, change):
+    before = deepcopy(base)
     merged = merge(base, change)
+    assert base == before
     leaves = {path: leaf for path, leaf in paths(change).items() if leaf != {}}
     assert leaves.items() <= paths(merged).items()
+    replaced = [p for p in paths(base) if p in paths(change) or any(p[: len(q)] == q for q in leaves)]
+    kept = {p: leaf for p, leaf in paths(base).items() if leaf != {} and p not in replaced}
+    assert kept.items() <= paths(merged).items()
     assert merge(base, {}) == base
     assert merge(merged, change) == merged
 
 
 def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
+    """The control comes first, and an arm set to null is left out."""
     changes = {
         "algorithm": {"entropy_weight": 0.05, "advantage": {"method": "leave_one_out"}},
         "reward": {"heatmap_weight": 0.3},
         "training": {"epochs": 1},
     }
-    arms = resolve(loo={"base": "grpo", "set": changes, "rule": "greedy"})
+    arms = resolve(loo={"base": "grpo", "set": changes, "rule": "greedy"}, ppo=None)
     assert list(arms) == ["supervised", "grpo", "loo"]
     loo, grpo = arms["loo"], arms["grpo"]
     assert loo.algorithm.advantage.method == "leave_one_out"
@@ -65,32 +65,42 @@ def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():
     assert loo.sections["data"].image_size == 32
 
 
+SET = r"^attention\.compare\.arms\.x\.set\."
+
+
 @pytest.mark.parametrize(
-    ("arm", "message"),
+    ("base", "changes", "message"),
     [
-        (
-            {"base": "grpo", "set": {"algorithm": {"kl_wieght": 0}}},
-            r"^attention\.compare\.arms\.x\.set\.algorithm\.kl_wieght must be a parameter of this project, got an unknown name; "
-            r"did you mean kl_weight\?$",
-        ),
-        (
-            {"base": "grpo", "set": {"algorithm": {"entropy_weight": {"kind": "linear", "strat": 1}}}},
-            r"^attention\.compare\.arms\.x\.set\.algorithm\.entropy_weight\.strat must be a parameter .*; did you mean start\?$",
-        ),
-        ({"base": "grpo", "set": {"modle": {}}}, r"x\.set must name sections among .*got 'modle'; did you mean model\?$"),
-        ({"base": "grpo", "set": {"data": {"image_size": 64}}}, r"x\.set must name sections among .*got 'data'"),
-        ({"base": "grppo"}, r"^attention\.compare\.arms\.x\.base must be one of supervised, grpo, got 'grppo'"),
-        (
-            {"base": "grpo", "set": {"training": {"epochs": 0}}},
-            r"x\.set\.training\.epochs must be greater than or equal to 1, got 0",
-        ),
-        ({"base": "grpo", "set": {"training": {"epochs": None}}}, r"x\.set\.training\.epochs must be a valid integer, got None"),
-        (
-            {"base": "grpo", "set": {"algorithm": {"name": "ppo"}}},
-            r"x\.set\.algorithm: advantage\.baseline must be value for name = ppo",
-        ),
+        ("grpo", {"algorithm": {"kl_wieght": 0}}, rf"{SET}algorithm\.kl_wieght must be a .*; did you mean kl_weight\?$"),
+        ("grpo", {"algorithm": {"entropy_weight": {"kind": "linear", "strat": 1}}}, rf"{SET}.*strat must .* mean start\?$"),
+        ("grpo", {"modle": {}}, r"x\.set must name sections among .*got 'modle'; did you mean model\?$"),
+        ("grpo", {"data": {"image_size": 64}}, r"x\.set must name sections among .*got 'data'"),
+        ("grppo", {}, r"^attention\.compare\.arms\.x\.base must be one of supervised, grpo, got 'grppo'"),
+        ("grpo", {"training": {"epochs": 0}}, rf"{SET}training\.epochs must be greater than or equal to 1, got 0"),
+        ("grpo", {"training": {"epochs": None}}, rf"{SET}training\.epochs must be a valid integer, got None"),
+        ("grpo", {"algorithm": {"name": "ppo"}}, rf"{SET}algorithm: advantage\.baseline must be value for name = ppo"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_arm_and_path(base, changes, message):
+    with pytest.raises(ValueError, match=message):
+        resolve(x={"base": base, "set": changes})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"control": "gropo"}, "control must be one of the arms grpo, supervised, got 'gropo'; name one of them"),
+        ({"control": "grpo", "arms": BASE | {"grpo": None}}, "control must be one of the arms supervised"),
+        ({"arms": {"supervised": {"base": "supervised"}}}, "arms must hold the control and at least one more"),
+        ({"arms": BASE | {"../x": {"base": "grpo"}}}, r"arms must be named by small letters, digits and _, got '\.\./x'"),
+        ({"seeds": [0, 0]}, r"seeds must be different numbers of at least 0, got \[0, 0\]"),
+        ({"seeds": [-1]}, "seeds must be different numbers of at least 0"),
+        ({"seeds": []}, "seeds"),
+        ({"primary_metrics": []}, "primary_metrics"),
+        ({"arms": BASE | {"ppo": {"base": "grpo", "sett": {}}}}, "sett"),
+        ({"keep": "all"}, "keep"),
     ],
 )
-def test_what_is_wrong_is_named_with_arm_and_path(arm, message):
-    with pytest.raises(ValueError, match=message):
-        resolve(x=arm)
+def test_what_cannot_be_compared_is_refused(change, message):
+    with pytest.raises(ValidationError, match=message):
+        CompareParams.model_validate(GOOD | change)

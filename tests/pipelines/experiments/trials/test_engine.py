@@ -54,13 +54,10 @@ def ordinary_predictions(arm, *, seed):
     return catalog.load(f"{name}.predictions")
 
 
-@pytest.mark.parametrize(("arm", "seed"), [("grpo", 0), ("grpo", 1), ("supervised", 1)])
-def test_a_cell_is_what_an_ordinary_run_of_its_arm_gives(whole, arm, seed):
-    expected = ordinary_predictions(resolve_tiny()[arm], seed=seed)
-    pd.testing.assert_frame_equal(whole.predictions(f"{arm}.seed{seed}"), expected, check_exact=True)
-
-
-def test_a_record_says_what_it_is(whole):
+def test_a_cell_is_what_an_ordinary_run_of_its_arm_gives_and_its_record_says_so(whole):
+    for arm, seed in (("grpo", 1), ("supervised", 1)):
+        expected = ordinary_predictions(resolve_tiny()[arm], seed=seed)
+        pd.testing.assert_frame_equal(whole.predictions(f"{arm}.seed{seed}"), expected, check_exact=True)
     record = whole.records["grpo.seed1"]
     header = record.header
     assert (header.arm, header.seed, header.fold, header.status, header.reason) == ("grpo", 1, None, "finished", None)
@@ -71,7 +68,7 @@ def test_a_record_says_what_it_is(whole):
     assert record.weights is None
 
 
-def test_finished_cells_are_kept_and_the_result_is_that_of_an_unbroken_run(whole, monkeypatch, capsys):
+def test_finished_cells_are_kept_and_a_changed_arm_alone_is_trained_again(whole, monkeypatch, capsys):
     monkeypatch.setenv("GRPO_PROGRESS", "lines")
     store = Memory()
     stopped = run_trials(tiny_plan(), tiny_bench(), store)
@@ -85,10 +82,6 @@ def test_finished_cells_are_kept_and_the_result_is_that_of_an_unbroken_run(whole
     assert said[1].startswith("trial 2 of 4: grpo.seed0, about ")
     for key in whole.records:
         pd.testing.assert_frame_equal(store.predictions(key), whole.predictions(key), check_exact=True)
-
-
-def test_a_changed_arm_is_trained_again_and_the_others_are_not(whole):
-    store = Memory(dict(whole.records))
     changed = tiny_plan(grpo={"base": "grpo", "set": {"training": {"epochs": 1}, "algorithm": {"update_epochs": 2}}})
     assert run(changed, tiny_bench(), store) == ["grpo.seed0", "grpo.seed1"]
     assert run(changed, tiny_bench(), store) == []
@@ -121,28 +114,16 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
     assert store.headers["grpo.seed1"].status == "finished"
 
 
-def test_all_cells_failing_is_an_error(monkeypatch):
-    def broken(arm, opened, *, seed):
-        raise RuntimeError
-
-    monkeypatch.setattr(engine, "train_trial", broken)
-    store = Memory()
-    message = "at least one trial must finish, got 4 failures; the first is supervised.seed0: RuntimeError"
-    with pytest.raises(CompareError, match=message):
-        run(tiny_plan(), tiny_bench(), store)
-    assert {header.status for header in store.headers.values()} == {"failed"}
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_ctrl_c_and_sigterm_stop_at_once(monkeypatch, error):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monkeypatch, error):
     def stopped(arm, opened, *, seed):
         raise error
 
     monkeypatch.setattr(engine, "train_trial", stopped)
-    store = Memory()
-    with pytest.raises(error):
+    store, message = Memory(), "at least one trial must finish, got 4 failures; the first is supervised.seed0: RuntimeError"
+    with pytest.raises(CompareError if error is RuntimeError else error, match=message if error is RuntimeError else None):
         run(tiny_plan(), tiny_bench(), store)
-    assert store.records == {}
+    assert [header.status for header in store.headers.values()] == ["failed"] * (4 if error is RuntimeError else 0)
 
 
 def test_a_cell_with_a_split_of_its_own_is_tested_on_that_split():

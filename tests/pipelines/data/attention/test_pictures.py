@@ -1,0 +1,139 @@
+"""ROC curves, the sheet of test images, overlays and stored heatmaps: everything lies where it belongs."""
+
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from kedro.io import DatasetError
+from matplotlib.contour import ContourSet
+from PIL import Image
+from sklearn.metrics import roc_curve
+
+from grpo_pipeline.pipelines.data.attention.heatmaps import HeatmapFiles, HeatmapsDataset
+from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet
+from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay, draw_sheet, shrink
+from grpo_pipeline.pipelines.data.attention.report import LEVELS, plot_roc
+
+
+def test_the_roc_curve_is_the_best_sensitivity_at_each_specificity_inside_its_band(params, arms):
+    figure = plot_roc(params, **arms)
+    for arm, table in arms.items():
+        rows = table[table["rule"] == "policy"]
+        curve = next(t for t in figure.data if t.legendgroup == arm and t.mode == "lines" and t.fill is None)
+        false_positives, true_positives, _ = roc_curve(rows["label"], rows["prob"], drop_intermediate=False)
+        np.testing.assert_allclose(curve.y, [true_positives[false_positives <= 1 - level + 1e-9].max() for level in LEVELS])
+        np.testing.assert_allclose(curve.x, np.linspace(0, 1, 101), atol=1e-12)
+        high, low = np.split(np.array(next(t for t in figure.data if t.name == f"{arm}, 95% band").y), 2)
+        low = low[::-1]
+        assert ((low - 1e-12 <= curve.y) & (curve.y <= high + 1e-12)).mean() > 0.95
+        assert (low[-1], high[-1]) == (1.0, 1.0)
+        assert np.ptp([low, high], axis=0).max() > 0.05
+    single = plot_roc(params, **{arm: rows.assign(label=1) for arm, rows in arms.items()})
+    assert {trace.name for trace in single.data} == {"chance", *(f"{arm}: undefined (a single class)" for arm in arms)}
+    assert all(trace.y == (None,) for trace in single.data[1:])
+
+
+def markers(axes):
+    return [artist for artist in axes.collections if not isinstance(artist, ContourSet)]
+
+
+def outlines(axes):
+    return [artist for artist in axes.collections if isinstance(artist, ContourSet)]
+
+
+def test_a_panel_per_core_with_truth_probability_points_and_outlines(showcase):
+    arrays = showcase()
+    figure = image_sheet(arrays, arm="grpo")
+    titles = [axes.get_title() for axes in figure.axes]
+    assert len(titles) == 12
+    assert titles[1] == f"core0001\ncancer, P(cancer) = {arrays['prob'][1]:.2f}"
+    assert titles[2].splitlines()[1].startswith("benign")
+    for i, axes in enumerate(figure.axes):
+        for drawn, name in zip(markers(axes), ("untrained", "trained"), strict=True):
+            np.testing.assert_allclose(drawn.get_offsets(), arrays[f"points_{name}"][i], rtol=1e-6)
+    np.testing.assert_allclose(figure.axes[0].images[1].get_alpha(), 0.55 * arrays["heatmap"][0], rtol=1e-6)
+    assert [len(outlines(axes)) for axes in figure.axes[:4]] == [2, 3, 2, 3]  # a core without a lesion has no outline of it
+
+
+def test_a_point_in_a_cell_lies_on_that_cell_of_image_heatmap_and_lesion(showcase):
+    """One bright image block, one hot heatmap cell, one lesion block, one point: all at (x, y) = (5.5 / 8, 2.5 / 8)."""
+    arrays = {name: array[:1].copy() for name, array in showcase(size=64, cells=8, k=1).items()}
+    for name in ("image", "region", "bag", "lesion", "heatmap"):
+        arrays[name][:] = 0
+    arrays["image"][0, 16:24, 40:48] = 255
+    arrays["lesion"][0, 16:24, 40:48] = True
+    arrays["heatmap"][0, 2, 5] = 1.0
+    arrays["points_trained"][0, 0] = arrays["points_untrained"][0, 0] = (5.5 / 8, 2.5 / 8)
+    axes = image_sheet(arrays, arm="grpo").axes[0]
+    x, y = markers(axes)[1].get_offsets()[0]
+    for picture, cells in zip(axes.images, (64, 8), strict=True):
+        left, right, bottom, top = picture.get_extent()
+        column, row = int((x - left) / (right - left) * cells), int((y - top) / (bottom - top) * cells)
+        assert np.asarray(picture.get_array())[row, column] > 0.9
+    vertices = outlines(axes)[0].get_paths()[0].vertices
+    # the outline runs along the block's edges: x from 40/64 to 48/64, y from 16/64 to 24/64
+    np.testing.assert_allclose([*vertices.min(axis=0), *vertices.max(axis=0)], [0.625, 0.25, 0.75, 0.375], atol=1e-9)
+    assert axes.get_ylim() == (1, 0)
+
+
+def test_an_overlay_colours_the_pixels_of_its_heatmap_and_draws_a_point_around_its_pixel():
+    none, heatmap = np.zeros((0, 2)), np.zeros((10, 20))
+    image = np.arange(200, dtype=np.uint8).reshape(10, 20)
+    np.testing.assert_array_equal(draw_overlay(image, heatmap, none), image[..., None].repeat(3, -1))
+    heatmap[2:4, 15:18] = 1.0
+    changed = (draw_overlay(np.full((10, 20), 100, np.uint8), heatmap, none) != 100).any(-1)
+    np.testing.assert_array_equal(changed, heatmap > 0)
+    # (30.5, 10.5) is the centre of the pixel in row 10, column 30.
+    picture = draw_overlay(np.zeros((60, 80), np.uint8), np.zeros((60, 80)), np.array([[30.5, 10.5]]))
+    rows, columns = np.nonzero(picture.any(-1))
+    assert (rows.mean(), columns.mean()) == (10.0, 30.0)
+    assert rows.max() - rows.min() == 4  # the smallest radius, 2
+    for shape, small in (((640, 320, 3), (320, 160, 3)), ((20, 30, 3), (20, 30, 3))):
+        assert shrink(np.zeros(shape, np.uint8)).shape == small
+
+
+def test_the_sheet_of_predictions_has_a_panel_per_picture_with_its_score():
+    rows = [{"core_id": f"$c{i}", "prob": 0.25, "prob_calibrated": [0.5, np.nan][i % 2], "outside": False} for i in range(7)]
+    rows[1]["outside"] = None  # of a model that cannot doubt
+    rows[2]["outside"] = True
+    rows[3] |= {"prob": np.nan, "outside": True}
+    figure = draw_sheet(rows, [np.zeros((4, 4, 3), np.uint8)] * 5)
+    outside = "outside the training images"
+    assert [axes.get_title() for axes in figure.axes if axes.images] == [
+        "\\$c0\nP(cancer) = 0.25, calibrated 0.50",
+        "\\$c1\nP(cancer) = 0.25",
+        f"\\$c2\nP(cancer) = 0.25, calibrated 0.50\n{outside}",
+        f"\\$c3\nno score: {outside}",
+        "\\$c4\nP(cancer) = 0.25, calibrated 0.50",
+    ]
+
+
+def files(name: str, *, first: bool = False, last: bool = False, **changes) -> HeatmapFiles:
+    heatmap = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
+    values = {"overlay": np.zeros((3, 4, 3), np.uint8), "heatmap": heatmap, "volume": None, "spacing_mm": None}
+    return HeatmapFiles(name=name, is_first=first, is_last=last, **values | changes)
+
+
+def test_heatmaps_appear_complete_or_not_at_all_and_come_back_as_the_probabilities_they_were(tmp_path: Path):
+    dataset = HeatmapsDataset(filepath=str(tmp_path / "heatmaps"))
+    with pytest.raises(DatasetError, match="must hold heatmaps, got nothing there; run the pipeline attention_predict"):
+        dataset.load()
+    with pytest.raises(DatasetError, match="must start with a first core"):
+        dataset.save(files("late"))
+    dataset.save(files("a", first=True, spacing_mm=(0.5, 0.25)))
+    assert not (tmp_path / "heatmaps").exists()
+    dataset.save(files("b", last=True, volume=nibabel.Nifti1Image(np.ones((2, 2, 2), np.float32), np.eye(4))))
+    loaded = dataset.load()
+    assert list(loaded) == ["a", "b"]
+    np.testing.assert_allclose(loaded["a"](), np.linspace(0, 1, 12).reshape(3, 4), atol=0.51 / 65535)  # half a level, by rounding
+    assert nibabel.load(tmp_path / "heatmaps/b.nii.gz").shape == (2, 2, 2)
+    with Image.open(tmp_path / "heatmaps/a.png") as picture:
+        # 25.4 / 0.25 and 25.4 / 0.5 pixels per inch; PNG keeps whole pixels per metre.
+        assert picture.info["dpi"] == pytest.approx((101.6, 50.8), abs=0.02)
+    dataset.save(files("half", first=True))
+    dataset.release()
+    assert list(dataset.load()) == ["a", "b"]
+    dataset.save(files("new", first=True, last=True))
+    assert list(dataset.load()) == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["heatmaps"]

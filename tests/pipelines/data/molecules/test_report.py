@@ -1,0 +1,150 @@
+"""The figures, tables and drawings of the molecule page show the numbers of the prediction rows."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from sampled_graphs import all_arms, evaluation_params, reward_params
+
+from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.pipelines.data.molecules import figures, report
+from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
+from grpo_pipeline.statistics.bootstrap import cluster_weights
+from grpo_pipeline.tasks.molecules.graphs.drawings import best_molecules, draw_grid
+from grpo_pipeline.tasks.molecules.metrics import METRICS, build_suite
+
+PARAMS, WINDOW, NAMES = evaluation_params(), reward_params().logp, ["start", "supervised", "grpo", "eager"]
+
+
+def gather(arms=None):
+    return figures.gather_molecules(arms or all_arms(), PARAMS, suite=build_suite({}))
+
+
+def rows_of(rule, arm="grpo"):
+    rows = all_arms()[arm]
+    return rows[rows["rule"] == rule]
+
+
+def texts(items):
+    return [item.get_text() for item in items]
+
+
+def test_means_have_the_intervals_of_the_comparison_and_training_molecules_are_no_samples():
+    molecules, comparison = gather(), compare_arms(PARAMS, "none", **all_arms())
+    assert list(molecules.rows) == NAMES
+    assert {len(rows) for rows in molecules.rows.values()} == {48}
+    np.testing.assert_array_equal(molecules.training["logp"], rows_of("training", "eager")["logp"])
+    for arm in ("supervised", "grpo"):
+        entry, valid = comparison["arms"][arm]["metrics"]["validity"], molecules.rows[arm]["is_valid"].to_numpy(dtype=float)
+        assert molecules.mean(arm, valid, is_in=np.ones(48, bool)) == pytest.approx((entry["value"], *entry["ci95"]))
+    values, is_in = np.r_[np.full(10, 2.0), np.full(38, np.nan)], np.arange(48) < 10
+    assert molecules.mean("grpo", values, is_in=is_in) == (2.0, 2.0, 2.0)
+    with pytest.raises(ValueError, match="one per row of grpo, got 3 for 48"):
+        molecules.mean("grpo", values[:3], is_in=is_in[:3])
+
+
+def test_distributions_are_those_of_the_rows_and_the_window_is_shaded_and_named():
+    """A class that occurs nowhere, here the aromatic bonds, has no place."""
+    arms = {arm: rows.assign(bonds_aromatic=0) for arm, rows in all_arms().items()}
+    figure = figures.molecule_distributions(gather(arms), window=WINDOW)
+    atoms, bonds, valency, logp = figure.axes[:4]
+    assert texts(atoms.get_xticklabels()) == ["C", "N", "O", "F"]
+    assert texts(bonds.get_xticklabels()) == ["single", "double", "triple"]
+    assert {"1", "2", "3", "4"} <= {*texts(valency.get_xticklabels())}
+    for place, rule in ((0, "training"), (1, "start"), (3, "policy")):
+        means = rows_of(rule)[["atoms_C", "atoms_N", "atoms_O", "atoms_F"]].mean()
+        assert [bar.get_height() for bar in atoms.containers[2 * place + 1]] == pytest.approx(list(means))
+    stairs = [patch for patch in logp.patches if hasattr(patch, "get_data")]
+    assert [to_hex(p.get_facecolor() if p.get_fill() else p.get_edgecolor()) for p in stairs][:2] == ["#222222", "#999999"]
+    data, valid = stairs[3].get_data(), rows_of("policy").query("is_valid == 1")["logp"]
+    np.testing.assert_allclose(data.values, np.histogram(valid, data.edges, density=True)[0])
+    spans = [(p.get_x(), p.get_x() + p.get_width()) for p in logp.patches if not hasattr(p, "get_data")]
+    assert spans == [(0.0, 1.0)]
+    assert [line.get_xdata()[0] for line in logp.lines] == [-0.5, 1.5]
+    assert texts(figure.legends[0].get_texts()) == ["training", *NAMES, "the reward's window of logP, 0 to 1"]
+    nothing = {"smiles": "", "is_valid": 0, "qed": np.nan, "logp": np.nan, "sa": np.nan, "is_known": np.nan}
+    broken = {arm: rows[rows["rule"] != "training"].assign(**nothing) for arm, rows in all_arms().items() if arm != "eager"}
+    figure = figures.molecule_distributions(gather(broken), window=None)
+    assert not [*figure.axes[3].patches, *figure.axes[3].lines]
+    assert texts(figure.legends[0].get_texts()) == NAMES[:3]
+
+
+def test_validity_is_the_share_of_each_size_and_many_sizes_become_groups():
+    axes = figures.validity_by_size(gather()).axes[0]
+    assert texts(axes.figure.legends[0].get_texts()) == NAMES
+    shares = rows_of("policy").groupby("n_atoms")["is_valid"].mean()
+    line, _, (bars,) = axes.containers[2]
+    assert texts(axes.get_xticklabels()) == [str(size) for size in shares.index]
+    assert list(line.get_ydata()) == pytest.approx(list(shares))
+    assert all(low <= share <= high for ((_, low), (_, high)), share in zip(bars.get_segments(), shares, strict=True))
+    sizes = np.random.default_rng(0).integers(5, 40, size=5000)
+    groups = figures.size_groups(sizes)
+    assert len(groups) == figures.MOST_SIZES
+    assert [size for low, high in groups for size in range(low, high + 1)] == list(range(5, 40))
+    counts = [((sizes >= low) & (sizes <= high)).sum() for low, high in groups]
+    assert max(counts) < 2.5 * min(counts)  # 35 sizes in 12 groups: 2 to 4 sizes each, 143 graphs a size
+    assert [figures.group_label(group) for group in ((9, 9), (9, 12))] == ["9", "9 to 12"]
+
+
+def test_the_share_in_the_window_and_its_ratio_to_the_start():
+    """The ends are inside; a start that never hits leaves the ratio undefined, one that rarely does its upper end."""
+    document = figures.window_document(gather(), name="logp", window=WINDOW, start="start")
+    hits = {rule: rows_of(rule)["reward_logp"].to_numpy() for rule in ("policy", "start")}
+    assert document["shares"]["grpo"]["value"] == hits["policy"].mean()
+    ratio = document["ratios"]["grpo"]
+    assert ratio["value"] == pytest.approx(hits["policy"].mean() / hits["start"].mean())
+    weights = cluster_weights(rows_of("policy")["sample_id"], resamples=50, seed=0)
+    drawn = (weights @ hits["policy"]) / (weights @ hits["start"])
+    assert ratio["ci95"] == pytest.approx(np.quantile(drawn, [0.025, 0.975], method="inverted_cdf").tolist())
+    assert list(document["ratios"]) == NAMES[1:]
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    arms = {arm: rows.assign(logp=np.where(rows["is_valid"] == 1, 1.0, np.nan)) for arm, rows in all_arms().items()}
+    at_the_end = figures.window_document(gather(arms), name="logp", window=WINDOW, start="start")
+    assert at_the_end["shares"]["grpo"]["value"] == rows_of("policy")["is_valid"].mean()
+    never = figures.ratio_entry(np.ones(4), np.zeros(4), resamples=(np.ones(8), np.zeros(8)))
+    half = np.r_[np.zeros(4), np.full(4, 0.5)]
+    rarely = figures.ratio_entry(np.ones(4), np.array([1.0, 0, 0, 0]), resamples=(np.ones(8), half))
+    ratios = {"supervised": never, "grpo": rarely, "eager": rarely | {"ci95": [0.5, 0.9]}}
+    cells = [row[2] for row in figures.window_table(document | {"ratios": ratios}, title="logP").rows]
+    assert [(cell.text, cell.note, cell.tone) for cell in cells] == [
+        ("", "", ""), ("undefined", "the start never hits the window", ""), ("4.00", "[2.000, ∞]", "better"),
+        ("4.00", "[0.500, 0.900]", "worse"),
+    ]  # fmt: skip
+    without = figures.window_document(gather(), name="logp", window=None, start="start")
+    assert figures.window_table(without, title="logP") is None
+
+
+def test_training_molecules_stand_beside_policy_and_start():
+    comparison, training = compare_arms(PARAMS, "none", **all_arms()), rows_of("training")
+    table = report.beside_table(comparison, METRICS, all_arms()["grpo"])
+    assert table.heads == ["metric", "policy", "start", f"{len(training)} training molecules"]
+    cells = dict(zip(METRICS, table.rows, strict=True))
+    assert float(cells["logp"][3].text) == pytest.approx(training["logp"].mean(), abs=5e-4)
+    assert [cells[name][3].text for name in ("validity", "uniqueness")] == ["1.000", "1.000"]
+    assert [cells[name][3].text for name in ("novelty", "vun", "w1_atoms", "w1_logp")] == [""] * 4
+    start = comparison["baselines"]["start"]["metrics"]["validity"]["value"]
+    assert float(cells["validity"][2].text) == pytest.approx(start, abs=5e-4)
+    without = report.beside_table(comparison, METRICS, all_arms()["grpo"].query("rule != 'training'"))
+    assert {row[3].text for row in without.rows} == {""}
+
+
+def test_drawings_before_are_of_the_start_after_of_the_policy_and_the_random_ones_are_the_same_samples_everywhere():
+    """A table in another order gives the same drawing; its panels are the samples that the seed draws."""
+    arms, params = all_arms(), evaluation_params(seed=3)
+    drawn = report.draw_arms(arms, params)
+    assert {*drawn} == {f"{arm}_{which}_{when}" for arm in arms for which in ("best", "random") for when in ("before", "after")}
+    policy = rows_of("policy")
+    assert drawn["grpo_best_after"] == draw_grid(best_molecules(policy, report.SHOWN), columns=6)
+    assert drawn["grpo_best_before"] == drawn["eager_best_before"] != drawn["grpo_best_after"]
+    panels = ElementTree.fromstring(drawn["grpo_best_after"]).findall("{http://www.w3.org/2000/svg}svg")
+    assert len(panels) == report.SHOWN
+    shuffled = report.draw_arms({"grpo": arms["grpo"].sample(frac=1.0, random_state=1)}, params)
+    chosen = torch.randperm(48, generator=step_generator(3, stream=Stream.DRAWINGS))[: report.SHOWN].tolist()
+    expected = draw_grid(policy.set_index("sample_id").loc[[f"s{place:03d}" for place in chosen]], columns=6)
+    assert drawn["grpo_random_after"] == shuffled["grpo_random_after"] == expected
+    table = pd.DataFrame({"sample_id": [1, 0], "rule": "policy", "smiles": [np.nan, "CC"], "cause": [np.nan, np.nan]})
+    assert report.rows_of(table, "policy")[["smiles", "cause"]].values.tolist() == [["CC", ""], ["", ""]]
