@@ -3,7 +3,6 @@
 import hashlib
 
 import pytest
-from pydantic import ValidationError
 from tiny_dialogue import ROOT, STORIES, conversation_params, csv_file, data_params, raw_files, row
 
 from grpo_pipeline.tasks.dialogue.data.checks import check_dialogues
@@ -52,14 +51,11 @@ def test_what_is_refused(rows, stories, reason):
         check([sound, *rows], stories, on_bad_row="fail")
 
 
-def test_a_persona_in_two_splits_is_refused_whatever_the_order_of_its_sentences():
+def test_one_id_or_one_text_make_one_persona_that_is_in_one_split_whatever_the_order_of_its_sentences():
     rows = [row("i bake. i run.", split="train"), row("i run. i bake.", split="test"), row("i sing.", split="val")]
     checked, _, quarantine, _ = check(rows, splits_from="file")
     assert checked["split"].tolist() == ["val"]
     assert quarantine["reason"].str.contains(r"must be in one split, got \['test', 'train'\]").tolist() == [True, True]
-
-
-def test_one_id_or_one_text_make_one_persona():
     rows = [row("i bake.", persona_id="b"), row("i run.", persona_id="b"), row("i run.", persona_id="a"), row("i sing.")]
     ids = check(rows)[0]["persona_id"].tolist()
     assert ids[:3] == ["a", "a", "a"]
@@ -69,21 +65,10 @@ def test_one_id_or_one_text_make_one_persona():
 def test_shortened_questions_are_counted():
     long = row("i bake.", "\n".join(["first turn"] * 3 + ["x" * 50]))
     checked, _, _, report = check([long, row(answers=["b"])], max_question_bytes=90)
-    assert report["shortened"] | {"rule": ""} == {
-        "rule": "",
-        "max_question_bytes": 90,
-        "questions": 1,
-        "dropped_turns": 2,  # 26 bytes of frame and persona, 50 + 1 + 10 of context leave 3
-        "cut_turns": 0,
-    }
+    # 26 bytes of frame and persona, 50 + 1 + 10 of context leave 3
+    counts = {"max_question_bytes": 90, "questions": 1, "dropped_turns": 2, "cut_turns": 0}
+    assert report["shortened"].items() >= counts.items()
     assert checked["context"].tolist()[0] == "first turn\n" + "x" * 50
-
-
-def test_nothing_left_is_an_error_even_in_quarantine():
-    with pytest.raises(ValueError, match="1 entries are bad and none is left"):
-        check([b"{"])
-    with pytest.raises(ValueError, match="must hold stories, got none"):
-        check([row()], [])
 
 
 def conversations(partners):
@@ -109,30 +94,17 @@ def test_speakers_are_grouped_as_asked():
     [
         (raw_files([row()]), {"examples": 4}, {"source": "generated"}, "must hold the 4 generated examples"),
         (raw_files([row()], None), {}, {}, "must hold the story corpus, got no such file"),
-        (
-            raw_files([row()]),
-            {},
-            {"root": "/data/other"},
-            "must be the folder of the dataset dialogue.raw, /data/talk, got '/data/other'",
-        ),
+        (raw_files([row()], []), {}, {}, "must hold stories, got none"),
+        (raw_files([b"{"]), {}, {}, "1 entries are bad and none is left"),
+        (raw_files([row()]), {}, {"root": "/data/other"}, "folder of the dataset dialogue.raw, /data/talk, got '/data/other'"),
+        (None, {}, {"source": "conversations"}, "conversations must be a section with source: conversations, got null"),
+        (None, {}, {"conversations": conversation_params()}, "conversations must be null with source: jsonl, got a section"),
+        (None, {}, {"source": "generated", "splits_from": "file"}, "splits_from must be drawn with source: generated"),
+        (None, {}, {"source": "generated", "stories_from": "personas"}, "stories_from must be file with source: generated"),
     ],
 )
-def test_a_wrong_root(files, generated, changes, message):
+def test_files_and_settings_that_do_not_go_together(files, generated, changes, message):
     with pytest.raises(ValueError, match=message):
         check_dialogues(files, generated, data_params(**changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"source": "conversations"}, "conversations must be a section with source: conversations, got null"),
-        ({"conversations": conversation_params()}, "conversations must be null with source: jsonl, got a section"),
-        ({"source": "generated", "splits_from": "file"}, "splits_from must be drawn with source: generated"),
-        ({"source": "generated", "stories_from": "personas"}, "stories_from must be file with source: generated"),
-    ],
-)
-def test_settings_that_do_not_go_together(changes, message):
-    with pytest.raises(ValidationError, match=message):
-        data_params(**changes)
-    with pytest.raises(ValidationError, match="two different names, got 'one' twice"):
+    with pytest.raises(ValueError, match="two different names, got 'one' twice"):
         conversation_params(personas=("one", "one"))

@@ -11,25 +11,17 @@ from grpo_pipeline.tasks.text_lines import RowError
 TURN = st.text("aé日😀:.", min_size=1, max_size=12)  # of 1 to 4 bytes
 
 
-def test_parse_undoes_format():
-    assert parse_question(format_question("i bake. i run.", "hi\nwhat is your job?")) == (
-        "i bake. i run.",
-        ["hi", "what is your job?"],
-    )
+def test_parse_undoes_format_or_says_what_is_missing():
+    text = format_question("i bake. i run.", "hi\nwhat is your job?")
+    assert parse_question(text) == ("i bake. i run.", ["hi", "what is your job?"])
     assert parse_question("persona: i bake.\ni run.  context: \n hi \n\n") == ("i bake. i run.", ["hi"])
-
-
-@pytest.mark.parametrize(
-    ("question", "message"),
-    [
+    for question, message in [
         ("what is your job?", "must read 'persona: … context: …'"),
         ("persona: context: hi", "the persona of a question must not be empty"),
         ("persona: i bake. context: \n ", "the context of a question must not be empty"),
-    ],
-)
-def test_a_question_without_its_parts_is_refused(question, message):
-    with pytest.raises(RowError, match=message):
-        parse_question(question)
+    ]:
+        with pytest.raises(RowError, match=message):
+            parse_question(question)
 
 
 @given(turns=st.lists(TURN, min_size=1, max_size=5), max_bytes=st.integers(40, 90))

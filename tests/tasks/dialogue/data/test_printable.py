@@ -15,10 +15,8 @@ def test_control_characters_part_words_or_are_marked():
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
 def test_words_keep_their_number_and_the_text_has_one_line(text):
     shown = printable(text)
-    assert len(words(shown)) == len(words(text))
-    assert len(shown) == len(text)
-    assert "\n" not in shown
-    assert "\x00" not in shown
+    assert (len(words(shown)), len(shown)) == (len(words(text)), len(text))
+    assert not {"\n", "\x00"} & set(shown)
 
 
 def test_a_table_gives_them_back(tmp_path):

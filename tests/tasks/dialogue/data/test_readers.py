@@ -3,7 +3,7 @@
 import pytest
 from tiny_dialogue import conversation_params, csv_file, json_file, row
 
-from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows, split_turns
+from grpo_pipeline.tasks.dialogue.data.readers import persona_stories, read_conversations, read_rows
 from grpo_pipeline.tasks.text_lines import TextFile
 
 
@@ -17,11 +17,15 @@ def test_a_row_with_nothing_but_question_and_answers():
     assert reading.extras == {"ignored_keys": {"extra": 1}}
 
 
-def test_ids_of_content_do_not_depend_on_the_order():
+def test_ids_of_content_do_not_depend_on_the_order_and_repeats_get_their_own():
     rows = [row(answers=["a"]), row(answers=["b"]), row(answers=["a"])]
     found, turned = (read_rows(json_file(part), names_splits=False).drafts for part in (rows, rows[::-1]))
     assert len({draft.example_id for draft in found}) == 3
     assert {d.example_id: d.answers for d in found} == {d.example_id: d.answers for d in turned}
+    rows = [("a", "b", TALK), ("c", "d", TALK), ("a", "b", TALK)]
+    ids = {d.example_id for d in read(rows).drafts}
+    assert len(ids) == 9
+    assert ids == {d.example_id for d in read(rows[::-1]).drafts}
 
 
 @pytest.mark.parametrize(
@@ -66,14 +70,12 @@ def test_hidden_characters_are_removed_and_counted():
 def test_splits_of_the_file():
     reading = read_rows(json_file([row(split="val"), row(), row(split="dev")]), names_splits=True)
     assert [draft.split for draft in reading.drafts] == ["val"]
-    assert [entry["reason"].split(",")[0] for entry in reading.refused] == [
-        "key 'split' must be there",
-        "split must be one of ['train'",
-    ]
+    reasons = [entry["reason"].split(",")[0] for entry in reading.refused]
+    assert reasons == ["key 'split' must be there", "split must be one of ['train'"]
     assert read_rows(json_file([row(split="dev")]), names_splits=False).drafts[0].split == ""
 
 
-TALK = "User 1: Hi!\nUser 2: Hello!\n\nUser 1: How?\nslowly,\nthen fast\nUser 2: Well."
+TALK = "Topic: food\nUser 1: Hi!\nUser 2: Hello!\n\nUser 1: How?\nslowly,\nthen fast\nUser 2: Well."
 
 
 def read(rows, **changes):
@@ -104,58 +106,32 @@ def test_which_turns(changes, replies):
     assert [d.answers[0] for d in read([("a", "b", TALK)], **changes).drafts] == replies
 
 
-def test_ids_do_not_depend_on_the_order_and_repeats_get_their_own():
-    rows = [("a", "b", TALK), ("c", "d", TALK), ("a", "b", TALK)]
-    ids = [d.example_id for d in read(rows).drafts]
-    assert len(set(ids)) == 9
-    assert set(ids) == {d.example_id for d in read(rows[::-1]).drafts}
-
-
-def test_bad_conversations_are_named_by_their_line():
+def test_bad_conversations_and_tables_are_named_by_their_line():
     rows = [("a\na2", "b", TALK), ("", "b", TALK), ("a", "b", "hello"), ("a", "b", "User 1: Hi\nUser 2:\nUser 1: Oh")]
     reading = read(rows)
     assert [(entry["row"], entry["reason"].split(",")[0]) for entry in reading.refused] == [
-        (10, "'one' must not be empty"),
-        (17, "a conversation must have lines that begin with ['User 1'"),
-        (18, "turn 1 must not be empty"),
+        (11, "'one' must not be empty"),
+        (19, "a conversation must have lines that begin with ['User 1'"),
+        (20, "turn 1 must not be empty"),
     ]
     last = reading.drafts[-1]
-    assert (last.row, last.turns, last.answers) == (18, ("Hi",), ("Oh",))
-
-
-def test_bytes_that_are_no_text_are_refused_alone():
+    assert (last.row, last.turns, last.answers) == (20, ("Hi",), ("Oh",))
     good = csv_file([("a", "b", TALK), ("caf#", "b", TALK)])
-    bad = type(good)(good.path, good.content.replace(b"#", b"\xe9"))
-    reading = read_conversations(bad, conversation_params())
+    reading = read_conversations(TextFile(good.path, good.content.replace(b"#", b"\xe9")), conversation_params())
     assert len(reading.drafts) == 3
     assert reading.refused[0]["reason"].startswith("'one' must be UTF-8, got '\\udce9' at 3")
-
-
-def test_a_missing_column_is_named():
-    with pytest.raises(
-        ValueError, match=r"talk.csv must have the columns .* got none named \['three'\]; it has \['one', 'two', 'talk'\]"
-    ):
+    with pytest.raises(ValueError, match=r"talk.csv must have the columns .* \['three'\]; it has \['one', 'two', 'talk'\]"):
         read([("a", "b", TALK)], personas=("one", "three"))
-
-
-def test_a_line_before_the_first_speaker_is_no_turn():
-    assert split_turns("Topic: food\nUser 1: a\nb", ("User 1", "User 2")) == [(0, "a b")]
+    for text, line, got in [
+        ('a,b,User 1: hi\na,b,"User 1: never closed\na,b,User 1: lost\n', 3, "a quote that is never closed"),
+        ("a,b," + "x" * 200_000 + "\n", 2, "a cell of more than 131072 characters"),
+    ]:
+        file = TextFile("/data/talk/talk.csv", f"one,two,talk\n{text}".encode())
+        with pytest.raises(ValueError, match=f"talk.csv line {line} must be a row of a CSV table, got {got}"):
+            read_conversations(file, conversation_params())
 
 
 def test_one_story_per_persona():
     stories = persona_stories({"I bake. I run.": "g1", "i run. I bake.": "g1", "I sing.": "g2"})
     assert sorted(story["persona_id"] for story in stories) == ["g1", "g2"]
     assert [story["story_id"] for story in stories] == sorted(story["story_id"] for story in stories)
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "got"),
-    [
-        ('a,b,User 1: hi\na,b,"User 1: never closed\na,b,User 1: lost\n', 3, "a quote that is never closed"),
-        ("a,b," + "x" * 200_000 + "\n", 2, "a cell of more than 131072 characters"),
-    ],
-)
-def test_a_broken_table_names_the_line(text, line, got):
-    file = TextFile("/data/talk/talk.csv", f"one,two,talk\n{text}".encode())
-    with pytest.raises(ValueError, match=f"talk.csv line {line} must be a row of a CSV table, got {got}"):
-        read_conversations(file, conversation_params())
