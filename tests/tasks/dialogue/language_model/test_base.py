@@ -2,6 +2,7 @@
 
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 from tiny_readers import ARCHITECTURES, attention, tiny_encoded, tiny_prompts, tiny_reader
@@ -21,39 +22,27 @@ def logits(language_model: LanguageModel, hidden: Tensor) -> Tensor:
 def naive_logits(language_model: LanguageModel, prompt: int, reply: Tensor) -> Tensor:
     """Return logits [T, V] of one reply: padding is taken out, and the model is called as its authors call it."""
     ids, is_token = (x[prompt] for x in tiny_prompts(language_model))
+    model = language_model.model
     if language_model.kind == "causal":
         read = torch.cat((ids[is_token], reply))[None]
-        out = language_model.model(input_ids=read, use_cache=False).logits[0]
-        return out[is_token.sum() - 1 : -1]
+        return model(input_ids=read, use_cache=False).logits[0][is_token.sum() - 1 : -1]
     shifted = torch.cat((torch.zeros(1, dtype=torch.int64), reply[:-1]))[None]
     with attention(language_model, "eager"):
-        texts = [
-            language_model.model.encoder(input_ids=i[m][None]).last_hidden_state
-            for i, m in zip(ids, is_token, strict=True)
-            if m.any()
-        ]
-        out = language_model.model(encoder_outputs=(torch.cat(texts, dim=1),), decoder_input_ids=shifted, use_cache=False)
-    return out.logits[0]
+        texts = [model.encoder(input_ids=i[m][None])[0] for i, m in zip(ids, is_token, strict=True) if m.any()]
+        return model(encoder_outputs=(torch.cat(texts, dim=1),), decoder_input_ids=shifted, use_cache=False).logits[0]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_replies_at_once_are_those_of_the_plain_model(architecture: str) -> None:
-    language_model = tiny_reader(architecture)
-    with torch.no_grad():
-        found = logits(language_model, language_model.hidden(tiny_encoded(language_model), REPLIES))
-        for p in range(3):
-            for g in range(4):
-                expected = naive_logits(language_model, p, REPLIES[p, g])
-                torch.testing.assert_close(found[p, g], expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_token_by_token_is_at_once_also_after_replies_have_left(architecture: str) -> None:
+def test_replies_at_once_and_token_by_token_are_those_of_the_plain_model(architecture: str) -> None:
+    """Also after replies have left."""
     language_model = tiny_reader(architecture)
     prompts, places = torch.tensor([0, 2]), torch.tensor([[0, 3], [1, 2]])
     with torch.no_grad():
         encoded = tiny_encoded(language_model)
         expected = language_model.hidden(encoded, REPLIES)
+        for p, g in np.ndindex(3, 4):
+            plain = naive_logits(language_model, p, REPLIES[p, g])
+            torch.testing.assert_close(logits(language_model, expected)[p, g], plain, rtol=1e-10, atol=1e-10)
         decoding, tokens, replies = language_model.begin(encoded, 4), encoded.start[:, None].expand(3, 4), REPLIES
         for t in range(6):
             torch.testing.assert_close(decoding.step(tokens), expected[:, :, t], rtol=1e-10, atol=1e-10)
@@ -73,10 +62,8 @@ def test_the_prompt_is_read_once_for_all_replies_and_gets_their_gradient(archite
         hidden = language_model.hidden(encoded, REPLIES)
         rows = [len(call.args[0] if call.args else call.kwargs["input_ids"]) for call in forward.call_args_list]
         assert rows == ([6] if language_model.kind == "seq2seq" else [3, 12])  # 3 prompts of 2 texts; 3 prompts, then 12 replies
-    hidden.square().sum().backward()
-    assert all(
-        p.grad is not None and bool(p.grad.isfinite().all()) for n, p in language_model.named_parameters() if "lm_head" not in n
-    )
+    learnt = [p for name, p in language_model.named_parameters() if "lm_head" not in name]
+    assert all(bool(g.isfinite().all()) for g in torch.autograd.grad(hidden.square().sum(), learnt))
 
 
 def test_cross_attention_computes_keys_and_values_once_per_prompt() -> None:
@@ -107,35 +94,27 @@ def test_a_reading_can_be_cut_chosen_and_detached(architecture: str) -> None:
 def test_prompts_that_cannot_be_read_are_refused(architecture: str) -> None:
     language_model = tiny_reader(architecture)
     ids, is_token = tiny_prompts(language_model)
-    with pytest.raises(ValueError, match=r"must have one shape \[P, n, S\], got"):
-        language_model.encode(ids[:, 0], is_token[:, 0])
-    is_token[2] = False
-    with pytest.raises(ValueError, match=r"^every prompt must have a token, got none in prompt 2; leave it out"):
-        language_model.encode(ids, is_token)
-
-
-def test_prompts_that_do_not_fit_a_causal_reader_are_refused() -> None:
-    language_model = tiny_reader("gpt2")
-    ids, is_token = tiny_prompts(language_model)
-    with pytest.raises(ValueError, match=r"padded on the left, got 1 texts or padding at the end"):
-        language_model.encode(ids, is_token.flip(-1))
-    with pytest.raises(ValueError, match=r"got 2 texts"):
-        language_model.encode(ids.repeat(1, 2, 1), is_token.repeat(1, 2, 1))
-    language_model = tiny_reader("gpt2")  # 16 positions; prompts of 5 tokens
-    language_model.check_room(tiny_encoded(language_model), 12)
-    with pytest.raises(
-        ValueError, match=r"^a prompt must have at most 4 tokens, so that a reply of 13 fits into 16 positions, got 5"
-    ):
-        language_model.check_room(tiny_encoded(language_model), 13)
+    refused = [(ids[:, 0], is_token[:, 0], r"must have one shape \[P, n, S\], got")]
+    none = is_token & torch.tensor([True, True, False])[:, None, None]
+    refused.append((ids, none, r"^every prompt must have a token, got none in prompt 2; leave it out"))
+    if language_model.kind == "causal":
+        refused.append((ids, is_token.flip(-1), r"padded on the left, got 1 texts or padding at the end"))
+        refused.append((ids.repeat(1, 2, 1), is_token.repeat(1, 2, 1), r"got 2 texts"))
+    for wrong, mask, message in refused:
+        with pytest.raises(ValueError, match=message):
+            language_model.encode(wrong, mask)
+    if architecture == "gpt2":  # 16 positions; prompts of 5 tokens
+        language_model.check_room(tiny_encoded(language_model), 12)
+        said = r"^a prompt must have at most 4 tokens, so that a reply of 13 fits into 16 positions, got 5"
+        with pytest.raises(ValueError, match=said):
+            language_model.check_room(tiny_encoded(language_model), 13)
 
 
 def test_a_prompt_of_one_token_is_its_start_alone() -> None:
-    language_model = tiny_reader("gpt2")
-    ids = torch.full((2, 1, 1), 5)
+    language_model, ids = tiny_reader("gpt2"), torch.full((2, 1, 1), 5)
     with torch.no_grad():
-        found = logits(
-            language_model, language_model.hidden(language_model.encode(ids, torch.ones_like(ids, dtype=torch.bool)), REPLIES[:2])
-        )
+        encoded = language_model.encode(ids, torch.ones_like(ids, dtype=torch.bool))
+        found = logits(language_model, language_model.hidden(encoded, REPLIES[:2]))
         expected = language_model.model(input_ids=torch.cat((ids[0, 0], REPLIES[0, 0, :-1]))[None], use_cache=False).logits[0]
     torch.testing.assert_close(found[0, 0], expected, rtol=1e-10, atol=1e-10)
 

@@ -30,9 +30,8 @@ def test_replies_may_be_longer_than_the_first_room(architecture: str) -> None:
     language_model = tiny_reader(architecture)
     with torch.no_grad(), patch.object(causal, "ROOM", 2):
         encoded = tiny_encoded(language_model)
-        torch.testing.assert_close(
-            written(language_model, encoded), language_model.hidden(encoded, REPLIES), rtol=1e-10, atol=1e-10
-        )
+        found, expected = written(language_model, encoded), language_model.hidden(encoded, REPLIES)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("architecture", CAUSAL)
@@ -60,14 +59,11 @@ def test_writing_and_scoring_agree_in_bf16(architecture: str) -> None:
     assert encoded.cache["values/0"].dtype == torch.bfloat16
 
 
-SIZES = {"vocab_size": 12, "n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions": 16, "pad_token_id": PAD}
-OFF = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-
-
 def gpt2(**changes: object) -> CausalModel:
+    sizes = {"vocab_size": 12, "n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions": 16, "pad_token_id": PAD}
+    off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = GPT2LMHeadModel(GPT2Config(**SIZES, **OFF, **changes))
+        model = GPT2LMHeadModel(GPT2Config(**sizes, **off, **changes))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel()))
     return CausalModel(model.double().eval())
@@ -80,12 +76,11 @@ def test_what_a_configuration_says_of_the_scores_counts(changes: dict) -> None:
     language_model = gpt2(**changes)
     ids, is_token = tiny_prompts(language_model, prompts=1)
     replies = torch.tensor([[[4, 5, 6], [7, 8, 9]]])
+    read = torch.cat((ids[0].expand(2, -1), replies[0, :, :-1]), dim=1)
     with torch.no_grad():
         found = language_model.hidden(language_model.encode(ids, is_token), replies)
-        for g in range(2):
-            read = torch.cat((ids[0, 0], replies[0, g, :-1]))[None]
-            expected = language_model.model.base_model(input_ids=read, use_cache=False).last_hidden_state[0, -3:]
-            torch.testing.assert_close(found[0, g], expected, rtol=1e-10, atol=1e-10)
+        expected = language_model.model.base_model(input_ids=read, use_cache=False).last_hidden_state[None, :, -3:]
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_of_the_last_layer_a_prompt_needs_keys_and_values_alone() -> None:

@@ -26,25 +26,18 @@ def test_a_batch_is_padded_ended_and_read_back() -> None:
     assert tokens.ids.tolist() == [[100, 101, 1], [1, 0, 0], [198, 172, 1]]
     assert tokens.is_token.tolist() == [[True] * 3, [True, False, False], [True] * 3]
     assert decode_rows(TOKENIZER, tokens.ids, tokens.is_token) == ["ab", "", "é"]
-
-
-def test_rows_are_padded_on_either_side_and_read_by_their_mask() -> None:
     tokens = encode_texts(TOKENIZER, ["a", "bcd"], max_tokens=3, too_long="refuse", with_end=False, padding="left")
     assert tokens.ids.tolist() == [[0, 0, 100], [101, 102, 103]]
     assert tokens.is_token.tolist() == [[False, False, True], [True, True, True]]
-    ids = torch.tensor([[100, 101, 102]])
-    assert decode_rows(TOKENIZER, ids, torch.tensor([[True, False, True]])) == ["ac"]
+    assert decode_rows(TOKENIZER, torch.tensor([[100, 101, 102]]), torch.tensor([[True, False, True]])) == ["ac"]
     assert pad_rows([[5], []], pad_id=7).ids.tolist() == [[5], [7]]
 
 
-@pytest.mark.parametrize(("too_long", "kept"), [("keep_start", "abc"), ("keep_end", "cde")])
-def test_what_is_too_long_is_cut_as_said_and_keeps_its_end(too_long: str, kept: str) -> None:
-    tokens = encode_texts(TOKENIZER, ["abcde"], max_tokens=4, too_long=too_long)  # type: ignore[arg-type]
-    assert tokens.ids[0, -1] == TOKENIZER.eos_id
-    assert decode_rows(TOKENIZER, tokens.ids, tokens.is_token) == [kept]
-
-
-def test_what_is_too_long_is_refused_with_its_row() -> None:
+def test_what_is_too_long_is_cut_as_said_and_keeps_its_end_or_refused_with_its_row() -> None:
+    for too_long, kept in (("keep_start", "abc"), ("keep_end", "cde")):
+        tokens = encode_texts(TOKENIZER, ["abcde"], max_tokens=4, too_long=too_long)
+        assert tokens.ids[0, -1] == TOKENIZER.eos_id
+        assert decode_rows(TOKENIZER, tokens.ids, tokens.is_token) == [kept]
     with pytest.raises(ValueError, match=r"^text 1 must have at most 2 tokens, got 3; raise the limit"):
         encode_texts(TOKENIZER, ["ab", "abc"], max_tokens=3, too_long="refuse")
     with pytest.raises(ValueError, match=r"^max_tokens must be at least 2, got 1"):
@@ -58,22 +51,18 @@ ROWS = st.lists(st.lists(TEXTS, min_size=2, max_size=2), min_size=1, max_size=5)
 @settings(max_examples=40, deadline=None)
 @given(ROWS, st.sampled_from(["left", "right"]))
 def test_padded_texts_are_those_of_a_loop(rows: list[list[list[int]]], padding: str) -> None:
-    table = stack_rows(rows)
-    chosen = np.arange(len(rows))[::-1]
-    found = table.padded(table.texts_of(chosen), pad_id=7, padding=padding)
-    expected = pad_rows([text for row in rows[::-1] for text in row], pad_id=7, padding=padding)
+    table, texts = stack_rows(rows), [text for row in rows[::-1] for text in row]
+    found = table.padded(table.texts_of(np.arange(len(rows))[::-1]), pad_id=7, padding=padding)
+    expected = pad_rows(texts, pad_id=7, padding=padding)
     assert torch.equal(found.ids.flatten(0, 1), expected.ids)
     assert torch.equal(found.is_token.flatten(0, 1), expected.is_token)
+    assert table.lengths().tolist() == [len(text) for row in rows for text in row]
 
 
-def test_lengths_of_texts() -> None:
-    assert stack_rows([[[1, 2], []], [[3]]]).lengths().tolist() == [2, 0, 1]
-
-
-@pytest.mark.parametrize(("draw", "expected"), [(0.0, [0, 3]), (0.34, [1, 3]), (0.67, [2, 3]), (0.999, [2, 3])])
-def test_a_text_of_each_row_is_drawn(draw: float, expected: list[int]) -> None:
+def test_a_text_of_each_row_is_drawn() -> None:
     table = stack_rows([[[1], [2], [3]], [[4]]])
-    assert table.draw_texts(np.array([0, 1]), np.array([draw, draw])).tolist() == expected
+    for draw, expected in ((0.0, [0, 3]), (0.34, [1, 3]), (0.67, [2, 3]), (0.999, [2, 3])):
+        assert table.draw_texts(np.array([0, 1]), np.array([draw, draw])).tolist() == expected
 
 
 @given(st.text())
@@ -82,41 +71,28 @@ def test_every_text_comes_back(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == kept
 
 
-def test_ids_of_bytes() -> None:
+def test_ids_of_bytes(tmp_path: Path) -> None:
     text = "i'm fine — ça va? 😀"
     assert TOKENIZER.encode(text) == ByT5Tokenizer()(text, add_special_tokens=False).input_ids
     # 0xC3 begins a character of two bytes; 0, 1, 2 and 259 stand for no byte
-    assert TOKENIZER.decode([0, 100, 1, 0xC3 + 3, 2, 101, 259]) == "a\ufffdb"
+    assert TOKENIZER.decode([0, 100, 1, 0xC3 + 3, 2, 101, 259, 258]) == "a\ufffdb\ufffd"
     assert TOKENIZER.size == 259
-    assert TOKENIZER.decode([258]) == "\ufffd"
-
-
-WORDS = {"<eos>": 0, "hello": 1, "you": 2, "<unk>": 3}
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    read = read_tokenizer(str(tmp_path))
+    assert (read.pad_id, read.eos_id, read.encode("ab"), read.decode([100, 101, 1])) == (0, 1, [100, 101], "ab")
 
 
 def save(folder: Path, **special: str) -> None:
-    words = Tokenizer(models.WordLevel(WORDS, unk_token="<unk>"))
+    words = Tokenizer(models.WordLevel({"<eos>": 0, "hello": 1, "you": 2, "<unk>": 3}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", **special).save_pretrained(folder)
 
 
-def test_a_tokenizer_of_words_without_padding(tmp_path: Path) -> None:
+def test_a_tokenizer_of_words_without_padding_and_what_is_missing_or_broken(tmp_path: Path) -> None:
     save(tmp_path, eos_token="<eos>")
-    tokenizer = read_tokenizer(str(tmp_path))
-    assert (tokenizer.size, tokenizer.eos_id, tokenizer.pad_id) == (4, 0, 0)
-    assert tokenizer.encode("hello you hello") == [1, 2, 1]
-    assert tokenizer.decode([1, 2, 0, 99]) == "hello you"
-
-
-def test_that_of_byt5(tmp_path: Path) -> None:
-    ByT5Tokenizer().save_pretrained(tmp_path)
-    tokenizer = read_tokenizer(str(tmp_path))
-    assert (tokenizer.pad_id, tokenizer.eos_id) == (0, 1)
-    assert tokenizer.encode("ab") == [100, 101]
-    assert tokenizer.decode([100, 101, 1]) == "ab"
-
-
-def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+    read = read_tokenizer(str(tmp_path))
+    assert (read.size, read.eos_id, read.pad_id) == (4, 0, 0)
+    assert (read.encode("hello you hello"), read.decode([1, 2, 0, 99])) == ([1, 2, 1], "hello you")
     with pytest.raises(FileNotFoundError, match=r"must hold one of tokenizer.json, .*, got no folder; write it"):
         read_tokenizer(str(tmp_path / "nowhere"))
     save(tmp_path)
