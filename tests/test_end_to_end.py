@@ -117,7 +117,8 @@ def test_the_comparison_follows_the_schema(project: Path) -> None:
     assert document["n"] == {"examples": len(splits["test"]), "clusters": 4, "cluster": "patient_id"}
     assert set(document["arms"]) == set(ARMS)
     assert set(document["differences"]) == {"grpo"}
-    assert set(document["baselines"]) == {"greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"}
+    rules = {"greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle", "shuffled", "picture", "texture"}
+    assert set(document["baselines"]) == set(document["own_minus_baseline"]) == rules
     sections = [*document["arms"].values(), *document["baselines"].values()]
     entries = [*(e for s in sections for e in s["metrics"].values()), *document["differences"]["grpo"].values()]
     assert not [entry for entry in entries if entry["value"] is None and not entry["reason"]]

@@ -62,7 +62,7 @@ def test_columns_name_the_control_and_the_differences():
     tables = [part for part in comparison_tables(COMPARISON) if isinstance(part, Table)]
     assert [[column.header for column in table.columns] for table in tables] == [
         ["metric", "supervised (control)", "grpo", "grpo - supervised"],
-        ["metric", "uniform", "oracle"],
+        ["rule", "auroc"],
     ]
 
 
@@ -80,17 +80,20 @@ def test_a_metric_that_is_undefined_everywhere_has_a_line_instead_of_a_row():
 def test_an_undefined_cell_is_a_dash_with_its_reason_below():
     baselines = {"uniform": {"metrics": metric(0.5)}, "none": {"metrics": {"auroc": UNDEFINED}}}
     text = shown({**COMPARISON, "baselines": baselines})
-    assert re.search(r"^ auroc +0.500 +- *$", text, re.MULTILINE)
+    assert re.search(r"^ uniform +0.500 *$", text, re.MULTILINE)
+    assert re.search(r"^ none +- *$", text, re.MULTILINE)
     assert "- auroc (none): undefined: the split holds one class\n" in text
 
 
 def test_of_the_baselines_the_headline_is_shown_else_every_metric_whatever_its_name():
     scores = metric(0.5) | {"bycatch": {"value": 0.125, "ci95": None}, "reward": {"value": -0.75, "ci95": None}}
     text = shown({**COMPARISON, "baselines": {"uniform": {"metrics": scores}}})
-    below = text.partition("Other rules")[2]
-    assert re.findall(r"^ (auroc|bycatch|reward)", below, re.MULTILINE) == ["auroc", "bycatch", "reward"]
-    text = shown({**COMPARISON, "headline": ["bycatch"], "baselines": {"uniform": {"metrics": scores}}})
-    assert re.findall(r"^ (auroc|bycatch|reward)", text.partition("Other rules")[2], re.MULTILINE) == ["bycatch"]
+    assert text.partition("Other rules")[2].split()[5:9] == ["rule", "auroc", "bycatch", "reward"]
+    own = {"uniform": {"bycatch": {"value": 0.25, "ci95": [-0.125, 0.5]}}}
+    chosen = {"headline": ["bycatch"], "baselines": {"uniform": {"metrics": scores}}, "own_minus_baseline": own}
+    text = shown({**COMPARISON, **chosen}, width=120).partition("Other rules")[2]
+    assert re.search(r"^ rule +bycatch +grpo - rule, bycatch *$", text, re.MULTILINE)
+    assert re.search(r"^ uniform +0.125 +\+0.250 \[-0.125, \+0.500\] *$", text, re.MULTILINE)
 
 
 def test_with_more_arms_the_differences_are_a_table_of_their_own():

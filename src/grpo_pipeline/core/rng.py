@@ -50,6 +50,7 @@ class Stream(StrEnum):
     CALIBRATION = "calibration"
     INPUTS = "inputs"
     PREDICTION = "prediction"
+    BASELINES = "baselines"
     AUDIT = "audit"
     AUDIT_BASELINES = "audit_baselines"
     # The self-check's bandit: (step).

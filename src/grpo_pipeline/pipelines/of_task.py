@@ -42,7 +42,9 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     prepare = built + create_stages(spec, own)
     audit = create_reward_audit(task)
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
-    evaluate = create_evaluation(task, arms) + create_reporting(task, arms)
+    evaluate = create_evaluation(task, arms, has_baselines=bool(spec.baselines)) + create_reporting(
+        task, arms
+    )
     found = {
         "data": data,
         "train": train,

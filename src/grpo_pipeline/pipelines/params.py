@@ -32,6 +32,10 @@ class EvaluationParams(BaseModel):
         description="the point rule by which arms are compared: one set of k points"
     )
     chance_rule: str = Field(description="the point rule that policy_gain is measured against")
+    baselines: tuple[str, ...] = Field(
+        default=(),
+        description="what a user would try instead, fitted on the training split; the task says what there is",
+    )
     cluster: str = Field(description="column of the units that are resampled together")
     seed: int = Field(ge=0, description="seed of the run; the resamples are drawn from it")
     resamples: int = Field(ge=20, description="bootstrap resamples behind each interval")

@@ -1,6 +1,6 @@
 """Put differences with intervals into sentences, for every task."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_pipeline.statistics.metric import Metric
@@ -72,6 +72,35 @@ def changes(entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> dict
         )
         found[kind].append(name)
     return found
+
+
+def baseline_sentences(
+    comparison: Mapping[str, Any], metrics: Mapping[str, Metric], headline: Sequence[str]
+) -> list[str]:
+    """Say which other rules and baselines the policy is better and worse than, by the first headline metric.
+
+    Rules without an interval are left out: they do not have the metric.
+
+    Args:
+        comparison: with ``baseline_arm`` and ``own_minus_baseline``, rule -> metric -> paired difference.
+        metrics: of the task.
+        headline: names of the metrics of a short table; the first one judges.
+    """
+    gaps = comparison.get("own_minus_baseline", {})
+    name = next((name for name in headline if metrics[name].better != "none"), None)
+    if name is None or not gaps:
+        return []
+    named: dict[str, list[str]] = {"better": [], "same": [], "worse": []}
+    for rule, entries in gaps.items():
+        for kind, names in changes({name: entries[name]}, metrics).items():
+            named[kind] += [rule] * len(names)
+    words = {"better": "better than", "same": "not shown to differ from", "worse": "worse than"}
+    told = "; ".join(f"{words[kind]} {', '.join(rules)}" for kind, rules in named.items() if rules)
+    if not told:
+        return []
+    return [
+        f"{comparison['baseline_arm']}, its own policy beside what one would try instead, by {metrics[name].title}: {told}."
+    ]
 
 
 def _told(

@@ -67,6 +67,8 @@ class TaskSpec:
         reward_section: the section of the parameters that weighs the components of the reward.
         sections: name -> model of the sections of parameters that this task alone has; their modules import no torch. A wrong
             value is refused before anything is imported, and in a section that is left out here when its pipeline is built.
+        baselines: ``module:function`` of (task, data, names, rows, seed=) -> prediction rows of what a user would try instead,
+            fitted on the training split, ``rule`` being its name; ``<name>.evaluation.baselines`` says which of them a run fits.
         pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
             ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.data`` and
             ``<name>.task`` (``<name>.untrained_task`` where there are stages); ``create_report``, ``create_prediction`` and
@@ -86,6 +88,7 @@ class TaskSpec:
     with_table: str = ""
     reward_section: str = "reward"
     sections: Mapping[str, Any] = field(default_factory=dict)
+    baselines: str = ""
     pipelines: str = ""
 
     def build_suite(self, options: Mapping[str, float]) -> Any:

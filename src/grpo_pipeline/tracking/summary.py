@@ -47,7 +47,7 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
         yield Text(f"Other rules beside the policy of {arm}", style="bold")
         headline = comparison.get("headline") or []
         chosen = [name for name in _metrics(baselines) if name in headline] or _metrics(baselines)
-        yield from _table(baselines, chosen, signed=len(baselines), with_interval=False)
+        yield from _rules_table(baselines, chosen, comparison.get("own_minus_baseline", {}), arm)
     for sentence in comparison.get("summary", []):
         yield Text(sentence)
     if not_covered := comparison.get("interval", {}).get("not_covered"):
@@ -98,7 +98,6 @@ def _table(
     metrics: Sequence[str],
     *,
     signed: int,
-    with_interval: bool = True,
 ) -> Iterator[Table | Text]:
     """Yield one row per metric that is defined somewhere, and below it why cells are empty.
 
@@ -113,14 +112,38 @@ def _table(
         if any(cell and cell.get("value") is not None for cell in cells):
             table.add_row(
                 metric,
-                *(
-                    cell_text(c, sign=i >= signed, with_interval=with_interval)
-                    for i, c in enumerate(cells)
-                ),
+                *(cell_text(c, sign=i >= signed, with_interval=True) for i, c in enumerate(cells)),
             )
     if table.row_count:
         yield table
     for reason, names in reasons(columns, metrics).items():
+        yield Text(f"- {', '.join(names)}: {reason}", style="dim")
+
+
+def _rules_table(
+    rules: Mapping[str, Entries], metrics: Sequence[str], own: Mapping[str, Entries], arm: str
+) -> Iterator[Table | Text]:
+    """Yield one row per rule, and the arm's own policy minus the rule in the first of the metrics; below why cells are empty.
+
+    Without ``own`` there is no such column.
+    """
+    metrics = [
+        name
+        for name in metrics
+        if any(entries.get(name, {}).get("value") is not None for entries in rules.values())
+    ]
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("rule", no_wrap=True)
+    for name in [*metrics, *([f"{arm} - rule, {metrics[0]}"] if own and metrics else [])]:
+        table.add_column(name, justify="right")
+    for rule, entries in rules.items():
+        cells = [cell_text(entries.get(name), sign=False, with_interval=False) for name in metrics]
+        if own and metrics:
+            gap = own.get(rule, {}).get(metrics[0])
+            cells.append(cell_text(gap, sign=True, with_interval=True))
+        table.add_row(rule, *cells)
+    yield table
+    for reason, names in reasons(rules, metrics).items():
         yield Text(f"- {', '.join(names)}: {reason}", style="dim")
 
 

@@ -40,12 +40,13 @@ def test_document_follows_the_schema_whatever_the_order_of_rows(document, arms):
     json.dumps(document, allow_nan=False)
     assert list(document) == [
         "task", "control", "split", "n", "seed", "commit", "headline", "interval",
-        "arms", "differences", "policy_gain", "baseline_arm", "baselines", "summary", "run",
+        "arms", "differences", "policy_gain", "baseline_arm", "baselines", "own_minus_baseline",
+        "summary", "run",
     ]  # fmt: skip
     assert document["n"] == {"examples": 240, "clusters": 40, "cluster": "patient_id"}
     assert (document["commit"], document["control"], document["seed"]) == ("abc123", "supervised", 0)
     assert {*document["arms"]} == {"supervised", "grpo"} == {*document["differences"], "supervised"}
-    assert sorted(document["baselines"]) == sorted(RULES)
+    assert sorted(document["baselines"]) == sorted(document["own_minus_baseline"]) == sorted(RULES)
     found = [(section["metrics"], True) for name in ("arms", "baselines") for section in document[name].values()]
     found += [(section, False) for name in ("differences", "policy_gain") for section in document[name].values()]
     for entries, has_n in found:
@@ -75,6 +76,36 @@ def test_values_differences_and_gains_belong_to_the_arm_and_the_rule(document, a
     assert f"grpo: points fall into lesions {arm['lesion_hit_ratio']['value']:.1f} times as often as uniform points" in text
     assert "the policy has learned from reward" in text
     assert "supervised: " not in text
+
+
+def test_what_one_would_try_instead_is_compared_on_the_same_cores(arms):
+    """Two classifiers without points or reward, in another order of rows: paired with the policy, named in the summary."""
+    own = arms["grpo"][arms["grpo"]["rule"] == "policy"]
+    rng, label = np.random.default_rng(0), own["label"].to_numpy()
+    nothing = dict.fromkeys(("reward", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage", "points_used"), np.nan)
+    perfect = own.assign(rule="perfect", prob=label * 0.8 + 0.1, **nothing)
+    noise = own.assign(rule="noise", prob=rng.random(len(own)), **nothing).sample(frac=1.0, random_state=1)
+    instead = pd.concat([noise, perfect])
+    document = compare_arms(PARAMS, "x", **arms, __instead=instead)
+    gap = document["own_minus_baseline"]
+    for name, rows in (("perfect", perfect), ("noise", noise)):
+        theirs = roc_auc_score(rows["label"], rows["prob"])
+        assert document["baselines"][name]["metrics"]["auroc"]["value"] == pytest.approx(theirs)
+        assert document["baselines"][name]["metrics"]["reward"]["value"] is None
+        assert gap[name]["auroc"]["value"] == pytest.approx(roc_auc_score(own["label"], own["prob"]) - theirs)
+    uniform = document["policy_gain"]["grpo"]
+    assert gap["uniform"] == uniform
+    [sentence] = [text for text in document["summary"] if "what one would try instead, by AUROC" in text]
+    better, _, worse = sentence.partition("worse than")
+    assert "noise" in better
+    assert "perfect" in worse
+    for kind, sign in (("better than", 1), ("worse than", -1)):
+        named = sentence.partition(kind)[2].partition(";")[0].rstrip(".").split(", ")
+        for rule in (name.strip() for name in named if name):
+            low, high = gap[rule]["auroc"]["ci95"]
+            assert min(sign * low, sign * high) > 0
+    with pytest.raises(ValueError, match="predictions of noise must hold the same cores"):
+        compare_arms(PARAMS, "x", **arms, __instead=noise.iloc[1:])
 
 
 def test_interval_is_that_of_a_naive_loop_over_repeated_rows(arms):

@@ -20,7 +20,7 @@ QUARANTINE = {"row": [3], "example_id": ["x"], "file": ["rows.jsonl"], "reason":
 
 
 def test_the_page_holds_verdict_tables_samples_data_and_configuration(metric_rows):
-    """What a model wrote cannot become markup."""
+    """Text that a model wrote cannot become markup."""
     arms = {arm: make_predictions(skill=0.4 + 0.2 * i, seed=i).assign(reward_brevity=0.5) for i, arm in enumerate(ARMS)}
     comparison = compare_arms(PARAMS, "0123abc", **arms)
     html = render_replies(

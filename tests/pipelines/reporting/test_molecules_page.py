@@ -15,7 +15,7 @@ QUARANTINE = {"row": [3], "name": ["<i>x</i>"], "text": ["C(C"], "reason": ["it 
 
 
 def test_the_page_holds_verdict_tables_drawings_data_and_configuration_and_fetches_nothing():
-    """What came with a molecule cannot become markup."""
+    """Text that came with a molecule cannot become markup."""
     arms = {arm: rows.assign(cause="<script>alert(1)</script>") for arm, rows in all_arms().items()}
     comparison, drawn = compare_arms(PARAMS, "0123abc", **all_arms()), draw_molecules(PARAMS, **arms)
     html = render_molecules(

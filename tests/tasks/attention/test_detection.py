@@ -1,4 +1,4 @@
-"""What the heatmap says by itself: its highest cells, and whether the highest one lies in the lesion."""
+"""Figures of the heatmap alone: its highest cells, and whether the highest one lies in the lesion."""
 
 from dataclasses import replace
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from grpo_pipeline.pipelines.params import EvaluationParams
-from grpo_pipeline.statistics.alignment import Rules, align_arms
+from grpo_pipeline.statistics.alignment import Rules, align_arms, check_same_units, split_rules
 from grpo_pipeline.statistics.bootstrap import (
     Estimate,
     cluster_weights,
@@ -16,7 +16,7 @@ from grpo_pipeline.statistics.bootstrap import (
 )
 from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Metric, MetricSuite
 from grpo_pipeline.statistics.over_seeds import NOT_COVERED
-from grpo_pipeline.statistics.wording import change_sentences
+from grpo_pipeline.statistics.wording import baseline_sentences, change_sentences
 
 # Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it.
 
@@ -81,6 +81,7 @@ def compare(
     suite: MetricSuite,
     commit: str,
     training: Mapping[str, pd.DataFrame] | None = None,
+    instead: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """Score every arm and rule on the same resamples and take the paired differences.
 
@@ -91,6 +92,9 @@ def compare(
         commit: git commit of the code, or "unknown".
         training: arm -> metric rows, for what rewards of the user's gave no value while it was trained.
 
+        instead: prediction rows of what a user would try instead, each under a rule of its own; they stand beside the rules of
+            the baseline arm.
+
     Raises:
         ValueError: if the control or the baseline arm is missing, or the tables do not belong together.
     """
@@ -99,6 +103,10 @@ def compare(
     tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
     cores = tables[params.control][params.headline_rule]
     weights = cluster_weights(cores[params.cluster], resamples=params.resamples, seed=params.seed)
+    if instead is not None and len(instead):
+        tables[params.baseline_arm] |= align_baselines(
+            instead, cores, suite, cluster=params.cluster
+        )
     scores = {arm: score_rules(rules, weights, suite.metrics) for arm, rules in tables.items()}
     clusters = int(cores[params.cluster].nunique())
     # The section unscored of a comparison; none where no arm has a reward of the user's.
@@ -133,6 +141,7 @@ def compare(
         "summary": [
             *told,
             *suite.summary(document),
+            *baseline_sentences(document, suite.metrics, suite.headline),
             *unscored_sentences(document.get("unscored", {})),
         ]
     }
@@ -168,7 +177,7 @@ def estimate(metric: Metric, rows: pd.DataFrame, weights: np.ndarray) -> Estimat
 def score_sections(
     scores: Mapping[str, dict[str, Estimates]], params: EvaluationParams, *, clusters: int
 ) -> dict[str, Any]:
-    """Return the sections arms, differences, policy_gain and baselines."""
+    """Return the sections arms, differences, policy_gain, baselines and own_minus_baseline."""
     rule, chance = params.headline_rule, params.chance_rule
 
     def entries(estimates: Estimates) -> dict[str, Any]:
@@ -202,4 +211,23 @@ def score_sections(
             for name, estimates in scores[params.baseline_arm].items()
             if name != rule
         },
+        "own_minus_baseline": {
+            name: gaps(scores[params.baseline_arm][rule], estimates)
+            for name, estimates in scores[params.baseline_arm].items()
+            if name != rule
+        },
     }
+
+
+def align_baselines(
+    rows: pd.DataFrame, cores: pd.DataFrame, suite: MetricSuite, *, cluster: str
+) -> Rules:
+    """Return the rows of each baseline in the order of the arms' units.
+
+    Raises:
+        ValueError: if a baseline was not asked about exactly these units.
+    """
+    rules = split_rules(rows, suite, arm="the baselines", cluster=cluster)
+    for rule, table in rules.items():
+        check_same_units(table, cores, who=rule, unit=suite.unit, cluster=cluster)
+    return rules

@@ -4,10 +4,16 @@ from collections.abc import Sequence
 
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.evaluation.nodes import TRAINING, compare_arms, read_commit
+from grpo_pipeline.pipelines.evaluation.nodes import (
+    INSTEAD,
+    TRAINING,
+    compare_arms,
+    fit_baselines,
+    read_commit,
+)
 
 
-def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
+def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = False) -> Pipeline:
     """Compare the arms of a task: ``<task>.<arm>.predictions`` and ``.metric_rows`` -> ``<task>.comparison``.
 
     The control, the rules and the resamples come from the parameters ``<task>.evaluation``.
@@ -15,13 +21,23 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
     Args:
         task: prefix of the catalogue names.
         arms: names of the arms, in the order of the report.
+        has_baselines: whether the task has classifiers or the like that a user would try instead; they are compared, too.
     """
     # The parameters come first: Kedro matches the types of parameters to the function's arguments by position.
     inputs = {"params": f"params:{task}.evaluation", "commit": f"{task}.commit"}
     predictions = {arm: f"{task}.{arm}.predictions" for arm in arms}
     training = {f"{arm}{TRAINING}": f"{task}.{arm}.metric_rows" for arm in arms}
+    instead = {INSTEAD: f"{task}.baselines.predictions"} if has_baselines else {}
+    fit = Node(
+        fit_baselines,
+        inputs=[f"params:{task}.evaluation", f"{task}.task", f"{task}.data"],
+        outputs=f"{task}.baselines.predictions",
+        name="fit_baselines",
+        namespace=f"{task}.evaluation",
+    )
     return Pipeline(
         [
+            *([fit] if has_baselines else []),
             Node(
                 read_commit,
                 inputs=None,
@@ -31,7 +47,7 @@ def create_pipeline(task: str, arms: Sequence[str]) -> Pipeline:
             ),
             Node(
                 compare_arms,
-                inputs=inputs | predictions | training,
+                inputs=inputs | predictions | training | instead,
                 outputs=f"{task}.comparison",
                 name="compare_arms",
                 namespace=f"{task}.evaluation",

@@ -27,8 +27,11 @@ from grpo_pipeline.tasks.attention.batch import (
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.model.baselines import (
+    CONSTANT,
     ORACLE,
     RULES,
+    blob_map,
+    highest_points,
     lesion_coverage,
     lesion_share,
     nearest_cells,
@@ -116,7 +119,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Return one row per core and rule (columns: docs/architecture.md, prediction rows).
 
-    Where none of the cores has a lesion outline there is no rule ``oracle``.
+    Where none of the cores has a lesion outline there is no rule ``oracle``; ``constant`` asks for one among the
+    training cores.
 
     Args:
         task: the task.
@@ -129,7 +133,12 @@ def evaluate(
     frames = []
     previous = None
     outlined = outlined_share(data, task.rows(data, "train"))
-    rules = [rule for rule in RULES if rule != ORACLE or knows_lesions(data, rows)]
+    frequency = lesion_frequency(data, task.rows(data, "train"), task.grid)
+    absent = {
+        *([] if knows_lesions(data, rows) else [ORACLE]),
+        *([] if frequency.any() else [CONSTANT]),
+    }
+    rules = [rule for rule in RULES if rule not in absent]
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(
             seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device
@@ -141,6 +150,10 @@ def evaluate(
         points = chosen["policy"][:, :1]
         first = points[-1:] if previous is None else previous
         chosen["shuffled"], previous = torch.cat([first, points[:-1]]), points[-1:]
+        k, cells = task.model.points, context.cells
+        blobs = blob_map(np.asarray(data.examples.images[batch.rows.cpu().numpy()]), task.grid)
+        chosen["blobs"] = highest_points(blobs.to(cells.device), cells, k)
+        chosen[CONSTANT] = highest_points(frequency.to(cells.device).expand(cells.shape), cells, k)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:
             frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
@@ -231,6 +244,15 @@ def knows_lesions(data: AttentionData, rows: np.ndarray) -> bool:
     return any(
         bool(data.examples.lesion[row].any()) for row in rows
     )  # one image in memory at a time
+
+
+def lesion_frequency(data: AttentionData, rows: np.ndarray, grid: int) -> Tensor:
+    """Return the share of these cores in whose lesion each cell lies, float64 [V]: at its top lie the best constant points."""
+    count = torch.zeros(grid * grid, dtype=torch.float64)
+    for start in range(0, len(rows), BATCH_SIZE):
+        lesion = torch.from_numpy(np.array(data.examples.lesion[rows[start : start + BATCH_SIZE]]))
+        count += region_cells(lesion, grid).sum(0)
+    return count / max(1, len(rows))
 
 
 def outlined_share(data: AttentionData, rows: np.ndarray) -> float:

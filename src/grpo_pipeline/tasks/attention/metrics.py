@@ -131,7 +131,10 @@ REQUIRED = (
     ),
     "points_used",
 )
-RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
+RULES = (
+    *("policy", "greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle"),
+    *("shuffled", "picture", "texture", "cnn", "attention_cnn"),
+)
 OUTLINE = " (reads the test outline)"
 BOTH_CLASSES = "needs at least one positive and one negative core"
 

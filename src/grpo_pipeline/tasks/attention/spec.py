@@ -12,6 +12,7 @@ SPEC = TaskSpec(
     key="core_id",
     noun="core",
     metrics="grpo_pipeline.tasks.attention.metrics:build_suite",
+    baselines="grpo_pipeline.tasks.attention.model.classifiers:fit_baselines",
     words=Wording(
         drawn="one set of points per core",
         gain="its points − uniform",

@@ -38,7 +38,7 @@ def test_chunks_make_the_file_that_the_library_reads(tmp_path: Path, dtype: type
 
 
 def test_a_set_is_replaced_as_a_whole_and_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What was loaded stays while the file is replaced; a failed save keeps the old file; a damaged file is named."""
+    """Arrays that were loaded stay while the file is replaced; a failed save keeps the old file; a damaged file is named."""
     path = tmp_path / "features.safetensors"
     dataset = FeaturesDataset(str(path))
     dataset.save(FeatureSet("abc", VALUES))

@@ -22,7 +22,7 @@ def dataset(tmp_path):
 
 
 def test_chunks_appear_as_one_folder_with_the_last_and_replace_the_one_before(tmp_path, monkeypatch):
-    """What was not finished leaves the old folder and is discarded; users' own data are never written to."""
+    """An unfinished folder leaves the old folder and goes; users' own data are never written to."""
     data, target = dataset(tmp_path), tmp_path / "data" / "phantom"
     with pytest.raises(DatasetError, match="must start with a first chunk"):
         data.save(chunk("b", last=True))

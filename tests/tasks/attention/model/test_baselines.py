@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
 import torch
+from scipy.ndimage import gaussian_laplace
 from torch import Tensor
 
 from grpo_pipeline.core.sampling.plackett_luce import gumbel_top_k
 from grpo_pipeline.tasks.attention.model.baselines import (
+    blob_map,
+    highest_points,
     lesion_coverage,
     lesion_share,
     nearest_cells,
@@ -43,6 +46,27 @@ def test_oracle_points():
     assert (set(first), set(second)) == ({1}, {2, 3})  # 15 is in the lesion, but not in the region
     counts = torch.bincount(drawn(cells(), cells(3, 4, 5, 6), 1, 4000).flatten(), minlength=16)
     assert counts[3:7].tolist() == pytest.approx([1000] * 4, abs=110)  # 4 sigma of a binomial(4000, 1/4)
+
+
+def test_a_dark_blob_is_found_wherever_it_is_and_points_stay_in_the_region():
+    """A dark disc on a bright ground with a bright one beside it; scipy's Laplacian agrees where the highest cell is."""
+    rows, columns = np.mgrid[:96, :96]
+    images = np.full((3, 96, 96), 150, np.uint8)
+    for image, (y, x) in zip(images, [(28, 60), (44, 20), (84, 84)], strict=True):
+        image[(rows - y) ** 2 + (columns - x) ** 2 < 9**2] = 40
+        image[(rows - 95 + y) ** 2 + (columns - 95 + x) ** 2 < 9**2] = 250
+    scores = blob_map(images, 12)
+    assert [divmod(cell, 12) for cell in scores.argmax(1).tolist()] == [(3, 7), (5, 2), (10, 10)]
+    laplacian = [gaussian_laplace(image.astype(float), 6.5, mode="nearest")[4::8, 4::8].argmax() for image in images]
+    assert laplacian == scores.argmax(1).tolist()
+    region = torch.ones(3, 144, dtype=torch.bool)
+    region[:, scores.argmax(1)] = False
+    points = highest_points(scores, region, 2)
+    assert points.shape == (3, 1, 2)
+    for image in range(3):
+        allowed = sorted(scores[image][region[image]].tolist(), reverse=True)
+        assert scores[image][points[image, 0]].tolist() == allowed[:2]
+        assert region[image][points[image, 0]].all()
 
 
 def test_lesion_share_and_coverage_golden():

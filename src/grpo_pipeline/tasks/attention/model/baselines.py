@@ -2,14 +2,18 @@
 
 import numpy as np
 import torch
+from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 
-ORACLE = "oracle"
-RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", ORACLE, "shuffled")
+ORACLE, CONSTANT = "oracle", "constant"
+RULES = (
+    *("policy", "greedy", "uniform", "centre", "fixed", CONSTANT, "blobs", "none"),
+    *(ORACLE, "shuffled"),
+)
 
 
 def nearest_cells(targets: Tensor, cells: Tensor, grid: int, k: int) -> Tensor:
@@ -40,6 +44,39 @@ def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:
     """Return the map [P, V] of points inside the lesion, uniform in the region where no lesion is left or known."""
     # A preference of 50 nats: lesion cells always win, and the rest of the region is uniform.
     return 50.0 * (lesion_cells & cells).float()
+
+
+BLOB_WIDTHS = (0.05, 0.07, 0.1)
+"""Standard deviations of the inner Gaussians, in shares of the image side: blobs of about 15% to 30% of it."""
+
+
+def blob_map(images: np.ndarray, grid: int) -> Tensor:
+    """Return how much each cell looks like the middle of a dark blob, float64 [P, V]: the detector that nobody trains.
+
+        max over s of  (G(1.6 s) - G(s)) * image   at the cell's centre
+
+    A difference of Gaussians approximates the Laplacian at its best with the ratio 1.6 (Marr and Hildreth 1980); beyond the
+    image the edge goes on.
+
+    Args:
+        images: grey levels, [P, S, S].
+        grid: side of the cell grid.
+    """
+    side, values = images.shape[-1], images.astype(np.float32)
+    centre = ((np.arange(grid) + 0.5) * side / grid).astype(np.int64)
+    responses = []
+    for width in BLOB_WIDTHS:
+        inner, outer = (
+            gaussian_filter(values, (0, sigma, sigma), mode="nearest")
+            for sigma in (width * side, 1.6 * width * side)
+        )
+        responses.append((outer - inner)[:, centre][:, :, centre])  # [P, grid, grid]
+    return torch.from_numpy(np.max(responses, axis=0).reshape(len(images), -1)).double()
+
+
+def highest_points(scores: Tensor, cells: Tensor, k: int) -> Tensor:
+    """Return the k allowed cells of the highest scores, highest first: [P, V] and bool [P, V] -> int64 [P, 1, k]."""
+    return scores.masked_fill(~cells, -torch.inf).topk(k).indices[:, None]
 
 
 def point_coordinates(rollouts: Rollouts, grid: int) -> Tensor:

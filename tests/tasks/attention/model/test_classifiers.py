@@ -1,0 +1,100 @@
+"""Whole-image classifiers: each finds what it reads, learns from the training split alone, and repeats itself."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from tiny_attention import make_data, make_task
+
+from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.metrics import REQUIRED
+from grpo_pipeline.tasks.attention.model.classifiers import (
+    NAMES,
+    apply_network,
+    describe_picture,
+    fit_baselines,
+    train_network,
+)
+
+SIDE, N = 64, 96
+
+
+def made(kind: str) -> Examples:
+    """Return 96 pictures of noise, 64 to train on; what is different in the positives: the grain, the edge, or a dark square."""
+    rng = np.random.default_rng(4)
+    label = rng.integers(0, 2, N)
+    images = rng.normal(120, 30, (N, SIDE, SIDE))
+    lesion = np.zeros((N, SIDE, SIDE), bool)
+    for row in np.flatnonzero(label):
+        if kind == "grain":
+            images[row] = 120 + 30 * np.repeat(rng.normal(size=(SIDE, SIDE // 4)), 4, axis=1)
+        elif kind == "edge":
+            images[row, :2] = 250
+        else:
+            y, x = rng.integers(2, SIDE - 22, 2)
+            lesion[row, y : y + 20, x : x + 20] = True
+            images[row][lesion[row]] = 20
+    table = pd.DataFrame({"core_id": [f"c{i}" for i in range(N)], "patient_id": [f"p{i // 2}" for i in range(N)]})
+    table = table.assign(center="a", label=label, involvement=np.nan, grade_group=np.nan, split=["train"] * 64 + ["test"] * 32)
+    region = np.ones_like(lesion)
+    return Examples(table, images.clip(0, 255).astype(np.uint8), region, region, lesion, digest=kind)
+
+
+def auroc(examples: Examples, name: str) -> float:
+    rows = fit_baselines(make_task(), AttentionData(examples, None), [name], examples.rows("test"), seed=3)
+    return float(roc_auc_score(rows["label"], rows["prob"]))
+
+
+def test_each_regression_finds_what_it_reads_and_nothing_else() -> None:
+    found = {(name, kind): auroc(made(kind), name) for name in ("picture", "texture") for kind in ("grain", "edge")}
+    assert found["texture", "grain"] > 0.95
+    assert found["picture", "edge"] > 0.95
+    assert 0.2 < found["picture", "grain"] < 0.8
+    bright = np.full((20, 40), 100, np.uint8)
+    bright[:, :2] = 255
+    box = np.pad(bright, ((6, 14), (0, 0)))  # a wide picture in its square
+    expected = [-1.0, 1.0, *(np.mean(part) / 255 for part in (bright[:1], bright[-1:], bright[:, :1], bright[:, -1:]))]
+    np.testing.assert_allclose(describe_picture(box, box > 0), expected)
+
+
+def test_networks_learn_the_label_and_attention_finds_what_tells_it() -> None:
+    examples = made("square")
+    train, test = examples.rows("train"), examples.rows("test")
+    label = examples.table["label"].to_numpy()[test]
+    before = torch.random.get_rng_state()
+    for attends in (False, True):
+        net = train_network(examples, train, seed=1, attends=attends, epochs=40)
+        probs, maps = apply_network(net, examples, test, grid=8)
+        assert roc_auc_score(label, probs) > 0.9
+        assert maps.shape == (32, 64)
+    assert torch.equal(before, torch.random.get_rng_state())
+    one, same, other = (train_network(examples, train, seed=seed, attends=True, epochs=1) for seed in (1, 1, 2))
+    assert all(torch.equal(weights, same.state_dict()[name]) for name, weights in one.state_dict().items())
+    assert not torch.equal(one.label[1].weight, other.label[1].weight)
+    centre = examples.lesion[test][:, 4::8, 4::8].reshape(32, -1)
+    hit = centre[np.arange(32), maps.argmax(1).numpy()][label == 1].mean()
+    assert hit > 3 * centre[label == 1].mean()
+
+
+def test_rows_are_those_of_a_comparison_and_the_test_split_decides_nothing() -> None:
+    task, data = make_task(), make_data()
+    rows = data.examples.rows("test")
+    one = fit_baselines(task, data, NAMES, rows, seed=0)
+    assert list(one.columns) == list(REQUIRED)
+    assert one["rule"].tolist() == [name for name in NAMES for _ in rows]
+    assert one["prob"].between(0, 1).all()
+    assert one["reward"].isna().all()
+    known = one["lesion_hit"].notna()
+    assert known.equals((one["rule"] == "attention_cnn") & (one["label"] == 1))
+    table = data.examples.table.copy()
+    table.loc[table["split"] == "test", "label"] ^= 1
+    flipped = replace(data, examples=replace(data.examples, table=table))
+    np.testing.assert_array_equal(fit_baselines(task, flipped, NAMES, rows, seed=0)["prob"], one["prob"])
+    single = fit_baselines(task, data, ["texture"], rows[2:3], seed=0)
+    np.testing.assert_allclose(single["prob"], one.loc[one["rule"] == "texture", "prob"].iloc[2:3])
+    with pytest.raises(ValueError, match="attention.evaluation.baselines must be among picture, .*, got 'forest'; correct it"):
+        fit_baselines(task, data, ["texture", "forest"], rows, seed=0)
