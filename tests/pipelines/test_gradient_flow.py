@@ -11,12 +11,11 @@ import tiny_attention as attention
 import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
+from matplotlib.colors import to_hex
 from torch.nn import functional as F
 
-from grpo_pipeline.core.params import AlgorithmParams
-from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines import gradient_flow
-from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
+from grpo_pipeline.pipelines.gradient_flow import COLOURS, WRONG, ZERO, GradientFlowError, norm_heatmap
 from grpo_pipeline.pipelines.params import GradientFlowParams
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training.loop import StepRunner, rows_of_step
@@ -26,13 +25,7 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 DECODERS = {"mask_decoder": "none", "class_decoder": "none"}
 POLICY = {"encoder": "gradient", "policy_head": "gradient", "value_head": "none", **DECODERS}
 EXPECTED = {
-    "supervised": {
-        "encoder": "gradient",
-        "policy_head": "none",
-        "value_head": "none",
-        "mask_decoder": "gradient",
-        "class_decoder": "gradient",
-    },
+    "supervised": {"encoder": "gradient", "policy_head": "none", "value_head": "none"} | dict.fromkeys(DECODERS, "gradient"),
     "policy": POLICY,
     "kl": POLICY,
     "entropy": POLICY,
@@ -80,79 +73,68 @@ class AttachedReward(AttentionTask):
         return parts | {"class": -loss}, weights
 
 
-def broken(kind: type[AttentionTask]) -> AttentionTask:
-    return kind(**vars(attention.make_task()))
-
-
-def catalog_of(folder: Path, task: AttentionTask, arm: str, algorithm: AlgorithmParams) -> DataCatalog:
-    """Hold the committed patterns of an arm beside the audit's own, so that none of them may take the other's datasets."""
+def run(folder: Path, task: AttentionTask, arm: str = "grpo", *, audit: GradientFlowParams = WARM, **algorithm: object) -> None:
+    """Beside the committed patterns of an arm the audit's own stand, so that none of them may take the other's datasets."""
     committed = (attention.CONF / "base" / "catalog" / "tasks.yml").read_text()
     for name, value in {"${globals:data}": str(folder), "{task}": "attention", "{folder}": "attention"}.items():
         committed = committed.replace(name, value)
     catalog = DataCatalog.from_config(yaml.safe_load(committed) | yaml.safe_load(ENTRIES.replace("DATA", str(folder))))
     values = {
-        "attention.task": task,
-        "attention.data": attention.make_data(),
-        f"params:attention.{arm}.algorithm": algorithm,
-        "params:attention.training": attention.training_params(batch_size=4),
-        "params:attention.gradient_flow": WARM,
+        "attention.task": task, "attention.data": attention.make_data(),
+        f"params:attention.{arm}.algorithm": attention.algorithm_params(arm, **algorithm),
+        "params:attention.training": attention.training_params(batch_size=4), "params:attention.gradient_flow": audit,
         "params:seed": 0,
-    }
+    }  # fmt: skip
     for name, value in values.items():
         catalog[name] = MemoryDataset(value, copy_mode="assign")
-    return catalog
-
-
-def run(folder: Path, task: AttentionTask, arm: str = "grpo", **algorithm: object) -> None:
-    catalog = catalog_of(folder, task, arm, attention.algorithm_params(arm, **algorithm))
     SequentialRunner().run(gradient_flow.create_pipeline("attention", arm), catalog)
 
 
 def saved(folder: Path) -> pd.DataFrame:
-    (path,) = folder.rglob("gradient_flow.csv")
-    return pd.read_csv(path)
-
-
-def figure_of(folder: Path) -> bytes:
-    (path,) = folder.rglob("gradient_flow.png")
-    return path.read_bytes()
-
-
-def warm_state(task: AttentionTask, algorithm: AlgorithmParams) -> TrainState:
-    """Train three steps by hand."""
-    training, data = attention.training_params(batch_size=4), attention.make_data()
-    state = attention.make_state(task, data, algorithm, training)
-    for step in range(3):
-        rows = rows_of_step(task.rows(data, "train"), step, batch_size=4, seed=0)
-        state, _ = StepRunner(task, algorithm, training)(state, task.make_batch(data, rows))
-    return state
+    (figure,), (table,) = folder.rglob("gradient_flow.png"), folder.rglob("gradient_flow.csv")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    return pd.read_csv(table)
 
 
 @pytest.mark.parametrize("decoder", ["glimpse", "global"])
-def test_a_sound_task_passes_in_the_reward_arm(tmp_path, decoder):
-    run(tmp_path, attention.make_task(class_decoder=decoder))
+def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path, decoder):
+    task = attention.make_task(class_decoder=decoder)
+    run(tmp_path, task)
     table = saved(tmp_path)
     assert list(table.columns) == ["term", "component", "grad_norm", "expected", "agrees"]
     assert table["agrees"].all()
-    norms = table[table["term"] != "reward"].pivot(index="term", columns="component", values="grad_norm")
-    assert set(norms.index) == {"supervised", "policy", "kl", "entropy", "value"}
-    decoders = ["mask_decoder", "class_decoder"]
-    assert (norms.loc[["policy", "kl", "entropy", "value"], decoders] == 0).all(axis=None)
-    assert (norms.loc[["policy", "kl", "entropy"], ["policy_head", "encoder"]] > 0).all(axis=None)
-    assert (norms.loc["supervised", ["policy_head", "value_head"]] == 0).all()
-    assert (norms.loc["supervised", ["encoder", *decoders]] > 0).all()
+    assert set(table["term"]) == {*EXPECTED, "reward"}
     assert table.loc[table["term"] == "reward", ["component", "grad_norm"]].values.tolist() == [["class", 0.0], ["heatmap", 0.0]]
-    assert figure_of(tmp_path).startswith(b"\x89PNG")
+    got = table.set_index(["term", "component"])["grad_norm"]
+    for term, components in EXPECTED.items():
+        assert {name: "gradient" if got[term, name] > 0 else "none" for name in components} == components
+    algorithm, training, data = attention.algorithm_params(), attention.training_params(batch_size=4), attention.make_data()
+    state = attention.make_state(task, data, algorithm, training)
+    batches = [task.make_batch(data, rows_of_step(np.arange(8), step, batch_size=4, seed=0)) for step in range(4)]
+    for batch in batches[:3]:
+        state, _ = StepRunner(task, algorithm, training)(state, batch)
+    context = task.encode(state.policy, batches[3])
+    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    experience = attention.judge(task, algorithm, state, task.replicate(batches[3], 4), context, rollouts, temperature)
+    terms, diagnostics = update.policy_terms(algorithm, training, task, state, experience, 0)
+    losses = update.mix_losses(algorithm, task, state, terms, update.supervised_term(task, state, experience, 0), diagnostics)
+    for term, loss in losses.terms.items():
+        state.optimizer.zero_grad(set_to_none=True)
+        loss.backward(retain_graph=True)
+        for name, group in task.parameter_groups(state.policy).items():
+            squares = sum(float(p.grad.double().square().sum()) for p in group if p.grad is not None)
+            assert got[term, name] == pytest.approx(losses.weights[term] * squares**0.5, rel=1e-6), (term, name)
 
 
-def test_the_control_has_a_supervised_term_alone(tmp_path):
-    run(tmp_path, attention.make_task(), "supervised")
+@pytest.mark.parametrize(
+    ("arm", "off", "terms"),
+    [("supervised", (), []), ("grpo", ("entropy_weight", "value_weight"), ["policy", "kl"])],
+)
+def test_a_term_that_the_arm_never_weighs_is_left_out(tmp_path, arm, off, terms):
+    run(tmp_path, attention.make_task(), arm, **dict.fromkeys(off, 0.0))
     table = saved(tmp_path)
-    assert list(dict.fromkeys(table["term"])) == ["supervised", "reward"]
+    assert list(dict.fromkeys(table["term"])) == ["supervised", *terms, "reward"]
     assert table["agrees"].all()
-    norms = dict(zip(table["component"], table["grad_norm"], strict=True))
-    assert norms["policy_head"] == norms["value_head"] == 0
-    assert min(norms["encoder"], norms["mask_decoder"], norms["class_decoder"]) > 0
 
 
 @pytest.mark.parametrize(
@@ -166,86 +148,82 @@ def test_the_control_has_a_supervised_term_alone(tmp_path):
 )
 def test_a_broken_task_is_caught_after_table_and_figure_are_saved(tmp_path, kind, odd, sentence):
     with pytest.raises(GradientFlowError, match=sentence):
-        run(tmp_path, broken(kind))
-    table = saved(tmp_path)
-    wrong = table[~table["agrees"]]
+        run(tmp_path, kind(**vars(attention.make_task())))
+    wrong = saved(tmp_path).query("not agrees")
     assert set(zip(wrong["term"], wrong["component"], strict=True)) == set(odd)
-    assert figure_of(tmp_path).startswith(b"\x89PNG")
 
 
 def test_a_policy_at_its_start_is_not_taken_for_sound(tmp_path):
-    catalog = catalog_of(tmp_path, attention.make_task(), "grpo", attention.algorithm_params())
-    catalog["params:attention.gradient_flow"] = MemoryDataset(WARM.model_copy(update={"warmup_steps": 0}), copy_mode="assign")
-    with pytest.raises(
-        GradientFlowError, match="policy -> encoder 0 where gradient is expected.*raise gradient_flow.warmup_steps"
-    ):
-        SequentialRunner().run(gradient_flow.create_pipeline("attention", "grpo"), catalog)
-
-
-def test_norms_are_those_of_a_backward_pass_per_term(tmp_path):
-    run(tmp_path, attention.make_task())
-    got = saved(tmp_path).set_index(["term", "component"])["grad_norm"]
-    task, algorithm, training = attention.make_task(), attention.algorithm_params(), attention.training_params(batch_size=4)
-    state = warm_state(task, algorithm)
-    batch = task.make_batch(attention.make_data(), rows_of_step(np.arange(8), 3, batch_size=4, seed=0))
-    context = task.encode(state.policy, batch)
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    experience = attention.judge(task, algorithm, state, task.replicate(batch, 4), context, rollouts, temperature)
-    terms, diagnostics = update.policy_terms(algorithm, training, task, state, experience, 0)
-    losses = update.mix_losses(algorithm, task, state, terms, update.supervised_term(task, state, experience, 0), diagnostics)
-    for term, loss in losses.terms.items():
-        state.optimizer.zero_grad(set_to_none=True)
-        loss.backward(retain_graph=True)
-        for name, group in task.parameter_groups(state.policy).items():
-            squares = sum(float(p.grad.double().square().sum()) for p in group if p.grad is not None)
-            assert got[term, name] == pytest.approx(losses.weights[term] * squares**0.5, rel=1e-6), (term, name)
-
-
-def test_a_term_that_the_arm_never_weighs_is_left_out(tmp_path):
-    run(tmp_path, attention.make_task(), entropy_weight=0.0, value_weight=0.0)
-    assert list(dict.fromkeys(saved(tmp_path)["term"])) == ["supervised", "policy", "kl", "reward"]
-
-
-TERMS = pd.DataFrame(
-    [("policy", "encoder", 2.0), ("policy", "decoder", 0.5), ("value", "encoder", 0.0)],
-    columns=["term", "component", "grad_norm"],
-)
-REWARDS = pd.DataFrame([("reward", "f1", 0.0), ("reward", "rouge", math.nan)], columns=TERMS.columns)
+    message = "policy -> encoder 0 where gradient is expected.*raise gradient_flow.warmup_steps"
+    with pytest.raises(GradientFlowError, match=message):
+        run(tmp_path, attention.make_task(), audit=WARM.model_copy(update={"warmup_steps": 0}))
 
 
 def judge(expected):
+    columns = ["term", "component", "grad_norm"]
+    terms = pd.DataFrame([("policy", "encoder", 2.0), ("policy", "decoder", 0.5), ("value", "encoder", 0.0)], columns=columns)
+    rewards = pd.DataFrame([("reward", "f1", 0.0), ("reward", "rouge", math.nan)], columns=columns)
     training = attention.training_params(optimizer={"learning_rates": {"frozen": 0.1}})
-    return gradient_flow.judge_flow(GradientFlowParams(warmup_steps=0, expected=expected), training, TERMS, REWARDS)
+    return gradient_flow.judge_flow(GradientFlowParams(warmup_steps=0, expected=expected), training, terms, rewards)
 
 
 def test_judge_golden():
     table = judge({"policy": {"encoder": "gradient", "decoder": "none", "frozen": "none"}, "kl": {"encoder": "gradient"}})
     assert table["expected"].tolist() == ["gradient", "none", "any", "none", "none"]
     assert table["agrees"].tolist() == [True, False, True, True, False]
-    with pytest.raises(GradientFlowError) as caught:
+    said = "got policy -> decoder 0.5 where none is expected; a graph in reward component rouge; add or remove"
+    with pytest.raises(GradientFlowError, match=f"must teach what gradient_flow.expected says, {said}"):
         gradient_flow.require_flow(table, b"")
-    assert str(caught.value).startswith("each loss term must teach what gradient_flow.expected says, got ")
-    assert "got policy -> decoder 0.5 where none is expected; a graph in reward component rouge; add or remove" in str(
-        caught.value
-    )
     assert gradient_flow.require_flow(table[table["agrees"]], b"") is None
-
-
-def test_a_component_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match=r"gradient_flow.expected.policy must name components of the task, .*got 'decodr'"):
         judge({"policy": {"decodr": "none"}})
 
 
 def test_the_audit_reads_what_an_arm_reads_and_writes_two_things():
     pipeline = gradient_flow.create_pipeline("dialogue", "ppo")
-    assert pipeline.inputs() == {
-        "dialogue.task", "dialogue.data", "params:dialogue.training", "params:dialogue.gradient_flow", "params:seed",
-        "params:dialogue.ppo.algorithm",
-    }  # fmt: skip
-    own = {
-        name for name in pipeline.all_outputs() if not name.startswith(("dialogue.ppo.gradient_flow.", "dialogue.ppo.audited_"))
+    names = "task", "data", "ppo.algorithm", "training", "gradient_flow"
+    assert pipeline.inputs() == {"params:seed"} | {f"dialogue.{n}" for n in names[:2]} | {
+        f"params:dialogue.{n}" for n in names[2:]
     }
+    inner = "dialogue.ppo.gradient_flow.", "dialogue.ppo.audited_"
+    own = {name for name in pipeline.all_outputs() if not name.startswith(inner)}
     assert own == {"dialogue.ppo.gradient_flow", "dialogue.ppo.gradient_flow_figure"}
     (summary,) = [node for node in pipeline.nodes if node.name == "dialogue.ppo.require_flow"]
     assert set(summary.inputs) == own  # so that it comes after both are saved
     assert not [node.name for node in pipeline.nodes if "apply_update" in node.name]
+
+
+TABLE = pd.DataFrame(
+    [
+        ("supervised", "encoder", 1e-2, "gradient", True), ("supervised", "head", 0.0, "none", True),
+        ("policy", "encoder", 1.0, "none", False), ("policy", "head", 1e-4, "gradient", True),
+        ("reward", "f1", 0.0, "none", True), ("reward", "bleu", math.nan, "none", False),
+    ],
+    columns=["term", "component", "grad_norm", "expected", "agrees"],
+)  # fmt: skip
+
+
+def test_the_heatmap_shows_each_norm_at_its_place_by_its_logarithm_and_frames_what_is_not_as_expected():
+    def ticks(axes):
+        return [[label.get_text() for label in labels] for labels in (axes.get_xticklabels(), axes.get_yticklabels())]
+
+    losses, rewards, _ = norm_heatmap(TABLE).axes
+    cells, words = {}, {axes: {text.get_position(): text.get_text() for text in axes.texts} for axes in (losses, rewards)}
+    for axes in (losses, rewards):
+        for patch in axes.patches:
+            place = round(patch.get_x() + 0.48), round(patch.get_y() + 0.46)  # column, line
+            cells.setdefault((axes, place), []).append(patch)
+    assert ticks(losses) == [["encoder", "head"], ["supervised", "policy"]]
+    assert ticks(rewards) == [["f1", "bleu"], ["reward"]]
+    assert words[losses] == {(0, 0): "1.0e-02", (1, 0): "0", (0, 1): "1.0e+00\nexpected none", (1, 1): "1.0e-04"}
+    assert words[rewards] == {(0, 0): "0", (1, 0): "graph\nexpected none"}
+    assert losses.get_ylim() == (1.5, -0.5)  # the first term is at the top
+    # log10 of 1e-4, 1e-2 and 1: the ends and the middle of the scale
+    for place, share in (((1, 1), 0.0), ((0, 0), 0.5), ((0, 1), 1.0)):
+        assert to_hex(cells[losses, place][0].get_facecolor()) == to_hex(COLOURS(share)), place
+        assert cells[losses, place][0].get_hatch() is None
+    assert cells[losses, (1, 0)][0].get_hatch() == "///"
+    assert to_hex(cells[losses, (1, 0)][0].get_facecolor()) == to_hex(ZERO["facecolor"])
+    wrong = to_hex(WRONG["edgecolor"])
+    framed = {key for key, patches in cells.items() if wrong in {to_hex(patch.get_edgecolor()) for patch in patches}}
+    assert framed == {(losses, (0, 1)), (rewards, (1, 0))}

@@ -1,5 +1,6 @@
 """The figures are saved before the run stops, and what is saved is what the command prints."""
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -21,41 +22,28 @@ from grpo_pipeline.pipelines.step import collect, update
 LOOP = {"training_loop": False, "loop_of_micro_batches": False, "loop_of_independent_draws": True}
 
 
-def measured(seed, hit_rate):
+@pytest.mark.parametrize("hit_rate", [0.99, 0.5])
+def test_figures_and_table_are_saved_and_a_failure_stops_the_run_after_its_figures(monkeypatch, tmp_path, hit_rate):
     grpo = VariantResult("grpo", False, (Check("hit_rate", hit_rate, 0.98),), steps=40)
-    return SelfCheckResult(seed=seed, variants=(grpo,))
-
-
-def run(folder, seed):
-    catalog = DataCatalog(
-        {
-            "params:seed": MemoryDataset(seed),
-            "self_check.result": JSONDataset(filepath=str(folder / "result.json"), save_args={"allow_nan": False}),
-            "self_check.table": TextDataset(filepath=str(folder / "table.txt")),
-        }
-    )
-    SequentialRunner().run(self_check.create_pipeline(), catalog)
-
-
-def test_figures_and_table_are_saved(monkeypatch, tmp_path):
-    monkeypatch.setattr(core, "run_self_check", lambda seed: measured(seed, 0.99))
-    run(tmp_path, seed=5)
-    saved = json.loads((tmp_path / "result.json").read_text())
-    variants = saved["variants"]
-    assert {**saved, "variants": {"grpo": variants.pop("grpo")}} == measured(5, 0.99).to_dict()
+    monkeypatch.setattr(core, "run_self_check", lambda seed: SelfCheckResult(seed=seed, variants=(grpo,)))
+    result, table = tmp_path / "result.json", tmp_path / "table.txt"
+    datasets = {
+        "params:seed": MemoryDataset(5), "self_check.table": TextDataset(filepath=str(table)),
+        "self_check.result": JSONDataset(filepath=str(result), save_args={"allow_nan": False}),
+    }  # fmt: skip
+    passes = hit_rate > 0.98
+    message = "the installed code must pass its self-check, got grpo: DOES NOT LEARN; reinstall"
+    with contextlib.nullcontext() if passes else pytest.raises(SelfCheckError, match=message):
+        SequentialRunner().run(self_check.create_pipeline(), DataCatalog(datasets))
+    saved = json.loads(result.read_text())
+    variants = dict(saved["variants"])
+    assert {**saved, "variants": {"grpo": variants.pop("grpo")}} == core.run_self_check(5).to_dict()
     assert {name: variant["is_defect"] for name, variant in variants.items()} == LOOP
     assert all(variant["is_as_wanted"] for variant in variants.values())
-    saved = json.loads((tmp_path / "result.json").read_text())
-    assert (tmp_path / "table.txt").read_text() == core.format_table(saved)
-    assert (tmp_path / "table.txt").read_text().endswith("self-check passed, seed 5")
-
-
-def test_a_failure_stops_the_run_after_its_figures_are_saved(monkeypatch, tmp_path):
-    monkeypatch.setattr(core, "run_self_check", lambda seed: measured(seed, 0.5))
-    with pytest.raises(SelfCheckError, match="the installed code must pass its self-check, got grpo: DOES NOT LEARN; reinstall"):
-        run(tmp_path, seed=5)
-    assert json.loads((tmp_path / "result.json").read_text())["variants"]["grpo"]["checks"]["hit_rate"]["value"] == 0.5
-    assert not (tmp_path / "table.txt").exists()
+    assert table.exists() == passes
+    if passes:
+        assert table.read_text() == core.format_table(saved)
+        assert table.read_text().endswith("self-check passed, seed 5")
 
 
 def test_the_hit_rate_of_sets_is_that_of_what_is_drawn():
@@ -75,27 +63,20 @@ def test_the_hit_rate_of_sets_is_that_of_what_is_drawn():
 
 def wrong_policy(function):
     """Score the present policy's actions from another temperature: sampling and update disagree."""
-
-    def scored(algorithm, training, task, state, experience, update_epoch):
-        return function(algorithm, training, task, state, replace(experience, temperature=2.0), update_epoch)
-
-    return scored
+    return lambda *args: function(*args[:4], replace(args[4], temperature=2.0), args[5])
 
 
-def rolled(function):
-    def combined(*args, **kwargs):
-        found = function(*args, **kwargs)
-        return replace(found, total=found.total.roll(1, dims=1))
+def changed(field, change):
+    """Return a fault: one field of what the function returns is another."""
 
-    return combined
+    def fault(function):
+        def spoilt(*args, **kwargs):
+            found = function(*args, **kwargs)
+            return replace(found, **{field: change(getattr(found, field))})
 
+        return spoilt
 
-def flipped(function):
-    def compared(*args, **kwargs):
-        found = function(*args, **kwargs)
-        return replace(found, values=-found.values)
-
-    return compared
+    return fault
 
 
 @pytest.mark.parametrize(
@@ -103,8 +84,8 @@ def flipped(function):
     [
         (advantages, "_baseline", lambda _: lambda r, is_scored, values: r.nanmean().expand(len(r), 1)),
         (plackett_luce, "log_remaining", lambda _: lambda z, taken, is_taken: z.logsumexp(-1)[:, None, None].expand_as(taken)),
-        (collect, "combine_rewards", rolled),
-        (collect, "compute_advantages", flipped),
+        (collect, "combine_rewards", changed("total", lambda total: total.roll(1, dims=1))),
+        (collect, "compute_advantages", changed("values", torch.neg)),
         (update, "score_actions", wrong_policy),
     ],
     ids=["baseline_of_the_batch", "independent_draws", "rewards_of_other_samples", "sign", "another_temperature"],
