@@ -14,45 +14,35 @@ GROUNDED = {"policy": 1.0, "greedy": 1.1, "oracle": 1.6}
 
 def make_predictions(*, seed: int = 0, skill: float = 1.0, patients: int = 40, cores: int = 6) -> pd.DataFrame:
     """Draw prediction rows: ``skill`` scales how far the learned rules separate the classes and find lesions."""
-    world = np.random.default_rng(1)
-    n = patients * cores
+    world, n = np.random.default_rng(1), patients * cores
     patient = np.repeat(np.arange(patients), cores)
     severity = world.normal(size=patients)[patient] + world.normal(size=n)
     label = (severity > 0.9).astype(int)
+    cancer = label == 1
     base = pd.DataFrame(
         {
-            "core_id": [f"core{i:04d}" for i in range(n)],
-            "patient_id": [f"patient{i:03d}" for i in patient],
-            "center": np.where(patient % 2 == 0, "north", "south"),
-            "label": label,
-            "involvement": np.where(label == 1, world.uniform(0.05, 0.95, n), 0.0),
-            "grade_group": np.where(label == 1, world.integers(1, 5, n), 0).astype(float),
-            "lesion_coverage": np.where(label == 1, world.uniform(0.05, 0.2, n), np.nan),
+            "core_id": [f"core{i:04d}" for i in range(n)], "patient_id": [f"patient{i:03d}" for i in patient],
+            "center": np.where(patient % 2 == 0, "north", "south"), "label": label,
+            "involvement": np.where(cancer, world.uniform(0.05, 0.95, n), 0.0),
+            "grade_group": np.where(cancer, world.integers(1, 5, n), 0).astype(float),
+            "lesion_coverage": np.where(cancer, world.uniform(0.05, 0.2, n), np.nan),
         }
-    )
-    shared = world.normal(scale=0.8, size=n)
-    noise = np.random.default_rng(seed)
-    return pd.concat([add_rule(base, shared, rule=rule, skill=skill, noise=noise) for rule in RULES], ignore_index=True)
-
-
-def add_rule(base: pd.DataFrame, shared: np.ndarray, *, rule: str, skill: float, noise: np.random.Generator) -> pd.DataFrame:
-    n, strength = len(base), 0.3 + 0.3 * skill * GROUNDED.get(rule, 0.0)
-    label = base["label"].to_numpy()
-    logit = strength * (2 * label - 1) + shared + noise.normal(scale=0.3, size=n)
-    prob = 1 / (1 + np.exp(-logit))
-    right = np.where(label == 1, prob, 1 - prob)
-    hit = base["lesion_coverage"] * (1 + 5 * skill * GROUNDED.get(rule, 0.0)) * noise.uniform(0.8, 1.2, n)
-    return base.assign(
-        rule=rule,
-        prob=prob,
-        heatmap_prob=np.clip(prob + noise.normal(scale=0.05, size=n), 0, 1),
-        prob_std=noise.uniform(0.0, 0.1, n),
-        reward_class=0.5 * np.log(right),
-        reward_heatmap=0.5 * np.log(right) - 0.1,
-        reward=0.5 * np.log(right) - 0.07,
-        lesion_hit=hit.clip(upper=1.0),
-        points_used=3.0,
-    )
+    )  # fmt: skip
+    shared, noise, frames = world.normal(scale=0.8, size=n), np.random.default_rng(seed), []
+    for rule in RULES:
+        grounded = skill * GROUNDED.get(rule, 0.0)
+        logit = (0.3 + 0.3 * grounded) * (2 * label - 1) + shared + noise.normal(scale=0.3, size=n)
+        prob = 1 / (1 + np.exp(-logit))
+        right = 0.5 * np.log(np.where(cancer, prob, 1 - prob))
+        hit = base["lesion_coverage"] * (1 + 5 * grounded) * noise.uniform(0.8, 1.2, n)
+        frames.append(
+            base.assign(
+                rule=rule, prob=prob, heatmap_prob=np.clip(prob + noise.normal(scale=0.05, size=n), 0, 1),
+                prob_std=noise.uniform(0.0, 0.1, n), reward_class=right, reward_heatmap=right - 0.1, reward=right - 0.07,
+                lesion_hit=hit.clip(upper=1.0), points_used=3.0,
+            )
+        )  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
 
 
 def make_showcase(*, seed: int = 0, cores: int = 12, size: int = 64, cells: int = 16, k: int = 3) -> dict[str, np.ndarray]:
@@ -85,32 +75,18 @@ def make_showcase(*, seed: int = 0, cores: int = 12, size: int = 64, cells: int 
 
 def make_metric_rows(*, seed: int = 0, epochs: int = 20, steps: int = 15) -> pd.DataFrame:
     """Draw training metric rows of one arm: a train row per step and a val row per epoch."""
-    generator = np.random.default_rng(seed)
-    step = np.arange(epochs * steps)
-    progress = step / len(step)
-    train = pd.DataFrame(
-        {
-            "step": step,
-            "epoch": step // steps,
-            "split": "train",
-            "reward/mean": -1 + progress + generator.normal(scale=0.1, size=len(step)),
-            "supervised/loss": 0.7 - 0.3 * progress + generator.normal(scale=0.05, size=len(step)),
-            "policy/entropy": 5 - 3 * progress,
-            "kl/reference": progress * 2,
-            "policy/ratio_mean": 1 + generator.normal(scale=0.01, size=len(step)),
-            "grad_norm/supervised": generator.gamma(2, 0.5, len(step)),
-            "grad_norm/rl": generator.gamma(2, 0.2, len(step)),
-        }
-    )
-    val = pd.DataFrame(
-        {
-            "step": step[steps - 1 :: steps],
-            "epoch": np.arange(epochs),
-            "split": "val",
-            "reward/mean": np.linspace(-1, -0.2, epochs),
-        }
-    )
-    return pd.concat([train, val], ignore_index=True)
+    generator, step = np.random.default_rng(seed), np.arange(epochs * steps)
+    progress, n = step / len(step), len(step)
+    train = {
+        "step": step, "epoch": step // steps, "split": "train",
+        "reward/mean": -1 + progress + generator.normal(scale=0.1, size=n),
+        "supervised/loss": 0.7 - 0.3 * progress + generator.normal(scale=0.05, size=n),
+        "policy/entropy": 5 - 3 * progress, "kl/reference": progress * 2,
+        "policy/ratio_mean": 1 + generator.normal(scale=0.01, size=n),
+        "grad_norm/supervised": generator.gamma(2, 0.5, n), "grad_norm/rl": generator.gamma(2, 0.2, n),
+    }  # fmt: skip
+    val = {"step": step[steps - 1 :: steps], "epoch": np.arange(epochs), "split": "val"}
+    return pd.concat([pd.DataFrame(train), pd.DataFrame(val | {"reward/mean": np.linspace(-1, -0.2, epochs)})], ignore_index=True)
 
 
 @pytest.fixture(scope="session")
@@ -131,18 +107,9 @@ def metric_rows() -> Callable[..., pd.DataFrame]:
 @pytest.fixture(scope="session")
 def params():
     return EvaluationParams(
-        task="attention",
-        split="test",
-        control="supervised",
-        baseline_arm="grpo",
-        headline_rule="policy",
-        chance_rule="uniform",
-        cluster="patient_id",
-        seed=0,
-        resamples=100,
-        max_undefined=0.1,
-        metric_options={},
-    )
+        task="attention", split="test", control="supervised", baseline_arm="grpo", headline_rule="policy",
+        chance_rule="uniform", cluster="patient_id", seed=0, resamples=100, max_undefined=0.1, metric_options={},
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -28,11 +28,14 @@ def only(found):
     return sentence
 
 
-def test_a_sound_reward_has_no_warning():
+def test_a_sound_reward_has_no_warning_nor_a_trivial_policy_within_chance_of_the_start():
     assert judge(sound())[1] == []
+    document, found = judge(policy("parrot", MODEL.mean(1, keepdims=True) + np.array([[0.5], [0.4], [-0.2], [-0.3]])))
+    assert document["policies"]["parrot"]["more_than_start"]["value"] > 0
+    assert found == []
 
 
-def test_a_trivial_policy_that_is_paid_more_than_the_start():
+def test_a_trivial_policy_that_is_paid_more_than_the_start_and_a_ceiling_that_is_not_paid_for():
     parrot = np.full((4, 1), 0.9)
     document, found = judge(policy("parrot", parrot, quality=0.0))
     # The model is paid mean f1 0.23333 + 0.5 * 0.4 * 0.23333 = 0.28; (0.9 - 0.28) / (1 - 0.28) = 0.861.
@@ -40,48 +43,32 @@ def test_a_trivial_policy_that_is_paid_more_than_the_start():
     assert only(found).startswith("a trivial policy (parrot) is paid 0.900, the start (model) 0.280 (difference +0.620 [")
     assert "86% of the way to the ceiling), and worse by quality: the reward can be raised without learning" in only(found)
     assert judge(policy("parrot", parrot), trivial_share=0.9)[1] == []
-
-
-def test_a_trivial_policy_within_chance_of_the_start_is_no_warning():
-    f1 = MODEL.mean(1, keepdims=True) + np.array([[0.5], [0.4], [-0.2], [-0.3]])
-    document, found = judge(policy("parrot", f1))
-    assert document["policies"]["parrot"]["more_than_start"]["value"] > 0
-    assert found == []
-
-
-def test_a_ceiling_that_is_not_paid_for():
     found = judge(policy("answer", np.full((4, 1), 0.2)))[1]
     assert only(found).startswith("the ceiling (answer) is paid 0.200, not more than the start (model) 0.280 (difference -0.080")
     assert only(found).endswith("the reward does not ask for what is wanted")
 
 
-def test_a_dead_reward():
-    found = judge(with_model(np.full((4, 3), 0.25)))[1]
-    assert only(found) == "the reward is dead: the samples of model tie in every group, and the advantages are all 0"
+TIES, LOST, CANCELS = MODEL.copy(), MODEL.copy(), np.where(np.arange(4)[:, None] == 3, STYLE, 0.1)
+TIES[:2], LOST[0, 0] = 0.25, np.nan
+CONSTANT = "component style is constant within groups{}: it teaches nothing there, whatever its weight"
 
 
-def test_many_ties():
-    f1 = MODEL.copy()
-    f1[:2] = 0.25
-    assert judge(with_model(f1, style=f1))[1] == ["50% of the groups of model tie: they teach nothing"]
-    assert judge(with_model(f1, style=f1), tied_groups=0.6)[1] == []
-
-
-def test_a_part_that_cancels():
-    found = judge(with_model(MODEL, style=0.3))[1]
-    assert found == ["component style is constant within groups: it teaches nothing there, whatever its weight"]
-    style = np.where(np.arange(4)[:, None] == 3, STYLE, 0.1)
-    found = judge(with_model(MODEL, style=style), constant_groups=0.75)[1]
-    assert found == [
-        "component style is constant within groups in 75% of the groups: it teaches nothing there, whatever its weight"
-    ]
-
-
-def test_a_part_that_hardly_matters_and_one_that_pulls():
-    found = judge(with_model(MODEL, style=MODEL * 0.01))[1]
-    assert only(found) == "component style explains 0.5% of the variance within groups: its weight hardly matters"
-    found = judge(with_model(MODEL, style=-0.4 * MODEL))[1]
-    assert only(found).startswith("component style pulls against the others within groups (share of the variance -0.250")
+@pytest.mark.parametrize(
+    ("f1", "style", "limits", "said"),
+    [
+        (np.full((4, 3), 0.25), 0.0, {}, "the reward is dead: the samples of model tie in every group, and the adv"),
+        (TIES, TIES, {}, "50% of the groups of model tie: they teach nothing"),
+        (TIES, TIES, {"tied_groups": 0.6}, None),
+        (MODEL, 0.3, {}, CONSTANT.format("")),
+        (MODEL, CANCELS, {"constant_groups": 0.75}, CONSTANT.format(" in 75% of the groups")),
+        (MODEL, MODEL * 0.01, {}, "component style explains 0.5% of the variance within groups: its weight hardly matters"),
+        (MODEL, -0.4 * MODEL, {}, "component style pulls against the others within groups (share of the variance -0.250"),
+        (LOST, STYLE, {}, "1 of 12 samples of model could not be scored: they are in no figure"),
+    ],
+)
+def test_ties_and_components_that_teach_nothing_are_named(f1, style, limits, said):
+    found = judge(with_model(f1, style=style), **limits)[1]
+    assert [sentence[: len(said)] for sentence in found] == [said] if said else found == []
 
 
 def test_reward_and_metric_disagree_inside_groups_only():
@@ -102,9 +89,3 @@ def test_a_correlation_without_an_interval_is_no_warning():
     rho = document["agreement"]["model"]["reward"]["quality"]["within"]["spearman"]
     assert (rho["value"], rho["ci95"], rho["n"]) == (-1.0, None, 1)
     assert found == []
-
-
-def test_samples_that_were_not_scored_are_counted():
-    f1 = MODEL.copy()
-    f1[0, 0] = np.nan
-    assert judge(with_model(f1, style=STYLE))[1] == ["1 of 12 samples of model could not be scored: they are in no figure"]

@@ -1,4 +1,4 @@
-"""Options of an arm: other algorithms, value baselines, KL in the reward, other references, replay, retries."""
+"""Terms of a step and options of an arm: other algorithms, value baselines, KL in the reward, retries."""
 
 import math
 from collections.abc import Callable
@@ -8,13 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_attention import algorithm_params, constant, judge, make_batch, make_data, make_state, make_task, shake, training_params
+from tiny_attention import (
+    algorithm_params,
+    constant,
+    differing,
+    judge,
+    make_batch,
+    make_data,
+    make_state,
+    make_task,
+    shake,
+    training_params,
+    weights,
+)  # fmt: skip
 from tiny_choices import TinyChoices, own_rates
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams
+from grpo_pipeline.core.policy_gradient.losses import NonFiniteLossError
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.rng import Stream, step_generator
+from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect, update
@@ -90,6 +104,56 @@ def test_every_algorithm_raises_what_it_rewards(changes: dict[str, Any]) -> None
         ratios.append(metrics["policy/ratio_first"])
     assert ratios == [1.0] * 6
     assert weighted() > before + 1e-3
+
+
+def test_weight_zero_leaves_the_graph_and_the_control_has_no_policy_term() -> None:
+    algorithm = algorithm_params(**PURE | {"entropy_weight": constant(0.0)}, policy_weight=constant(0.5))
+    state = moved(algorithm)
+    experience = experience_of(algorithm, state)
+    terms, diagnostics = update.policy_terms(algorithm, training_params(), TASK, state, experience, 0)
+    supervised = update.supervised_term(TASK, state, experience, 0)
+    losses = update.mix_losses(algorithm, TASK, state, terms, supervised, diagnostics)
+    torch.testing.assert_close(losses.total, 0.5 * terms["policy"])
+    assert losses.weights == {"supervised": 0.0, "policy": 0.5, "entropy": 0.0, "value": 0.0}
+    groups = TASK.parameter_groups(state.policy)
+    silent = [*groups["value_head"], *groups["class_decoder"], *groups["mask_decoder"]]
+    assert torch.autograd.grad(losses.total, silent, allow_unused=True) == (None,) * len(silent)
+    control = algorithm_params("supervised")
+    experience = experience_of(control, state)
+    assert update.policy_terms(control, training_params(), TASK, state, experience, 0) == ({}, {})
+    assert experience.reference.log_probs_full is None
+
+
+@torch.no_grad()
+def test_kl_is_against_the_frozen_reference() -> None:
+    algorithm = algorithm_params()
+    state = moved(algorithm)
+    terms, diagnostics = update.policy_terms(algorithm, training_params(), TASK, state, experience_of(algorithm, state), 0)
+    assert abs(diagnostics["kl/rollout"]) < 1e-12  # the rollout policy is the present one: a KL to it would be 0
+    context = TASK.encode(state.policy, make_batch(TASK))
+    logits = state.policy.policy(context.features, context.texture)[0]
+    untrained = context.cells / context.cells.sum(1, keepdim=True)  # the reference is the untrained, uniform policy
+    present = log_policy(logits, context.cells).exp()
+    naive = torch.where(context.cells, present * (present / untrained).log(), 0.0).sum(1).mean()
+    assert float(naive) > 1e-3
+    torch.testing.assert_close(terms["kl"], naive, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("term", "method"), [("supervised", "supervised_loss"), ("value", "score")])
+def test_a_term_that_is_not_finite_stops_the_run(monkeypatch: pytest.MonkeyPatch, term: str, method: str) -> None:
+    state, sound = replace(moved(algorithm_params()), step=7), getattr(AttentionTask, method)
+
+    def spoilt(*args: Any, **kwargs: Any) -> Any:
+        found = sound(*args, **kwargs)
+        return found * math.nan if term == "supervised" else replace(found, values=found.values * math.inf)
+
+    before = weights(state.policy)
+    monkeypatch.setattr(AttentionTask, method, spoilt)
+    message = f"loss term '{term}' of task 'attention' must be finite, got (nan|inf) at step 7; the weights are unchanged"
+    with pytest.raises(NonFiniteLossError, match=message):
+        StepRunner(TASK, algorithm_params(), training_params())(state, make_batch(TASK))
+    assert differing(before, weights(state.policy)) == []
+    assert len(state.optimizer.state) == 0
 
 
 def test_under_per_reward_the_kl_is_subtracted_from_the_advantage_and_is_not_divided_by_a_deviation() -> None:

@@ -17,11 +17,7 @@ from grpo_pipeline.tasks.attention.task import AttentionTask
 
 DATA = make_data()
 TASKS = {name: make_task(class_decoder=name) for name in ("glimpse", "global")}
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    "grpo": {},
-    "ppo": {"name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2},
-    "k3": {"kl_estimator": "k3"},
-}
+PPO: dict[str, Any] = {"name": "ppo", "advantage": {"baseline": "value"}, "value_clip": 0.2, "kl_estimator": "k3"}
 
 
 def moved(precision: str, *, task: AttentionTask, **changes: Any) -> TrainState:
@@ -43,39 +39,30 @@ def ratios(state: TrainState, experience: Any, task: AttentionTask) -> Tensor:
     return (scores.logprobs.detach() - experience.rollouts.logprobs).exp()
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize(("precision", "other"), [("float32", "bf16"), ("bf16", "float32")])
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
-def test_the_ratio_of_every_sample_is_exactly_one_at_first(task: AttentionTask, precision: str) -> None:
+def test_sampling_in_another_precision_than_scoring_is_noticed(task: AttentionTask, precision: str, other: str) -> None:
+    """Else the ratio of every sample is exactly one at first, and losses are float32."""
     state = moved(precision, task=task)
-    assert torch.equal(ratios(state, collected(state, task), task), torch.ones(4, 4, 3))
-
-
-@pytest.mark.parametrize(("drawn", "scored"), [("float32", "bf16"), ("bf16", "float32")])
-def test_sampling_in_another_precision_than_scoring_is_noticed(drawn: str, scored: str) -> None:
-    task = TASKS["glimpse"]
-    state = moved(drawn, task=task)
-    experience, other = collected(state, task), replace(state, precision=scored)
-    again = replace(experience, context=collect.encode_batch(task, other, make_batch(task)))
-    assert float((ratios(other, again, task) - 1).abs().max()) > 1e-4
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
-def test_what_a_loss_is_made_of_is_float32(task: AttentionTask) -> None:
-    state = moved("bf16", task=task)
     experience = collected(state, task)
-    assert experience.context.features.dtype == torch.bfloat16  # the encoder did compute in it
+    assert torch.equal(ratios(state, experience, task), torch.ones(4, 4, 3))
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    assert experience.context.features.dtype == dtype  # the encoder did compute in it
     terms, _ = update.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
     terms |= update.supervised_term(task, state, experience, 0)
-    assert terms.keys() == {"supervised", "policy", "kl", "entropy", "value"}
-    assert {name for name, term in terms.items() if term.dtype != torch.float32} == set()
+    assert {name: term.dtype for name, term in terms.items()} == dict.fromkeys(terms, torch.float32)
     outcomes, rollouts, reference = experience.outcomes, experience.rollouts, experience.reference
     tensors = [outcomes.class_logits, outcomes.bag_probs, outcomes.mask_logits, rollouts.logprobs, reference.log_probs_full]
     assert {x.dtype for x in tensors} == {torch.float32}
     assert experience.rewards.total.dtype == experience.advantages.values.dtype == torch.float64
+    rescored = replace(state, precision=other)  # than the samples were drawn in: that is noticed
+    again = replace(experience, context=collect.encode_batch(task, rescored, make_batch(task)))
+    assert float((ratios(rescored, again, task) - 1).abs().max()) > 1e-4
 
 
-@pytest.mark.parametrize("changes", ALGORITHMS.values(), ids=ALGORITHMS.keys())
+@pytest.mark.parametrize("changes", [{}, PPO])
 def test_a_step_in_bf16_is_near_one_in_float32(changes: dict[str, Any]) -> None:
+    """The encoding of a point in a cell's centre is that of the cell, to the last bit; texture is not rounded."""
     task, found = TASKS["global"], {}
     for precision in ("float32", "bf16"):
         state, training = moved(precision, task=task, **changes), training_params(precision=precision)
@@ -89,34 +76,21 @@ def test_a_step_in_bf16_is_near_one_in_float32(changes: dict[str, Any]) -> None:
         # bfloat16 holds 8 bits: 0.4 % per operation, and some tens of them follow each other.
         assert half[name] == pytest.approx(exact[name], rel=0.05), name
     assert any(half[name] != exact[name] for name in ("supervised/loss", "policy/entropy"))
-
-
-def test_points_keep_their_place_in_bf16_and_texture_is_not_rounded() -> None:
-    """The encoding of a point in a cell's centre is that of the cell, to the last bit, and is that of float32."""
-    task = TASKS["glimpse"]
-    state, images = moved("bf16", task=task), 50 + make_batch(task).images
-    sam, points = state.policy.sam, torch.tensor([[[0.125, 0.125], [0.875, 0.375]]])
-    exact, texture = sam.encode_points(points), state.policy.texture.describe_cells(images, task.grid)
+    sam, points, images = state.policy.sam, torch.tensor([[[0.125, 0.125], [0.875, 0.375]]]), 50 + make_batch(task).images
+    place, texture = sam.encode_points(points), state.policy.texture.describe_cells(images, task.grid)
     with update.network_precision(state):
-        assert torch.equal(sam.encode_points(points), exact)
+        assert torch.equal(sam.encode_points(points), place)
         assert sam.dense_encoding().dtype == torch.float32
         assert torch.equal(state.policy.texture.describe_cells(images, task.grid), texture)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_the_reference_of_a_run_is_scored_in_the_precision_of_the_policy(precision: str) -> None:
-    seen = []
-
-    class Watching(AttentionTask):
-        def with_reference(self, data: Any, reference: Any) -> Any:
-            seen.append(torch.is_autocast_enabled("cpu"))
-            return super().with_reference(data, reference)
-
-    plain = TASKS["glimpse"]
-    task = Watching(plain.model, plain.rewards, plain.supervised, plain.image_size, plain.device)
+def test_the_reference_of_a_run_is_scored_in_the_precision_of_the_policy(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, seen, look_up = TASKS["glimpse"], [], AttentionTask.with_reference
+    noted = lambda *args: seen.append(torch.is_autocast_enabled("cpu")) or look_up(*args)  # noqa: E731
+    monkeypatch.setattr(AttentionTask, "with_reference", noted)
     algorithm, training = algorithm_params(), training_params(precision=precision, epochs=1)
     state = make_state(task, DATA, algorithm, training)
     yielded = list(nodes.train(algorithm, training, "never", task, DATA, state, NoCheckpoint("nowhere"), None))
-    rows = [row for rows, _ in yielded for row in rows if row["split"] == "train"]
-    assert {row["policy/ratio_first"] for row in rows} == {1.0}
+    assert {row["policy/ratio_first"] for rows, _ in yielded for row in rows if row["split"] == "train"} == {1.0}
     assert seen == [precision == "bf16"]

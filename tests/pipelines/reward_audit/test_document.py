@@ -1,0 +1,176 @@
+"""Rows of an audit become arrays, spread and correlations, against loops and scipy; the document, its table and its figure."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import pearsonr, rankdata, spearmanr
+from tiny_audit import MODEL, OWNERS, PLAN, STYLE, model_samples, rows_of, sound
+
+from grpo_pipeline.pipelines.reward_audit.document import (
+    RewardDocument,
+    agree_between,
+    agree_within,
+    find_constant,
+    find_ties,
+    measure_spread,
+)  # fmt: skip
+from grpo_pipeline.pipelines.reward_audit.pipeline import reward_figure
+from grpo_pipeline.pipelines.reward_audit.samples import PolicySamples, read_samples
+from grpo_pipeline.pipelines.reward_audit.warnings import policy_table
+
+ONCE = np.ones((1, 12))
+OTHER = np.array([[0.3, 0.1, 0.0], [0.0, 0.5, 0.2], [0.1, 0.1, 0.1], [0.9, 0.2, 0.4]])
+
+
+def build(rows=None, *, resamples=200):
+    return RewardDocument(read_samples(sound() if rows is None else rows, PLAN), PLAN, resamples=resamples, seed=0).build()
+
+
+def test_arrays_follow_examples_and_samples_in_any_order_of_rows():
+    samples = read_samples(sound().sample(frac=1.0, random_state=0), PLAN)
+    model = samples.policies["model"]
+    np.testing.assert_array_equal(model.components["f1"], MODEL)
+    np.testing.assert_allclose(model.reward, MODEL + 0.5 * STYLE, atol=1e-15)
+    np.testing.assert_array_equal(model.metrics["quality"], MODEL)
+    assert list(model.scored) == ["reward", "f1", "style"]  # what has a weight and is not in the rows is not made up
+    assert samples.clusters.tolist() == list(OWNERS)
+    assert {name: one.is_sampled for name, one in samples.policies.items()} == {name: name == "model" for name in PLAN.policies}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda rows: rows.drop(columns="quality"), r"must have the columns .*got none named \['quality'\]"),
+        (lambda rows: rows.assign(reward_new=1.0), r"every reward component must have a weight, got none for \['new'\]"),
+        (lambda rows: rows.assign(reward_f1=np.inf), r"must be finite, or NaN where not scored, .*\['reward_f1'\]"),
+        (lambda rows: rows[rows["policy"] != "parrot"], "same number of samples of policy parrot, got \\[\\]"),
+        (lambda rows: rows.drop(index=rows.index[0]), "same number of samples of policy model, got"),
+        (
+            lambda rows: pd.concat([rows, rows_of("parrot", np.zeros((4, 1))).assign(name="other")[:1]]),
+            "must score the same examples, got 4 of 5 for model",
+        ),
+    ],
+)
+def test_incomplete_rows_are_refused(spoil, message):
+    with pytest.raises(ValueError, match=message):
+        read_samples(spoil(sound().reset_index(drop=True)), PLAN)
+
+
+def test_spread_is_that_of_a_loop_over_the_samples_that_were_scored():
+    f1 = np.vstack([MODEL])
+    f1[0, 1], f1[1, :2] = np.nan, np.nan
+    for scores in (MODEL, f1):
+        spread = measure_spread(model_samples(scores, style=OTHER), PLAN.weights)
+        for p in range(4):
+            is_known = ~np.isnan(scores[p])
+            reward = (scores[p] + 0.5 * OTHER[p])[is_known]
+            std = np.std(reward, ddof=1) if len(reward) > 1 else np.nan  # one sample: no deviation
+            assert spread.std[p] == pytest.approx(std, abs=1e-15, nan_ok=True)
+            assert spread.total[p] == pytest.approx(((reward - reward.mean()) ** 2).sum(), abs=1e-15)
+            for component, values in (("f1", scores[p][is_known]), ("style", 0.5 * OTHER[p][is_known])):
+                expected = sum((v - values.mean()) * (r - reward.mean()) for v, r in zip(values, reward, strict=True))
+                assert spread.sums[component][p] == pytest.approx(expected, abs=1e-15)
+        assert spread.is_tied.tolist() == [False, scores is f1, False, False]
+        assert (spread.is_constant["style"][2], spread.is_constant["f1"][2]) == (True, False)
+    nan = OTHER.copy()
+    nan[0, 1] = np.nan
+    level = measure_spread(model_samples(MODEL, style=1000.0), PLAN.weights)
+    free = measure_spread(PolicySamples(MODEL, {"f1": MODEL, "style": nan}, {}), {"f1": 1.0, "style": 0.0})
+    for spread in (level, free):  # a large part that does not differ, one of weight 0
+        np.testing.assert_allclose(spread.sums["style"], 0.0, atol=1e-12)
+        np.testing.assert_allclose(spread.sums["f1"], spread.total, atol=1e-12)
+    # Parts tie up to the rounding of float32, rewards as in training.
+    almost = np.array([[0.3, np.nextafter(np.float32(0.3), np.float32(1.0))]])
+    assert (find_constant(almost).item(), find_ties(almost).item(), find_ties(almost[:, [0, 0]]).item()) == (True, False, True)
+
+
+def draw(seed: int = 0, *, n: int = 12, size: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Draw a reward and a metric that agree inside groups and disagree between examples; some ties."""
+    rng = np.random.default_rng(seed)
+    level, reward = rng.normal(size=(n, 1)), rng.normal(size=(n, size)).round(1)
+    return reward + 5 * level, (reward + rng.normal(size=(n, size))).round(1) - 5 * level
+
+
+def test_agreement_is_scipys_on_what_is_left_of_each_group_and_on_the_means():
+    """Unknown values leave only their own samples out; groups in which one of the two is constant say nothing."""
+    reward, metric = draw()
+    reward[0, 1], metric[0, 3], metric[1] = np.nan, np.nan, np.nan
+    kept = [(reward[0, [0, 2, 4]], metric[0, [0, 2, 4]]), *((reward[p], metric[p]) for p in range(2, 12))]
+    level = np.vstack([reward, [[1.0] * 5, [1, 2, 3, 4, 5]]]), np.vstack([metric, [[1, 2, 3, 4, 5], [2.0] * 5]])
+    for pair in ((reward, metric), level):
+        found = agree_within(*pair, np.ones((1, len(pair[0]))))
+        for name, centred in (("pearson", lambda x: x - x.mean()), ("spearman", lambda x: rankdata(x) - (len(x) + 1) / 2)):
+            x, y = (np.concatenate([centred(one[side]) for one in kept]) for side in (0, 1))
+            assert found[name].value == pytest.approx(pearsonr(x, y).statistic, abs=1e-12)
+            assert found[name].n == 11
+    between, means = agree_between(reward + 1e6, metric, ONCE), np.array([(x.mean(), y.mean()) for x, y in kept])
+    assert between["pearson"].value == pytest.approx(pearsonr(*means.T).statistic, abs=1e-8)
+    assert between["spearman"].value == pytest.approx(spearmanr(*means.T).statistic, abs=1e-12)
+    assert between["pearson"].n == 11
+
+
+@pytest.mark.parametrize("correlate", [agree_within, agree_between])
+def test_weights_repeat_examples_and_a_metric_that_never_differs_says_why_there_is_no_correlation(correlate):
+    reward, metric = draw()
+    weights = np.vstack([np.ones(12), np.random.default_rng(1).integers(0, 3, 12)])
+    rows = np.repeat(np.arange(12), weights[1].astype(int))
+    repeated = correlate(reward[rows], metric[rows], np.ones((1, len(rows))))["pearson"].value
+    assert correlate(reward, metric, weights)["pearson"].resamples == pytest.approx([repeated], abs=1e-9)
+    found = correlate(reward, np.full_like(metric, 0.3), ONCE)["spearman"]
+    assert (np.isnan(found.value), found.n, bool(found.reason)) == (True, 0, True)
+    found = correlate(reward, np.full_like(metric, np.nan), np.ones((3, 12)))["pearson"]
+    assert np.isnan([found.value, *found.resamples]).all()
+
+
+def test_document_and_table_golden():
+    document, rows = build(), sound()
+    model, parrot = document["policies"]["model"], document["policies"]["parrot"]
+    # mean f1 2.8 / 12, style 0.4 * that, reward f1 + style / 2
+    assert model["reward"]["value"] == pytest.approx(0.28)
+    assert model["metrics"]["quality"] == model["components"]["f1"]
+    assert model["components"]["f1"]["value"] == pytest.approx(2.8 / 12)
+    assert parrot["more_than_start"]["value"] == pytest.approx(-0.28)
+    # clusters a and b have means 0.3 and 0.26: resamples are aa, ab, ba, bb
+    assert parrot["more_than_start"]["ci95"] == pytest.approx([-0.3, -0.26])
+    assert (model["more_than_start"], parrot["groups"]) == (None, None)
+    rewards = MODEL + 0.5 * STYLE
+    assert model["groups"]["std"]["value"] == pytest.approx(rewards.std(axis=1, ddof=1).mean())
+    share = {name: component["explained"]["value"] for name, component in model["groups"]["components"].items()}
+    centred = rewards - rewards.mean(1, keepdims=True)
+    assert share["f1"] == pytest.approx((MODEL * centred).sum() / (centred**2).sum())
+    assert sum(share.values()) == pytest.approx(1.0)
+    assert document["n"] == {"examples": 4, "clusters": 2, "cluster": "owner"}
+    assert document["agreement"].keys() == {"model"}
+    assert document["agreement"]["model"]["f1"]["quality"]["within"]["pearson"]["value"] == pytest.approx(1.0)
+    # A difference is taken over the examples that both have.
+    rows.loc[(rows["policy"] == "parrot") & (rows["name"] == "e0"), "quality"] = np.nan
+    gap = build(rows)["policies"]["parrot"]["metrics_more_than_start"]["quality"]
+    assert (gap["value"], gap["n"]) == (pytest.approx(-MODEL[1:].mean()), 3)
+    table = policy_table(document).set_index("policy")
+    assert table["role"].to_dict() == PLAN.policies
+    assert table.loc["parrot", ["reward", "more_than_start_low", "quality", "samples"]].tolist() == pytest.approx([0, -0.3, 0, 1])
+    assert table.loc["parrot", "way_to_ceiling"] == pytest.approx(-0.28 / 0.72)
+    assert table.loc["model", ["more_than_start", "way_to_ceiling"]].isna().all()
+    assert table.loc["answer", ["group_std", "tied_groups"]].isna().all()
+    assert table.loc["model", "tied_groups"] == 0
+
+
+def test_the_figure_shows_the_documents_numbers():
+    def labels(axes):
+        return [tick.get_text() for tick in axes.get_yticklabels()]
+
+    shown = build()
+    rewards, shares, agreement = reward_figure(shown).axes
+    assert labels(rewards) == ["model (start), +0.28", "parrot (trivial), +0.00", "answer (ceiling), +1.00"]
+    assert [line.get_xdata()[0] for line in rewards.lines if line.get_marker() == "o"] == pytest.approx([0.0, -0.28, 0.72])
+    components = shown["policies"]["model"]["groups"]["components"].values()
+    assert [bar.get_width() for bar in shares.patches] == pytest.approx([one["explained"]["value"] for one in components])
+    assert labels(shares) == ["f1 (weight 1)", "style (weight 0.5)"]
+    assert labels(agreement) == ["reward", "f1", "style"]
+    rho = shown["agreement"]["model"]["reward"]["quality"]["within"]["spearman"]["value"]
+    assert [text.get_text() for text in agreement.texts][:2] == [f"{rho:+.2f}", "+1.00"]
+    lower = reward_figure(shown | {"metrics": {"quality": "lower"}}).axes[2]
+    a, b = (np.asarray(axes.images[0].get_array()) for axes in (agreement, lower))
+    np.testing.assert_array_equal(a, -b)  # whether reward and metric agree about what is good
+    undefined = build(sound(quality=0.5))
+    assert [text.get_text() for text in reward_figure(undefined).axes[2].texts] == ["–", "–", "–"]
