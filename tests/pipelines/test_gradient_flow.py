@@ -127,8 +127,7 @@ def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arm", "off", "terms"),
-    [("supervised", (), []), ("grpo", ("entropy_weight", "value_weight"), ["policy", "kl"])],
+    ("arm", "off", "terms"), [("supervised", (), []), ("grpo", ("entropy_weight", "value_weight"), ["policy", "kl"])]
 )
 def test_a_term_that_the_arm_never_weighs_is_left_out(tmp_path, arm, off, terms):
     run(tmp_path, attention.make_task(), arm, **dict.fromkeys(off, 0.0))

@@ -6,6 +6,9 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.pipeline import Pipeline
+from kedro.runner import SequentialRunner
 from tiny_attention import CONF, make_examples, section
 
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, ResolvedArm, resolve_arms
@@ -56,3 +59,11 @@ def tiny_bench(**changes) -> Bench:
     return Bench(
         find_setup("attention"), make_examples(), lambda rows, rule: {"rows": float((rows["rule"] == rule).sum())}, **changes
     )
+
+
+def run_in_memory(pipeline: Pipeline, given: Mapping[str, Any]) -> DataCatalog:
+    """Run a pipeline on values that are handed on by reference; returns the catalogue with all that was made."""
+    made = {name: MemoryDataset(copy_mode="assign") for name in pipeline.datasets() - given.keys()}
+    catalog = DataCatalog({name: MemoryDataset(value, copy_mode="assign") for name, value in given.items()} | made)
+    SequentialRunner().run(pipeline, catalog)
+    return catalog

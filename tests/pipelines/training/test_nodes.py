@@ -6,15 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import tiny_talk as talk
 import torch
+from kedro.io import DataCatalog, MemoryDataset
+from kedro.runner import SequentialRunner
 from tiny_attention import algorithm_params, differing, make_data, make_task, training_params, weights
 
 from grpo_pipeline.core.params import TrainingParams
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
 from grpo_pipeline.pipelines.training import nodes
+from grpo_pipeline.pipelines.training.pipeline import create_pipeline
 from grpo_pipeline.tasks.attention.task import AttentionTask
+from grpo_pipeline.tasks.dialogue.scores import f1
 from grpo_pipeline.tasks.familiarity import Familiarity
 
 TASK, DATA, NOTHING, SEED = make_task(), make_data(), NoCheckpoint("nowhere"), 3
@@ -218,3 +225,67 @@ def test_what_cannot_be_trained_or_exported_is_refused():
     for made in (lambda: nodes.export_model(TASK, NOTHING, {}), lambda: nodes.calibrate(SEED, TASK, DATA, NOTHING)):
         with pytest.raises(ValueError, match=r"a checkpoint must be in nowhere, got nothing there; train the arm first"):
             made()
+
+
+# An untrained language model earns no overlap: a reward that differs between any two replies.
+TALK = talk.make_task(rewards={"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}})
+TALKS = talk.make_data(TALK)
+SHOWN = np.array([10, 11, 12])
+EPSILON = 1e-4  # added to the standard deviation of a group
+
+
+def shown(arm="grpo", **changes):
+    algorithm = talk.algorithm_params(arm, **changes)
+    return nodes.shown_samples(TALK, TALK.build_policy(0), TALKS, SHOWN, algorithm=algorithm, group_size=6, seed=0)
+
+
+def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
+    table = shown(advantage={"method": "group", "std": "sample", "top_k_ratio": 1.0})
+    assert table["example_id"].tolist() == ["e10"] * 6 + ["e11"] * 6 + ["e12"] * 6
+    answers = [TALKS.examples.table["answers"].iloc[row] for row in table["group"]]
+    assert table["reward_f1"].tolist() == pytest.approx(f1(list(table["reply"]), answers).tolist())
+    assert table["reward"].to_numpy() == pytest.approx(
+        sum(table[f"reward_{n}"] * w for n, w in TALK.rewards.component_weights.items())
+    )
+    for _, group in table.groupby("group"):
+        rewards = group["reward"].to_numpy()
+        expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + EPSILON) if np.ptp(rewards) else 0 * rewards
+        assert group["advantage"].to_numpy() == pytest.approx(expected)
+        assert group["group_is_tied"].all() == (not np.ptp(rewards))
+    assert table["advantage"].abs().max() > 0.5
+
+
+def test_an_arm_that_drew_nothing_in_training_draws_the_same_here_and_prediction_stores_a_few_examples():
+    given = ["example_id", "reply", "tokens", "reward"]
+    pd.testing.assert_frame_equal(shown("supervised")[given], shown("grpo")[given])
+    assert (shown("supervised")["tokens"] > 0).all()
+    model = ModelWeights(tensors=TALK.build_policy(0).state_dict(), config={})
+    algorithm, training = talk.algorithm_params("supervised"), talk.training_params(group_size=3)
+    predictions, rollouts, showcase = nodes.predict(algorithm, training, 0, TALK, TALKS, model)
+    assert len(rollouts) == 3 * len(SHOWN)
+    assert {"reward", "advantage"} <= set(rollouts.columns)
+    assert set(showcase["example_id"]) == set(rollouts["example_id"]) == set(predictions["example_id"])
+
+
+def test_the_probe_moves_a_copy_and_training_starts_from_the_untouched_weights(tmp_path: Path):
+    """The catalogue holds values by reference, and the checkpoint on disk under two names."""
+    arm, path, prefix = create_pipeline("attention", "grpo"), str(tmp_path / "checkpoint"), "attention.grpo"
+    values: dict[str, Any] = {
+        "attention.task": TASK, "attention.data": DATA, f"params:{prefix}.algorithm": algorithm_params(),
+        "params:attention.training": short(), "params:seed": SEED, "params:resume": "never",
+    }  # fmt: skip
+
+    def run_through_kedro(part: Any) -> Any:
+        catalog = DataCatalog({name: MemoryDataset(value, copy_mode="assign") for name, value in values.items()})
+        for name in arm.datasets() - values.keys():
+            is_checkpoint = name in (f"{prefix}.resume_from", f"{prefix}.checkpoint")
+            catalog[name] = CheckpointDataset(path) if is_checkpoint else MemoryDataset(copy_mode="assign")
+        return SequentialRunner().run(part, catalog)
+
+    made = run_through_kedro(arm.to_outputs(f"{prefix}.initial_state", f"{prefix}.probe.next_state"))
+    initial, moved = (made[f"{prefix}.{name}"].load().policy for name in ("initial_state", "probe.next_state"))
+    untouched = weights(TASK.build_policy(SEED))
+    assert differing(weights(initial), untouched) == []
+    assert len(differing(weights(moved), untouched)) > 10
+    run_through_kedro(arm.to_nodes(f"{prefix}.train"))
+    assert differing(dict(CheckpointDataset(path).load().policy), dict(last_checkpoint(whole()).policy)) == []

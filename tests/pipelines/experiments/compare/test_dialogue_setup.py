@@ -6,10 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from kedro.io import DataCatalog, MemoryDataset
-from kedro.runner import SequentialRunner
 from tiny_attention import CONF
-from tiny_grid import Memory
+from tiny_grid import Memory, run_in_memory
 from tiny_talk import make_examples, section
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
@@ -43,14 +41,12 @@ def parameters() -> dict[str, Any]:
         "language_model": {"new": {"width": 8}}, "replies": {"max_tokens": 6}, "rewards": {"pool": {"workers": 0}},
         "warm_start": {"training": {"epochs": 4, "validate_every_epochs": 4}},
     }  # fmt: skip
-    names = (*SECTIONS, "warm_start", "supervised", "reinforce", "grpo")
-    return {name: section(name, **short.get(name, {})) for name in names}
+    return {name: section(name, **short.get(name, {})) for name in (*SECTIONS, "warm_start", "supervised", "reinforce", "grpo")}
 
 
-def grid(arms: dict[str, Any], *, seeds: tuple[int, ...] = (0, 1), primary: tuple[str, ...] = ("f1",)) -> CompareParams:
-    return CompareParams(
-        seeds=seeds, control="supervised", arms=arms, primary_metrics=primary, baseline_rules=("start",), keep="weights"
-    )
+def grid(arms: dict[str, Any], *, seeds: tuple[int, ...] = (0, 1)) -> CompareParams:
+    options = {"primary_metrics": ("f1",), "baseline_rules": ("start",), "keep": "weights"}
+    return CompareParams(seeds=seeds, control="supervised", arms=arms, **options)
 
 
 def arrange(params: CompareParams):
@@ -80,21 +76,17 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def ordinary_predictions(arm: str, *, seed: int) -> pd.DataFrame:
     """Predictions of an arm as an ordinary run of the task's own pipelines makes them."""
+    found, models, loop = parameters(), find_setup("dialogue").models, TrainingParams.model_validate
     given: dict[str, Any] = {"dialogue.examples": make_examples(), "params:seed": seed, "params:resume": "never"}
-    models = find_setup("dialogue").models
-    found = parameters()
     given |= {f"params:dialogue.{name}": models[name].model_validate(found[name]) for name in SECTIONS if name in models}
-    given["params:dialogue.training"] = TrainingParams.model_validate(found["training"])
-    given["params:dialogue.warm_start.training"] = TrainingParams.model_validate(found["warm_start"]["training"])
+    given["params:dialogue.training"] = loop(found["training"])
+    given["params:dialogue.warm_start.training"] = loop(found["warm_start"]["training"])
     for name in ("warm_start", "supervised", "reinforce", "grpo"):
         given[f"params:dialogue.{name}.algorithm"] = AlgorithmParams.model_validate(found[name]["algorithm"])
         given[f"dialogue.{name}.resume_from"] = NoCheckpoint("none")
-    pipeline = prepare() + create_stages(find_task("dialogue"), {}) + create_arm("dialogue", arm)
-    kept = {name: MemoryDataset(value, copy_mode="assign") for name, value in given.items()}
-    inner = {name: MemoryDataset(copy_mode="assign") for name in pipeline.datasets() - kept.keys()}
-    catalog = DataCatalog(kept | inner)
-    SequentialRunner().run(pipeline, catalog)
-    return catalog.load(f"dialogue.{arm}.predictions")
+    return run_in_memory(prepare() + create_stages(find_task("dialogue"), {}) + create_arm("dialogue", arm), given).load(
+        f"dialogue.{arm}.predictions"
+    )
 
 
 def test_a_cell_is_what_an_ordinary_run_gives_and_a_start_is_trained_once_per_seed(trainings) -> None:
@@ -135,10 +127,8 @@ def test_a_reward_of_the_users_is_in_the_table_and_the_page_speaks_of_replies() 
     table, summary = nodes.write_tables(EVALUATION, result)
     assert "reward_again" in set(table["metric"])
     assert "**Other replies to the same examples, mean over the seeds**" in summary
-    figures = nodes.draw_forests(EVALUATION, result)
-    html = tables.render(
-        result, nodes.metrics_of(EVALUATION, result), dict.fromkeys(figures, b"PNG"), parameters={"dialogue": {}}
-    )
+    figures, shown = dict.fromkeys(nodes.draw_forests(EVALUATION, result), b"PNG"), nodes.metrics_of(EVALUATION, result)
+    html = tables.render(result, shown, figures, parameters={"dialogue": {}})
     assert "the choice of personas in the test split" in html
     assert "points" not in html
     assert json.loads(json.dumps(result)) == result

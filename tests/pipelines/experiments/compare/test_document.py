@@ -239,10 +239,7 @@ def test_cells_go_seed_by_seed_the_control_first():
         ({"primary": ("auc",)}, r"attention\.compare\.primary_metrics must be among auroc, .*, got 'auc'; correct it"),
         ({"rule": "polcy"}, r"attention\.compare\.arms\.grpo\.rule must be among policy, .*, got 'polcy'"),
         ({"baselines": ("orcale",)}, r"attention\.compare\.baseline_rules must be among policy, .*, got 'orcale'"),
-        (
-            {"set": {"reward": {"heatmap_weight": 1.0}}},
-            "primary_metrics must not hold 'reward' .*, got it with the arm grpo",
-        ),
+        ({"set": {"reward": {"heatmap_weight": 1.0}}}, "primary_metrics must not hold 'reward' .*, got it with the arm grpo"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(changes, message):

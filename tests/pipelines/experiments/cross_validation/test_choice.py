@@ -153,10 +153,7 @@ WEIGHED = {"candidates": {"plain": {}, "heatmap": {"reward": {"class_weight": 0.
     [
         ({"candidates": TWO | MISSPELT}, r"candidates.wide.arms.supervised.set.model.encoder_widht must .* mean encoder_width\?"),
         ({"selection_metric": "auc"}, "cross_validation.selection_metric must be among auroc, .* got 'auc'"),
-        (
-            {"selection_metric": "prompt_sensitivity_samples"},
-            "a metric with a good side, got 'prompt_sensitivity_samples'",
-        ),
+        ({"selection_metric": "prompt_sensitivity_samples"}, "a metric with a good side, got 'prompt_sensitivity_samples'"),
         ({"primary_metrics": ["f1"]}, "cross_validation.primary_metrics must be among .* got 'f1'"),
         ({"arms": BEST}, "cross_validation.arms.supervised.rule must be among policy, .* got 'best'"),
         (WEIGHED | {"primary_metrics": ["reward"]}, "primary_metrics must not be or hold 'reward' .* with supervised.heatmap"),

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from kedro.io import DataCatalog, MemoryDataset
-from kedro.runner import SequentialRunner
 from tiny_attention import make_data, make_examples, make_task
-from tiny_grid import SHORT, Memory, resolve_tiny, tiny_bench, tiny_plan
+from tiny_grid import SHORT, Memory, resolve_tiny, run_in_memory, tiny_bench, tiny_plan
 
 import grpo_pipeline
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
@@ -41,20 +39,11 @@ def ordinary_predictions(arm, *, seed):
     """Predictions of the same arm as an ordinary run of the training pipeline makes them."""
     name = f"attention.{arm.name}"
     given = {
-        "attention.task": make_task(),
-        "attention.data": make_data(),
-        "params:attention.training": arm.training,
-        "params:seed": seed,
-        "params:resume": "never",
-        f"params:{name}.algorithm": arm.algorithm,
+        "attention.task": make_task(), "attention.data": make_data(), "params:attention.training": arm.training,
+        "params:seed": seed, "params:resume": "never", f"params:{name}.algorithm": arm.algorithm,
         f"{name}.resume_from": NoCheckpoint("none"),
-    }
-    pipeline = create_pipeline("attention", arm.name)
-    kept = {dataset: MemoryDataset(value, copy_mode="assign") for dataset, value in given.items()}
-    inner = {dataset: MemoryDataset(copy_mode="assign") for dataset in pipeline.datasets() - kept.keys()}
-    catalog = DataCatalog(kept | inner)
-    SequentialRunner().run(pipeline, catalog)
-    return catalog.load(f"{name}.predictions")
+    }  # fmt: skip
+    return run_in_memory(create_pipeline("attention", arm.name), given).load(f"{name}.predictions")
 
 
 def test_a_cell_is_what_an_ordinary_run_of_its_arm_gives_and_its_record_says_so(whole):
@@ -101,9 +90,8 @@ def test_a_cell_that_raises_stops_no_other_and_is_tried_again(whole, monkeypatch
 
     monkeypatch.setattr(engine, "train_trial", broken)
     plan = tiny_plan(seeds=(0, 1, 2))
-    store.records["grpo.seed1"] = replace(
-        whole.records["grpo.seed1"], header=replace(whole.records["grpo.seed1"].header, digest="of other code")
-    )
+    kept = whole.records["grpo.seed1"]
+    store.records["grpo.seed1"] = replace(kept, header=replace(kept.header, digest="of other code"))
     assert run(plan, tiny_bench(), store) == ["grpo.seed1", "supervised.seed2", "grpo.seed2"]
     lost = store.records["grpo.seed1"]
     assert (lost.header.status, lost.header.reason) == ("failed", "loss must be finite, got nan")
