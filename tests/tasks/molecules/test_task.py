@@ -15,157 +15,73 @@ from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
-from grpo_pipeline.pipelines.step.collect import Experience
-from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules import evaluation
 from grpo_pipeline.tasks.molecules.audit import training_copies
 from grpo_pipeline.tasks.molecules.build import check_arms, start_from
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
-from grpo_pipeline.tasks.molecules.graphs.graphs import GraphPrompts
 from grpo_pipeline.tasks.molecules.params import MoleculeRewardParams
 from grpo_pipeline.tasks.molecules.task import MoleculeTask
 
 ROWS = np.arange(4)
-KL = {"kl_weight": tiny.constant(1.0)}
-BROKEN = {"own": {"broken": {"function": "tiny_chemistry:raises", "weight": 1.0, "options": {}}}}
+REPLAY = {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}
 
 
-def start(task: MoleculeTask, **algorithm: Any) -> TrainState:
+def start(task: MoleculeTask) -> TrainState:
     """Return a state whose policy is not its reference."""
-    state = build_state(tiny.algorithm_params(**algorithm), tiny.training_params(), 0, task, tiny.make_data())
+    state = build_state(tiny.algorithm_params(), tiny.training_params(), 0, task, tiny.make_data())
     tiny_attention.shake(state.policy, seed=1, scale=0.1)
     return state
 
 
-def collected(task: MoleculeTask, state: TrainState, **algorithm: Any) -> Experience:
-    params, training, batch = tiny.algorithm_params(**algorithm), tiny.training_params(), task.make_batch(tiny.make_data(), ROWS)
-    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
-    rollouts, temperature = collect.sample_rollouts(params, training, task, state, context)
-    return tiny_attention.judge(task, params, state, replicated, context, rollouts, temperature)
-
-
-def naive_kl(policy: GraphPolicy, reference: GraphPolicy, rollouts: Any, p: int, g: int, decision: int) -> float:
-    """Add up p (log p - log q) over the classes of every entry of one graph, in Python."""
-    t = int(rollouts.actions[p, g, decision])
-    size = int(rollouts.sizes[p])
-    prompt = GraphPrompts(rollouts.sizes[p : p + 1], rollouts.conditions[p : p + 1], rollouts.atoms.shape[-1])
-    noisy = tiny.components(rollouts, p, g, t)
-    both = [model.step_log_probs(noisy, prompt, torch.tensor([t])) for model in (policy, reference)]
-    total = 0.0
-    for name in ("atoms", "charges", "bonds"):
-        log_p, log_q = (getattr(one, name)[0].double() for one in both)
-        pairs = [(i, j) for i in range(prompt.nodes) for j in range(i + 1, prompt.nodes)]
-        inside = range(size) if name != "bonds" else [n for n, (i, j) in enumerate(pairs) if j < size]
-        for entry in inside:
-            total += sum(float(a.exp() * (a - b)) for a, b in zip(log_p[entry], log_q[entry], strict=True))
-    return total
-
-
-@pytest.mark.parametrize("chunk", [None, 2])
-def test_the_exact_kl_of_an_update_is_that_of_a_loop_over_entries(chunk: int | None) -> None:
+@pytest.mark.parametrize(("chunk", "estimator"), [(None, "exact"), (2, "exact"), (2, "k3")])
+def test_the_kl_of_an_update_is_the_mean_over_decisions(chunk: int | None, estimator: str) -> None:
     task = tiny.make_task(trajectory={"entry_reduction": "sum", "steps_per_chunk": chunk})
-    state = start(task, **KL)
-    experience = collected(task, state, **KL)
-    assert experience.reference.logprobs is None  # the reference is asked while the update scores, and not before
-    terms, _ = update.policy_terms(tiny.algorithm_params(**KL), tiny.training_params(), task, state, experience, 0)
-    rollouts = experience.rollouts
-    shape = rollouts.actions.shape
+    algorithm, training = tiny.algorithm_params(kl_weight=tiny.constant(1.0), kl_estimator=estimator), tiny.training_params()
+    state, batch = start(task), task.make_batch(tiny.make_data(), ROWS)
+    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
+    drawn, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    experience = tiny_attention.judge(task, algorithm, state, replicated, context, drawn, temperature)
+    assert (experience.reference.logprobs is None) == (estimator == "exact")  # asked while the update scores, or before
+    terms, _ = update.policy_terms(algorithm, training, task, state, experience, 0)
+    asked = {"params": task.trajectory, "temperature": temperature}
     with torch.no_grad():
-        expected = np.mean([naive_kl(state.policy, state.reference, rollouts, *index) for index in np.ndindex(*shape)])
-    assert expected > 1e-3
-    assert float(terms["kl"].detach()) == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("trajectory", [{}, {"entry_reduction": "sum", "steps_per_update": None, "steps_per_chunk": 3}])
-@pytest.mark.parametrize("arm", ["grpo", "eager"])
-def test_micro_batches_give_the_step_of_the_whole_batch(arm: str, trajectory: dict[str, Any]) -> None:
-    estimator = "eager" if arm == "eager" else "step"
-    task = tiny.make_task(trajectory={**trajectory, "estimator": estimator})
-    algorithm = tiny.algorithm_params(arm, update_epochs=1, supervised_weight=1.0, **KL)
-    found = []
-    for size in (None, 1, 3):
-        training = tiny.training_params(micro_batch_size=size, gradient_report_every_steps=1000)
-        state = build_state(algorithm, training, 0, task, tiny.make_data())
-        tiny_attention.shake(state.policy, seed=1, scale=0.1)
-        # Plain steps: Adam would divide the rounding of small gradients by itself.
-        state = replace(state, optimizer=torch.optim.SGD(state.policy.parameters(), lr=0.1))
-        batch = task.make_batch(tiny.make_data(), np.array([0, 4, 5, 6]), generator=torch.Generator().manual_seed(0))
-        state, metrics = StepRunner(task, algorithm, training)(state, batch)
-        found.append((tiny_attention.weights(state.policy), metrics))
-    for weights, metrics in found[1:]:
-        for name in ("reward/mean", "supervised/loss", "kl/reference", "policy/entropy"):
-            assert metrics[name] == pytest.approx(found[0][1][name], rel=1e-4), name
-        for name, weight in weights.items():
-            torch.testing.assert_close(weight, found[0][0][name], atol=2e-6, rtol=1e-4, msg=name)
-
-
-def test_the_supervised_loss_is_a_mean_over_entries_of_the_whole_batch() -> None:
-    """Two micro-batches of unlike sizes, with their shares, add up to the batch; without shares they do not."""
-    task = tiny.make_task()
-    policy = task.build_policy(0)
-    whole = task.make_batch(tiny.make_data(), np.array([0, 12]))  # 2 and 4 atoms
-    counts = task.supervised_counts(whole)
-    torch.testing.assert_close(counts, torch.tensor([6.0, 6.0, 7.0], dtype=torch.float64))  # 2 + 4 atoms, 1 + 6 pairs
-    parts = [tiny.take(whole, p) for p in range(2)]
-    shares = torch.stack([task.supervised_counts(part) for part in parts]) / counts
-    losses = [task.supervised_loss(policy, part.prompts, part, None, share) for part, share in zip(parts, shares, strict=True)]
-    together = task.supervised_loss(policy, whole.prompts, whole, None)
-    torch.testing.assert_close(torch.stack(losses).sum(), together, rtol=1e-5, atol=0)
-    alone = torch.stack([task.supervised_loss(policy, part.prompts, part, None) for part in parts]).mean()
-    assert abs(float(alone - together)) > 1e-3
+        scores = score_steps(state.policy, drawn, reference=state.reference, **asked)
+        gap = score_steps(state.reference, drawn, **asked).logprobs - scores.logprobs  # log q / p: k3 = q / p - 1 - log q / p
+    expected = scores.kl.mean() if estimator == "exact" else (gap.exp() - 1 - gap).mean()
+    assert float(expected) > 1e-3
+    assert float(terms["kl"].detach()) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_the_supervised_loss_of_groups_of_similar_size_is_that_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny.make_task()
-    policy = task.build_policy(0)
-    batch = task.make_batch(tiny.make_data(), np.arange(13))
+    policy, batch, found = task.build_policy(0), task.make_batch(tiny.make_data(), np.arange(13)), []
     assert len(set(batch.prompts.sizes.tolist())) > 1
-    losses = {}
     for cut_cost in (0, 10**9):
         monkeypatch.setitem(trajectories.CUT_COSTS, "cpu", cut_cost)
         loss = task.supervised_loss(policy, batch.prompts, batch, None)
-        losses[cut_cost] = (loss.detach(), *torch.autograd.grad(loss, list(policy.parameters())))
-    for cut, whole in zip(losses[0], losses[10**9], strict=True):
-        torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6)
-
-
-def test_the_eager_arm_scores_the_molecule_that_came_out() -> None:
-    task = tiny.make_task(arm="eager", trajectory={"entry_reduction": "sum"})
-    policy = start(task, arm="eager").policy
-    prompts = task.make_batch(tiny.make_data(), ROWS).prompts
-    drawn = task.sample(policy, prompts, 3, temperature=0.7, proposal="policy", generator=torch.Generator().manual_seed(3))
-    t = int(drawn.actions[1, 2, 0])
-    one = GraphPrompts(drawn.sizes[1:2], drawn.conditions[1:2], drawn.atoms.shape[-1])
-    with torch.no_grad():
-        logits = policy.x0_logits(tiny.components(drawn, 1, 2, t), one, torch.tensor([t]), temperature=0.7)
-    size = int(drawn.sizes[1])
-    expected = sum(float(logits.atoms[0, i].log_softmax(-1)[drawn.atoms[1, 2, 0, i].long()]) for i in range(size)) + float(
-        logits.bonds[0, 0].log_softmax(-1)[drawn.bonds[1, 2, 0, 0].long()]
-    )
-    assert size == 2  # one pair of atoms; the vocabulary has one charge alone
-    assert float(drawn.logprobs[1, 2, 0]) == pytest.approx(expected, rel=1e-4)
+        found.append((loss, *torch.autograd.grad(loss, list(policy.parameters()))))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+    two = task.supervised_counts(task.make_batch(tiny.make_data(), np.array([0, 12])))
+    assert two.tolist() == [6.0, 6.0, 7.0]  # 2 + 4 atoms, 1 + 6 pairs
 
 
 def test_a_prompt_tells_the_properties_of_its_molecule_in_spreads_of_the_training_split() -> None:
-    data = tiny.make_data(conditions=["logp"])
-    train = data.examples.rows("train")
-    logp = data.examples.table["logp"].to_numpy()
+    task, data = tiny.make_task(prompt={"conditions": ["logp"]}), tiny.make_data(conditions=["logp"])
+    train, logp = data.examples.rows("train"), data.examples.table["logp"].to_numpy()
     expected = (logp - logp[train].mean()) / logp[train].std()
     np.testing.assert_allclose(data.conditions[:, 0].numpy(), expected, rtol=1e-5)
-    task = tiny.make_task(prompt={"conditions": ["logp"]})
-    np.testing.assert_allclose(task.make_batch(data, np.array([3, 1])).prompts.conditions[:, 0], expected[[3, 1]], rtol=1e-5)
-    batch = task.make_batch(data, np.array([3]))
-    assert batch.targets == ((f"{logp[3]:.6g}",),)
-    policy = start(task).policy
-    drawn = [
-        task.draw(policy, replace(batch.prompts, conditions=batch.prompts.conditions + move), 64, temperature=1.0, generator=g)
-        for move, g in ((0.0, torch.Generator().manual_seed(0)), (3.0, torch.Generator().manual_seed(0)))
-    ]
-    assert not torch.equal(drawn[0].logprobs, drawn[1].logprobs)
+    batch = task.make_batch(data, np.array([3, 1]))
+    np.testing.assert_allclose(batch.prompts.conditions[:, 0], expected[[3, 1]], rtol=1e-5)
+    assert batch.targets == tuple((f"{logp[row]:.6g}",) for row in (3, 1))
+    policy, drawn = start(task).policy, []
+    for move in (0.0, 3.0):
+        prompts = replace(batch.prompts, conditions=batch.prompts.conditions + move)
+        drawn.append(task.draw(policy, prompts, 64, temperature=1.0, generator=torch.Generator().manual_seed(0)).logprobs)
+    assert not torch.equal(*drawn)
 
 
 def test_a_training_batch_draws_its_noise_and_another_one_has_always_the_same() -> None:
@@ -189,58 +105,36 @@ def test_molecules_larger_than_the_room_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "trajectory", "words"),
+    ("arm", "changes", "trajectory", "words"),
     [
-        ({"proposal": "uniform", "name": "supervised"}, {}, "proposal must be policy or none"),
-        ({"replay": {"capacity": 4, "max_age_steps": 2, "share": 0.5, "importance_cap": 2.0}}, {}, "replay must be null"),
-        ({"advantage": {"baseline": "value"}, "value_weight": 1.0}, {}, "value_weight must be 0"),
-        ({"kl_estimator": "k3"}, {"entry_reduction": "mean"}, "kl_estimator must be exact with entry_reduction = mean"),
-        ({"kl_estimator": "k3"}, {"entry_reduction": "sum", "estimator": "eager"}, "kl_estimator must be exact"),
-        (
-            {"kl_estimator": "k1", "kl_placement": "reward"},
-            {"entry_reduction": "sum"},
-            "steps_per_update must be null with kl_placement = reward",
-        ),
-        ({"update_epochs": 2}, {"estimator": "eager"}, "update_epochs must be 1 with estimator = eager, got 2"),
+        ("supervised", {"proposal": "uniform"}, {}, "proposal must be policy or none"),
+        ("grpo", {"replay": REPLAY}, {}, "replay must be null"),
+        ("grpo", {"advantage": {"baseline": "value"}, "value_weight": 1.0}, {}, "value_weight must be 0"),
+        ("grpo", {"kl_estimator": "k3"}, {"entry_reduction": "mean"}, "kl_estimator must be exact with entry_reduction = mean"),
+        ("grpo", {"kl_estimator": "k3"}, {"entry_reduction": "sum", "estimator": "eager"}, "kl_estimator must be exact"),
+        ("grpo", {"kl_estimator": "k1", "kl_placement": "reward"}, {"entry_reduction": "sum"}, "steps_per_update must be null"),
+        ("grpo", {"update_epochs": 2}, {"estimator": "eager"}, "update_epochs must be 1 with estimator = eager, got 2"),
+        ("eager", {}, {"steps_per_update": 9}, "steps_per_update must be at most the 8 steps of the noise, got 9"),
     ],
 )
-def test_arms_that_ask_for_what_is_not_there_are_refused(changes: dict[str, Any], trajectory: dict[str, Any], words: str) -> None:
-    if changes.get("name") == "supervised":
-        algorithm = tiny.algorithm_params("supervised", proposal="uniform")
-    else:
-        algorithm = tiny.algorithm_params(**changes)
-    task = tiny.make_task()
+def test_arms_that_ask_for_what_is_not_there_are_refused(arm: str, changes: Any, trajectory: Any, words: str) -> None:
+    algorithm, trajectory, task = tiny.algorithm_params(arm, **changes), tiny.trajectory_params(**trajectory), tiny.make_task()
     with pytest.raises(ValueError, match=words):
-        check_arms(task, [(algorithm, tiny.trajectory_params(**trajectory))])
+        check_arms(task, [(algorithm, trajectory)])
     with pytest.raises(ValueError, match=words):
-        build_state(algorithm, tiny.training_params(), 0, replace(task, trajectory=tiny.trajectory_params(**trajectory)), None)
-
-
-def test_a_sampled_kl_is_allowed_where_it_is_one_of_whole_steps() -> None:
-    task = tiny.make_task(trajectory={"entry_reduction": "sum"})
-    state = start(task, kl_estimator="k3", **KL)
-    _, metrics = StepRunner(task, tiny.algorithm_params(kl_estimator="k3", **KL), tiny.training_params())(
-        state, task.make_batch(tiny.make_data(), ROWS)
-    )
-    assert metrics["kl/reference"] > 0
-
-
-def test_more_steps_than_a_trajectory_has_are_refused_before_anything_is_trained() -> None:
-    with pytest.raises(ValueError, match="steps_per_update must be at most the 8 steps of the noise, got 9"):
-        check_arms(tiny.make_task(), [(tiny.algorithm_params("eager"), tiny.trajectory_params("eager", steps_per_update=9))])
+        build_state(algorithm, tiny.training_params(), 0, replace(task, trajectory=trajectory), None)
 
 
 @pytest.mark.parametrize("rule", ["exclude", "stop"])
 def test_a_reward_that_always_fails_stops_the_run(rule: str) -> None:
+    broken = {"own": {"broken": {"function": "tiny_chemistry:raises", "weight": 1.0, "options": {}}}, "failure": {"rule": rule}}
     with pytest.raises(RewardFailedError, match="reward 'broken' must score texts of the training data, got no value for any of"):
-        tiny.make_task(rewards=BROKEN | {"failure": {"rule": rule}})
+        tiny.make_task(rewards=broken)
     sound = tiny.make_task()  # one that fails later passes the trial
-    rewards = MoleculeRewardParams.model_validate(sound.rewards.model_dump() | BROKEN | {"failure": {"rule": rule}})
-    task = replace(sound, rewards=rewards)
-    batch = task.make_batch(tiny.make_data(), ROWS)
-    generator = torch.Generator().manual_seed(0)
-    drawn = task.draw(task.build_policy(0), batch.prompts, 16, temperature=1.0, generator=generator)
-    outcomes = task.decode(task.build_policy(0), batch.prompts, drawn, batch)
+    task = replace(sound, rewards=MoleculeRewardParams.model_validate(sound.rewards.model_dump() | broken))
+    policy, batch = task.build_policy(0), task.make_batch(tiny.make_data(), ROWS)
+    drawn = task.draw(policy, batch.prompts, 16, temperature=1.0, generator=torch.Generator().manual_seed(0))
+    outcomes = task.decode(policy, batch.prompts, drawn, batch)
     assert any(molecule.is_valid for group in outcomes.molecules for molecule in group)
     with pytest.raises(RewardFailedError, match="reward 'broken' must score"):
         task.reward(batch, drawn, outcomes)
