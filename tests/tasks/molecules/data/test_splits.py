@@ -33,10 +33,9 @@ def test_shares_of_molecules_are_exact_and_none_is_empty():
 
 
 def test_scaffolds_are_not_divided():
-    parts = split(by="scaffold")
-    scaffolds = {
-        name: {MurckoScaffold.MurckoScaffoldSmiles(smiles=smiles) for smiles in members} for name, members in parts.items()
-    }
+    scaffolds = {}
+    for name, members in split(by="scaffold").items():
+        scaffolds[name] = {MurckoScaffold.MurckoScaffoldSmiles(smiles=smiles) for smiles in members}
     assert sum(map(len, scaffolds.values())) == len(set().union(*scaffolds.values())) == 7
     assert "" in scaffolds["train"]
 

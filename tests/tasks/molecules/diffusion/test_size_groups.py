@@ -7,20 +7,13 @@ import tiny_graphs as tiny
 import torch
 from torch import Tensor
 
-from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion import trajectories as module
-from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, rescored, score_steps
+from grpo_pipeline.tasks.molecules.diffusion.step_scores import rescored, score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import choose_decisions, graphs_at, size_groups
 from grpo_pipeline.tasks.molecules.graphs.graphs import Components
 
 NODES = 9
 SIZES = [6, 9, 1, 4, 4, 2, 9]  # sorting them is not its own inverse
-
-
-@pytest.fixture
-def cuts_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every size is a group of its own."""
-    monkeypatch.setitem(module.CUT_COSTS, "cpu", 0)
 
 
 def least_cost(sizes: list[int], nodes: int, copies: int, cut_cost: int) -> int:
@@ -38,59 +31,28 @@ def least_cost(sizes: list[int], nodes: int, copies: int, cut_cost: int) -> int:
 @pytest.mark.parametrize("sizes", [SIZES, [9, 9, 9], [3], [2, 3, 4, 5, 6, 7, 8]])
 def test_the_groups_are_the_cheapest(sizes: list[int], cut_cost: int, copies: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(module.CUT_COSTS, "cpu", cut_cost)
-    groups = size_groups(tiny.prompts(sizes, NODES), copies)
-    cost = sum(
-        (0 if group.is_whole else cut_cost) + len(group.rows) * copies * group.nodes * (group.nodes + 1) // 2 for group in groups
-    )
+    cost = 0
+    for group in size_groups(tiny.prompts(sizes, NODES), copies):
+        cost += (0 if group.is_whole else cut_cost) + len(group.rows) * copies * group.nodes * (group.nodes + 1) // 2
     assert cost == least_cost(sizes, NODES, copies, cut_cost)
-
-
-def scores_and_gradient(model: GraphPolicy, reference: GraphPolicy, *, chunk: int | None) -> tuple[StepScores, list[Tensor]]:
-    wanted = tiny.prompts(SIZES, NODES)
-    rollouts = choose_decisions(tiny.sample(model, wanted, 2), 4, generator=tiny.generator())
-    params = tiny.trajectory_params(steps_per_chunk=chunk)
-    scores = score_steps(model, rollouts, params=params, temperature=1.0, reference=reference)
-    weights = torch.linspace(-1, 1, scores.logprobs.numel()).view_as(scores.logprobs).double()
-    loss = (weights * (scores.logprobs + 2 * scores.entropy + 3 * scores.kl)).sum()
-    return scores, list(torch.autograd.grad(loss, list(model.parameters())))
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
 def test_scores_and_gradients_are_those_of_whole_batches(chunk: int | None, monkeypatch: pytest.MonkeyPatch):
     model, reference = tiny.policy(), tiny.policy(seed=1)
-    rollouts = tiny.sample(model, tiny.prompts(SIZES, NODES), 2)
-    monkeypatch.setattr(tiny, "sample", lambda *_: rollouts)  # the draw itself depends on the groups
-    whole, expected = scores_and_gradient(model, reference, chunk=chunk)
-    monkeypatch.setitem(module.CUT_COSTS, "cpu", 0)
-    cut, gradient = scores_and_gradient(model, reference, chunk=chunk)
-    for name in ("logprobs", "entropy", "kl"):
-        torch.testing.assert_close(getattr(cut, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
-    for got, wanted in zip(gradient, expected, strict=True):
-        torch.testing.assert_close(got, wanted, rtol=1e-8, atol=1e-8)
+    rollouts = choose_decisions(tiny.sample(model, tiny.prompts(SIZES, NODES), 2), 4, generator=tiny.generator())
+    weights, found = torch.linspace(-1, 1, rollouts.actions.numel()).view_as(rollouts.actions).double(), []
+    for cut_cost in (10**9, 0):
+        monkeypatch.setitem(module.CUT_COSTS, "cpu", cut_cost)
+        params = tiny.trajectory_params(steps_per_chunk=chunk)
+        scores = score_steps(model, rollouts, params=params, temperature=1.0, reference=reference)
+        loss = (weights * (scores.logprobs + 2 * scores.entropy + 3 * scores.kl)).sum()
+        found.append((vars(scores), torch.autograd.grad(loss, list(model.parameters()))))
+    torch.testing.assert_close(*found, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.usefixtures("cuts_are_free")
 def test_a_draw_in_groups_is_scored_by_whole_batches_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch):
-    model = tiny.policy()
-    drawn = tiny.sample(model, tiny.prompts(SIZES, NODES), 3)
-    assert drawn.atoms.shape == (7, 3, 6, NODES)
-    assert drawn.bonds.shape[-1] == NODES * (NODES - 1) // 2
-    assert graphs_at(drawn, 0).sizes.tolist() == [size for size in SIZES for _ in range(3)]  # refuses entries outside a graph
-    monkeypatch.setitem(module.CUT_COSTS, "cpu", 10**9)
-    again = rescored(model, drawn, params=tiny.trajectory_params(), temperature=1.0)
-    torch.testing.assert_close(again.logprobs, drawn.logprobs, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.usefixtures("cuts_are_free")
-def test_groups_may_share_their_start_when_they_are_cut():
-    drawn = tiny.sample(tiny.policy(), tiny.prompts(SIZES, NODES), 4, start="per_group")
-    start = drawn.bonds[:, :, -1]
-    assert torch.equal(start, start[:, :1].expand_as(start))
-    assert start.any()
-
-
-@pytest.mark.usefixtures("cuts_are_free")
-def test_the_network_computes_no_more_than_the_entries_of_the_groups(monkeypatch: pytest.MonkeyPatch):
+    """The network computes no more than the entries of the groups; samples may share their start."""
     model, seen = tiny.policy(), []
     forward = model.denoiser.forward
 
@@ -99,5 +61,15 @@ def test_the_network_computes_no_more_than_the_entries_of_the_groups(monkeypatch
         return forward(noisy, *rest)
 
     monkeypatch.setattr(model.denoiser, "forward", counted)
-    tiny.sample(model, tiny.prompts(SIZES, NODES), 3)
+    monkeypatch.setitem(module.CUT_COSTS, "cpu", 0)
+    drawn = tiny.sample(model, tiny.prompts(SIZES, NODES), 3, start="per_group")
     assert sum(seen) == 5 * 3 * sum(size * (size + 1) // 2 for size in SIZES)  # 5 steps, 3 samples
+    start = drawn.bonds[:, :, -1]
+    assert torch.equal(start, start[:, :1].expand_as(start))
+    assert start.any()
+    assert drawn.atoms.shape == (7, 3, 6, NODES)
+    assert drawn.bonds.shape[-1] == NODES * (NODES - 1) // 2
+    assert graphs_at(drawn, 0).sizes.tolist() == [size for size in SIZES for _ in range(3)]  # refuses entries outside a graph
+    monkeypatch.setitem(module.CUT_COSTS, "cpu", 10**9)
+    again = rescored(model, drawn, params=tiny.trajectory_params(), temperature=1.0)
+    torch.testing.assert_close(again.logprobs, drawn.logprobs, rtol=1e-10, atol=1e-10)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from tiny_graphs import generator, policy, prompts, sample
@@ -20,11 +21,11 @@ def test_a_decision_goes_from_t_to_t_minus_1() -> None:
     assert rollouts.actions[1, 1].tolist() == [5, 4, 3, 2, 1]
     before, after, t = transitions_of(rollouts, slice(1, 3))
     assert t.tolist() == [4, 3] * 4
-    for row, (p, g, time) in enumerate((p, g, time) for p in range(2) for g in range(2) for time in (4, 3)):
+    for row, (p, g, step) in enumerate(np.ndindex(2, 2, 2)):
         for name in ("atoms", "charges", "bonds"):
             states = getattr(rollouts, name)[p, g]
-            assert torch.equal(getattr(before, name)[row], states[time])
-            assert torch.equal(getattr(after, name)[row], states[time - 1])
+            assert torch.equal(getattr(before, name)[row], states[4 - step])
+            assert torch.equal(getattr(after, name)[row], states[3 - step])
 
 
 def test_chosen_decisions_are_shared_by_a_group_and_cover_all_times_alike() -> None:

@@ -12,17 +12,12 @@ WEIGHTS = X0LossParams(atoms=1.0, charges=0.5, bonds=5.0)
 
 def test_is_the_naive_sum_over_nodes_and_pairs() -> None:
     wanted = prompts([4, 2, 1], 4)
-    clean = random_entries(wanted)
+    clean, total = random_entries(wanted), 0.0
     logits = wanted.masks.each(lambda m, k: torch.randn(*m.shape, k, dtype=torch.float64, generator=generator()), CLASSES)
-    total = 0.0
     for weight, z, entries, mask in zip((1.0, 0.5, 5.0), logits, clean, wanted.masks, strict=True):
-        terms = []
-        for row in range(3):
-            for entry in range(mask.shape[1]):
-                if mask[row, entry]:
-                    exps = [math.exp(value) for value in z[row, entry].tolist()]
-                    terms.append(-math.log(exps[int(entries[row, entry])] / sum(exps)))
-        total += weight * sum(terms) / len(terms)
+        places = mask.nonzero().tolist()
+        nll = [math.log(sum(z[i, j].exp().tolist())) - float(z[i, j, entries[i, j]]) for i, j in places]
+        total += weight * sum(nll) / len(places)
     assert float(x0_loss(logits, clean, wanted.masks, WEIGHTS, counts=x0_counts(wanted))) == pytest.approx(total, rel=1e-13)
 
 
@@ -31,11 +26,6 @@ def test_padding_gets_no_gradient_even_where_its_logits_are_infinite() -> None:
     logits = wanted.masks.each(lambda m, k: torch.zeros(*m.shape, k, dtype=torch.float64), CLASSES)
     logits = logits.each(lambda z, m: z.masked_fill(~m.unsqueeze(-1), 1e300).requires_grad_(), wanted.masks)
     x0_loss(logits, random_entries(wanted), wanted.masks, WEIGHTS, counts=x0_counts(wanted)).backward()
-    for z, mask in zip(logits, wanted.masks, strict=True):
-        assert not bool(z.grad[~mask].any())
-        assert bool(z.grad[mask].any(-1).all())
-
-
-def test_some_weight_teaches_something() -> None:
+    assert all(torch.equal(z.grad.any(-1), mask) for z, mask in zip(logits, wanted.masks, strict=True))
     with pytest.raises(ValueError, match="at least one weight of the x0 loss must be above 0"):
         X0LossParams(atoms=0.0, charges=0.0, bonds=0.0)

@@ -40,24 +40,17 @@ def test_random_ones_are_drawn_from_all_rows():
 def test_a_grid_has_a_panel_per_row():
     drawing = draw_grid(ROWS, columns=4, panel=(100, 80))
     assert drawing.startswith("<svg")
-    root = ElementTree.fromstring(drawing)
+    assert draw_grid(ROWS, columns=4, panel=(100, 80)) == drawing
+    root, words = ElementTree.fromstring(drawing), texts(drawing).split("|")
     assert (root.get("width"), root.get("height")) == ("400px", "160px")
-    words = texts(drawing).split("|")
     assert [word for word in words if "reward" in word or "QED" in word or "valid" in word] == [
         *("reward 0.50, QED 0.40", "not valid", "reward 0.90, QED 0.44", "reward 0.70, QED 0.40", "reward 0.70, QED 0.30"),
         "QED 0.20",
     ]
     assert "Explicit valence for atom # 1 N, 5, is grea…" in words
     inner = root.findall(f"{SVG}svg")
-    assert [(part.get("x"), part.get("y")) for part in inner] == [
-        ("0", "0"),
-        ("200", "0"),
-        ("300", "0"),
-        ("0", "80"),
-        ("100", "80"),
-    ]
+    assert [f"{part.get('x')} {part.get('y')}" for part in inner] == ["0 0", "200 0", "300 0", "0 80", "100 80"]
     assert all(part.findall(f"{SVG}path") for part in inner)
-    assert draw_grid(ROWS, columns=4, panel=(100, 80)) == drawing
 
 
 def test_texts_are_escaped_and_grids_checked():

@@ -17,27 +17,17 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import (
 )
 
 
-def two_graphs() -> dict[str, torch.Tensor]:
-    """Three nodes in a row with a double bond at the end, and a pair, padded to three nodes."""
-    bonds = torch.zeros(2, 3, 3, dtype=torch.int64)
-    bonds[0, 0, 1] = bonds[0, 1, 0] = 1
-    bonds[0, 1, 2] = bonds[0, 2, 1] = 2
-    bonds[1, 0, 1] = bonds[1, 1, 0] = 3
-    return {
+def two_graphs(**entries: tuple[tuple[int, ...], int]) -> dict[str, torch.Tensor]:
+    """Three nodes in a row with a double bond at the end, and a pair, padded to three nodes; with single entries changed."""
+    parts = {
         "atoms": torch.tensor([[0, 1, 2], [2, 1, 0]]),
         "charges": torch.tensor([[1, 0, 1], [1, 1, 0]]),
-        "bonds": bonds,
+        "bonds": torch.tensor([[[0, 1, 0], [1, 0, 2], [0, 2, 0]], [[0, 3, 0], [3, 0, 0], [0, 0, 0]]]),
         "sizes": torch.tensor([3, 2]),
     }
-
-
-def test_masks_leave_out_padding_and_loops() -> None:
-    graphs = MoleculeGraphs(**two_graphs())
-    assert graphs.node_mask.tolist() == [[True, True, True], [True, True, False]]
-    assert graphs.pair_mask.sum((1, 2)).tolist() == [6, 2]  # n * (n - 1), both directions
-    assert not graphs.pair_mask.diagonal(dim1=1, dim2=2).any()
-    assert not graphs.pair_mask[1, 2].any()
-    assert not graphs.pair_mask[1, :, 2].any()
+    for name, (index, value) in entries.items():
+        parts[name][index] = value
+    return parts
 
 
 def test_selected_graphs_keep_their_order_and_are_padded_to_the_widest() -> None:
@@ -50,35 +40,22 @@ def test_selected_graphs_keep_their_order_and_are_padded_to_the_widest() -> None
     together = concatenate([small, graphs, small.padded_to(5)])
     assert together.atoms.shape == (4, 5)
     assert together.sizes.tolist() == [2, 3, 2, 2]
-    for row, back in ((0, 1), (1, 0), (2, 1), (3, 1)):
-        assert torch.equal(together.select([row]).padded_to(3).bonds, graphs.bonds[[back]])
-        assert torch.equal(together.select([row]).padded_to(3).charges, graphs.charges[[back]])
-
-
-def test_padding_to_less_than_a_graph_is_refused() -> None:
-    with pytest.raises(ValueError, match="nodes must be at least the size of the largest graph, got 2 for one of 3"):
-        MoleculeGraphs(**two_graphs()).padded_to(2)
-    with pytest.raises(ValueError, match="parts must hold at least one"):
-        concatenate([])
-
-
-def broken(name: str, index: tuple[int, ...], value: int) -> dict[str, torch.Tensor]:
-    parts = two_graphs()
-    parts[name][index] = value
-    return parts
+    again, rows = together.padded_to(5), [1, 0, 1, 1]
+    for name in ("atoms", "charges", "bonds"):
+        assert torch.equal(getattr(again, name), getattr(graphs.padded_to(5), name)[rows])
 
 
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (broken("bonds", (0, 0, 2), 1), "bonds must be symmetric, got otherwise in graph 0"),
-        (broken("bonds", (1, 1, 1), 1), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
-        (broken("bonds", (1, 0, 2), 1), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
-        (broken("atoms", (1, 2), 1), "atoms must be 0 behind the last node, got otherwise in graph 1"),
-        (broken("charges", (1, 2), 1), "charges must be 0 behind the last node, got otherwise in graph 1"),
-        (broken("atoms", (0, 0), -1), "atoms must be classes from 0 on"),
-        (broken("sizes", (0,), 4), "sizes must be between 1 and 3"),
-        (broken("sizes", (1,), 0), "sizes must be between 1 and 3"),
+        (two_graphs(bonds=((0, 0, 2), 1)), "bonds must be symmetric, got otherwise in graph 0"),
+        (two_graphs(bonds=((1, 1, 1), 1)), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
+        (two_graphs(bonds=((1, 0, 2), 1)), "bonds must be 0 outside pairs of two different nodes, got otherwise in graph 1"),
+        (two_graphs(atoms=((1, 2), 1)), "atoms must be 0 behind the last node, got otherwise in graph 1"),
+        (two_graphs(charges=((1, 2), 1)), "charges must be 0 behind the last node, got otherwise in graph 1"),
+        (two_graphs(atoms=((0, 0), -1)), "atoms must be classes from 0 on"),
+        (two_graphs(sizes=((0,), 4)), "sizes must be between 1 and 3"),
+        (two_graphs(sizes=((1,), 0)), "sizes must be between 1 and 3"),
         (two_graphs() | {"bonds": torch.zeros(2, 3, 3)}, "bonds must be int64 classes, got torch.float32"),
         (two_graphs() | {"bonds": torch.zeros(2, 3, 2, dtype=torch.int64)}, "bonds must have shape (2, 3, 3)"),
         (two_graphs() | {"charges": torch.zeros(2, 2, dtype=torch.int64)}, "charges must have shape (2, 3)"),
@@ -103,25 +80,20 @@ def test_every_pair_has_one_entry_and_stands_at_both_places() -> None:
     assert not dense.diagonal(dim1=1, dim2=2).any()
 
 
-def test_graphs_come_back_from_their_entries() -> None:
-    graphs = random_graphs([4, 1, 3], 4)
+def test_masks_count_each_entry_once_and_leave_out_padding_and_loops() -> None:
+    masks, graphs = prompts([3, 1, 4], 4).masks, random_graphs([3, 1, 4], 4)
+    inside = torch.arange(4) < torch.tensor([[3], [1], [4]])
+    for mask in (masks.atoms, masks.charges, graphs.node_mask):
+        assert torch.equal(mask, inside)
+    for mask in (dense_pairs(masks.bonds, 4), graphs.pair_mask):
+        assert torch.equal(mask, inside[:, :, None] & inside[:, None] & ~torch.eye(4, dtype=torch.bool))
     back = graphs_of(entries_of(graphs).each(lambda part: part.to(torch.uint8)), graphs.sizes)
     for name in ("atoms", "charges", "bonds", "sizes"):
         assert torch.equal(getattr(back, name), getattr(graphs, name))
 
 
-def test_masks_count_each_entry_once() -> None:
-    masks = prompts([3, 1, 4], 4).masks
-    assert masks.atoms.sum(1).tolist() == [3, 1, 4]
-    assert masks.charges.sum(1).tolist() == [3, 1, 4]
-    assert masks.bonds.sum(1).tolist() == [3, 0, 6]  # n (n - 1) / 2
-    graphs = random_graphs([3, 1, 4], 4)
-    assert torch.equal(dense_pairs(masks.bonds, 4), graphs.pair_mask)
-
-
 def test_repeated_prompts_keep_rows_of_a_group_adjacent() -> None:
-    conditions = torch.tensor([[0.5], [1.5]])
-    many = make_prompts(torch.tensor([2, 3]), 4, conditions).repeated(3)
+    many = make_prompts(torch.tensor([2, 3]), 4, torch.tensor([[0.5], [1.5]])).repeated(3)
     assert many.sizes.tolist() == [2, 2, 2, 3, 3, 3]
     assert many.conditions[:, 0].tolist() == [0.5] * 3 + [1.5] * 3
 
@@ -129,6 +101,8 @@ def test_repeated_prompts_keep_rows_of_a_group_adjacent() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: MoleculeGraphs(**two_graphs()).padded_to(2), "nodes must be at least the size of the largest graph, got 2"),
+        (lambda: concatenate([]), "parts must hold at least one"),
         (lambda: make_prompts(torch.tensor([2, 5]), 4), "sizes must be between 1 and 4, got 2 to 5"),
         (lambda: make_prompts(torch.tensor([0, 2]), 4), "sizes must be between 1 and 4, got 0 to 2"),
         (lambda: GraphPrompts(torch.tensor([2.0]), torch.zeros(1, 0), 3), "sizes must be int64 [P], got torch.float32"),

@@ -18,60 +18,44 @@ SKETCHES = [
 ]
 
 
-def table(known=("CC(=O)[O-]",)):
-    graphs = encode(SKETCHES, vocabulary())
-    return tabulate_molecules(graphs, decode(graphs, vocabulary()), vocabulary(), {*known})
+def table(*, graphs=SKETCHES, known=("CC(=O)[O-]",)):
+    encoded = encode(list(graphs), vocabulary())
+    return tabulate_molecules(encoded, decode(encoded, vocabulary()), vocabulary(), {*known})
 
 
 def test_rows_of_valid_and_invalid_graphs():
-    rows = table()
-    assert list(rows["smiles"]) == [canonical("CC(=O)[O-]"), "", "", "c1cc[nH]c1"]
-    assert list(rows["is_valid"]) == [1, 0, 0, 1]
-    assert list(rows["sanitises"]) == [1, 0, 1, 1]
-    assert list(rows["is_connected"]) == [1, 1, 0, 1]
-    assert list(rows["fragment_is_valid"]) == [1, 0, 1, 1]
+    rows, pyrrole = table(), Chem.MolFromSmiles("c1cc[nH]c1")
+    expected = {
+        "smiles": [canonical("CC(=O)[O-]"), "", "", "c1cc[nH]c1"],
+        "is_valid": [1, 0, 0, 1],
+        "sanitises": [1, 0, 1, 1],
+        "is_connected": [1, 1, 0, 1],
+        "fragment_is_valid": [1, 0, 1, 1],
+        # C with 3 + 2 = 5 bonds and O with 3 + 1 = 4 are too many; O with 2 and C with 1 are not.
+        "stable_atoms": [4, 2, 3, 5],
+        "is_stable": [1, 0, 1, 1],
+    }
+    assert {name: list(rows[name]) for name in expected} == expected
     np.testing.assert_array_equal(rows["is_known"], [1.0, np.nan, np.nan, 0.0])
-    # C with 3 + 2 = 5 bonds and O with 3 + 1 = 4 are too many; O with 2 and C with 1 are not.
-    assert list(rows["stable_atoms"]) == [4, 2, 3, 5]
-    assert list(rows["is_stable"]) == [1, 0, 1, 1]
     assert rows["cause"][2] == "it is in 2 parts"
+    assert (rows["qed"][3], rows["logp"][3]) == (QED.qed(pyrrole), Crippen.MolLogP(pyrrole))
+    assert rows[["qed", "logp", "sa"]].isna().all(axis=1).tolist() == [False, True, True, False]
+    assert table(graphs=SKETCHES[1:3])["qed"].isna().all()
+    with pytest.raises(ValueError, match="one entry per graph, got 1 for 2"):
+        tabulate_molecules(encode(SKETCHES[1:3], vocabulary()), [None], vocabulary(), set())
 
 
 def test_counts_of_classes():
-    rows = table()
-    assert rows[["atoms_C", "atoms_N", "atoms_O", "atoms_F"]].to_numpy().tolist() == [
-        [2, 0, 2, 0],
-        [2, 0, 2, 0],
-        [1, 0, 1, 1],
-        [4, 1, 0, 0],
-    ]
-    assert rows[["bonds_single", "bonds_double", "bonds_triple"]].to_numpy().tolist() == [
-        [2, 1, 0],
-        [1, 1, 1],
-        [1, 0, 0],
-        [3, 2, 0],
-    ]
+    crowded = ParsedMolecule(("C",) * 4, (0,) * 4, ((0, 1, "triple"), (0, 2, "triple"), (0, 3, "double")))
+    rows = table(graphs=[*SKETCHES, crowded])
+    count = lambda prefix, names: rows[[f"{prefix}_{name}" for name in names]].to_numpy().tolist()  # noqa: E731
+    assert count("atoms", "CNOF") == [[2, 0, 2, 0], [2, 0, 2, 0], [1, 0, 1, 1], [4, 1, 0, 0], [4, 0, 0, 0]]
+    assert count("bonds", ("single", "double", "triple")) == [[2, 1, 0], [1, 1, 1], [1, 0, 0], [3, 2, 0], [0, 1, 2]]
     # Bond orders of the second graph: C 5, O 4, O 2, C 1; the class of 6 also counts what is above.
-    valency = rows[[f"valency_{number}" for number in range(7)]].to_numpy()
-    assert valency[1].tolist() == [0, 1, 1, 0, 1, 1, 0]
-    crowded = encode([ParsedMolecule(("C",) * 4, (0,) * 4, ((0, 1, "triple"), (0, 2, "triple"), (0, 3, "double")))], vocabulary())
-    counted = tabulate_molecules(crowded, decode(crowded, vocabulary()), vocabulary(), set())
-    assert counted[[f"valency_{number}" for number in range(7)]].to_numpy().tolist() == [[0, 0, 1, 2, 0, 0, 1]]
-    assert valency.sum(axis=1).tolist() == list(rows["n_atoms"]) == [4, 4, 3, 5]
-
-
-def test_properties_are_those_of_the_valid_molecules():
-    rows, pyrrole = table(), Chem.MolFromSmiles("c1cc[nH]c1")
-    assert rows["qed"][3] == QED.qed(pyrrole)
-    assert rows["logp"][3] == Crippen.MolLogP(pyrrole)
-    assert rows[["qed", "logp", "sa"]].isna().all(axis=1).tolist() == [False, True, True, False]
-
-
-def test_no_valid_molecule_and_a_wrong_number():
-    graphs = encode(SKETCHES[1:3], vocabulary())
-    assert tabulate_molecules(graphs, decode(graphs, vocabulary()), vocabulary(), set())["qed"].isna().all()
-    with pytest.raises(ValueError, match="one entry per graph, got 1 for 2"):
-        tabulate_molecules(graphs, decode(graphs, vocabulary())[:1], vocabulary(), set())
+    valency = count("valency", range(7))
+    assert valency[1] == [0, 1, 1, 0, 1, 1, 0]
+    assert valency[4] == [0, 0, 1, 2, 0, 0, 1]
+    assert [sum(row) for row in valency] == list(rows["n_atoms"]) == [4, 4, 3, 5, 4]
 
 
 def test_an_atom_is_unstable_exactly_where_rdkit_says_so():
@@ -90,12 +74,6 @@ def test_an_atom_is_unstable_exactly_where_rdkit_says_so():
     assert 300 < int(found.sum()) < 1500
 
 
-@pytest.mark.parametrize("form", ["kekulised", "aromatic"])
-def test_every_atom_of_a_molecule_is_stable(form):
-    graphs = encode([parsed(smiles, form) for smiles in SMILES], vocabulary(form))
-    assert torch.equal(stable_atoms(graphs, vocabulary(form)), graphs.node_mask)
-
-
 def test_valences_and_valencies():
     known = Vocabulary(("C", "N", "O", "[nH]"), (0, -1, 1), (*BONDS, "aromatic"), 5)
     assert largest_valences(known).tolist() == [[4, 3, 3], [3, 2, 4], [2, 1, 3], [2, 1, 3]]
@@ -103,6 +81,9 @@ def test_valences_and_valencies():
     assert valencies(encode([parsed("CC#N")], vocabulary()), vocabulary()).tolist() == [[1, 4, 3]]
     fused = encode([parsed("c1ccc2ccccc2c1", "aromatic")], vocabulary("aromatic"))
     assert valencies(fused, vocabulary("aromatic")).tolist() == [[3, 3, 3, 4, 3, 3, 3, 3, 4, 3]]
+    for form in ("kekulised", "aromatic"):  # every atom of a molecule is stable
+        graphs = encode([parsed(smiles, form) for smiles in SMILES], vocabulary(form))
+        assert torch.equal(stable_atoms(graphs, vocabulary(form)), graphs.node_mask)
     lone = encode([ParsedMolecule(("C", "C"), (0, 0), ())], vocabulary(), nodes=3)
     assert valencies(lone, vocabulary()).tolist() == [[0, 0, 0]]
     assert stable_atoms(lone, vocabulary()).tolist() == [[True, True, False]]

@@ -10,14 +10,18 @@ from grpo_pipeline.tasks.molecules.graphs.properties import EASIEST, HARDEST, ac
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
-def test_properties_are_rdkits():
-    smiles = [ASPIRIN, "CCO", "c1cc[nH]c1"]
-    table = tabulate_properties(smiles)
-    molecules = [Chem.MolFromSmiles(text) for text in smiles]
-    assert list(table["smiles"]) == smiles
-    np.testing.assert_array_equal(table["qed"], [QED.qed(molecule) for molecule in molecules])
+def test_properties_are_rdkits_on_the_scale_of_a_reward():
+    molecules, table = [Chem.MolFromSmiles(text) for text in TEXTS], tabulate_properties(TEXTS)
+    assert list(table["smiles"]) == TEXTS
     np.testing.assert_array_equal(table["logp"], [Crippen.MolLogP(molecule) for molecule in molecules])
+    assert list(table["qed"]) == rewards.qed(TEXTS, NONE) == [QED.qed(molecule) for molecule in molecules]
     assert tabulate_properties([]).shape == (0, 4)
+    easy = rewards.accessibility(TEXTS, NONE)
+    assert easy == [(10 - accessibility_score(molecule)) / 9 for molecule in molecules]
+    assert all(0 <= value <= 1 for value in easy)
+    inside = [1.0 <= value <= 2.0 for value in table["logp"]]
+    assert [value == 1.0 for value in rewards.logp(TEXTS, NONE, low=1.0, high=2.0, width=0.5)] == inside
+    assert 0 < sum(inside) < len(inside)
 
 
 def test_cages_are_harder_to_make_than_drugs():
@@ -31,18 +35,6 @@ def test_cages_are_harder_to_make_than_drugs():
 
 TEXTS = [canonical(smiles) for smiles in SMILES]
 NONE = [[] for _ in TEXTS]
-
-
-def test_values_are_rdkits_on_the_scale_of_a_reward():
-    molecules = [Chem.MolFromSmiles(text) for text in TEXTS]
-    assert rewards.qed(TEXTS, NONE) == [QED.qed(molecule) for molecule in molecules]
-    easy = rewards.accessibility(TEXTS, NONE)
-    assert easy == [(10 - accessibility_score(molecule)) / 9 for molecule in molecules]
-    assert all(0 <= value <= 1 for value in easy)
-    window = {"low": 1.0, "high": 2.0, "width": 0.5}
-    inside = [1.0 <= Crippen.MolLogP(molecule) <= 2.0 for molecule in molecules]
-    assert [value == 1.0 for value in rewards.logp(TEXTS, NONE, **window)] == inside
-    assert 0 < sum(inside) < len(inside)
 
 
 def test_rewards_of_windows_and_patterns():
