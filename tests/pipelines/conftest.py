@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-
-from grpo_pipeline.pipelines.params import EvaluationParams
+from tiny_folds import EVALUATION
 
 RULES = ("policy", "greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled")
 GROUNDED = {"policy": 1.0, "greedy": 1.1, "oracle": 1.6}
@@ -106,10 +105,7 @@ def metric_rows() -> Callable[..., pd.DataFrame]:
 
 @pytest.fixture(scope="session")
 def params():
-    return EvaluationParams(
-        task="attention", split="test", control="supervised", baseline_arm="grpo", headline_rule="policy",
-        chance_rule="uniform", cluster="patient_id", seed=0, resamples=100, max_undefined=0.1, metric_options={},
-    )  # fmt: skip
+    return EVALUATION.model_copy(update={"resamples": 100, "max_undefined": 0.1})
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,6 @@ import torch
 from rdkit import Chem
 from torch import Tensor
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines import gradient_flow
 from grpo_pipeline.pipelines.params import GradientFlowParams, RewardAuditParams
@@ -32,7 +31,6 @@ from grpo_pipeline.tasks.dialogue.data.examples import DialogueExamples, content
 
 SEED, TRAIN, VAL, TEST = 3, "train", "val", "test"
 LENGTH = {"epochs": 2, "batch_size": 4, "group_size": 3, "max_steps": None, "micro_batch_size": None, "validation_samples": 2}
-NOTHING = NoCheckpoint("nowhere")
 TIMES = ["step_seconds", "samples_per_second", "peak_memory_mb"]
 Changed = tuple[str, ...]
 
@@ -62,35 +60,18 @@ def dialogue_run(changed: Changed) -> tuple[Any, Any]:
     return task, tokenise(task, changed_examples)[0]
 
 
-OTHER_MOLECULES = {
-    TRAIN: ["CCCC", "CCCN", "COC", "CNC", "C=CC", "CC#N", "C=CO", "OCCO"],
-    VAL: ["NO", "N=N"],
-    TEST: ["OCO", "NCN", "NC=O"],
-}
+OTHER_MOLECULES = {TRAIN: "CCCC CCCN COC CNC C=CC CC#N C=CO OCCO", VAL: "NO N=N", TEST: "OCO NCN NC=O"}
 
 
 def molecules_run(changed: Changed) -> tuple[Any, Any]:
     with pytest.MonkeyPatch.context() as patch:
         for split in changed:
-            patch.setitem(molecules.SPLITS, split, [Chem.CanonSmiles(text) for text in OTHER_MOLECULES[split]])
+            patch.setitem(molecules.SPLITS, split, [*map(Chem.CanonSmiles, OTHER_MOLECULES[split].split())])
         prompt = {"conditions": ["logp"]}
         return molecules.make_task(prompt=prompt), molecules.make_data(**prompt)
 
 
-@dataclass(frozen=True)
-class Case:
-    """How a task and its data are built, the rows of some splits changed, and its parameters."""
-
-    build: Callable[[Changed], tuple[Any, Any]]
-    algorithm: Callable[..., AlgorithmParams]
-    training: Callable[..., TrainingParams]
-
-
-TASKS = {
-    "attention": Case(attention_run, attention.algorithm_params, attention.training_params),
-    "dialogue": Case(dialogue_run, dialogue.algorithm_params, dialogue.training_params),
-    "molecules": Case(molecules_run, molecules.algorithm_params, molecules.training_params),
-}
+TASKS = {"attention": (attention_run, attention), "dialogue": (dialogue_run, dialogue), "molecules": (molecules_run, molecules)}
 OF_ROWS = ("evaluate", "validate", "showcase", "calibrate", "audit")
 Note = tuple[str, list[int], bool]  # method, rows, whether it is a batch to train on
 
@@ -128,9 +109,9 @@ class Run:
 @cache
 def run(name: str, changed: Changed = (), weights_of: Changed | None = None) -> Run:
     """Train, calibrate, export and predict; the predictions with the weights of another run, if given."""
-    case = TASKS[name]
-    task, data = case.build(changed)
-    algorithm, training = case.algorithm(), case.training(**LENGTH, validate_every_epochs=1)
+    build, kit = TASKS[name]
+    task, data = build(changed)
+    algorithm, training = kit.algorithm_params(), kit.training_params(**LENGTH, validate_every_epochs=1)
     notes: dict[str, list[Note]] = {}
     with noting(task) as found:
 
@@ -142,9 +123,8 @@ def run(name: str, changed: Changed = (), weights_of: Changed | None = None) -> 
 
         state = nodes.build_state(algorithm, training, SEED, task, data)
         phase("probe", nodes.pick_probe_batch, algorithm, training, SEED, task, data)
-        yields = phase(
-            "train", lambda *args: list(nodes.train(*args)), algorithm, training, "never", task, data, state, NOTHING, {}
-        )
+        loop = algorithm, training, "never", task, data, state, NoCheckpoint("nowhere"), {}
+        yields = phase("train", lambda *args: list(nodes.train(*args)), *loop)
         checkpoint = next(last for _, last in reversed(yields) if last)
         fitted = phase("calibrate", nodes.calibrate, SEED, task, data, checkpoint)
         model = phase("export", nodes.export_model, task, checkpoint, fitted, data)
@@ -190,9 +170,9 @@ def test_each_phase_reads_the_rows_that_it_may(name: str) -> None:
 @pytest.mark.parametrize("split", [TRAIN, VAL])
 @pytest.mark.parametrize("name", TASKS)
 def test_audits_before_training_read_training_rows_and_the_split_that_they_are_asked_for(name: str, split: str) -> None:
-    case = TASKS[name]
-    task, data = case.build(())
-    training, control = case.training(**LENGTH), case.algorithm("supervised")
+    build, kit = TASKS[name]
+    task, data = build(())
+    training, control = kit.training_params(**LENGTH), kit.algorithm_params("supervised")
     params = RewardAuditParams.model_construct(split=split, warmup_steps=1, rows=2, n_samples=2)
     train = task.rows(data, TRAIN).tolist()
     with noting(task) as notes:
@@ -221,7 +201,7 @@ def same(a: Any, b: Any) -> bool:
     return a == b
 
 
-@pytest.mark.parametrize(("changed", "moves"), [((TEST,), set()), ((VAL, TEST), {VAL}), ((TRAIN,), {TRAIN, VAL, "weights"})])
+@pytest.mark.parametrize(("changed", "moves"), [((TEST,), set()), ((VAL,), {VAL}), ((TRAIN,), {TRAIN, VAL, "weights"})])
 @pytest.mark.parametrize("name", TASKS)
 def test_a_row_that_a_phase_must_not_see_may_be_anything(name: str, changed: Changed, moves: set[str]) -> None:
     sound, other = run(name), run(name, changed, weights_of=())
@@ -233,10 +213,4 @@ def test_a_row_that_a_phase_must_not_see_may_be_anything(name: str, changed: Cha
     if changed == (TEST,):
         assert all(same(a, b) for a, b in zip(sound.limits, other.limits, strict=True))
     is_seen = not all(same(a, b) for a, b in zip(sound.predictions, other.predictions, strict=True))
-    assert is_seen or TEST not in changed
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_predictions_do_not_know_validation_rows(name: str) -> None:
-    sound, other = run(name), run(name, (VAL,), weights_of=())
-    assert all(same(a, b) for a, b in zip(sound.predictions, other.predictions, strict=True))
+    assert is_seen == (changed == (TEST,)) or changed == (TRAIN,)

@@ -9,6 +9,7 @@ from kedro.runner import SequentialRunner
 from kedro.validation.type_extractor import TypeExtractor
 from pydantic import ValidationError
 from sklearn.metrics import roc_auc_score
+from tiny_folds import EVALUATION
 from tiny_replies import evaluation_params
 from tiny_replies import make_predictions as make_replies
 
@@ -22,10 +23,7 @@ from grpo_pipeline.tasks.attention.metrics import METRICS
 from grpo_pipeline.tracking.summary import comparison_tables
 
 RULES = ["greedy", "uniform", "centre", "fixed", "none", "oracle", "shuffled"]
-FIELDS = {
-    "task": "attention", "split": "test", "control": "supervised", "baseline_arm": "grpo", "headline_rule": "policy",
-    "chance_rule": "uniform", "cluster": "patient_id", "seed": 0, "resamples": 200, "max_undefined": 0.1, "metric_options": {},
-}  # fmt: skip
+FIELDS = EVALUATION.model_dump() | {"resamples": 200, "max_undefined": 0.1}
 PARAMS = EvaluationParams(**FIELDS)
 
 

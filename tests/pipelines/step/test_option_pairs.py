@@ -63,6 +63,9 @@ def nodes_arranged_once() -> Iterator[None]:
         yield
 
 
+Settings = list[tuple[str, dict[str, Any], dict[str, Any]]]
+
+
 @dataclass(frozen=True)
 class Setting:
     """A value of an option that is not its default: the patch, and the patch with the default that it is compared with."""
@@ -83,63 +86,45 @@ def at(path: str, value: Any, **beside: Any) -> dict[str, Any]:
     return merge(beside, value)
 
 
-def inside(path: str, whole: dict[str, Any], value: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Return a setting inside of a section that is off by default: compared with the section as ``whole`` has it."""
-    section, key = path.split(".")
-    return str(value), {section: {**whole, key: value}}, {section: whole}
+def inside(section: str, whole: dict[str, Any], **values: Any) -> dict[str, Settings]:
+    """Return settings inside of a section that is off by default: compared with the section as ``whole`` has it."""
+    return {f"{section}.{key}": [(str(v), {section: {**whole, key: v}}, {section: whole})] for key, v in values.items()}
 
 
-def simple(path: str, *values: Any, **beside: Any) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+def simple(path: str, *values: Any, **beside: Any) -> Settings:
     return [(str(value), at(path, value, **beside), beside) for value in values]
 
 
-SETTINGS: dict[str, list[tuple[str, dict[str, Any], dict[str, Any]]]] = {
+ONE_VALUE = {
+    "supervised_weight": 0.9, "value_weight": 0.6, "entropy_weight": 0.3, "rollout_kl_weight": 0.5, "value_clip": 0.02,
+    "advantage.std": "population", "advantage.baseline": "value", "advantage.top_k_ratio": 0.75, "advantage.eps": 0.5,
+    "advantage.tie_tolerance": 0.3, "policy_loss.clip_low": 0.02, "policy_loss.clip_high": 0.5, "policy_loss.delta": 1.03,
+    "policy_loss.dual_clip": 1.05, "policy_loss.ratio_cap": 1.2, "policy_loss.tau_positive": 2.0, "policy_loss.tau_negative": 2.0,
+}  # fmt: skip
+SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ONE_VALUE.items()} | {
     "name": [(name, {"name": name, **patch}, {}) for name, patch in NAMES.items()],
-    "supervised_weight": simple("supervised_weight", 0.9),
     "policy_weight": simple("policy_weight", 0.4, {"kind": "linear", "start": 1.0, "end": 0.0}),
     "kl_weight": simple("kl_weight", 0.6, 0.0),
-    "value_weight": simple("value_weight", 0.6),
-    "entropy_weight": simple("entropy_weight", 0.3),
     "update_epochs": [*simple("update_epochs", 1, rollout_kl_weight=0.0), *simple("update_epochs", 3)],
     "advantage.method": [
         *simple("advantage.method", "leave_one_out", "mean_only", "batch", "per_reward"),
         *simple("advantage.method", "per_reward", kl_placement="reward", kl_estimator="k1"),
     ],
-    "advantage.std": simple("advantage.std", "population"),
-    "advantage.baseline": simple("advantage.baseline", "value"),
-    "advantage.top_k_ratio": simple("advantage.top_k_ratio", 0.75),
-    "advantage.eps": simple("advantage.eps", 0.5),
-    "advantage.tie_tolerance": simple("advantage.tie_tolerance", 0.3),
     "policy_loss": [("null", {"policy_loss": None}, {})],
-    "policy_loss.clip_low": simple("policy_loss.clip_low", 0.02),
-    "policy_loss.clip_high": simple("policy_loss.clip_high", 0.5),
     "policy_loss.ratio_level": simple("policy_loss.ratio_level", "joint", "sequence"),
     "policy_loss.reduction": simple("policy_loss.reduction", "per_decision", "constant", "per_decision_local"),
-    "policy_loss.delta": simple("policy_loss.delta", 1.03),
-    "policy_loss.dual_clip": simple("policy_loss.dual_clip", 1.05),
-    "policy_loss.ratio_cap": simple("policy_loss.ratio_cap", 1.2),
-    "policy_loss.tau_positive": simple("policy_loss.tau_positive", 2.0),
-    "policy_loss.tau_negative": simple("policy_loss.tau_negative", 2.0),
     "policy_loss.max_decisions": simple("policy_loss.max_decisions", 8, policy_loss={"reduction": "constant"}),
     "kl_placement": simple("kl_placement", "reward", kl_estimator="k3"),
     "kl_estimator": [*simple("kl_estimator", "k2", "k3", "ratio_k3"), *simple("kl_estimator", "k1", kl_placement="reward")],
-    "rollout_kl_weight": simple("rollout_kl_weight", 0.5),
-    "value_clip": simple("value_clip", 0.02),
     "reference.update": simple("reference.update", "copy", "ema"),
     "reference.every_steps": simple("reference.every_steps", 2, reference={"update": "copy"}),
     "reference.decay": simple("reference.decay", 0.5, reference={"update": "ema"}),
     "entropy_target": [("on", {"entropy_target": STEERED}, {})],
-    "entropy_target.target": [inside("entropy_target.target", STEERED, 0.9)],
-    "entropy_target.learning_rate": [inside("entropy_target.learning_rate", STEERED, 0.1)],
-    "entropy_target.minimum": [inside("entropy_target.minimum", STEERED, 0.5)],
-    "entropy_target.maximum": [inside("entropy_target.maximum", STEERED, 0.01)],
+    **inside("entropy_target", STEERED, target=0.9, learning_rate=0.1, minimum=0.5, maximum=0.01),
     "dynamic_sampling": [("on", {"dynamic_sampling": {"max_retries": 1}}, {})],
-    "dynamic_sampling.max_retries": [inside("dynamic_sampling.max_retries", {"max_retries": 1}, 8)],
+    **inside("dynamic_sampling", {"max_retries": 1}, max_retries=8),
     "replay": [("on", {"replay": REPLAYED}, {})],
-    "replay.capacity": [inside("replay.capacity", REPLAYED, 1)],
-    "replay.max_age_steps": [inside("replay.max_age_steps", REPLAYED, 1)],
-    "replay.share": [inside("replay.share", REPLAYED, 0.25)],
-    "replay.importance_cap": [inside("replay.importance_cap", REPLAYED, 1.0)],
+    **inside("replay", REPLAYED, capacity=1, max_age_steps=1, share=0.25, importance_cap=1.0),
     "proposal": simple("proposal", "oracle", "none"),
 }
 # Read before training begins, from a folder: test_reference.py and the end-to-end test of an arm with a path.

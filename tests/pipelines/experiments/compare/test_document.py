@@ -17,7 +17,6 @@ from grpo_pipeline.pipelines.experiments.compare.document import compare_trials,
 from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, score_rows
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
-from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.statistics.bootstrap import cluster_weights, holm
 
 PRIMARY = ("auroc", "lesion_hit_ratio", "reward")
@@ -27,22 +26,13 @@ SUITE = build_suite("attention", {})
 
 
 def evaluation(**changes):
-    values = {
-        "task": "attention", "split": "test", "control": "supervised", "baseline_arm": "grpo", "headline_rule": "policy",
-        "chance_rule": "uniform", "cluster": "patient_id", "seed": 3, "resamples": 400, "max_undefined": 0.1,
-        "metric_options": {},
-    }  # fmt: skip
-    return EvaluationParams.model_validate(values | changes)
+    return EVALUATION.model_copy(update={"seed": 3, "resamples": 400, "max_undefined": 0.1} | changes)
 
 
-def params(**changes):
-    values = {
-        "seeds": [0, 1], "control": "supervised", "arms": {"supervised": {"base": "supervised"}, "grpo": {"base": "grpo"}} | ARMS,
-        "primary_metrics": PRIMARY, "baseline_rules": ["uniform", "oracle", "none"], "keep": "predictions",
-    }  # fmt: skip
-    return CompareParams.model_validate(values | changes)
-
-
+GRID = CompareParams(
+    seeds=(0, 1), control="supervised", arms={name: {"base": name} for name in ("supervised", "grpo")} | ARMS,
+    primary_metrics=PRIMARY, baseline_rules=("uniform", "oracle", "none"), keep="predictions",
+)  # fmt: skip
 PLAN = tiny_plan(**ARMS)
 
 
@@ -63,7 +53,7 @@ def store(predictions):
 
 @pytest.fixture(scope="module")
 def document(store):
-    return compare_trials(PLAN, store, params(), evaluation(), suite=SUITE)
+    return compare_trials(PLAN, store, GRID, evaluation(), suite=SUITE)
 
 
 def rows_of(store, key, rule="policy"):
@@ -91,7 +81,7 @@ def test_a_value_is_the_mean_of_the_seeds_and_an_arm_is_read_by_its_own_rule(sto
 
 def test_a_difference_resamples_patients_for_both_arms_and_all_seeds_alike(store):
     draws = 40
-    found = compare_trials(PLAN, store, params(), evaluation(resamples=draws), suite=SUITE)["differences"]["grpo"]["auroc"]
+    found = compare_trials(PLAN, store, GRID, evaluation(resamples=draws), suite=SUITE)["differences"]["grpo"]["auroc"]
     tables_ = {(arm, seed): rows_of(store, f"{arm}.seed{seed}") for arm in ("grpo", "supervised") for seed in (0, 1)}
     counts = cluster_weights(tables_["grpo", 0]["patient_id"], resamples=draws, seed=3).astype(int)
     resampled = []
@@ -163,7 +153,7 @@ def lose(store, key, **changes):
 
 
 def compared(store):
-    return compare_trials(PLAN, store, params(), evaluation(), suite=SUITE)
+    return compare_trials(PLAN, store, GRID, evaluation(), suite=SUITE)
 
 
 def test_a_cell_that_failed_or_has_other_parameters_costs_its_seed_and_is_named(store, document):
@@ -211,23 +201,16 @@ def test_the_document_is_json_and_the_long_table_holds_its_numbers(document):
     assert len(table) == 4 * len(SUITE.metrics) + 3 * 3 * 3 + 2 * 3
 
 
-PARAMETERS = {"attention": tiny_parameters()}
-
-
-def grid(*, primary=("auroc", "reward"), keep="predictions", baselines=("uniform",), **arm):
-    arms = {
-        "supervised": {"base": "supervised", "set": {"training": {"epochs": 1}}},
-        "grpo": {"base": "grpo", "set": SHORT} | arm,
-    }
-    return CompareParams(
-        seeds=(3, 1), control="supervised", arms=arms, primary_metrics=primary, baseline_rules=baselines, keep=keep
-    )
+def arranged(*, primary=("auroc", "reward"), baselines=("uniform",), **arm):
+    arms = {"supervised": {"base": "supervised", "set": SHORT | {"algorithm": {}}}, "grpo": {"base": "grpo", "set": SHORT} | arm}
+    changes = {"seeds": (3, 1), "arms": arms, "primary_metrics": primary, "baseline_rules": baselines}
+    return arrange_trials(CompareParams(**GRID.model_dump() | changes), EVALUATION, {"attention": tiny_parameters()})
 
 
 def test_cells_go_seed_by_seed_the_control_first():
     """Components of the reward may be compared whatever their weights."""
     changed = {"primary": ("reward_class",), "set": {"reward": {"heatmap_weight": 1.0}}}
-    plan = arrange_trials(grid(**changed), EVALUATION, PARAMETERS)
+    plan = arranged(**changed)
     assert [trial.key for trial in plan.trials] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
     assert all(trial.split is None and trial.fold is None for trial in plan.trials)
     assert plan.arms["grpo"].parameters["reward"]["heatmap_weight"] == 1.0
@@ -244,7 +227,7 @@ def test_cells_go_seed_by_seed_the_control_first():
 )
 def test_what_cannot_be_compared_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        arrange_trials(grid(**changes), EVALUATION, PARAMETERS)
+        arranged(**changes)
 
 
 def test_scores_are_those_of_one_rule_without_the_undefined(predictions):

@@ -8,7 +8,6 @@ from tiny_folds import EVALUATION, cross_validate, make_params, task_parameters
 
 from grpo_pipeline.pipelines.experiments.cross_validation import nodes
 from grpo_pipeline.pipelines.experiments.trials import engine
-from grpo_pipeline.pipelines.training import nodes as training_nodes
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 CANDIDATES = {"plain": {}, "global_decoder": {"model": {"class_decoder": "global"}}}
@@ -16,54 +15,38 @@ CANDIDATES = {"plain": {}, "global_decoder": {"model": {"class_decoder": "global
 
 @dataclass
 class Seen:
-    """One trial as it was trained: its splits, the cores of its training and validation batches, its normalisation."""
+    """One trial as it was trained: its splits, the cores that it learned from and watched, its normalisation."""
 
-    key: tuple[str, int]
     split: dict[str, str]
+    clinical_mean: tuple[float, ...]
     trained: set[str] = field(default_factory=set)
     watched: set[str] = field(default_factory=set)
-    clinical_mean: tuple[float, ...] = ()
 
 
 @pytest.fixture(scope="module", params=["kfold", "nested", "leave_one_center_out"])
 def traced(request):
-    """A whole cross-validation and what each of its trials has looked at while it was training."""
+    """A whole cross-validation and what each of its trials has looked at; batches to train on have a generator."""
     seen: list[Seen] = []
-    is_training = False
-    make_batch, with_reference = AttentionTask.make_batch, AttentionTask.with_reference
-    train_trial, train = engine.train_trial, training_nodes.train
+    make_batch, validate, train_trial = AttentionTask.make_batch, AttentionTask.validate, engine.train_trial
 
     def spy_batch(self, data, rows, *, generator=None):
-        if is_training:
-            cores = set(data.examples.table["core_id"].iloc[np.asarray(rows)])
-            (seen[-1].watched if generator is None else seen[-1].trained).update(cores)
+        if generator is not None:
+            seen[-1].trained.update(data.examples.table["core_id"].iloc[np.asarray(rows)])
         return make_batch(self, data, rows, generator=generator)
 
-    def skip_reference(self, data, reference):
-        """The untrained policy looks at the images of all cores and at no label: what KL is measured to."""
-        nonlocal is_training
-        is_training = False
-        looked_up = with_reference(self, data, reference)
-        is_training = True
-        return looked_up
+    def spy_validate(self, policy, data, rows, **options):
+        seen[-1].watched.update(data.examples.table["core_id"].iloc[np.asarray(rows)])
+        return validate(self, policy, data, rows, **options)
 
     def spy_trial(arm, opened, *, seed):
         table = opened.data.examples.table
-        split = dict(zip(table["core_id"], table["split"], strict=True))
-        seen.append(Seen((arm.name, seed), split, clinical_mean=opened.task.clinical.mean))
+        seen.append(Seen(dict(zip(table["core_id"], table["split"], strict=True)), opened.task.clinical.mean))
         return train_trial(arm, opened, seed=seed)
-
-    def spy_train(*args):
-        nonlocal is_training
-        is_training = True
-        yield from train(*args)
-        is_training = False
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AttentionTask, "make_batch", spy_batch)
-        patch.setattr(AttentionTask, "with_reference", skip_reference)
+        patch.setattr(AttentionTask, "validate", spy_validate)
         patch.setattr(engine, "train_trial", spy_trial)
-        patch.setattr(training_nodes, "train", spy_train)
         candidates = CANDIDATES if request.param == "nested" else None
         return cross_validate(make_params(request.param, candidates=candidates)), seen
 
