@@ -10,36 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
+from grpo_pipeline.tasks.dialogue import scores
 from grpo_pipeline.tasks.dialogue.metrics import COUNTS
-from grpo_pipeline.tasks.dialogue.scores import (
-    bleu,
-    bleu_counts,
-    corpus_bleu,
-    distinct,
-    f1,
-    length,
-    normalise,
-    rouge,
-    rouge_l,
-    score_replies,
-    self_bleu,
-)
 
 REPLIES = ["I like the cats!", "", "good morning to you"]
 ANSWERS = [["i like dogs", "cats"], ["hello"], ["good morning to all of you"]]
 
 
 def test_columns_are_the_values_of_the_rewards():
-    columns = score_replies(REPLIES, ANSWERS, smoothing="floor")
-    np.testing.assert_array_equal(columns["f1"], f1(REPLIES, ANSWERS))
-    np.testing.assert_array_equal(columns["rouge_l"], rouge_l(REPLIES, ANSWERS))
-    np.testing.assert_array_equal(columns["bleu"], bleu(REPLIES, ANSWERS, smoothing="floor"))
+    columns = scores.score_replies(REPLIES, ANSWERS, smoothing="floor")
+    np.testing.assert_array_equal(columns["f1"], scores.f1(REPLIES, ANSWERS))
+    np.testing.assert_array_equal(columns["rouge_l"], scores.rouge_l(REPLIES, ANSWERS))
+    np.testing.assert_array_equal(columns["bleu"], scores.bleu(REPLIES, ANSWERS, smoothing="floor"))
     assert columns["length"].tolist() == [4, 0, 4]
     assert {len(column) for column in columns.values()} == {3}
-    columns = score_replies(REPLIES, ANSWERS)
+    columns = scores.score_replies(REPLIES, ANSWERS)
     stacked = np.stack([columns[name] for name in COUNTS], axis=1)
-    np.testing.assert_array_equal(stacked, bleu_counts(REPLIES, ANSWERS))
-    assert corpus_bleu(stacked) > 0
+    np.testing.assert_array_equal(stacked, scores.bleu_counts(REPLIES, ANSWERS))
+    assert scores.corpus_bleu(stacked) > 0
 
 
 TEXTS = st.lists(st.sampled_from(["i", "like", "the", "Cats!", "?", "é", "cats"]), max_size=8).map(" ".join)
@@ -50,8 +38,11 @@ ROWS = st.lists(st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), min_s
 @given(ROWS)
 def test_sentence_bleu_equals_sacrebleu(smoothing, rows):
     metric = sacrebleu.BLEU(tokenize="none", smooth_method=smoothing, effective_order=True)
-    got = bleu([reply for reply, _ in rows], [answers for _, answers in rows], smoothing=smoothing)
-    want = [metric.sentence_score(normalise(reply), [normalise(text) for text in answers]).score for reply, answers in rows]
+    got = scores.bleu([reply for reply, _ in rows], [answers for _, answers in rows], smoothing=smoothing)
+    want = [
+        metric.sentence_score(scores.normalise(reply), [scores.normalise(text) for text in answers]).score
+        for reply, answers in rows
+    ]
     np.testing.assert_allclose(got, np.asarray(want) / 100, rtol=1e-12, atol=0)
     assert ((got >= 0) & (got <= 1)).all()
 
@@ -60,12 +51,14 @@ def test_sentence_bleu_equals_sacrebleu(smoothing, rows):
 def test_corpus_bleu_equals_sacrebleu(rows):
     replies = [reply for reply, _ in rows]
     most = max(len(answers) for _, answers in rows)
-    streams = [[normalise(answers[place]) if place < len(answers) else None for _, answers in rows] for place in range(most)]
+    streams = [
+        [scores.normalise(answers[place]) if place < len(answers) else None for _, answers in rows] for place in range(most)
+    ]
     metric = sacrebleu.BLEU(tokenize="none")
-    want = metric.corpus_score([normalise(reply) for reply in replies], streams).score
-    got = corpus_bleu(bleu_counts(replies, [answers for _, answers in rows]))
+    want = metric.corpus_score([scores.normalise(reply) for reply in replies], streams).score
+    got = scores.corpus_bleu(scores.bleu_counts(replies, [answers for _, answers in rows]))
     assert got == pytest.approx(want / 100, rel=1e-12)
-    assert math.isnan(corpus_bleu(bleu_counts([], [])))
+    assert math.isnan(scores.corpus_bleu(scores.bleu_counts([], [])))
     # The docstring's signature is what sacrebleu says of it.
     assert "case:mixed|eff:no|tok:none|smooth:exp" in str(metric.get_signature())
 
@@ -73,12 +66,12 @@ def test_corpus_bleu_equals_sacrebleu(rows):
 @given(ROWS)
 def test_f1_is_the_best_of_the_evaluation_script_of_squad(rows):
     def squad_f1(prediction, truth):
-        prediction, truth = normalise(prediction).split(), normalise(truth).split()
+        prediction, truth = scores.normalise(prediction).split(), scores.normalise(truth).split()
         same = sum((Counter(prediction) & Counter(truth)).values())
         precision, recall = same / max(len(prediction), 1), same / max(len(truth), 1)
         return 2 * precision * recall / (precision + recall) if same else 0
 
-    got = f1([reply for reply, _ in rows], [answers for _, answers in rows])
+    got = scores.f1([reply for reply, _ in rows], [answers for _, answers in rows])
     want = [max(squad_f1(reply, answer) for answer in answers) for reply, answers in rows]
     np.testing.assert_allclose(got, want, rtol=1e-14, atol=0)
     assert got.dtype == np.float64
@@ -94,7 +87,7 @@ def test_f1_is_the_best_of_the_evaluation_script_of_squad(rows):
 )
 def test_refuses(replies, answers, message):
     with pytest.raises(ValueError, match=message):
-        f1(replies, answers)
+        scores.f1(replies, answers)
 
 
 WORDS = st.lists(st.sampled_from(["cat", "dog", "sat", "mat", "on"]), min_size=1, max_size=7)
@@ -104,39 +97,39 @@ WORDS = st.lists(st.sampled_from(["cat", "dog", "sat", "mat", "on"]), min_size=1
 def test_rouge_is_the_best_of_the_package_where_its_own_words_are_ours(reply, answers):
     own = RougeScorer(["rouge1", "rouge2", "rougeL"])
     each = [[score.fmeasure for score in own.score(" ".join(answer), " ".join(reply)).values()] for answer in answers]
-    got = rouge([" ".join(reply)], [[" ".join(answer) for answer in answers]])
+    got = scores.rouge([" ".join(reply)], [[" ".join(answer) for answer in answers]])
     assert [got[name][0] for name in ("rouge_1", "rouge_2", "rouge_l")] == np.max(each, axis=0).tolist()
 
 
 def test_words_of_rouge_are_the_normalised_ones_and_texts_without_score_nothing():
     # The package alone would find no letter in Käse's umlaut and in Japanese, and count "the".
-    assert rouge_l(["the Käse", "日本"], [["KÄSE!"], ["日本"]]).tolist() == [1.0, 1.0]
-    empty = rouge(["", "hello", "", "the?!"], [["hello"], [""], [""], ["an ..."]])
+    assert scores.rouge_l(["the Käse", "日本"], [["KÄSE!"], ["日本"]]).tolist() == [1.0, 1.0]
+    empty = scores.rouge(["", "hello", "", "the?!"], [["hello"], [""], [""], ["an ..."]])
     assert {name: score.tolist() for name, score in empty.items()} == dict.fromkeys(("rouge_1", "rouge_2", "rouge_l"), [0.0] * 4)
     with pytest.raises(ValueError, match=r"must be among \['rouge_1', 'rouge_2', 'rouge_l'\], got \['rouge_9'\]"):
-        rouge(["a"], [["b"]], names=("rouge_9",))
+        scores.rouge(["a"], [["b"]], names=("rouge_9",))
 
 
 @given(st.text(alphabet=st.one_of(st.sampled_from("aA the.,'\n\u00a0’"), st.characters()), max_size=40))
 def test_words_are_those_of_the_evaluation_script_of_squad(text):
     without = "".join(ch for ch in text.lower() if ch not in string.punctuation)
-    assert normalise(text) == " ".join(re.sub(r"\b(a|an|the)\b", " ", without).split())
-    assert length([text]).tolist() == [len(text.split())]
+    assert scores.normalise(text) == " ".join(re.sub(r"\b(a|an|the)\b", " ", without).split())
+    assert scores.length([text]).tolist() == [len(text.split())]
 
 
 def test_distinct_counts_kinds_over_all_replies():
     replies = ["I like cats", "i like the dogs!", ""]
     # i like cats i like dogs: 4 kinds of 6. Bigrams: i-like, like-cats, i-like, like-dogs: 3 kinds of 4, none across replies.
-    assert distinct(replies, n=1) == 4 / 6
-    assert distinct(replies, n=2) == 3 / 4
-    assert math.isnan(distinct(["a the", "?"], n=1))
-    assert math.isnan(distinct(["one", "two"], n=2))
+    assert scores.distinct(replies, n=1) == 4 / 6
+    assert scores.distinct(replies, n=2) == 3 / 4
+    assert math.isnan(scores.distinct(["a the", "?"], n=1))
+    assert math.isnan(scores.distinct(["one", "two"], n=2))
     with pytest.raises(ValueError, match="n must be at least 1, got 0"):
-        distinct(replies, n=0)
+        scores.distinct(replies, n=0)
 
 
 def test_self_bleu_takes_the_others_of_the_group_as_answers():
     groups = [["i like cats", "i like cats", "i like dogs"], ["one"], ["good morning", "see you"], ["hi you", "hi you"]]
-    naive = np.mean([bleu([groups[0][g]], [[groups[0][h] for h in range(3) if h != g]])[0] for g in range(3)])
-    np.testing.assert_allclose(self_bleu(groups), [naive, np.nan, 0.0, 1.0], rtol=1e-15)
-    assert self_bleu([]).shape == (0,)
+    naive = np.mean([scores.bleu([groups[0][g]], [[groups[0][h] for h in range(3) if h != g]])[0] for g in range(3)])
+    np.testing.assert_allclose(scores.self_bleu(groups), [naive, np.nan, 0.0, 1.0], rtol=1e-15)
+    assert scores.self_bleu([]).shape == (0,)

@@ -10,27 +10,19 @@ from tiny_readers import ARCHITECTURES, ENDS, EOS, PAD, attention, reply_params,
 from torch import Tensor
 
 from grpo_pipeline.core.sampling.truncation import truncated_log_probs
+from grpo_pipeline.tasks.dialogue.language_model import sampling
 from grpo_pipeline.tasks.dialogue.language_model import sampling as module
 from grpo_pipeline.tasks.dialogue.language_model.base import Encoded, LanguageModel
 from grpo_pipeline.tasks.dialogue.language_model.params import ReplyParams
-from grpo_pipeline.tasks.dialogue.language_model.sampling import (
-    ReplyRollouts,
-    compacted,
-    draw_tokens,
-    greedy_replies,
-    pack,
-    sample_replies,
-    unpack,
-)
 
 LIMITS = [{}, {"temperature": 0.6}, {"top_k": 3}, {"top_p": 0.8}, {"temperature": 1.4, "top_k": 5, "top_p": 0.9}]
 
 
 def draw(
     language_model: LanguageModel, encoded: Encoded, params: ReplyParams, *, group_size: int = 6, seed: int = 0
-) -> ReplyRollouts:
+) -> sampling.ReplyRollouts:
     generator = torch.Generator().manual_seed(seed)
-    return sample_replies(language_model, encoded, group_size, params=params, ends=ENDS, generator=generator)
+    return sampling.sample_replies(language_model, encoded, group_size, params=params, ends=ENDS, generator=generator)
 
 
 def full_log_probs(language_model: LanguageModel, encoded: Encoded, actions: Tensor, params: ReplyParams) -> Tensor:
@@ -51,7 +43,9 @@ def test_log_probabilities_are_those_of_the_distribution_that_was_drawn_from(arc
     torch.testing.assert_close(drawn.logprobs[drawn.is_valid], expected[drawn.is_valid], rtol=1e-10, atol=1e-10)
     if limits.keys() & {"top_k", "top_p"}:
         assert drawn.kept is not None
-        assert torch.equal(unpack(drawn.kept, language_model.choices)[drawn.is_valid], log_probs.isfinite()[drawn.is_valid])
+        assert torch.equal(
+            sampling.unpack(drawn.kept, language_model.choices)[drawn.is_valid], log_probs.isfinite()[drawn.is_valid]
+        )
         assert not drawn.kept[~drawn.is_valid].any()
     else:
         assert drawn.kept is None
@@ -129,7 +123,7 @@ def test_greedy_replies_are_those_of_transformers(architecture: str) -> None:
         # transformers reads one text, without padding: ask both about the first one, alone
         text = ids[0, is_token[0]][None]
         encoded = language_model.encode(text[None], torch.ones_like(text[None], dtype=torch.bool))
-        found = greedy_replies(language_model, encoded, max_tokens=6, ends=ENDS)
+        found = sampling.greedy_replies(language_model, encoded, max_tokens=6, ends=ENDS)
         assert (found.logprobs == 0).all()  # one choice is no choice
         with attention(language_model, "eager"):
             out = language_model.model.generate(text, attention_mask=torch.ones_like(text), max_new_tokens=6, do_sample=False)
@@ -141,26 +135,26 @@ def test_a_token_is_drawn_where_the_mass_exceeds_the_number() -> None:
     """Masses 0.2, 0.5, 0.3 end at 0.2, 0.7, 1; the first and the last token are excluded and never drawn."""
     log_probs = torch.tensor([0.0, 0.2, 0.5, 0.3, 0.0], dtype=torch.float64).log().expand(7, 5)
     uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 0.99, 1 - 2**-53], dtype=torch.float64)
-    assert draw_tokens(log_probs, uniform).tolist() == [1, 1, 2, 2, 3, 3, 3]
+    assert sampling.draw_tokens(log_probs, uniform).tolist() == [1, 1, 2, 2, 3, 3, 3]
     # In float32, 1 - 1e-9 is 1, and the last token would have no interval.
     log_probs = torch.tensor([[0.0, -20.7232658]]).log_softmax(dim=-1)  # 1e-9
     uniform = torch.tensor([1 - 2e-9, 1 - 0.5e-9], dtype=torch.float64)
-    assert draw_tokens(log_probs.expand(2, 2), uniform).tolist() == [0, 1]
+    assert sampling.draw_tokens(log_probs.expand(2, 2), uniform).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("choices", [1, 8, 9, 259])
 def test_what_was_packed_bit_by_bit_comes_back(choices: int) -> None:
     is_kept = torch.rand(3, 2, choices, generator=torch.Generator().manual_seed(choices)) < 0.5
-    packed = pack(is_kept)
+    packed = sampling.pack(is_kept)
     assert packed.shape == (3, 2, -(-choices // 8))
-    assert torch.equal(unpack(packed, choices), is_kept)
+    assert torch.equal(sampling.unpack(packed, choices), is_kept)
     # choices 0, 3 and 7 -> 1 + 8 + 128 = 137; choice 9 -> bit 1 of the next byte = 2
-    assert pack(torch.isin(torch.arange(10), torch.tensor([0, 3, 7, 9]))).tolist() == [137, 2]
+    assert sampling.pack(torch.isin(torch.arange(10), torch.tensor([0, 3, 7, 9]))).tolist() == [137, 2]
 
 
 def test_finished_prompts_leave_where_that_saves() -> None:
     is_open = torch.tensor([[False, True, False, True], [False] * 4, [False, False, True, False]])
-    stay = compacted(is_open)
+    stay = sampling.compacted(is_open)
     assert stay is not None
     assert stay.prompts.tolist() == [0, 2]
     assert stay.places.tolist() == [[1, 3], [2, 0]]  # the prompt with one open reply carries a finished one along
@@ -168,4 +162,4 @@ def test_finished_prompts_leave_where_that_saves() -> None:
     assert stay.take(rows).tolist() == [[1, 3], [10, 8]]
     is_open = torch.ones(2, 4, dtype=torch.bool)
     is_open[0, 0] = False
-    assert compacted(is_open) is None
+    assert sampling.compacted(is_open) is None

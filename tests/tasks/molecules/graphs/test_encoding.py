@@ -4,24 +4,15 @@ import torch
 from rdkit import Chem
 from tiny_molecules import SMILES, canonical, parsed, vocabulary
 
-from grpo_pipeline.tasks.molecules.graphs.encoding import (
-    ParsedMolecule,
-    build_molecule,
-    check_covered,
-    decode,
-    decode_parsed,
-    encode,
-    parse_molecule,
-    read_parsed_molecules,
-    sanitise,
-)
+from grpo_pipeline.tasks.molecules.graphs import encoding
+from grpo_pipeline.tasks.molecules.graphs.encoding import ParsedMolecule
 from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.text_lines import RowError
 
 
 def test_classes_of_acetate():
     """CC(=O)[O-]: C-C single, C=O double, C-O single; O is class 2, charge -1 is class 1."""
-    graphs = encode([parsed("CC(=O)[O-]"), parsed("CO")], vocabulary())
+    graphs = encoding.encode([parsed("CC(=O)[O-]"), parsed("CO")], vocabulary())
     assert graphs.atoms.tolist() == [[0, 0, 2, 2], [0, 2, 0, 0]]
     assert graphs.charges.tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
     assert graphs.bonds[0].tolist() == [[0, 1, 0, 0], [1, 0, 2, 1], [0, 2, 0, 0], [0, 1, 0, 0]]
@@ -45,28 +36,28 @@ def test_aromatic_atoms_with_a_hydrogen_are_a_class():
     ],
 )
 def test_what_has_no_class_is_refused(found, message):
-    for check in (check_covered, lambda graph, known: encode([graph], known)):
+    for check in (encoding.check_covered, lambda graph, known: encoding.encode([graph], known)):
         with pytest.raises(RowError, match=message):
             check(found, vocabulary())
     strange = MoleculeGraphs(*(torch.tensor(part) for part in ([[9, 0]], [[0, 0]], [[[0, 1], [1, 0]]], [2])))
     with pytest.raises(ValueError, match="atoms must be classes below 9, got 9"):
-        list(read_parsed_molecules(strange, vocabulary()))
+        list(encoding.read_parsed_molecules(strange, vocabulary()))
     with pytest.raises(ValueError, match="at least one molecule, got none"):
-        encode([], vocabulary())
+        encoding.encode([], vocabulary())
 
 
 @pytest.mark.parametrize("form", ["kekulised", "aromatic"])
 def test_graph_to_molecule_to_graph_is_exact(form):
     graphs, known = [parsed(canonical(smiles), form) for smiles in SMILES], vocabulary(form)
     for nodes in (None, 20):
-        together = encode(graphs, known, nodes=nodes)
+        together = encoding.encode(graphs, known, nodes=nodes)
         assert together.atoms.shape == (len(SMILES), nodes or 11)
-        assert list(read_parsed_molecules(together, known)) == graphs
-        for decoded, smiles, graph in zip(decode(together, known), map(canonical, SMILES), graphs, strict=True):
+        assert list(encoding.read_parsed_molecules(together, known)) == graphs
+        for decoded, smiles, graph in zip(encoding.decode(together, known), map(canonical, SMILES), graphs, strict=True):
             assert (decoded.smiles, decoded.fragment, decoded.is_valid, decoded.cause) == (smiles, smiles, True, "")
-            molecule = build_molecule(graph)
-            assert sanitise(molecule) == ""
-            assert parse_molecule(molecule, form) == graph
+            molecule = encoding.build_molecule(graph)
+            assert encoding.sanitise(molecule) == ""
+            assert encoding.parse_molecule(molecule, form) == graph
 
 
 @pytest.mark.parametrize(
@@ -90,7 +81,7 @@ def test_graph_to_molecule_to_graph_is_exact(form):
     ],
 )  # fmt: skip
 def test_what_is_no_molecule_says_why(graph, sanitises, is_connected, fragment, cause):
-    decoded = decode_parsed(graph)
+    decoded = encoding.decode_parsed(graph)
     assert (decoded.sanitises, decoded.is_connected, decoded.fragment) == (sanitises, is_connected, fragment)
     assert decoded.is_valid == bool(decoded.smiles) == (not decoded.cause) == (sanitises and is_connected)
     assert cause in decoded.cause
@@ -102,7 +93,7 @@ def test_any_classes_decode_and_parts_are_those_of_the_graph():
     upper = torch.randint(0, 4, (400, 6, 6), generator=generator) * (torch.rand(400, 6, 6, generator=generator) < 0.3)
     bonds = upper.triu(1) + upper.triu(1).transpose(1, 2)
     atoms, charges = torch.randint(0, 9, (400, 6), generator=generator), torch.randint(0, 3, (400, 6), generator=generator)
-    found = decode(MoleculeGraphs(atoms, charges, bonds, torch.full((400,), 6)), vocabulary())
+    found = encoding.decode(MoleculeGraphs(atoms, charges, bonds, torch.full((400,), 6)), vocabulary())
     for molecule, matrix in zip(found, bonds.numpy(), strict=True):
         assert molecule.is_connected == nx.is_connected(nx.from_numpy_array(matrix))
         if molecule.is_valid:
