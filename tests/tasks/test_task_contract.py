@@ -31,41 +31,28 @@ GROUP, TEMPERATURE = 4, 0.7
 
 @dataclass(frozen=True)
 class Case:
-    """A task in miniature.
+    """A task in miniature: what its module of tests/support makes, or what is given here."""
 
-    Attributes:
-        task: builds the task.
-        data: builds its data.
-        algorithm: parameters of its grpo arm, with changes.
-        training: parameters of its loop, with changes.
-        encoder: the module that may run once per batch; None for a task whose prompts are numbers that no network reads alone.
-        policy_groups: parameter groups that only the reward may teach.
-        decoder_groups: parameter groups that only the supervised loss may teach.
-        factors: independent distributions that the full one holds side by side, each of which sums to 1; 0 where scores hold no
-            full distribution.
-        rounding: how far log-probabilities of sampling time and of the update may differ.
-        proposes_uniform: whether samples can be drawn without the policy; else that is refused.
-        shared_groups: parameter groups that both the reward and the supervised loss teach.
-        most_entropy: of a decision, in nats, under any policy; where there is no full distribution to compute it from.
-    """
-
-    task: Callable[[], Any]
-    data: Callable[[], Any]
-    algorithm: Callable[..., AlgorithmParams]
-    training: Callable[..., TrainingParams]
-    encoder: Callable[[Any], nn.Module] | None
-    policy_groups: tuple[str, ...]
-    decoder_groups: tuple[str, ...]
-    factors: int = 1
-    rounding: float = 0.0
-    proposes_uniform: bool = True
-    shared_groups: tuple[str, ...] = ()
-    most_entropy: Callable[[Any], float] | None = None
+    kit: Any
+    encoder: Callable[[Any], nn.Module] | None  # it may run once per batch; None where no network reads a prompt alone
+    policy_groups: tuple[str, ...] = ()  # parameter groups that only the reward may teach
+    decoder_groups: tuple[str, ...] = ()  # only the supervised loss
+    shared_groups: tuple[str, ...] = ()  # both
+    factors: int = 0  # distributions side by side in the full one, each of which sums to 1; 0 where scores hold no full one
+    most_entropy: Callable[[Any], float] | None = None  # of a decision, in nats, where there is no full distribution
+    rounding: float = 1e-4  # between log-probabilities of sampling time and of the update
+    proposes_uniform: bool = False  # samples can be drawn without the policy; else that is refused
+    task: Callable[[], Any] | None = None
+    data: Callable[[], Any] | None = None
+    algorithm: Callable[..., AlgorithmParams] | None = None
+    training: Callable[..., TrainingParams] | None = None
 
     def __post_init__(self) -> None:
-        """Build the task and its data once for all tests: neither is changed by them."""
-        object.__setattr__(self, "task", cache(self.task))
-        object.__setattr__(self, "data", cache(self.data))
+        """Take from the kit what is not given; build the task and its data once for all tests: neither is changed by them."""
+        object.__setattr__(self, "task", cache(self.task or self.kit.make_task))
+        object.__setattr__(self, "data", cache(self.data or self.kit.make_data))
+        object.__setattr__(self, "algorithm", self.algorithm or self.kit.algorithm_params)
+        object.__setattr__(self, "training", self.training or self.kit.training_params)
 
     def state(self, **changes: Any) -> TrainState:
         """Return a state whose policy is not uniform and whose reference is another policy."""
@@ -82,95 +69,65 @@ def with_value_baseline(**changes: Any) -> AlgorithmParams:
     return attention.algorithm_params(**attention.merge({"advantage": {"baseline": "value"}}, changes))
 
 
-TASKS = {
-    "attention": Case(
-        task=attention.make_task,
-        data=attention.make_data,
-        algorithm=attention.algorithm_params,
-        training=attention.training_params,
-        encoder=lambda policy: policy.sam.net.vision_encoder,
-        policy_groups=("policy_head",),
-        decoder_groups=("mask_decoder", "class_decoder"),
-    ),
-    "attention_prompted": Case(
-        task=lambda: attention.make_task(
-            attention.make_clinical_examples(),
-            clinical={"dropout": 0.25},
-            value_pool="attention",
-            encoder="adapter",
-            encoder_tuning={"rank": 2},
-        ),
-        data=lambda: attention.make_data(attention.make_clinical_examples()),
-        algorithm=attention.algorithm_params,
-        training=attention.training_params,
-        encoder=lambda policy: policy.sam.net.vision_encoder,
-        policy_groups=("policy_head",),
-        decoder_groups=("mask_decoder", "class_decoder", "clinical"),
-    ),
-}
-TASKS |= {
-    "attention_global": replace(TASKS["attention"], task=lambda: attention.make_task(class_decoder="global")),
-    "attention_stop": replace(
-        TASKS["attention"], task=lambda: attention.make_task(stop={"min_points": 1}, reward={"points_weight": 0.1}), factors=3
-    ),
-    "attention_independent": replace(TASKS["attention"], task=lambda: attention.make_task(likelihood="independent")),
-    "attention_value": replace(TASKS["attention"], algorithm=with_value_baseline),
-}
-# A part of the reward that differs between any two replies, so that an untrained reader's groups do not tie.
+PROMPTED = {"clinical": {"dropout": 0.25}, "value_pool": "attention", "encoder": "adapter", "encoder_tuning": {"rank": 2}}
+# A part of the reward that differs between any two replies, so that an untrained model's groups do not tie.
 DISTINCT = {"own": {"distinct": {"function": "tiny_rewards:distinct", "weight": 1.0}}}
-TASKS["dialogue"] = Case(
-    task=lambda: dialogue.make_task(rewards=DISTINCT),
-    data=dialogue.make_data,
-    algorithm=dialogue.algorithm_params,
-    training=dialogue.training_params,
-    encoder=lambda policy: policy.model.encoder,
-    policy_groups=(),
-    decoder_groups=(),
-    factors=0,
-    rounding=1e-4,
-    proposes_uniform=False,
-    shared_groups=("embeddings", "encoder", "decoder"),
-    most_entropy=lambda policy: np.log(policy.choices),
-)
-TASKS["dialogue_truncated"] = replace(
-    TASKS["dialogue"],
-    task=lambda: dialogue.make_task(
-        rewards=DISTINCT, replies={"top_k": 20, "top_p": 0.9, "tokens_per_batch": 30}, mean="per_sequence"
-    ),
-)
+TRUNCATED = {"replies": {"top_k": 20, "top_p": 0.9, "tokens_per_batch": 30}, "mean": "per_sequence"}
 # Nearly every molecule has another logP, and hot policies draw many: groups do not tie.
 HOT = {"temperature": molecules.constant(3.0)}
 WIDE = {"weights": {"validity": 1.0, "logp": 1.0}, "logp": {"low": 30.0, "high": 31.0, "width": 60.0}}
-TASKS["molecules"] = Case(
-    task=lambda: molecules.make_task(rewards=WIDE),
-    data=molecules.make_data,
-    algorithm=molecules.algorithm_params,
-    training=lambda **changes: molecules.training_params(**HOT | changes),
+PROPERTIES = {"conditions": ["logp", "qed"]}
+MEAN = {"entry_reduction": "mean", "steps_per_update": None, "steps_per_chunk": 3}
+IMAGES = Case(
+    attention,
+    encoder=lambda policy: policy.sam.net.vision_encoder,
+    policy_groups=("policy_head",),
+    decoder_groups=("mask_decoder", "class_decoder"),
+    **{"factors": 1, "rounding": 0.0, "proposes_uniform": True},
+)
+TALK = Case(
+    dialogue,
+    encoder=lambda policy: policy.model.encoder,
+    shared_groups=("embeddings", "encoder", "decoder"),
+    most_entropy=lambda policy: np.log(policy.choices),
+    task=lambda: dialogue.make_task(rewards=DISTINCT),
+)
+GRAPHS = Case(
+    molecules,
     encoder=None,
-    policy_groups=(),
-    decoder_groups=(),
-    factors=0,
-    rounding=1e-4,
-    proposes_uniform=False,
     shared_groups=("embeddings", "layers", "heads"),
     most_entropy=lambda policy: 14 * np.log(max(policy.noise.classes)),  # four atoms, their charges, six pairs
+    task=lambda: molecules.make_task(rewards=WIDE),
+    training=lambda **changes: molecules.training_params(**HOT | changes),
 )
-TASKS |= {
+TASKS = {
+    "attention": IMAGES,
+    "attention_prompted": replace(
+        IMAGES,
+        task=lambda: attention.make_task(attention.make_clinical_examples(), **PROMPTED),
+        data=lambda: attention.make_data(attention.make_clinical_examples()),
+        decoder_groups=("mask_decoder", "class_decoder", "clinical"),
+    ),
+    "attention_global": replace(IMAGES, task=lambda: attention.make_task(class_decoder="global")),
+    "attention_stop": replace(
+        IMAGES, task=lambda: attention.make_task(stop={"min_points": 1}, reward={"points_weight": 0.1}), factors=3
+    ),
+    "attention_independent": replace(IMAGES, task=lambda: attention.make_task(likelihood="independent")),
+    "attention_value": replace(IMAGES, algorithm=with_value_baseline),
+    "dialogue": TALK,
+    "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(rewards=DISTINCT, **TRUNCATED)),
+    "molecules": GRAPHS,
     "molecules_conditions": replace(
-        TASKS["molecules"],
-        task=lambda: molecules.make_task(rewards=WIDE, prompt={"conditions": ["logp", "qed"]}),
-        data=lambda: molecules.make_data(conditions=["logp", "qed"]),
+        GRAPHS, task=lambda: molecules.make_task(rewards=WIDE, prompt=PROPERTIES), data=lambda: molecules.make_data(**PROPERTIES)
     ),
     "molecules_eager": replace(
-        TASKS["molecules"],
+        GRAPHS,
         task=lambda: molecules.make_task(arm="eager", rewards=WIDE),
         algorithm=lambda **changes: molecules.algorithm_params("eager", **changes | {"update_epochs": 1}),
     ),
     "molecules_mean": replace(
-        TASKS["molecules"],
-        task=lambda: molecules.make_task(
-            rewards=WIDE, trajectory={"entry_reduction": "mean", "steps_per_update": None, "steps_per_chunk": 3}
-        ),
+        GRAPHS,
+        task=lambda: molecules.make_task(rewards=WIDE, trajectory=MEAN),
         most_entropy=lambda policy: np.log(max(policy.noise.classes)),
     ),
 }
@@ -390,15 +347,6 @@ def test_an_audit_scores_every_policy_of_its_plan_on_the_rows_it_is_given(case: 
     assert not np.array_equal(other.policies[plan.start].reward, samples.policies[plan.start].reward)
 
 
-def test_an_evaluation_is_a_function_of_its_seed(case: Case):
-    task, data, policy = case.task(), case.data(), case.state().policy
-    rows, before = task.rows(data, "test"), torch.get_rng_state()
-    first, again, other = (task.evaluate(policy, data, rows, seed=seed, n_samples=2) for seed in (0, 0, 1))
-    assert torch.equal(torch.get_rng_state(), before)
-    pd.testing.assert_frame_equal(again, first)
-    assert not other["reward"].equals(first["reward"])
-
-
 def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(case: Case):
     """Broken off after its first step; the one that goes on was built from another seed."""
     task, data, algorithm, training = case.task(), case.data(), case.algorithm(), case.training()
@@ -414,10 +362,15 @@ def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(case: Case):
     assert attention.differing(attention.weights(resumed.policy), attention.weights(unbroken.policy)) == []
 
 
-def test_splits_do_not_overlap(case: Case):
-    task, data = case.task(), case.data()
+def test_splits_do_not_overlap_and_an_evaluation_is_a_function_of_its_seed(case: Case):
+    task, data, policy = case.task(), case.data(), case.state().policy
     rows = np.concatenate([task.rows(data, split) for split in ("train", "val", "test")])
     assert len(set(rows.tolist())) == len(rows) > 0
+    rows, before = task.rows(data, "test"), torch.get_rng_state()
+    first, again, other = (task.evaluate(policy, data, rows, seed=seed, n_samples=2) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    pd.testing.assert_frame_equal(again, first)
+    assert not other["reward"].equals(first["reward"])
 
 
 def test_a_prompt_is_independent_of_its_batch(case: Case):

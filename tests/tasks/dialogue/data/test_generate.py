@@ -77,27 +77,6 @@ def test_trivial_replies_are_bad():
     assert max(average(rows, reply_of) for reply_of in trivial) < 0.35
 
 
-def longest(options):
-    return max(len(option) for option in options)
-
-
-def test_no_text_of_the_default_can_be_too_long():
-    """The longest possible texts, piece by piece, and not those of one seed."""
-    stated = {name: max(len(s) - 2 + longest(words.VALUES[name]) for s in words.STATEMENTS[name]) for name in words.STATEMENTS}
-    persona = stated["job"] + stated["town"] + sum(sorted(stated[name] for name in ("pet", "food", "hobby", "kin"))[-2:]) + 3
-    asked = longest(
-        [*(q for pair in words.QUESTIONS.values() for q in pair), *words.STORY_QUESTIONS, *(g for g, _ in words.GREETINGS)]
-    )
-    context = max(stated.values()) + 1 + longest(words.ACKNOWLEDGEMENTS) + 1 + asked
-    assert len("persona:  context: ") + persona + context <= 160
-    parts = {"job": words.JOBS, "town": words.TOWNS, "verb": words.VERBS, "colour": words.COLOURS}
-    parts |= {"object": words.OBJECTS, "place": words.PLACES}
-    filled = {name: "x" * longest(options) for name, options in parts.items()}
-    assert longest([text.format(**filled) for text in words.STORY_TEXTS]) <= 100
-    replies = [reply.format("x" * longest(words.VALUES[name])) for name, pair in words.REPLIES.items() for reply in pair]
-    assert longest(replies + [reply.format(**filled) for reply in words.STORY_REPLIES]) <= 40
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

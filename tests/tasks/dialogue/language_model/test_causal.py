@@ -35,20 +35,6 @@ def test_replies_may_be_longer_than_the_first_room(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", CAUSAL)
-def test_nothing_of_a_prompt_is_copied_while_replies_are_written(architecture: str) -> None:
-    language_model = tiny_reader(architecture)
-    with torch.no_grad():
-        encoded = tiny_encoded(language_model)
-        decoding = language_model.begin(encoded, 4)
-        held = [part.data_ptr() for prompt in decoding._held for part in (prompt.keys, prompt.values)]
-        for t in range(5):
-            decoding.step(REPLIES[:, :, t])
-    assert [part.data_ptr() for prompt in decoding._held for part in (prompt.keys, prompt.values)] == held
-    assert all(len(prompt.keys) == 3 for prompt in decoding._held)  # prompts, not replies
-    assert {own.shape[1:5] for own in decoding._own} == {(3, decoding._held[0].keys.shape[1], 4, causal.ROOM)}
-
-
-@pytest.mark.parametrize("architecture", CAUSAL)
 def test_writing_and_scoring_agree_in_bf16(architecture: str) -> None:
     language_model = tiny_reader(architecture).float()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):

@@ -10,7 +10,6 @@ from grpo_pipeline.tasks.molecules.diffusion.noise import (
     Transition,
     cosine_schedule,
     count_classes,
-    draw_entries,
     limits_of,
     marginal_limit,
     uniform_limit,
@@ -66,16 +65,6 @@ def test_limits_are_uniform_or_the_shares_of_the_data_without_padding_and_each_p
     ]:
         with pytest.raises(ValueError, match=message):
             call()
-
-
-def test_rows_have_noise_of_their_own() -> None:
-    """The same distribution in every row, 30 entries each: equal rows would share their noise."""
-    wanted = prompts([6] * 8, 6)
-    start = graph_noise().draw_start(wanted, generator=generator())
-    assert len({tuple(row) for row in start.bonds.tolist()}) == 8
-    uniform = wanted.masks.each(lambda mask, k: torch.zeros(*mask.shape, k), CLASSES)
-    drawn = draw_entries(uniform, wanted.masks, generator=generator())
-    assert len({tuple(row) for row in drawn.bonds.tolist()}) == 8
 
 
 @pytest.mark.parametrize(("steps", "exponent"), [(1, 1.5), (20, 1), (500, 2), (1000, 3)])

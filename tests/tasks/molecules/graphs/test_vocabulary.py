@@ -13,16 +13,16 @@ def test_a_vocabulary_comes_back_with_neutral_first():
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("changes", "message"),
     [
-        ((("C", "C"), (0,), BONDS, 9), "atoms must be classes without repetition, got .*'C', 'C'"),
-        (((), (0,), BONDS, 9), "atoms must be classes without repetition"),
-        ((("c",), (0,), BONDS, 9), "atoms must be element symbols .* got .*'c'"),
-        ((("C",), (1, 0), BONDS, 9), r"charges must begin with 0, got \[1, 0\]"),
-        ((("C",), (0,), BONDS[::-1], 9), "bonds must be .*'none', 'single'"),
-        ((("C",), (0,), BONDS, 0), "max_atoms must be at least 1, got 0"),
+        ({"atoms": ("C", "C")}, "atoms must be classes without repetition, got .*'C', 'C'"),
+        ({"atoms": ()}, "atoms must be classes without repetition"),
+        ({"atoms": ("c",)}, "atoms must be element symbols .* got .*'c'"),
+        ({"charges": (1, 0)}, r"charges must begin with 0, got \[1, 0\]"),
+        ({"bonds": BONDS[::-1]}, "bonds must be .*'none', 'single'"),
+        ({"max_atoms": 0}, "max_atoms must be at least 1, got 0"),
     ],
 )
-def test_refuses(fields, message):
+def test_refuses(changes, message):
     with pytest.raises(ValueError, match=message):
-        Vocabulary(*fields)
+        Vocabulary(**{"atoms": ("C",), "charges": (0,), "bonds": BONDS, "max_atoms": 9} | changes)
