@@ -7,7 +7,7 @@ from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.rewards.functions import check_measure
 from grpo_pipeline.rewards.pool import RewardPool
 from grpo_pipeline.tasks.dialogue.params import RewardParams
-from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError, submit_rewards
+from grpo_pipeline.tasks.dialogue.rewards import submit_rewards
 from grpo_pipeline.tasks.dialogue.scores import bleu, score_replies
 
 REPLIES = [["I like the cats!", "dogs", "raise me"], ["", "good morning", "good Morning!"]]
@@ -39,38 +39,24 @@ def test_parts_are_the_metrics_of_each_reply():
     assert not any(part.requires_grad for part in rewards.components.values())
 
 
-def test_a_failed_reply_leaves_its_group_and_is_counted_or_pays_the_penalty_of_its_part_or_stops():
+def test_a_failed_reply_is_counted_and_leaves_its_group_or_pays_the_penalty_of_its_part():
     rewards = measure(make())
     assert rewards.components["scripted"].isnan().tolist() == [[False, False, True], [False, False, False]]
     assert rewards.failures == {"f1": 0, "rouge_l": 0, "bleu": 0, "scripted": 1}
     assert rewards.causes == {"scripted": "tiny_rewards:scripted on the reply 'raise me': it raised KeyError: 'raise me'"}
-    total = combine_rewards(rewards.components, rewards.weights).total
-    assert total[0, 2].isnan()
     # The two others of the group are compared with each other alone.
-    expected = torch.tensor([0.5**0.5, -(0.5**0.5), 0.0], dtype=F64)
-    torch.testing.assert_close(compute_advantages(total, method="group").values[0], expected, atol=1e-4, rtol=0)
+    total, expected = combine_rewards(rewards.components, rewards.weights).total, [0.5**0.5, -(0.5**0.5), 0.0]
+    assert compute_advantages(total, method="group").values[0].tolist() == pytest.approx(expected, abs=1e-4)
     rewards = measure(make(rule="penalty", penalty=-2.0))
     assert rewards.components["scripted"][0].tolist() == [16 + 2 / 7, 4 + 2 / 7, -2.0]
-    assert rewards.failures["scripted"] == 1
     assert combine_rewards(rewards.components, rewards.weights).total[0, 2].item() == pytest.approx(-2.0 * 0.25, abs=1e-15)
-    message = "'scripted' must score every reply .* from tiny_rewards:scripted on the reply 'raise me': it raised KeyError"
-    with pytest.raises(RewardFailedError, match=message):
-        measure(make(rule="stop"))
-    assert measure(make(rule="stop"), [["a"]], [["b"]]).components["scripted"].tolist() == [[1 + 1 / 7]]
 
 
-@pytest.mark.parametrize(
-    ("replies", "answers", "message"),
-    [
-        ([["a"], ["b", "c"]], [["x"], ["y"]], r"groups of one size, got sizes \[1, 2\]"),
-        ([], [], r"groups of one size, got sizes \[\]"),
-        ([["a"]], [["x"], ["y"]], "answers must have one row per group, got 2 for 1"),
-        ([["a"], ["b"]], [["x"], []], r"the answers of prompt 1 must be a list of at least one text, got \[\]"),
-    ],
-)
-def test_refuses(replies, answers, message):
-    with pytest.raises(ValueError, match=message):
-        measure(make(), replies, answers)
+def test_every_prompt_has_answers():
+    with pytest.raises(ValueError, match="answers must have one row per group, got 2 for 1"):
+        measure(make(), [["a"]], [["x"], ["y"]])
+    with pytest.raises(ValueError, match=r"the answers of prompt 1 must be a list of at least one text, got \[\]"):
+        measure(make(), [["a"], ["b"]], [["x"], []])
 
 
 SECTION = {
@@ -106,8 +92,6 @@ def own(**changes):
         ({"weights": {"rouge_1": 1.0}}, "weights.rouge_1"),
         ({"bleu_smoothing": "some"}, "bleu_smoothing"),
         ({"own": {"f1": SECTION["own"]["long"]}}, "the name of an own reward must be a new word, got 'f1'"),
-        (own(function="tiny_rewards:nothing"), "'tiny_rewards:nothing' must be importable"),
-        (own(function="tiny_rewards:one_argument", options={}), "'tiny_rewards:one_argument' must take"),
         (own(options={}), "missing a required argument: 'seconds'"),
         (own(weight=-0.5), "own.long.weight"),
         ({"failure": {"rule": "exclude", "penalty": 0.0}}, "absent for others, got 0.0 for 'exclude'"),
