@@ -4,8 +4,6 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
-from kedro.io import DataCatalog, MemoryDataset
-from kedro.runner import SequentialRunner
 from kedro.validation.type_extractor import TypeExtractor
 from pydantic import ValidationError
 from sklearn.metrics import roc_auc_score
@@ -164,21 +162,16 @@ def test_bad_parameters_are_refused(change, arms):
             compare_arms(PARAMS.model_copy(update={field: "gpro"}), "abc123", **arms)
 
 
-def test_pipeline_runs_with_typed_parameters_and_the_commit_of_the_repository(arms, document, tmp_path, monkeypatch):
+def test_the_pipeline_has_typed_parameters_and_the_commit_is_that_of_the_repository(tmp_path, monkeypatch):
     pipeline = create_pipeline("attention", ["supervised", "grpo"])
     tables = {f"attention.{arm}.{table}" for arm in ("supervised", "grpo") for table in ("predictions", "metric_rows")}
     assert pipeline.inputs() == {"params:attention.evaluation", *tables}
     assert TypeExtractor({"x": pipeline}).extract_types_from_pipelines() == {"attention.evaluation": EvaluationParams}
-    given = {"params:attention.evaluation": PARAMS} | {f"attention.{arm}.predictions": rows for arm, rows in arms.items()}
-    given |= {f"attention.{arm}.metric_rows": pd.DataFrame({"split": ["train"]}) for arm in arms}
-    catalog = DataCatalog({name: MemoryDataset(value) for name, value in given.items()})
-    result = SequentialRunner().run(pipeline, catalog)["attention.comparison"].load()
-    assert result | {"commit": "abc123"} == document
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     if head.returncode:
         pytest.skip("the tests do not run inside a git repository")
     monkeypatch.chdir(tmp_path)
-    assert read_commit() == result["commit"] == head.stdout.strip()
+    assert read_commit() == head.stdout.strip()
 
 
 REPLIES = evaluation_params(resamples=40)

@@ -2,13 +2,17 @@ import json
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pandas as pd
 import pytest
-from kedro.io import DataCatalog, MemoryDataset
-from kedro.runner import SequentialRunner
+from sampled_graphs import ARMS, all_arms, evaluation_params, reward_params
 from tiny_audit import audit_document
+from tiny_replies import evaluation_params as reply_params
+from tiny_replies import make_predictions as make_replies
 
 from grpo_pipeline.pipelines.data.attention.report import oracle_arms, outline_sentence, plot_roc, render_report
+from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
+from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window, render_molecules
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline, plot_learning_curves
 from grpo_pipeline.pipelines.reporting.tables import difference_cell, frame_table, shorten
@@ -124,21 +128,96 @@ def test_whether_outlines_taught_the_model_is_read_off_the_data() -> None:
         assert (never in said) == (start == never)
 
 
-def test_pipeline_draws_everything_from_the_catalogue_names(params, arms, metric_rows, showcase):
-    pipeline = create_pipeline("attention", list(arms))
-    given = {
-        "parameters": {"attention": {}}, "params:attention.evaluation": params,
-        "attention.comparison": compare_arms(params, "x", **arms), "attention.reward_audit": audit_document(),
-        "attention.reward_audit_figure": PNG, "attention.data_report": DATA, "attention.quarantine": QUARANTINE,
-        "attention.grpo.showcase": showcase(size=32, cells=8),
-    }  # fmt: skip
-    given |= {f"attention.{arm}.predictions": rows for arm, rows in arms.items()}
-    given |= {f"attention.{arm}.metric_rows": metric_rows(seed=1) for arm in arms}
-    assert pipeline.inputs() == set(given)
-    assert pipeline.outputs() == {"attention.report"}
-    drawn = {f"attention.{name}" for name in ("learning_curves", "roc", "image_sheet")}
-    figures = pipeline.to_outputs(*drawn)
-    catalog = DataCatalog({name: MemoryDataset(given[name], copy_mode="assign") for name in figures.inputs()})
-    assert set(SequentialRunner().run(figures, catalog)) == drawn
+READ = {
+    "attention": ({"grpo.showcase"}, set(), set()),
+    "dialogue": ({"token_report", "retrieval_report", "grpo.rollouts"}, set(), set()),
+    "molecules": (set(), {"rewards"}, {"{arm}.best_before", "{arm}.best_after", "{arm}.random_before", "{arm}.random_after"}),
+}
+
+
+@pytest.mark.parametrize("task", READ)
+def test_the_pipeline_of_a_page_reads_what_the_run_stores(task):
+    arms, (own, sections, drawn) = ("supervised", "reinforce", "grpo"), READ[task]
+    pipeline = create_pipeline(task, arms)
+    read = {"comparison", "data_report", "quarantine", "reward_audit", "reward_audit_figure"} | own
+    read |= {f"{arm}.{name}" for arm in arms for name in ("predictions", "metric_rows")}
+    sections = {f"params:{task}.{name}" for name in {"evaluation"} | sections}
+    assert pipeline.inputs() == {"parameters"} | {f"{task}.{name}" for name in read} | sections
+    made = {"report"} | {name.format(arm=arm) for name in drawn for arm in arms}
+    assert pipeline.all_outputs() >= {f"{task}.{name}" for name in made}
     with pytest.raises(ValueError, match="a task must be one of attention, dialogue, molecules, got 'talk'"):
-        create_pipeline("talk", list(arms))
+        create_pipeline("talk", arms)
+
+
+TALK = reply_params()
+TALKERS = ("supervised", "reinforce", "grpo")
+ROLLOUTS = pd.DataFrame(
+    {
+        "example_id": ["e1", "e1"], "needs": "story", "question": "persona: x context: <script>alert(1)</script>",
+        "answer": "a ring", "sample": [0, 1], "reply": ["a ring", "<b>bell</b>"],
+        "reward_f1": [1.0, 0.0], "reward": [1.0, 0.0], "advantage": [0.7, -0.7],
+    }
+)  # fmt: skip
+REFUSED_REPLIES = {"row": [3], "example_id": ["x"], "file": ["rows.jsonl"], "reason": ["reply must not be blank"]}
+
+
+def test_the_dialogue_page_holds_verdict_tables_samples_data_and_configuration(metric_rows):
+    """Text that a model wrote cannot become markup."""
+    arms = {arm: make_replies(skill=0.4 + 0.2 * i, seed=i).assign(reward_brevity=0.5) for i, arm in enumerate(TALKERS)}
+    comparison = compare_arms(TALK, "0123abc", **arms)
+    html = render_replies(
+        TALK,
+        comparison=comparison,
+        learning_curves=plot_learning_curves(TALK, grpo=metric_rows(seed=1).assign(**{"reply/tokens": 7.0})),
+        scores_by_need=plot_scores_by_need(TALK, **arms),
+        rollouts=ROLLOUTS, reward_audit=audit_document(), reward_audit_figure=b"",
+        data_report={"rows": {"read": 612}}, token_report={"splits": {"test": {"cut_prompt_texts": 3}}},
+        retrieval_report={"test": {"found": np.nan, "asked": 41}}, quarantine=pd.DataFrame(REFUSED_REPLIES),
+        parameters={"dialogue": {"replies": {"temperature": 0.9}}, "attention": {"secret": 1}},
+    )  # fmt: skip
+    shown = [
+        *(sentence.replace("'", "&#39;") for sentence in comparison["summary"]),
+        f"{comparison['differences']['grpo']['reward']['value']:+.3f}", "Distinct-2 ↑", "Perplexity of the references ↓",
+        "Reward, brevity component ↑", "grpo: its replies − the start", "copy_last_turn", "needs story",
+        "48 test examples of 12 personas", "split</dt><dd>test: 48 examples, 12 clusters", "rows.jsonl", "cut_prompt_texts",
+        "temperature: 0.9", "0123abc", "Tokens in a reply", "&lt;b&gt;bell&lt;/b&gt;",
+    ]  # fmt: skip
+    assert [text for text in shown if text not in html] == []
+    assert "secret" not in html
+    assert "<script>alert(1)</script>" not in html
+
+
+GRAPHS = evaluation_params()
+
+
+REFUSED_GRAPHS = {"row": [3], "name": ["<i>x</i>"], "text": ["C(C"], "reason": ["it must be SMILES"]}
+
+
+def test_the_molecule_page_holds_verdict_tables_drawings_data_and_configuration_and_fetches_nothing():
+    """Text that came with a molecule cannot become markup."""
+    arms = {arm: rows.assign(cause="<script>alert(1)</script>") for arm, rows in all_arms().items()}
+    comparison, drawn = compare_arms(GRAPHS, "0123abc", **all_arms()), draw_molecules(GRAPHS, **arms)
+    html = render_molecules(
+        GRAPHS,
+        comparison=comparison, predictions=arms["grpo"], logp_window=measure_window(GRAPHS, reward_params(), **arms),
+        curves=b"curves", distributions=b"distributions", validity=b"validity",
+        reward_audit=audit_document(), reward_audit_figure=b"", data_report={"rows": {"read": 612}},
+        quarantine=pd.DataFrame(REFUSED_GRAPHS), parameters={"molecules": {"noise": {"steps": 50}}, "attention": {"secret": 1}},
+        **drawn,
+    )  # fmt: skip
+    shown = [
+        *(sentence.replace("'", "&#39;") for sentence in comparison["summary"]),
+        f"{comparison['differences']['grpo']['validity']['value']:+.3f}", "Validity of the largest fragment ↑",
+        "W1 distance to the training set, logP ↓", "Reward, logp component ↑", "grpo: its molecules − the start",
+        "training molecules</th>", "Valid molecules with a logP from 0 to 1", "48 graphs that each arm drew",
+        "split</dt><dd>test: 48 samples, 48 clusters", "After: eager", "Before: the start", "it must be SMILES",
+        "&lt;i&gt;x&lt;/i&gt;", "steps: 50", "0123abc", "the reward is &lt;b&gt;dead&lt;/b&gt;", "&lt;script&gt;alert(1)",
+        "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'\">",
+    ]  # fmt: skip
+    assert [text for text in shown if text not in html] == []
+    assert not [text for text in ("secret", "<script", "script-src") if text in html]
+    pictures = ["grpo_best_before", "grpo_random_before"] + [f"{a}_{c}_after" for a in ARMS for c in ("best", "random")]
+    assert len({html.index(drawn[name]) for name in pictures}) == len(pictures)
+    assert html.count("<svg xmlns") == sum(drawn[name].count("<svg xmlns") for name in pictures)
+    assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', html) == []
+    assert len(html.encode()) < 1_000_000

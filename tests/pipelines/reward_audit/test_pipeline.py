@@ -88,8 +88,3 @@ def test_the_start_is_the_control_after_the_warm_up():
     moved = attention.differing(watched(warmup_steps=2)[0], untrained)
     assert any(name.startswith("class_decoder") for name in moved)
     assert not [name for name in moved if name.startswith(("policy.", "texture"))]  # what only the reward teaches
-
-
-def test_the_audit_reads_what_training_reads():
-    read = {f"params:dialogue.{name}" for name in ("training", "reward_audit", "supervised.algorithm")}
-    assert reward_audit.create_pipeline("dialogue").inputs() == {"dialogue.task", "dialogue.data", "params:seed"} | read

@@ -60,6 +60,8 @@ def start(arm: dict[str, Any], **training: Any) -> tuple[TrainState, Any, Any]:
     if state.reference is not None:
         shake(state.reference, seed=5, scale=0.3)
     groups = [{key: group[key] for key in ("params", "lr", "name")} for group in state.optimizer.param_groups]
+    for parameter in (one for group in groups for one in group["params"]):
+        parameter.grad = torch.ones_like(parameter)  # what a step that was broken off may leave
     return replace(state, optimizer=torch.optim.SGD(groups), step=1, total_steps=10), algorithm, params
 
 
@@ -157,3 +159,14 @@ def test_no_network_call_sees_more_than_a_micro_batch_and_without_them_nothing_r
     gathered = [("encode", n, True) for n in sizes] + [("decode", n, False) for n in sizes]
     assert calls_of(monkeypatch, 3) == gathered + [call for n in sizes for call in (("encode", n, True), ("decode", n, True))]
     assert calls_of(monkeypatch, None) == [("encode", 5, True), ("decode", 5, True)]
+
+
+def test_counts_of_two_processes_are_added_as_their_gradients_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process that has counted the same doubles each denominator: half of each gradient is this one's."""
+    (_, _, alone, _), dist = stepped({}, 2), torch.distributed
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda group=None: 2)
+    monkeypatch.setattr(dist, "all_reduce", lambda vector, **_: vector.mul_(2))
+    _, _, halves, _ = stepped({}, 2)
+    taught = [name for name in alone[0] if name.startswith("policy.")]  # by terms over samples alone
+    assert_close({name: halves[0][name] for name in taught}, {name: alone[0][name] / 2 for name in taught})

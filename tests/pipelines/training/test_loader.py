@@ -1,6 +1,5 @@
 import logging
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -75,65 +74,28 @@ def test_batches_are_those_of_their_steps_from_where_the_state_is_with_the_gener
         torch.testing.assert_close(loaded.batch.images, make_training_batch(TASK, DATA, expected, seed=7, step=step).images)
 
 
-def count_batches(monkeypatch: pytest.MonkeyPatch, *, fail_at: int | None = None) -> list[str]:
-    """Record the thread of every training batch; the one with the number ``fail_at`` cannot be made."""
-    made: list[str] = []
-    make = AttentionTask.make_batch
+def test_with_replay_a_batch_is_made_after_the_step_before_it_on_one_core(monkeypatch: pytest.MonkeyPatch):
+    """What is made ahead of its step is the subject of test_lookahead."""
+    made: list[tuple[str, int]] = []
+    make, before = AttentionTask.make_batch, torch.get_num_threads()
 
     def counted(self: AttentionTask, data: Any, rows: Any, *, generator: Any = None) -> Any:
         if generator is not None:
-            made.append(threading.current_thread().name)
-            if len(made) == fail_at:
-                raise OSError("the disk is gone")
+            made.append((threading.current_thread().name, torch.get_num_threads()))
         return make(self, data, rows, generator=generator)
 
     monkeypatch.setattr(AttentionTask, "make_batch", counted)
-    return made
-
-
-def test_the_next_batches_are_made_while_a_step_runs_and_with_replay_after_it(monkeypatch: pytest.MonkeyPatch):
-    made = count_batches(monkeypatch)
-    generator = run(settings(2))
-    next(generator)
-    next(generator)  # the first step
-    deadline = time.monotonic() + 120
-    while len(made) < 3 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert len(made) == 3
-    assert {name.startswith(THREAD_NAME) for name in made} == {True}
-    generator.close()
-    made.clear()
-    generator = run(settings(2), replay=REPLAY)
-    next(generator)
-    for steps in (1, 2, 3):
-        next(generator)
-        assert len(made) == steps
-    assert not [name for name in made if name.startswith(THREAD_NAME)]
-    generator.close()
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_of_the_thread_ends_the_run_at_its_step_and_a_stop_leaves_no_thread(
-    monkeypatch: pytest.MonkeyPatch, prefetch: int
-):
-    for error in (None, KeyboardInterrupt):
-        generator = run(settings(prefetch))
-        next(generator)
-        next(generator)
-        assert bool(threads()) == bool(prefetch)
-        if error is None:
-            generator.close()
-        else:
-            with pytest.raises(error):
-                generator.throw(error())
-        assert threads() == []
-    count_batches(monkeypatch, fail_at=4)
-    generator = run(settings(prefetch))
-    next(generator)
-    assert [next(generator)[0][0]["step"] for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(generator)
-    assert threads() == []
+    torch.set_num_threads(3)
+    try:
+        steps = run(settings(2), replay=REPLAY)
+        next(steps)
+        for number in (1, 2, 3):
+            next(steps)
+            assert made == [(threading.current_thread().name, 1)] * number
+        assert torch.get_num_threads() == 3
+        steps.close()
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_each_step_replays_groups_of_its_own_draw():
@@ -148,21 +110,6 @@ def test_each_step_replays_groups_of_its_own_draw():
     with pytest.raises(ValueError, match="workers must be at most prefetch = 2, got 3; the others would be idle"):
         LoaderParams(prefetch=2, workers=3)
     assert LoaderParams(prefetch=0, workers=1).prefetch == 0
-
-
-@pytest.mark.parametrize(("prefetch", "replay"), [(0, None), (2, None), (2, REPLAY)])
-def test_a_batch_is_computed_on_one_core_whoever_makes_it(prefetch: int, replay: Any, monkeypatch: pytest.MonkeyPatch):
-    found: list[int] = []
-    monkeypatch.setattr(loader, "make_training_batch", lambda *_, **__: found.append(torch.get_num_threads()))
-    training, algorithm, before = settings(prefetch), algorithm_params(replay=replay), torch.get_num_threads()
-    state = make_state(TASK, DATA, algorithm, training)
-    torch.set_num_threads(3)
-    try:
-        with BatchLoader(TASK, DATA, algorithm, training, state) as batches:
-            batches.take(state)
-        assert (found[0], torch.get_num_threads()) == (1, 3)
-    finally:
-        torch.set_num_threads(before)
 
 
 ROWS = np.array([3, 5, 8, 13, 21, 34, 55])
