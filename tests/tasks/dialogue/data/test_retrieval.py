@@ -75,7 +75,7 @@ def test_the_needed_story_is_found_in_generated_data():
     assert (report["by_split"]["train"]["recall_at_1"], report["by_split"]["train"]["recall_at_n"]) == (0.0, 1.0)
 
 
-def test_ties_go_by_story_id():
+def test_scores_within_round_off_are_ties():
     stories = corpus("cat dog", "dog cat", "sun", "cat dog").sample(frac=1, random_state=3)
     index = index_stories(stories, retrieval_params())
     assert retrieve_stories(index, examples("the dog cat"), retrieval_params(top_n=4)) == [["s0", "s1", "s3", "s2"]]
