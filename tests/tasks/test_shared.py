@@ -1,4 +1,4 @@
-"""An audit has one start."""
+"""What dialogue and molecules share: a start that is asked once, and arms without samples."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,9 +8,16 @@ import pandas as pd
 import pytest
 import tiny_chemist
 import tiny_talk
+import torch
+from tiny_attention import judge
 
 from grpo_pipeline.core.storage.weights import weights_of
+from grpo_pipeline.pipelines.step import collect
+from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.defaults import AuditPlan
+from grpo_pipeline.tasks.dialogue.build import start_from as start_dialogue
+from grpo_pipeline.tasks.molecules.build import start_from as start_molecules
 from grpo_pipeline.tasks.shared import Cache
 
 
@@ -54,6 +61,36 @@ def test_the_start_is_asked_once_and_rows_stay_what_they_are(kit, monkeypatch):
     policy, start = (second[second["rule"] == rule].drop(columns="rule").reset_index(drop=True) for rule in ("policy", "start"))
     pd.testing.assert_frame_equal(policy, start)
     assert not second[second["rule"] == "start"].equals(tables[0][tables[0]["rule"] == "start"])
+
+
+@pytest.mark.parametrize(("kit", "start_from"), [(tiny_talk, start_dialogue), (tiny_chemist, start_molecules)])
+def test_every_policy_of_a_started_task_begins_with_the_start(kit, start_from):
+    task, data, start = kit.make_task(), kit.make_data(), weights_of(kit.make_task().build_policy(5), {})
+    started, again = start_from(task, start), start_from(task, replace(start, config={"another": "header"}))
+    for one, seed, is_start in ((started, 0, True), (started, 1, True), (task, 0, False)):
+        weights = one.build_policy(seed).state_dict()
+        assert all(torch.equal(weights[name], part) for name, part in start.tensors.items()) == is_start
+    assert started.pool is task.pool
+    assert started.fingerprint(data) == again.fingerprint(data) != task.fingerprint(data)
+
+
+@pytest.mark.parametrize("kit", [tiny_talk, tiny_chemist])
+def test_an_arm_without_samples_has_no_reward_and_its_metrics_are_absent(kit):
+    task, data, algorithm = kit.make_task(), kit.make_data(), kit.algorithm_params("supervised")
+    training = kit.training_params(gradient_report_every_steps=1, group_size=3)
+    state, batch = build_state(algorithm, training, 0, task, data), task.make_batch(data, np.arange(4))
+    context, grouped = task.encode(state.policy, batch), task.replicate(batch, 3)
+    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    assert rollouts.actions.shape == (4, 3, 0)
+    rewards = judge(task, algorithm, state, grouped, context, rollouts, temperature).rewards
+    assert all(part.isnan().all() and part.shape == (4, 3) for part in (rewards.total, *rewards.components.values()))
+    assert len(task.tabulate(data, grouped, rollouts)) == 12
+    _, metrics = StepRunner(task, algorithm, training)(state, batch)
+    assert np.isnan(metrics.pop("reward/mean"))
+    assert [name for name, value in metrics.items() if not np.isfinite(value)] == []
+    assert [name for name in metrics if name.startswith(("reward/", "dead/reward", "advantage/"))] == []
+    assert metrics["supervised/loss"] > 0
+    assert task.pool.counts.measured == 0
 
 
 def test_exactly_one_audited_policy_is_the_start():

@@ -83,6 +83,8 @@ def test_scores_are_of_the_first_reply_and_rewards_of_all(policy, table, monkeyp
     weights = TASK.rewards.component_weights
     assert rows["reward"].tolist() == pytest.approx(sum(w * rows[f"reward_{name}"] for name, w in weights.items()).tolist())
     assert rows["tokens"].tolist() == seen[0].is_valid[:, 0].sum(-1).tolist()
+    first = [ids[is_valid].tolist() for ids, is_valid in zip(seen[0].actions[:, 0], seen[0].is_valid[:, 0], strict=True)]
+    assert rows["ended"].tolist() == [float(TASK.ends[0] in ids) for ids in first]
     start, batch = TASK.build_policy(SEED), TASK.make_batch(DATA, ROWS)
     with torch.no_grad():
         others = TASK.score(start, TASK.encode(start, batch), seen[0], temperature=TASK.replies.temperature).logprobs

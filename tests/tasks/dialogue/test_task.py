@@ -9,11 +9,10 @@ import tiny_talk as tiny
 import torch
 from torch.nn import functional as F
 
-from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.types import replicate
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
-from grpo_pipeline.tasks.dialogue.build import build_task, check_arms, start_from
+from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue.scores import f1
@@ -48,23 +47,6 @@ def test_the_reward_is_that_of_each_reply_beside_its_own_answers() -> None:
     assert {round(value, 2) for row in expected for value in row} >= {0.0, 1.0}
 
 
-def test_an_arm_that_writes_nothing_is_not_scored_and_its_metrics_are_absent() -> None:
-    task, data = tiny.make_task(), tiny.make_data()
-    algorithm, training = tiny.algorithm_params("supervised"), tiny.training_params()
-    state = build_state(algorithm, training, 0, task, data)
-    batch = task.make_batch(data, ROWS)
-    rollouts = drawn(task, state.policy, batch, proposal="none")
-    assert rollouts.actions.shape == (4, 3, 0)
-    parts, _ = task.reward(batch, rollouts, task.decode(state.policy, None, rollouts, batch))
-    assert all(bool(part.isnan().all()) and part.shape == (4, 3) for part in parts.values())
-    _, metrics = StepRunner(task, algorithm, training.model_copy(update={"gradient_report_every_steps": 1}))(state, batch)
-    assert np.isnan(metrics.pop("reward/mean"))
-    assert [name for name, value in metrics.items() if not np.isfinite(value)] == []
-    assert [name for name in metrics if name.startswith(("reward/", "dead/reward", "advantage/"))] == []
-    assert metrics["supervised/loss"] > 0
-    assert task.pool.counts.measured == 0
-
-
 @pytest.mark.parametrize("mean", ["per_token", "per_sequence"])
 def test_the_supervised_loss_is_the_cross_entropy_of_the_reference(mean: str) -> None:
     task = tiny.make_task(mean=mean)
@@ -97,19 +79,6 @@ def test_rewards_of_a_part_that_always_fails_stop_the_run() -> None:
     said = r"reward 'broken' must score at least one reply of a batch, got no value from .*TypeErr"
     with pytest.raises(RewardFailedError, match=said):
         task.reward(batch, rollouts, task.decode(policy, None, rollouts, batch))
-
-
-def test_arms_begin_with_the_weights_of_the_start() -> None:
-    task, other = tiny.make_task(), tiny.make_task().build_policy(5)
-    started = start_from(task, weights_of(other, {}))
-    weights = tiny_attention.weights(other)
-    assert tiny_attention.differing(tiny_attention.weights(started.build_policy(0)), weights) == []
-    assert tiny_attention.differing(tiny_attention.weights(task.build_policy(0)), weights) != []
-    assert started.pool is task.pool
-    data = tiny.make_data()
-    assert started.fingerprint(data) != task.fingerprint(data)
-    again = start_from(task, weights_of(other, {"another": "header"}))
-    assert again.fingerprint(data) == started.fingerprint(data)
 
 
 @pytest.mark.parametrize(

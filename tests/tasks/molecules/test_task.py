@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.rng import Stream, step_generator
-from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.pipelines.step import collect, update
@@ -19,7 +18,7 @@ from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules import evaluation
 from grpo_pipeline.tasks.molecules.audit import training_copies
-from grpo_pipeline.tasks.molecules.build import check_arms, start_from
+from grpo_pipeline.tasks.molecules.build import check_arms
 from grpo_pipeline.tasks.molecules.diffusion import trajectories
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import score_steps
 from grpo_pipeline.tasks.molecules.graphs.encoding import decode
@@ -152,30 +151,6 @@ def test_uniqueness_in_the_batch_does_not_end_where_a_micro_batch_does() -> None
     found, wanted = (task.reward(batches, twice, outcomes)[0]["batch_uniqueness"] for outcomes in (apart, whole))
     assert torch.equal(found, wanted)
     assert not wanted.any()
-
-
-def test_an_arm_without_samples_has_no_reward() -> None:
-    task, algorithm, training = tiny.make_task(), tiny.algorithm_params("supervised"), tiny.training_params()
-    state = build_state(algorithm, training, 0, task, tiny.make_data())
-    batch = task.replicate(task.make_batch(tiny.make_data(), ROWS), 4)
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, batch.prompts)
-    assert rollouts.actions.shape == (4, 4, 0)
-    experience = tiny_attention.judge(task, algorithm, state, batch, batch.prompts, rollouts, temperature)
-    assert bool(experience.rewards.total.isnan().all())
-    table = task.tabulate(tiny.make_data(), batch, rollouts)
-    assert len(table) == 16
-    assert bool(table["is_valid"].isna().all())
-    assert set(table["smiles"]) == {""}
-
-
-def test_every_policy_of_a_started_task_begins_with_the_start() -> None:
-    task = tiny.make_task()
-    trained = start(task).policy
-    started = replace(start_from(task, weights_of(trained, {})), trajectory=tiny.trajectory_params("eager"))
-    for seed in (0, 1):
-        assert tiny_attention.differing(tiny_attention.weights(started.build_policy(seed)), tiny_attention.weights(trained)) == []
-    assert started.fingerprint(tiny.make_data())["start"] != task.fingerprint(tiny.make_data())["start"]
-    assert started.pool is task.pool
 
 
 def test_copies_of_the_audit_are_training_molecules_of_the_nearest_size() -> None:

@@ -41,22 +41,6 @@ def test_time_size_and_conditions_are_read(features: str) -> None:
         assert all(not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain, other, strict=True))
 
 
-def test_cycles_are_read() -> None:
-    """Two triangles and one hexagon: every node has two like neighbours, and only the counted cycles tell them apart."""
-    wanted = prompts([6, 6], 6)
-    dense = torch.zeros(2, 6, 6, dtype=torch.int64)
-    for row, edges in enumerate(([(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)], [(i, (i + 1) % 6) for i in range(6)])):
-        for i, j in edges:
-            dense[row, i, j] = dense[row, j, i] = 1
-    nodes = torch.zeros(2, 6, dtype=torch.int64)
-    entries = Components(nodes, nodes, dense[:, *pair_index(6)])
-    told = logits(policy(features="cycles"), entries, wanted)
-    assert not torch.allclose(told.atoms[0], told.atoms[1], atol=1e-3)
-    # without them a layer of attention over all nodes sees the same multisets
-    blind = logits(policy(features="none", layers=1), entries, wanted)
-    assert torch.allclose(blind.atoms[0], blind.atoms[1], atol=1e-12)
-
-
 def test_every_parameter_learns() -> None:
     model, wanted = policy(conditions=2), make_prompts(torch.tensor([4, 3]), 4, torch.ones(2, 2))
     out = logits(model, random_entries(wanted), wanted)
