@@ -79,8 +79,8 @@ def _llama(choices: int) -> Any:
         "hidden_size": 8,
         "intermediate_size": 16,
         "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
     }
     ids = {"bos_token_id": EOS, "eos_token_id": EOS, "pad_token_id": PAD}
     return LlamaForCausalLM(LlamaConfig(vocab_size=choices, max_position_embeddings=16, **sizes, **ids))

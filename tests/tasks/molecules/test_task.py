@@ -162,7 +162,7 @@ def test_copies_of_the_audit_are_training_molecules_of_the_nearest_size() -> Non
 
 
 def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, data, smiles = tiny.make_task(), tiny.make_data(), []
+    task, data, smiles = tiny.make_task(sampling={"graphs_at_once": 16}), tiny.make_data(), []  # a batch per prompt
     draw = evaluation.draw_graphs
 
     def watched(*args: Any, **named: Any) -> evaluation.SampledGraphs:
@@ -173,7 +173,7 @@ def test_validation_counts_different_molecules_among_the_valid_ones(monkeypatch:
     monkeypatch.setattr(evaluation, "draw_graphs", watched)
     found = task.validate(task.build_policy(0), data, task.rows(data, "val"), seed=0, n_samples=16)
     valid = [text for text in smiles if text]
-    assert 0 < len(set(valid)) < len(valid) < len(smiles)
+    assert 0 < len(set(valid)) < len(valid) < len(smiles) == 2 * 16
     assert found["molecule/validity"] == len(valid) / len(smiles)
     assert found["molecule/uniqueness"] == len(set(valid)) / len(valid)
     assert found["molecule/novelty"] == len(set(valid) - data.examples.known("train")) / len(set(valid))

@@ -54,7 +54,7 @@ def test_the_ratio_is_one_at_the_first_update(architecture: str, limits: dict) -
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("limits", [{}, {"top_k": 5}])
 def test_tokens_after_the_end_have_no_influence(architecture: str, limits: dict) -> None:
-    language_model = tiny_reader(architecture, choices=6)
+    language_model = tiny_reader(architecture, choices=7)
     drawn = draw(language_model, tiny_encoded(language_model), max_tokens=7, **limits)
     assert not drawn.is_valid.all()
     noise = torch.randint(2, language_model.choices, drawn.actions.shape, generator=torch.Generator().manual_seed(5))
