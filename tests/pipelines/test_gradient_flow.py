@@ -1,5 +1,6 @@
 """A sound task passes in every arm; a missing or a superfluous detach, and a reward with a graph, are each caught by name."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -26,24 +27,17 @@ DECODERS = {"mask_decoder": "none", "class_decoder": "none"}
 POLICY = {"encoder": "gradient", "policy_head": "gradient", "value_head": "none", **DECODERS}
 EXPECTED = {
     "supervised": {"encoder": "gradient", "policy_head": "none", "value_head": "none"} | dict.fromkeys(DECODERS, "gradient"),
-    "policy": POLICY,
-    "kl": POLICY,
-    "entropy": POLICY,
+    **dict.fromkeys(("policy", "kl", "entropy"), POLICY),
     "value": {"value_head": "gradient", **DECODERS},
 }
 WARM = GradientFlowParams(warmup_steps=3, expected=EXPECTED)
-ENTRIES = """
-"attention.{arm}.gradient_flow":
-  type: pandas.CSVDataset
-  filepath: DATA/{arm}/gradient_flow.csv
-  save_args: {index: false}
-"attention.{arm}.gradient_flow_figure":
-  type: grpo_pipeline.datasets.figure.FigureDataset
-  filepath: DATA/{arm}/gradient_flow.png
-"attention.{arm}.gradient_flow.{name}":
-  type: MemoryDataset
-  copy_mode: assign
-"""
+OWN = {
+    "{arm}.gradient_flow": {"type": "pandas.CSVDataset", "filepath": "DATA/{arm}/gradient_flow.csv"},
+    "{arm}.gradient_flow_figure": {
+        "type": "grpo_pipeline.datasets.figure.FigureDataset", "filepath": "DATA/{arm}/gradient_flow.png",
+    },
+    "{arm}.gradient_flow.{name}": {"type": "MemoryDataset", "copy_mode": "assign"},
+}  # fmt: skip
 
 
 class LeakingPolicyLoss(AttentionTask):
@@ -78,7 +72,8 @@ def run(folder: Path, task: AttentionTask, arm: str = "grpo", *, audit: Gradient
     committed = (attention.CONF / "base" / "catalog" / "tasks.yml").read_text()
     for name, value in {"${globals:data}": str(folder), "{task}": "attention", "{folder}": "attention"}.items():
         committed = committed.replace(name, value)
-    catalog = DataCatalog.from_config(yaml.safe_load(committed) | yaml.safe_load(ENTRIES.replace("DATA", str(folder))))
+    own = {f"attention.{name}": entry for name, entry in json.loads(json.dumps(OWN).replace("DATA", str(folder))).items()}
+    catalog = DataCatalog.from_config(yaml.safe_load(committed) | own)
     values = {
         "attention.task": task, "attention.data": attention.make_data(),
         f"params:attention.{arm}.algorithm": attention.algorithm_params(arm, **algorithm),
