@@ -4,6 +4,7 @@ The loops share no formula with the package: they read which rows and actions we
 """
 
 import math
+import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,12 +140,8 @@ def clamp(x: Tensor, low: float, high: float) -> Tensor:
 
 def spread_of(rewards: list[list[float]]) -> float:
     """Return the mean over prompts of the standard deviation (n - 1) of the samples that were scored."""
-    found = []
-    for group in rewards:
-        known = [r for r in group if not math.isnan(r)]
-        mean = sum(known) / max(1, len(known))
-        found.append(math.sqrt(sum((r - mean) ** 2 for r in known) / max(1, len(known) - 1)))
-    return sum(found) / len(found)
+    known = [[r for r in group if not math.isnan(r)] for group in rewards]
+    return sum(statistics.stdev(group) if len(group) > 1 else 0.0 for group in known) / len(known)
 
 
 @dataclass

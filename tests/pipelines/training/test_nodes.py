@@ -15,6 +15,7 @@ from kedro.runner import SequentialRunner
 from tiny_attention import algorithm_params, differing, make_data, make_task, training_params, weights
 
 from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.checkpoint import Checkpoint, NoCheckpoint
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.datasets.checkpoint import CheckpointDataset
@@ -75,6 +76,11 @@ def last_checkpoint(yielded: list[Yielded]) -> Checkpoint:
     return [checkpoint for _, checkpoint in yielded if checkpoint is not False][-1]
 
 
+def positions(yielded: list[Yielded]) -> list[tuple[int, int]]:
+    """Return the step of each checkpoint, and where in its epoch it stands."""
+    return [(found.progress["step"], found.progress["position"]) for _, found in yielded if found is not False]
+
+
 def timeless(rows: list[dict[str, Any]]) -> list[str]:
     """Return rows as text without what depends on the clock; NaN equals NaN there."""
     return [json.dumps({name: value for name, value in row.items() if name not in TIMES}, sort_keys=True) for row in rows]
@@ -88,7 +94,7 @@ def trained_policy(checkpoint: Checkpoint) -> Any:
 
 def test_rows_and_checkpoints_come_at_their_steps():
     yielded = list(run(training=short(checkpoint_every_steps=4, log_every_steps=3)))
-    assert [checkpoint.progress["step"] for _, checkpoint in yielded if checkpoint is not False] == [4, 6]
+    assert positions(yielded) == [(4, 0), (6, 0)]
     # The first yield opens the run; then at steps 3 (log), 4 (checkpoint) and 6 (last).
     assert [len(rows_of([one], "train")) for one in yielded] == [0, 3, 1, 2]
     assert [(r["step"], r["epoch"]) for r in rows_of(yielded, "train")] == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
@@ -98,7 +104,7 @@ def test_rows_and_checkpoints_come_at_their_steps():
     expected = TASK.validate(policy, DATA, TASK.rows(DATA, "val"), seed=SEED, n_samples=samples)
     assert {name: val[-1][name] for name in expected} == pytest.approx(expected, nan_ok=True)
     stopped = list(run(training=short(max_steps=3, checkpoint_every_steps=2)))
-    assert [checkpoint.progress["step"] for _, checkpoint in stopped if checkpoint is not False] == [2, 3]
+    assert positions(stopped) == [(2, 0), (3, 1)]
     assert [r["step"] for r in rows_of(stopped, "val")] == [1, 2]  # the end of an epoch, and of the run
     assert "max_steps" not in short().model_dump()
     assert short(max_steps=3).model_dump()["max_steps"] == 3
@@ -210,8 +216,10 @@ def test_many_rows_are_sampled_batch_by_batch_and_twelve_of_them_shown(monkeypat
     model = nodes.export_model(TASK, last_checkpoint(whole()))
     _, table, shown = nodes.predict(algorithm_params(), short(group_size=2), SEED, TASK, DATA, model)
     assert table["core_id"].tolist() == [f"c{row:02d}" for row in rows for _ in range(2)]
-    points = table[["x0", "y0", "x1", "y1"]].to_numpy()
-    assert not np.array_equal(points[:128], points[128:])
+    policy, batch = trained_policy(last_checkpoint(whole())), TASK.make_batch(DATA, rows[64:])
+    generator = step_generator(SEED, 1, stream=Stream.SAMPLE_TABLE)
+    drawn = TASK.sample(policy, TASK.encode(policy, batch), 2, temperature=1.0, proposal="policy", generator=generator)
+    pd.testing.assert_frame_equal(table[128:].reset_index(drop=True), TASK.tabulate(DATA, batch, drawn))
     assert len(shown["core_id"]) == 12
     assert shown["core_id"].tolist() != [f"c{i:02d}" for i in range(12)]
 
@@ -234,9 +242,9 @@ SHOWN = np.array([10, 11, 12])
 EPSILON = 1e-4  # added to the standard deviation of a group
 
 
-def shown(arm="grpo", **changes):
+def shown(arm="grpo", seed=0, **changes):
     algorithm = talk.algorithm_params(arm, **changes)
-    return nodes.shown_samples(TALK, TALK.build_policy(0), TALKS, SHOWN, algorithm=algorithm, group_size=6, seed=0)
+    return nodes.shown_samples(TALK, TALK.build_policy(0), TALKS, SHOWN, algorithm=algorithm, group_size=6, seed=seed)
 
 
 def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
@@ -258,6 +266,7 @@ def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
 def test_an_arm_that_drew_nothing_in_training_draws_the_same_here_and_prediction_stores_a_few_examples():
     given = ["example_id", "reply", "tokens", "reward"]
     pd.testing.assert_frame_equal(shown("supervised")[given], shown("grpo")[given])
+    assert not shown(seed=1)["reply"].equals(shown()["reply"])
     assert (shown("supervised")["tokens"] > 0).all()
     model = ModelWeights(tensors=TALK.build_policy(0).state_dict(), config={})
     algorithm, training = talk.algorithm_params("supervised"), talk.training_params(group_size=3)

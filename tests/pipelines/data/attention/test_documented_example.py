@@ -16,6 +16,7 @@ from grpo_pipeline.tasks.attention.data.params import ColumnParams, DataParams, 
 from grpo_pipeline.tasks.attention.data.splits import split_cores
 
 ROOT = Path(__file__).resolve().parents[4]
+BASE = yaml.safe_load((ROOT / "conf/base/parameters/attention_data.yml").read_text())["attention"]
 TEXT = (ROOT / "docs/data.md").read_text(encoding="utf-8")
 
 
@@ -27,29 +28,25 @@ def block(before: str, language: str) -> str:
 
 
 def documented_params() -> DataParams:
-    base = yaml.safe_load((ROOT / "conf/base/parameters/attention_data.yml").read_text())["attention"]["data"]
     own = yaml.safe_load(block("`conf/clinic/parameters/attention_data.yml`", "yaml"))["attention"]["data"]
-    merged = {name: base[name] | value if isinstance(value, dict) else value for name, value in own.items()}
-    return DataParams.model_validate(base | merged | {"root": "clinic_a", "image_size": 32})
+    merged = {name: BASE["data"][name] | value if isinstance(value, dict) else value for name, value in own.items()}
+    return DataParams.model_validate(BASE["data"] | merged | {"root": "clinic_a", "image_size": 32})
 
 
 def write_documented_data(root: Path) -> None:
     """The three rows of the example, repeated for twelve more subjects."""
-    lines = block("and `cases.csv` starts with", "csv").splitlines()
-    header, first = lines[0].split(","), [line.split(",") for line in lines[1:]]
-    rows = [dict(zip(header, cells, strict=True)) for cells in first]
+    header, *lines = (line.split(",") for line in block("and `cases.csv` starts with", "csv").splitlines())
+    rows = [dict(zip(header, cells, strict=True)) for cells in lines]
     for number in range(4, 28):
-        template = rows[number % 2]
-        name = f"{number:04d}"
-        rows.append(template | {"case": name, "png": f"{name}.png", "subject": f"S{number // 2 + 2:02d}"})
-    root.mkdir()
-    pd.DataFrame(rows).to_csv(root / "cases.csv", index=False)
-    rng = np.random.default_rng(0)
+        name, subject = f"{number:04d}", f"S{number // 2 + 2:02d}"
+        rows.append(rows[number % 2] | {"case": name, "png": f"{name}.png", "subject": subject})
+    rng, white = np.random.default_rng(0), np.full((20, 30), 255, np.uint8)
     for folder in ("bmode", "gland", "trace"):
-        (root / folder).mkdir()
+        (root / folder).mkdir(parents=True)
         for row in rows:
-            array = rng.integers(0, 256, (20, 30), dtype=np.uint8) if folder == "bmode" else np.full((20, 30), 255, np.uint8)
+            array = rng.integers(0, 256, (20, 30), dtype=np.uint8) if folder == "bmode" else white
             Image.fromarray(array).save(root / folder / row["png"])
+    pd.DataFrame(rows).to_csv(root / "cases.csv", index=False)
 
 
 def test_worked_example(tmp_path):
@@ -64,8 +61,7 @@ def test_worked_example(tmp_path):
     assert (first["core_id"], first["patient_id"], first["label"]) == ("0001", "S01", 1)
     assert (first["involvement"], first["grade_group"], first["psa_ng_ml"]) == (0.35, 2.0, 7.1)
     assert (first["image"], first["region_mask"], first["bag_mask"]) == ("bmode/0001.png", "gland/0001.png", "trace/0001.png")
-    split = yaml.safe_load((ROOT / "conf/base/parameters/attention_data.yml").read_text())["attention"]["split"]
-    examples, described = build_examples(raw, checked, split_cores(checked, SplitParams.model_validate(split)), params)
+    examples, described = build_examples(raw, checked, split_cores(checked, SplitParams.model_validate(BASE["split"])), params)
     unknown = examples.table.loc[examples.table["psa_ng_ml"].isna(), "split"]
     assert len(unknown) == 1
     assert described["psa_ng_ml"]["unknown"] == (unknown == "train").sum()

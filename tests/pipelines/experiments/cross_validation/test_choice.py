@@ -104,8 +104,6 @@ def test_held_out_cores_are_predicted_and_what_is_left_out_is_in_no_split():
 
 
 TWO = {"plain": {}, "slow": {"training": {"epochs": 3}}}
-
-
 NESTED_ONLY, SETTINGS = "candidates must be null with scheme: ", "candidates must hold at least 2 settings "
 
 
@@ -117,9 +115,6 @@ NESTED_ONLY, SETTINGS = "candidates must be null with scheme: ", "candidates mus
         ("nested", {}, rf"{SETTINGS}with scheme: nested, got \[\]"),
         ("nested", {"candidates": {"plain": {}}}, rf"{SETTINGS}.* got \['plain'\]"),
         ("nested", {"candidates": {"plain": {}, "a.b": {}}}, "must be named by small letters, digits and _, got 'a.b'"),
-        ("kfold", {"control": "ppo"}, "control must be one of the arms supervised, grpo, got 'ppo'"),
-        ("kfold", {"seeds": [1, 1]}, "seeds must be different numbers"),
-        ("kfold", {"primary_metrics": []}, "primary_metrics"),
         ("kfold", {"fold": 3}, "fold\n"),
     ],
 )

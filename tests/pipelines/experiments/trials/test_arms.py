@@ -94,11 +94,7 @@ def test_what_is_wrong_is_named_with_arm_and_path(base, changes, message):
         ({"arms": {"supervised": {"base": "supervised"}}}, "arms must hold the control and at least one more"),
         ({"arms": BASE | {"../x": {"base": "grpo"}}}, r"arms must be named by small letters, digits and _, got '\.\./x'"),
         ({"seeds": [0, 0]}, r"seeds must be different numbers of at least 0, got \[0, 0\]"),
-        ({"seeds": [-1]}, "seeds must be different numbers of at least 0"),
-        ({"seeds": []}, "seeds"),
-        ({"primary_metrics": []}, "primary_metrics"),
         ({"arms": BASE | {"ppo": {"base": "grpo", "sett": {}}}}, "sett"),
-        ({"keep": "all"}, "keep"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(change, message):
