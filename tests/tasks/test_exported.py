@@ -40,7 +40,7 @@ def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, A
     drawn = task.draw(policy, batch.prompts, 1, temperature=0.7, generator=generator)
     expected = [group[0] for group in task.molecules(drawn)]
 
-    targets = {name: data.targets[rows, i] for i, name in enumerate(task.prompt.conditions)}
+    targets = {name: data.targets[rows, i] for i, name in reversed([*enumerate(task.prompt.conditions)])}
     model = load_exported(tmp_path / "model")
     sizes = batch.prompts.sizes.tolist()
     found = draw_molecules(model, sizes, generator=torch.Generator().manual_seed(5), targets=targets, temperature=0.7)

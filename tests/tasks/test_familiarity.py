@@ -105,10 +105,10 @@ def test_a_reason_names_the_group_and_the_statistic():
 def test_a_combination_that_never_occurs_is_outside_though_each_number_is_ordinary():
     rng = np.random.default_rng(2)
     common = rng.standard_normal((300, 1))
-    values = {"a": np.concatenate([common, common + 0.01 * rng.standard_normal((300, 1))], axis=1)}
+    values = {"a": np.concatenate([common, 100 + common + 0.01 * rng.standard_normal((300, 1))], axis=1)}
     statistics = {"a": STATISTICS["a"]}
     familiarity = fit_familiarity({"a": values["a"][:200]}, {"a": values["a"][200:]}, statistics, clusters=(ONE(200), ONE(100)))
-    judgement = familiarity.judge({"a": np.array([[1.0, -1.0]])})
+    judgement = familiarity.judge({"a": np.array([[0.9, 98.9]])})
     assert judgement.is_outside
     assert judgement.why.endswith("(each in its range, not so together)")
 

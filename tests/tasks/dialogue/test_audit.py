@@ -8,6 +8,8 @@ from tiny_talk import make_data, make_examples, make_task
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.tasks.dialogue.audit import METRICS, ROLES
 from grpo_pipeline.tasks.dialogue.batch import DialogueData
+from grpo_pipeline.tasks.dialogue.scores import f1
+from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 ROWS, SETS = np.arange(8), 3
 SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 2.0}}}
@@ -49,6 +51,16 @@ def test_samples_of_the_start_are_paid_what_training_pays_them():
     total = sum(weights[name] * part for name, part in parts.items())
     np.testing.assert_allclose(start["reward"], total.flatten(), atol=1e-12)
     assert start.groupby("example_id")["reward"].nunique().max() > 1
+
+
+def test_scores_of_samples_are_beside_their_own_answers(monkeypatch):
+    answers = list(TABLE["answers"].iloc[:8])
+    said = [(texts[-1], "x", "i like") for texts in answers]
+    monkeypatch.setattr(DialogueTask, "texts", lambda self, rollouts: said)
+    start = one(scored()[0], "start")
+    expected = f1([reply for group in said for reply in group], [texts for texts in answers for _ in range(SETS)]).tolist()
+    assert start["f1"].tolist() == start["reward_f1"].tolist() == expected
+    assert len(set(expected)) > 2
 
 
 def test_a_reply_that_cannot_be_scored_is_nan_and_not_zero():

@@ -65,6 +65,7 @@ def test_hidden_characters_are_removed_and_counted():
     found = read_rows(json_file([hidden]), names_splits=False)
     wanted = read_rows(json_file([shown]), names_splits=False)
     assert (found.drafts, found.hidden, wanted.hidden) == (wanted.drafts, 5, 0)
+    assert read([("I bake.", "I\u202e sing.", TALK)]).hidden == 1
 
 
 def test_splits_of_the_file():

@@ -22,6 +22,7 @@ def test_classes_of_acetate():
 def test_aromatic_atoms_with_a_hydrogen_are_a_class():
     assert parsed("Cc1c[nH]cn1", "aromatic").atoms == ("C", "C", "C", "[nH]", "C", "N")
     assert parsed("Cc1c[nH]cn1", "kekulised").atoms == ("C", "C", "C", "N", "C", "N")
+    assert parsed("c1cc[nH+]cc1", "aromatic").atoms == ("C", "C", "C", "N", "C", "C")  # its charge says it
     assert {kind for _, _, kind in parsed("c1ccccc1", "aromatic").bonds} == {"aromatic"}
     assert sorted(kind for _, _, kind in parsed("c1ccccc1").bonds) == ["double"] * 3 + ["single"] * 3
 
