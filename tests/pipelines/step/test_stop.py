@@ -52,10 +52,9 @@ def collected(task: AttentionTask, state: TrainState, *, garbage: bool) -> Exper
 def gradients(task: AttentionTask, state: TrainState, experience: Experience) -> dict[str, Tensor]:
     terms, _ = update.policy_terms(algorithm_params(), training_params(), task, state, experience, 0)
     terms |= update.supervised_term(task, state, experience, 0)
-    loss = torch.stack(list(terms.values())).sum()
-    named = {name: p for name, p in state.policy.named_parameters() if p.requires_grad}
-    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {name: g for name, g in zip(named, found, strict=True) if g is not None}
+    state.policy.zero_grad()
+    torch.stack(list(terms.values())).sum().backward()
+    return {name: p.grad for name, p in state.policy.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("decoder", ["glimpse", "global"])
