@@ -18,20 +18,6 @@ from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.defaults import AuditPlan
 from grpo_pipeline.tasks.dialogue.build import start_from as start_dialogue
 from grpo_pipeline.tasks.molecules.build import start_from as start_molecules
-from grpo_pipeline.tasks.shared import Cache
-
-
-def test_a_value_is_computed_once_for_each_data_set_and_key():
-    kept, calls = Cache(), []
-
-    def compute():
-        calls.append(len(calls))
-        return calls[-1]
-
-    first, second = {}, {}
-    assert [kept.take(first, "a", compute), kept.take(first, "a", compute), kept.take(first, "b", compute)] == [0, 0, 1]
-    assert [kept.take(second, "a", compute), kept.take(first, "a", compute)] == [2, 0]
-    assert calls == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kit", [tiny_talk, tiny_chemist])
