@@ -24,17 +24,6 @@ def score(model: GraphPolicy, rollouts: Trajectories, reference: GraphPolicy | N
     return score_steps(model, rollouts, params=trajectory_params(**changes), temperature=1.0, reference=reference)
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("chunk", [None, 2, 9])
-def test_the_ratio_is_one_at_the_first_update(reduction: str, chunk: int | None) -> None:
-    """Taken to the policy that drew, whatever the reference says."""
-    for model, tolerance in ((policy(), 1e-10), (policy().float(), 1e-4)):
-        rollouts = sample(model, prompts(SIZES, 4), entry_reduction=reduction)
-        reference = policy(seed=7).to(next(model.parameters()).dtype)
-        scores = score(model, rollouts, reference, entry_reduction=reduction, steps_per_chunk=chunk)
-        torch.testing.assert_close(scores.logprobs, rollouts.logprobs, rtol=0, atol=tolerance)
-
-
 def widened(rollouts: Trajectories, nodes: int) -> Trajectories:
     """Pad the graphs of all times to more nodes."""
     shape, old = rollouts.bonds.shape[:3], rollouts.atoms.shape[-1]
