@@ -1,4 +1,4 @@
-"""What dialogue and molecules share: a start that is asked once, and arms without samples."""
+"""Dialogue and molecules alike: a start that is asked once, and arms without samples."""
 
 from dataclasses import replace
 from functools import partial

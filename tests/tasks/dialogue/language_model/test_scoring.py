@@ -1,4 +1,4 @@
-"""Scores of stored replies: the ratio begins at 1, and what was no decision has no influence."""
+"""Scores of stored replies: what was no decision has no influence."""
 
 from dataclasses import replace
 from functools import partial
