@@ -75,7 +75,7 @@ def test_batches_are_those_of_their_steps_from_where_the_state_is_with_the_gener
 
 
 def test_with_replay_a_batch_is_made_after_the_step_before_it_on_one_core(monkeypatch: pytest.MonkeyPatch):
-    """What is made ahead of its step is the subject of test_lookahead."""
+    """That other batches are made ahead of their step is the subject of test_lookahead."""
     made: list[tuple[str, int]] = []
     make, before = AttentionTask.make_batch, torch.get_num_threads()
 
