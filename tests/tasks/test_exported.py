@@ -55,6 +55,7 @@ def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, A
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("attention", {}),
     ("attention", {"class_decoder": "global", "value_pool": "region", "stop": {"min_points": 1}}),
+    ("attention", {"class_decoder": "statistics", "prior": "dark_blobs", "stop": {"min_points": 1}}),
     ("attention", {"encoder": "lora", "encoder_tuning": {"rank": 2, "alpha": 4, "targets": ["qkv"]}}),
     ("attention", {"encoder": "adapter", "encoder_tuning": {"rank": 2}}),
     ("dialogue", {}),

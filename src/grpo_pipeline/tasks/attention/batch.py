@@ -103,7 +103,8 @@ class AttentionBatch:
 class AttentionContext:
     """One encoding per core, shared by its G samples: features [P, C, h, w], texture [P, T, h, w], images and cells.
 
-    ``lesion_cells`` is that of the batch: only ``proposal: oracle`` reads it.
+    ``lesion_cells`` is that of the batch: only ``proposal: oracle`` reads it. ``statistics`` [P, D, h, w] are those of fields
+    around the cells, for a class decoder that reads them; ``prior`` [P, V] are logits that the policy adds to its own.
     """
 
     features: Tensor
@@ -111,6 +112,8 @@ class AttentionContext:
     images: Tensor
     cells: Tensor
     lesion_cells: Tensor | None = None
+    statistics: Tensor | None = None
+    prior: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,7 @@ def evaluate(
         first = points[-1:] if previous is None else previous
         chosen["shuffled"], previous = torch.cat([first, points[:-1]]), points[-1:]
         k, cells = task.model.points, context.cells
-        blobs = blob_map(np.asarray(data.examples.images[batch.rows.cpu().numpy()]), task.grid)
-        chosen["blobs"] = highest_points(blobs.to(cells.device), cells, k)
+        chosen["blobs"] = highest_points(blob_map(context.images, task.grid), cells, k)
         chosen[CONSTANT] = highest_points(frequency.to(cells.device).expand(cells.shape), cells, k)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:

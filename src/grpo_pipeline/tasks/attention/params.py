@@ -88,10 +88,14 @@ class ModelParams(BaseModel):
         policy_channels: of the policy network, a multiple of 8.
         texture_channels: learned filters of the policy's texture input.
         points: k, points of a set.
-        class_decoder: ``glimpse`` reads small patches around the points, ``global`` the mask decoder's token, which sees all.
+        class_decoder: ``glimpse`` reads small patches around the points, ``statistics`` those of three fields around them
+            relative to the region, ``global`` the mask decoder's token, which sees all.
         glimpse_size: pixels of a glimpse's side.
         glimpse_channels: of the glimpse network.
-        glimpse_pool: how the evidence of k glimpses becomes one number.
+        glimpse_pool: how the evidence of k points becomes one number.
+        prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
+            middles of dark blobs (a difference of Gaussians).
+        prior_strength: nats per standard deviation of the blob map.
         value_pool: what the value head sees: the image, the region, or what the policy attends to.
         encoder_tuning: sizes of the addition for ``adapter`` and ``lora``; null for the others.
         clinical: clinical values as prompts; null without them.
@@ -115,7 +119,7 @@ class ModelParams(BaseModel):
     policy_channels: int = Field(ge=8, multiple_of=8)
     texture_channels: int = Field(ge=1)
     points: int = Field(ge=1)
-    class_decoder: Literal["glimpse", "global"]
+    class_decoder: Literal["glimpse", "statistics", "global"]
     glimpse_size: int = Field(ge=4)
     glimpse_channels: int = Field(ge=4)
     glimpse_pool: Literal["mean", "noisy_or", "logsumexp"]
@@ -126,6 +130,8 @@ class ModelParams(BaseModel):
     feature_dtype: Literal["float32", "float16"] = "float32"
     likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
     stop: StopParams | None = None
+    prior: Literal["none", "dark_blobs"] = "none"
+    prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _check_features_are_stored(self) -> Self:

@@ -41,8 +41,8 @@ from grpo_pipeline.tasks.attention.losses import (
     supervised_loss,
     take_samples,
 )
-from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
-from grpo_pipeline.tasks.attention.model.decoders import GlimpseDecoder
+from grpo_pipeline.tasks.attention.model.baselines import blob_prior, point_coordinates
+from grpo_pipeline.tasks.attention.model.decoders import PointDecoder
 from grpo_pipeline.tasks.attention.model.encoder_input import GreyBatch
 from grpo_pipeline.tasks.attention.model.model import (
     AttentionModel,
@@ -193,7 +193,15 @@ class AttentionTask(BaseTask):
             images=batch.images,
             cells=batch.cells,
             lesion_cells=batch.lesion_cells,
+            statistics=policy.describe_fields(batch.images, batch.cells),
+            prior=self._prior(batch),
         )
+
+    def _prior(self, batch: AttentionBatch) -> Tensor | None:
+        if self.model.prior == "none":
+            return None
+        strength = self.model.prior_strength
+        return blob_prior(batch.images, batch.cells, self.grid, strength=strength)
 
     def detach(self, context: AttentionContext) -> AttentionContext:
         """Return the context with features cut off from the encoder."""
@@ -237,7 +245,13 @@ class AttentionTask(BaseTask):
         points = cell_centres(placed.actions, self.grid)
         is_point = None if self.model.stop is None else placed.is_valid
         outcomes = policy.decode(
-            context.features, context.images, points, batch.bag, batch.clinical, is_point=is_point
+            context.features,
+            context.images,
+            points,
+            batch.bag,
+            batch.clinical,
+            is_point=is_point,
+            statistics=context.statistics,
         )
         return replace(outcomes, rollouts=rollouts)
 
@@ -343,7 +357,9 @@ class AttentionTask(BaseTask):
     ) -> Tensor:
         """Return the losses of class and bag over the chosen samples of the group, and the glimpse decoder's over the cores."""
         involvement = (
-            self._glimpse_involvement(policy, batch) if self.supervised.glimpse_weight else None
+            self._glimpse_involvement(policy, context, batch)
+            if self.supervised.glimpse_weight
+            else None
         )
         if self.supervised.samples != "all":
             batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
@@ -365,14 +381,18 @@ class AttentionTask(BaseTask):
             )
         return best_samples(combine_rewards(*self.reward(batch, outcomes.rollouts, outcomes)).total)
 
-    def _glimpse_involvement(self, policy: AttentionModel, batch: AttentionBatch) -> Tensor | None:
-        """Ask the glimpse decoder about the cells that the bag covers most."""
-        if not isinstance(policy.class_decoder, GlimpseDecoder):
+    def _glimpse_involvement(
+        self, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
+    ) -> Tensor | None:
+        """Ask a decoder that reads points about the cells that the bag covers most."""
+        if not isinstance(policy.class_decoder, PointDecoder):
             return None
         coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
         most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
         return policy.class_decoder.estimate_involvement(
-            batch.images, cell_centres(most.indices, self.grid), most.values > 0
+            batch.images if context.statistics is None else context.statistics,
+            cell_centres(most.indices, self.grid),
+            most.values > 0,
         )
 
     def tabulate(

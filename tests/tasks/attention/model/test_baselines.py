@@ -55,7 +55,7 @@ def test_a_dark_blob_is_found_wherever_it_is_and_points_stay_in_the_region():
     for image, (y, x) in zip(images, [(28, 60), (44, 20), (84, 84)], strict=True):
         image[(rows - y) ** 2 + (columns - x) ** 2 < 9**2] = 40
         image[(rows - 95 + y) ** 2 + (columns - 95 + x) ** 2 < 9**2] = 250
-    scores = blob_map(images, 12)
+    scores = blob_map(torch.from_numpy(images)[:, None], 12)
     assert [divmod(cell, 12) for cell in scores.argmax(1).tolist()] == [(3, 7), (5, 2), (10, 10)]
     laplacian = [gaussian_laplace(image.astype(float), 6.5, mode="nearest")[4::8, 4::8].argmax() for image in images]
     assert laplacian == scores.argmax(1).tolist()

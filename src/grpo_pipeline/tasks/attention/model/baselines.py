@@ -2,9 +2,10 @@
 
 import numpy as np
 import torch
-from scipy.ndimage import gaussian_filter
 from torch import Tensor
+from torch.nn import functional as F
 
+from grpo_pipeline.core.training.execution import exact_region
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
@@ -48,10 +49,12 @@ def oracle_logits(lesion_cells: Tensor, cells: Tensor) -> Tensor:
 
 BLOB_WIDTHS = (0.05, 0.07, 0.1)
 """Standard deviations of the inner Gaussians, in shares of the image side: blobs of about 15% to 30% of it."""
+PER_CELL = 4
+"""Side of a cell in the pixels that the blobs are sought in."""
 
 
-def blob_map(images: np.ndarray, grid: int) -> Tensor:
-    """Return how much each cell looks like the middle of a dark blob, float64 [P, V]: the detector that nobody trains.
+def blob_map(images: Tensor, grid: int) -> Tensor:
+    """Return how much each cell looks like the middle of a dark blob, float32 [P, V]: the detector that nobody trains.
 
         max over s of  (G(1.6 s) - G(s)) * image   at the cell's centre
 
@@ -59,19 +62,45 @@ def blob_map(images: np.ndarray, grid: int) -> Tensor:
     image the edge goes on.
 
     Args:
-        images: grey levels, [P, S, S].
+        images: grey levels, [P, 1, S, S]; a scale or an offset changes the order of the cells of an image in nothing.
         grid: side of the cell grid.
     """
-    side, values = images.shape[-1], images.astype(np.float32)
-    centre = ((np.arange(grid) + 0.5) * side / grid).astype(np.int64)
-    responses = []
-    for width in BLOB_WIDTHS:
-        inner, outer = (
-            gaussian_filter(values, (0, sigma, sigma), mode="nearest")
-            for sigma in (width * side, 1.6 * width * side)
-        )
-        responses.append((outer - inner)[:, centre][:, :, centre])  # [P, grid, grid]
-    return torch.from_numpy(np.max(responses, axis=0).reshape(len(images), -1)).double()
+    side = PER_CELL * grid
+    with exact_region(images):
+        small = F.adaptive_avg_pool2d(images.float(), side)
+        blurred = [
+            [_blur(small, sigma) for sigma in (width * side, 1.6 * width * side)]
+            for width in BLOB_WIDTHS
+        ]
+        responses = torch.stack([outer - inner for inner, outer in blurred]).amax(0)
+        return F.avg_pool2d(responses, PER_CELL).flatten(1)  # [P, V]
+
+
+def _blur(images: Tensor, sigma: float) -> Tensor:
+    """Return the images [P, 1, S, S] convolved with a Gaussian, along the rows and then along the columns."""
+    radius = max(1, round(3 * sigma))
+    place = torch.arange(-radius, radius + 1, device=images.device, dtype=images.dtype)
+    kernel = (-0.5 * (place / sigma) ** 2).exp()
+    kernel = (kernel / kernel.sum())[None, None, None]  # [1, 1, 1, 2 radius + 1]
+    across = F.conv2d(F.pad(images, (radius, radius, 0, 0), mode="replicate"), kernel)
+    down = F.pad(across, (0, 0, radius, radius), mode="replicate")
+    return F.conv2d(down, kernel.transpose(2, 3))
+
+
+def blob_prior(images: Tensor, cells: Tensor, grid: int, *, strength: float) -> Tensor:
+    """Return logits that prefer the middles of dark blobs, [P, V]: the blob map in its standard deviations over the region.
+
+    Args:
+        images: [P, 1, S, S].
+        cells: bool [P, V], True inside the region; at least one per row.
+        grid: side of the cell grid.
+        strength: nats per standard deviation.
+    """
+    blobs, inside = blob_map(images, grid), cells.float()
+    count = inside.sum(1, keepdim=True)
+    mean = (blobs * inside).sum(1, keepdim=True) / count
+    spread = (((blobs - mean).square() * inside).sum(1, keepdim=True) / count).sqrt()
+    return strength * (blobs - mean) / (spread + 1e-6) * inside
 
 
 def highest_points(scores: Tensor, cells: Tensor, k: int) -> Tensor:

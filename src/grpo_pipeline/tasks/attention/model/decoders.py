@@ -1,6 +1,7 @@
 """Class decoders: the probability of cancer, read from the points or from the whole image.
 
 ``glimpse`` reads nothing but a small patch of the image around each point, so that a good prediction needs good points.
+``statistics`` reads fixed statistics of three fields around it, relative to the region: more to go by where examples are few.
 ``global`` (the public design) reads the mask decoder's token, which sees the whole image: there, points may become a code
 that says nothing about where the cancer is (docs/decisions/0004).
 """
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
+from grpo_pipeline.tasks.attention.model.field_statistics import WIDTH
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 # A learned filter bank and its local energies: how texture is described here, for a patch and for every cell.
@@ -72,8 +74,48 @@ def _mean_around(values: Tensor, cell: int) -> Tensor:
     return F.avg_pool2d(F.avg_pool2d(values, cell), 3, stride=1, padding=1, count_include_pad=False)
 
 
-class GlimpseDecoder(nn.Module):
-    """Pool the evidence of k patches of ``size`` pixels into one cancer logit per point set.
+class PointDecoder(nn.Module):
+    """Pool the evidence for cancer at k points into one logit per point set; ``weigh`` says what the evidence is.
+
+    Subclasses set ``pool``, ``prior`` and ``involvement_prior``, and read what they look at: images, or a map of the cells.
+    """
+
+    pool: str
+    prior: nn.Parameter
+    involvement_prior: nn.Parameter
+
+    def weigh(self, view: Tensor, points: Tensor) -> Tensor:
+        """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
+        raise NotImplementedError
+
+    def forward(self, view: Tensor, points: Tensor, is_point: Tensor | None = None) -> Tensor:
+        """Return cancer logits [P, G].
+
+        Args:
+            view: what ``weigh`` reads, P of them.
+            points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the learned prior answers.
+            is_point: bool [P, G, k], False for padding, which is not pooled, at least one per set; None: all are points.
+        """
+        n_prompts, group_size, k, _ = points.shape
+        if k == 0:
+            return self.prior.expand(n_prompts, group_size)
+        evidence = self.weigh(view, points.flatten(1, 2)).reshape(n_prompts, group_size, k)
+        return pool_evidence(evidence, self.pool, is_point) + self.prior
+
+    def estimate_involvement(self, view: Tensor, points: Tensor, is_valid: Tensor) -> Tensor:
+        """Return the mean probability of cancer over points of the bag, [P].
+
+        Args:
+            view: what ``weigh`` reads, P of them.
+            points: [P, M, 2], (x, y) in [0, 1].
+            is_valid: bool [P, M], True where a point lies in the bag; at least one per row.
+        """
+        probs = (self.weigh(view, points) + self.involvement_prior).sigmoid() * is_valid
+        return probs.sum(1) / is_valid.sum(1).clamp(min=1)
+
+
+class GlimpseDecoder(PointDecoder):
+    """Read nothing but a patch of ``size`` pixels around each point.
 
     A patch is described by the texture energies of a learned filter bank. A deeper network separates true cancer patches
     better, but from weak labels it learned the training patches by heart (docs/log.md).
@@ -89,20 +131,6 @@ class GlimpseDecoder(nn.Module):
         self.prior = nn.Parameter(torch.zeros(()))
         self.involvement_prior = nn.Parameter(torch.zeros(()))
 
-    def forward(self, images: Tensor, points: Tensor, is_point: Tensor | None = None) -> Tensor:
-        """Return cancer logits [P, G].
-
-        Args:
-            images: [P, 1, S, S].
-            points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the learned prior answers.
-            is_point: bool [P, G, k], False for padding, which is not pooled, at least one per set; None: all are points.
-        """
-        n_prompts, group_size, k, _ = points.shape
-        if k == 0:
-            return self.prior.expand(n_prompts, group_size)
-        evidence = self.weigh(images, points.flatten(1, 2)).reshape(n_prompts, group_size, k)
-        return pool_evidence(evidence, self.pool, is_point) + self.prior
-
     def weigh(self, images: Tensor, points: Tensor) -> Tensor:
         """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
         patches = crop_patches(images, points, self.size)
@@ -110,16 +138,35 @@ class GlimpseDecoder(nn.Module):
             evidence: Tensor = self.evidence(self.texture.describe_patches(patches.flatten(0, 1)))
         return evidence.reshape(points.shape[:2])
 
-    def estimate_involvement(self, images: Tensor, points: Tensor, is_valid: Tensor) -> Tensor:
-        """Return the mean probability of cancer over points of the bag, [P].
 
-        Args:
-            images: [P, 1, S, S].
-            points: [P, M, 2], (x, y) in [0, 1].
-            is_valid: bool [P, M], True where a point lies in the bag; at least one per row.
-        """
-        probs = (self.weigh(images, points) + self.involvement_prior).sigmoid() * is_valid
-        return probs.sum(1) / is_valid.sum(1).clamp(min=1)
+class StatisticsDecoder(PointDecoder):
+    """Read the statistics of three fields around each point (``field_statistics``) by a logistic regression.
+
+    The statistics are computed once per image and shared by all point sets; nothing is cropped.
+    """
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        self.pool = params.glimpse_pool
+        self.evidence = nn.Conv2d(WIDTH, 1, kernel_size=1)
+        for parameter in self.evidence.parameters():
+            nn.init.zeros_(parameter)
+        self.prior = nn.Parameter(torch.zeros(()))
+        self.involvement_prior = nn.Parameter(torch.zeros(()))
+
+    def map_evidence(self, statistics: Tensor) -> Tensor:
+        """Return the evidence of every cell, [P, WIDTH, h, w] -> [P, 1, h, w]."""
+        with exact_region(statistics):
+            evidence: Tensor = self.evidence(at_least_float32(statistics))
+        return evidence
+
+    def weigh(self, statistics: Tensor, points: Tensor) -> Tensor:
+        """Return the evidence of the cells that hold the points, a logit: points [P, M, 2] -> [P, M]."""
+        evidence = self.map_evidence(statistics)[:, 0]  # [P, h, w]
+        height, width = evidence.shape[1:]
+        column = (points[..., 0] * width).floor().long().clamp(0, width - 1)
+        row = (points[..., 1] * height).floor().long().clamp(0, height - 1)
+        return torch.gather(evidence.flatten(1), 1, row * width + column)
 
 
 class GlobalDecoder(nn.Module):

@@ -23,9 +23,16 @@ from grpo_pipeline.tasks.attention.batch import (
 )
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics
 from grpo_pipeline.tasks.attention.model.baselines import oracle_logits
-from grpo_pipeline.tasks.attention.model.decoders import FilterBank, GlimpseDecoder, GlobalDecoder
+from grpo_pipeline.tasks.attention.model.decoders import (
+    FilterBank,
+    GlimpseDecoder,
+    GlobalDecoder,
+    PointDecoder,
+    StatisticsDecoder,
+)
 from grpo_pipeline.tasks.attention.model.encoder_input import encoder_input
 from grpo_pipeline.tasks.attention.model.encoder_tuning import tune_encoder
+from grpo_pipeline.tasks.attention.model.field_statistics import WIDTH, describe_fields
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.pretrained import build_net, load_net
@@ -98,7 +105,7 @@ class AttentionModel(nn.Module):
     sam: Sam
     texture: FilterBank
     policy: PolicyNetwork
-    class_decoder: GlimpseDecoder | GlobalDecoder
+    class_decoder: PointDecoder | GlobalDecoder
     stop: StopHead | None
     checkpoint: CheckpointParams | None
     clinical: ClinicalPrompt | None
@@ -130,24 +137,24 @@ class AttentionModel(nn.Module):
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
         self.texture = FilterBank(params.texture_channels)
+        # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
+        looks = self.texture.width + (WIDTH + 1) * (params.class_decoder == "statistics")
         self.policy = PolicyNetwork(
-            params.feature_channels, params.policy_channels, self.texture.width, params.value_pool
+            params.feature_channels, params.policy_channels, looks, params.value_pool
         )
-        self.class_decoder = (
-            GlimpseDecoder(params) if params.class_decoder == "glimpse" else GlobalDecoder(params)
-        )
+        self.class_decoder = DECODERS[params.class_decoder](params)
         tune_encoder(self.sam.net.vision_encoder, params)
         # Last, so that everything else starts as it does without them.
         self.clinical = self.clinical_read_out = None
         if clinical is not None:
             self.clinical = ClinicalPrompt(clinical, params.feature_channels)
-            if params.class_decoder == "glimpse":
+            if params.class_decoder != "global":
                 self.clinical_read_out = ClinicalReadOut(
                     len(clinical.columns), params.feature_channels
                 )
         self.stop = None
         if params.stop is not None:
-            inputs = params.feature_channels + self.texture.width
+            inputs = params.feature_channels + looks
             self.stop = StopHead(
                 inputs, params.policy_channels, params.points - params.stop.min_points
             )
@@ -178,13 +185,22 @@ class AttentionModel(nn.Module):
 
     def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
         """Return what the policy says about the point sets of each core, and its values [P]."""
-        logits, values = self.policy(context.features, context.texture, context.cells)
-        stops = (
-            None
-            if self.stop is None
-            else self.stop(context.features, context.texture, context.cells)
-        )
+        looks = context.texture
+        if isinstance(self.class_decoder, StatisticsDecoder) and context.statistics is not None:
+            # The evidence is read as it is: the policy's gradient teaches the decoder nothing.
+            evidence = self.class_decoder.map_evidence(context.statistics).detach()
+            looks = torch.cat([looks, context.statistics, evidence], dim=1)
+        logits, values = self.policy(context.features, looks, context.cells)
+        if context.prior is not None:
+            logits = logits + context.prior
+        stops = None if self.stop is None else self.stop(context.features, looks, context.cells)
         return SetLogits(logits, stops), values
+
+    def describe_fields(self, images: Tensor, cells: Tensor) -> Tensor | None:
+        """Return the statistics [P, D, h, w] of these images where the class decoder reads them."""
+        if not isinstance(self.class_decoder, StatisticsDecoder):
+            return None
+        return describe_fields(images, cells, self.sam.grid)
 
     def decode(
         self,
@@ -195,6 +211,7 @@ class AttentionModel(nn.Module):
         clinical: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
+        statistics: Tensor | None = None,
     ) -> Outcomes:
         """Decode point sets [P, G, k, 2] into class logits, bag probabilities and heatmaps.
 
@@ -205,14 +222,16 @@ class AttentionModel(nn.Module):
             bag: [P, 4h, 4w], weights of the heatmap pixels.
             clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
             is_point: bool [P, G, k], False for padding; None: all are points.
+            statistics: of the fields around the cells, for a class decoder that reads them.
 
         Raises:
             ValueError: if the model has clinical prompts and gets no values.
         """
         prompts = self._embed_clinical(clinical)
         decoded = self.sam.decode(features, points, prompts, is_point=is_point)
-        if isinstance(self.class_decoder, GlimpseDecoder):
-            class_logits = self.class_decoder(images, points, is_point)
+        if isinstance(self.class_decoder, PointDecoder):
+            view = images if statistics is None else statistics
+            class_logits = self.class_decoder(view, points, is_point)
         else:
             class_logits = self.class_decoder(decoded.token)
         if self.clinical_read_out is not None and prompts is not None:
@@ -234,6 +253,13 @@ class AttentionModel(nn.Module):
         with exact_region(values):
             tokens: Tensor = self.clinical(values)
         return tokens
+
+
+DECODERS: dict[str, type[PointDecoder | GlobalDecoder]] = {
+    "glimpse": GlimpseDecoder,
+    "statistics": StatisticsDecoder,
+    "global": GlobalDecoder,
+}
 
 
 def _check_clinical(params: ModelParams, clinical: ClinicalStatistics | None) -> None:

@@ -1,0 +1,104 @@
+"""Statistics of the grey levels around every cell, in several fields, relative to the region: nothing here is learned.
+
+They are what a regression on co-occurrence matrices and a blob detector read of a whole image, here at a place: mean and
+variance, of the pairs of pixels at a few distances contrast, dissimilarity, homogeneity and correlation (Haralick et al. 1973,
+"Textural features for image classification"), and a soft histogram. Each is a mean over the pixels of a field, so that one pass
+over the image serves every point set.
+
+How this differs from the source: levels are not quantised (the co-occurrence matrix is never formed), pairs are counted where
+their first pixel lies, and each statistic is taken relative to its mean over the region: a place that looks as the whole region
+does is 0.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grpo_pipeline.core.training.execution import exact_region
+
+LAGS = ((0, 1), (1, 0), (1, 1), (1, -1), (0, 2), (2, 0), (0, 4), (4, 0), (0, 8), (8, 0))
+"""(down, right) between the pixels of a pair."""
+FIELDS = (3, 7, 11)
+"""Sides of the fields in cells, odd."""
+LEVELS, LEVEL_WIDTH = (-1.8, -1.23, -0.66, -0.09, 0.49, 1.06, 1.63, 2.2), 0.35
+"""Centres and width of the histogram's bins, in standard deviations of the image."""
+OF_A_PAIR = ("contrast", "dissimilarity", "homogeneity", "correlation")
+# Typical spread of each kind of statistic between the cells of an image: after the division all count about the same.
+SPREAD = {
+    "mean": 0.7,
+    "variance": 0.8,
+    "contrast": 0.7,
+    "dissimilarity": 0.35,
+    "homogeneity": 0.07,
+    "correlation": 0.3,
+    "level": 0.1,
+    "uniformity": 0.1,
+}
+OF_A_FIELD = (
+    "mean",
+    "variance",
+    *(name for _ in LAGS for name in OF_A_PAIR),
+    *("level" for _ in LEVELS),
+    "uniformity",
+)
+WIDTH = len(FIELDS) * len(OF_A_FIELD)
+
+
+def describe_fields(images: Tensor, cells: Tensor, grid: int) -> Tensor:
+    """Return the statistics of every cell relative to the region, [P, WIDTH, h, w], the smallest field first.
+
+    Pixels of value exactly 0, which standardised images have where there is no image, are in no mean.
+
+    Args:
+        images: standardised, [P, 1, S, S].
+        cells: bool [P, V], True inside the region; at least one per row.
+        grid: side h = w of the cell grid.
+    """
+    with exact_region(images):
+        values = images.float()
+        seen = (values != 0).float()
+        size = images.shape[-1] // grid
+        levels = [(-(((values - level) / LEVEL_WIDTH) ** 2)).exp() for level in LEVELS]
+        single = torch.cat([values, values.square(), *levels], dim=1)
+        pooled = [(F.avg_pool2d(single * seen, size), F.avg_pool2d(seen, size))]
+        for lag in LAGS:  # one at a time: a few maps of pixels are in memory at once
+            other, is_pair = _shift(values, lag), seen * _shift(seen, lag)
+            gap = values - other
+            pair = [gap.square(), gap.abs(), 1 / (1 + 4 * gap.square()), values * other]
+            pooled.append(
+                (F.avg_pool2d(torch.cat(pair, 1) * is_pair, size), F.avg_pool2d(is_pair, size))
+            )
+        described = torch.cat([_one_field(pooled, field) for field in FIELDS], dim=1)
+        inside = cells.reshape(-1, 1, grid, grid).float()
+        of_region = (described * inside).sum((2, 3), keepdim=True) / inside.sum(
+            (2, 3), keepdim=True
+        )
+        spread = torch.tensor([SPREAD[name] for name in OF_A_FIELD], device=images.device)
+        # Zero in the padding: nothing was seen there.
+        return (described - of_region) / spread.repeat(len(FIELDS))[:, None, None] * inside
+
+
+def _shift(values: Tensor, lag: tuple[int, int]) -> Tensor:
+    """Return for each pixel the one that lies ``lag`` away, 0 beyond the image: [P, 1, S, S]."""
+    down, right = lag
+    height, width = values.shape[-2:]
+    padded = F.pad(values, (max(0, -right), max(0, right), 0, down))
+    return padded[..., down : down + height, max(0, right) : max(0, right) + width]
+
+
+def _one_field(pooled: list[tuple[Tensor, Tensor]], field: int) -> Tensor:
+    """Return the statistics of fields of ``field`` x ``field`` cells, from means over cells: [P, len(OF_A_FIELD), h, w]."""
+
+    def around(part: tuple[Tensor, Tensor]) -> Tensor:
+        total, count = (F.avg_pool2d(one, field, 1, field // 2) for one in part)
+        return total / count.clamp(min=1e-6)
+
+    single, *pairs = map(around, pooled)
+    mean, levels = single[:, :1], single[:, 2:]
+    variance = (single[:, 1:2] - mean.square()).clamp(min=0) + 0.05
+    found = [mean, variance.log()]
+    for pair in pairs:
+        contrast, dissimilarity, homogeneity, product = (pair[:, i : i + 1] for i in range(4))
+        correlation = ((product - mean.square()) / variance).clamp(-1, 1)
+        found += [(contrast + 0.01).log(), (dissimilarity + 0.01).log(), homogeneity, correlation]
+    return torch.cat([*found, levels, levels.square().sum(1, keepdim=True)], dim=1)

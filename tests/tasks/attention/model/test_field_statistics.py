@@ -1,0 +1,121 @@
+"""Local statistics beside loops over cells, fields and pairs of pixels; the decoder and the prior that read the image's cells."""
+
+import numpy as np
+import torch
+from tiny_attention import make_data, make_task
+
+from grpo_pipeline.tasks.attention.batch import standardise
+from grpo_pipeline.tasks.attention.model.baselines import blob_map, blob_prior
+from grpo_pipeline.tasks.attention.model.decoders import StatisticsDecoder
+from grpo_pipeline.tasks.attention.model.field_statistics import (
+    FIELDS,
+    LAGS,
+    LEVEL_WIDTH,
+    LEVELS,
+    OF_A_FIELD,
+    SPREAD,
+    WIDTH,
+    describe_fields,
+)
+
+GRID, SIDE = 5, 20
+
+
+def one_field(image: np.ndarray, row: int, column: int, field: int) -> list[float]:
+    """Return the statistics of one field, by loops over its pixels."""
+    size, half = SIDE // GRID, field // 2
+    rows = range(max(0, row - half) * size, min(GRID, row + half + 1) * size)
+    columns = range(max(0, column - half) * size, min(GRID, column + half + 1) * size)
+    pixels = [(i, j) for i in rows for j in columns if image[i, j] != 0]
+    values = np.array([image[place] for place in pixels])
+    mean, variance = values.mean(), values.var() + 0.05
+    found = [mean, np.log(variance)]
+    for down, right in LAGS:
+        others = [(i + down, j + right) for i, j in pixels]
+        pairs = np.array(
+            [
+                (image[place], image[other])
+                for place, other in zip(pixels, others, strict=True)
+                if 0 <= other[0] < SIDE and 0 <= other[1] < SIDE and image[other] != 0
+            ]
+        ).reshape(-1, 2)
+        gap = pairs[:, 0] - pairs[:, 1]
+        means = [np.mean(part) if len(part) else 0.0 for part in (gap**2, abs(gap), 1 / (1 + 4 * gap**2), pairs.prod(1))]
+        correlation = np.clip((means[3] - mean**2) / variance, -1, 1)
+        found += [np.log(means[0] + 0.01), np.log(means[1] + 0.01), means[2], correlation]
+    levels = [np.mean(np.exp(-(((values - level) / LEVEL_WIDTH) ** 2))) for level in LEVELS]
+    return [*found, *levels, float(np.square(levels).sum())]
+
+
+def test_statistics_are_those_of_a_loop_over_pixels() -> None:
+    rng = np.random.default_rng(5)
+    images = rng.integers(1, 255, (2, SIDE, SIDE), dtype=np.uint8)
+    images[0, :, 16:] = 0  # padding
+    standard = standardise(torch.from_numpy(images))
+    cells = torch.ones(2, GRID * GRID, dtype=torch.bool)
+    cells[0].view(GRID, GRID)[:, 4] = False
+    cells[1, :7] = False
+    got = describe_fields(standard, cells, GRID)
+    assert got.shape == (2, WIDTH, GRID, GRID)
+    spread = np.array([SPREAD[name] for name in OF_A_FIELD] * len(FIELDS))
+    for p in range(2):
+        image, inside = standard[p, 0].double().numpy(), cells[p].view(GRID, GRID).numpy()
+        found = np.array(
+            [
+                [
+                    [value for field in FIELDS for value in one_field(image, row, column, field)]
+                    if inside[row, column]
+                    else [0.0] * WIDTH
+                    for column in range(GRID)
+                ]
+                for row in range(GRID)
+            ]
+        )
+        relative = np.where(inside[..., None], (found - found[inside].mean(0)) / spread, 0.0)
+        np.testing.assert_allclose(got[p].movedim(0, -1).numpy(), relative, atol=2e-4)
+
+
+def test_the_decoder_reads_the_cells_of_its_points_and_the_policy_reads_its_evidence() -> None:
+    task, data = make_task(class_decoder="statistics"), make_data()
+    policy = task.build_policy(0)
+    decoder = policy.class_decoder
+    assert isinstance(decoder, StatisticsDecoder)
+    with torch.no_grad():
+        decoder.evidence.weight.normal_(generator=torch.Generator().manual_seed(2))
+        policy.policy.attention.weight.normal_(generator=torch.Generator().manual_seed(3))
+    context = task.encode(policy, task.make_batch(data, np.arange(3)))
+    assert context.statistics is not None
+    points = torch.tensor([[[0.99, 0.01], [0.3, 0.6]]]).expand(3, 2, 2)
+    weight, flat = decoder.evidence.weight[0, :, 0, 0], context.statistics.flatten(2)
+    expected = torch.stack([(flat[:, :, cell] * weight).sum(1) + decoder.evidence.bias for cell in (3, 9)], dim=1)
+    torch.testing.assert_close(decoder.weigh(context.statistics, points), expected)
+    before = policy.propose(context)[0].cells
+    before.sum().backward()
+    assert decoder.evidence.weight.grad is None  # the policy does not teach the decoder
+    with torch.no_grad():
+        decoder.evidence.weight.neg_()
+    assert not torch.allclose(before, policy.propose(context)[0].cells)
+
+
+def test_an_untrained_policy_is_its_prior_and_uniform_points_know_nothing_of_it() -> None:
+    plain, prior = make_task(), make_task(prior="dark_blobs", prior_strength=2.0)
+    batch = plain.make_batch(make_data(), np.arange(6))
+    policy = prior.build_policy(0)
+    context = prior.encode(policy, batch)
+    logits = policy.propose(context)[0].cells
+    blobs = blob_map(batch.images, prior.grid)
+    for p in range(6):
+        inside = blobs[p][batch.cells[p]].double()
+        expected = 2.0 * (inside - inside.mean()) / inside.std(correction=0)
+        torch.testing.assert_close(logits[p][batch.cells[p]].double(), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        blob_prior(batch.images * 3 - 1, batch.cells, prior.grid, strength=2.0), context.prior, atol=1e-3, rtol=1e-3
+    )
+    assert plain.encode(policy, batch).prior is None
+    drawn = [
+        task.sample(
+            policy, task.encode(policy, batch), 5, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(1)
+        )
+        for task in (plain, prior)
+    ]
+    assert torch.equal(drawn[0].actions, drawn[1].actions)
