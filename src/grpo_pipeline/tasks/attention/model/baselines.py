@@ -58,16 +58,19 @@ def blob_map(images: Tensor, grid: int) -> Tensor:
 
         max over s of  (G(1.6 s) - G(s)) * image   at the cell's centre
 
-    A difference of Gaussians approximates the Laplacian at its best with the ratio 1.6 (Marr and Hildreth 1980); beyond the
-    image the edge goes on.
+    A difference of Gaussians approximates the Laplacian at its best with the ratio 1.6 (Marr and Hildreth 1980). Pixels of value
+    exactly 0, which standardised images have where there is no image, count as the darkest of the image; beyond the square its
+    edge goes on.
 
     Args:
-        images: grey levels, [P, 1, S, S]; a scale or an offset changes the order of the cells of an image in nothing.
+        images: grey levels, [P, 1, S, S], in any unit.
         grid: side of the cell grid.
     """
     side = PER_CELL * grid
     with exact_region(images):
-        small = F.adaptive_avg_pool2d(images.float(), side)
+        values = images.float()
+        values = (values - values.amin((2, 3), keepdim=True)) * (values != 0)
+        small = F.adaptive_avg_pool2d(values, side)
         blurred = [
             [_blur(small, sigma) for sigma in (width * side, 1.6 * width * side)]
             for width in BLOB_WIDTHS
