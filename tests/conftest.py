@@ -24,6 +24,7 @@ import torch  # noqa: E402
 from forked_kedro import kedro_command  # noqa: E402
 
 import grpo_pipeline  # noqa: E402, F401  (this one, whatever projects are opened later in this process)
+from grpo_pipeline.runs.machine import VARIABLES  # noqa: E402
 
 # A time limit per example would measure what else the machine does.
 hypothesis.settings.register_profile("any_speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -44,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that parallel processes end together; skip ``gpu`` tests without a device."""
-    runs_kedro = {"kedro_run", "make_project", "make_tiny"}
+    runs_kedro = {"kedro_run", "make_project", "make_tiny", "smoke_run"}
     long = {item.path for item in items if item.get_closest_marker("slow") or runs_kedro & set(getattr(item, "fixturenames", ()))}
     items.sort(key=lambda item: item.path not in long)
     if torch.cuda.is_available():
@@ -100,6 +101,28 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make_project() -> Callable[[Path], Path]:
     """``make_project(target)``: make ``target`` a project like the one of the fixture ``project``."""
     return copy_project
+
+
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A project under git and its one run of attention, seed 0, asked to compute in 8 threads; a test changes a copy only."""
+    from kedro_processes import start  # imports MLflow, which most tests do without
+
+    project = copy_project(tmp_path_factory.mktemp("smoke") / "project")
+    shutil.copy(ROOT / ".gitignore", project)
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
+        subprocess.run([*git, *command], cwd=project, check=True)
+    process = start(project, forked=False, **dict.fromkeys(VARIABLES, "8"))
+    done = subprocess.CompletedProcess(process.args, 0, *process.communicate(timeout=600))
+    assert process.returncode == 0, done.stderr
+    return project, done
+
+
+@pytest.fixture
+def smoke_copy(smoke_run: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> Path:
+    """A copy of the project of ``smoke_run`` of a test's own."""
+    return shutil.copytree(smoke_run[0], tmp_path / "project", symlinks=True)
 
 
 @pytest.fixture

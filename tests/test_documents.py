@@ -207,13 +207,10 @@ def file_tree(readme: str) -> list[tuple[str, str]]:
     return entries
 
 
-def test_the_tree_parser_reads_both_drawings() -> None:
+def test_the_tree_in_the_readme_is_true(committed_files: tuple[Path, ...]) -> None:
     drawn = "```\n├── src/\n│   └── a.py   one\n└── b/  # two\n```\n"
     plain = "```text\nsrc/\n  a.py   one\nb/  two\n```\n"
     assert file_tree(drawn) == file_tree(plain) == [("src/", ""), ("src/a.py", "one"), ("b/", "two")]
-
-
-def test_the_tree_in_the_readme_is_true(committed_files: tuple[Path, ...]) -> None:
     entries = [entry for entry in file_tree((ROOT / "README.md").read_text(encoding="utf-8")) if entry[0] != "grpo_pipeline/"]
     paths = {path.rstrip("/") for path, _ in entries}
     assert not [path for path in sorted(paths) if not any(ROOT.glob(path))]

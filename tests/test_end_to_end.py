@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -46,21 +45,8 @@ def comparison(project: Path, version: int) -> dict:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A project under git with one finished run."""
-    project = make_project(tmp_path_factory.mktemp("smoke") / "project")
-    shutil.copy(Path(__file__).resolve().parents[1] / ".gitignore", project)
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
-        subprocess.run([*git, *command], cwd=project, check=True)
-    done = run(project)
-    assert done.returncode == 0, done.stderr
-    return project, done
-
-
-@pytest.fixture(scope="module")
-def project(finished) -> Path:
-    return finished[0]
+def project(smoke_run) -> Path:
+    return smoke_run[0]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +66,7 @@ def runs(client: MlflowClient) -> dict[str, Run]:
     return {entry.info.run_name: entry for entry in first}
 
 
-def test_every_layer_holds_its_artefacts(project: Path) -> None:
+def test_every_layer_holds_its_artefacts_none_of_them_pickled_or_half_written(project: Path) -> None:
     versioned = {
         "07_model_output": [f"{arm}/{name}" for arm in ARMS for name in ("probe_table.csv", "predictions.csv", "rollouts.csv")],
         "08_reporting": ["comparison.json", "learning_curves.json", "roc.json", "image_sheet.png"],
@@ -97,9 +83,6 @@ def test_every_layer_holds_its_artefacts(project: Path) -> None:
         "08_reporting/*/reward_audit/rewards.png", "07_model_output/*/reward_audit/samples.csv",
     ]  # fmt: skip
     assert {pattern: len(list((project / "data").glob(pattern))) for pattern in plain} == dict.fromkeys(plain, 1)
-
-
-def test_nothing_is_pickled_and_nothing_half_written_is_left(project: Path) -> None:
     files = [path for path in (project / "data").rglob("*") if path.is_file()]
     assert {path.suffix for path in files} <= PLAIN
     assert not [path for path in (project / "data").rglob("*") if "partial" in path.name or path.suffix == ".tmp"]
@@ -108,7 +91,7 @@ def test_nothing_is_pickled_and_nothing_half_written_is_left(project: Path) -> N
             np.load(path, allow_pickle=False)
 
 
-def test_the_comparison_follows_the_schema(project: Path) -> None:
+def test_the_comparison_follows_the_schema_and_each_test_core_is_predicted_once_per_rule(project: Path) -> None:
     document = comparison(project, 0)
     assert {name: document[name] for name in ("task", "control", "split", "seed", "baseline_arm")} == {
         "task": "attention", "control": "supervised", "split": "test", "seed": 0, "baseline_arm": "grpo",
@@ -127,16 +110,11 @@ def test_the_comparison_follows_the_schema(project: Path) -> None:
         document["arms"]["grpo"]["metrics"]["brier"]["value"] - document["arms"]["supervised"]["metrics"]["brier"]["value"]
     )
     assert document["summary"]
-
-
-@pytest.mark.parametrize("arm", ARMS)
-def test_predictions_hold_each_test_core_once_per_rule(project: Path, arm: str) -> None:
-    splits = json.loads((project / "data/03_primary" / FOLDER / "splits.json").read_text())
-    rows = predictions(project, arm, 0)
-    assert {rule: sorted(part["core_id"]) for rule, part in rows.groupby("rule")} == dict.fromkeys(
-        rows["rule"].unique(), sorted(splits["test"])
-    )
-    assert rows["prob"].between(0, 1).all()
+    for arm in ARMS:
+        rows = predictions(project, arm, 0)
+        cores = {rule: sorted(part["core_id"]) for rule, part in rows.groupby("rule")}
+        assert cores == dict.fromkeys(rows["rule"].unique(), sorted(splits["test"]))
+        assert rows["prob"].between(0, 1).all()
 
 
 def test_the_page_loads_nothing_from_elsewhere(project: Path) -> None:
@@ -149,26 +127,18 @@ def test_the_page_loads_nothing_from_elsewhere(project: Path) -> None:
     assert "undefined: undefined" not in markup
 
 
-def test_a_parent_and_a_child_for_each_arm_have_finished(runs: dict[str, Run]) -> None:
-    assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(
-        ("__default__", "attention.grpo", "attention.supervised"), "FINISHED"
-    )
-    parents = {run.data.tags.get("mlflow.parentRunId") for name, run in runs.items() if name != "__default__"}
-    assert parents == {runs["__default__"].info.run_id}
-
-
-@pytest.mark.parametrize("arm", ARMS)
-def test_a_child_holds_training_and_test_metrics(project: Path, runs: dict[str, Run], arm: str) -> None:
-    metrics = runs[f"attention.{arm}"].data.metrics
-    assert sorted((TRAINING_METRICS | (GRPO_METRICS if arm == "grpo" else set())) - metrics.keys()) == []
-    scores = comparison(project, 0)["arms"][arm]["metrics"]
-    logged = {name.removeprefix("test/"): value for name, value in metrics.items() if name.startswith("test/")}
-    assert {name: logged.get(name) for name in scores} == {name: entry["value"] for name, entry in scores.items()}
-
-
-def test_the_arms_share_their_metric_names(runs: dict[str, Run]) -> None:
-    names = {arm: {name for name in runs[f"attention.{arm}"].data.metrics if name.startswith("test/")} for arm in ARMS}
-    assert names["grpo"] == names["supervised"]
+def test_a_parent_and_a_child_for_each_arm_have_finished_with_the_same_metrics(project: Path, runs: dict[str, Run]) -> None:
+    names = ("__default__", "attention.grpo", "attention.supervised")
+    assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(names, "FINISHED")
+    assert {runs[name].data.tags.get("mlflow.parentRunId") for name in names[1:]} == {runs[names[0]].info.run_id}
+    for arm in ARMS:
+        metrics = runs[f"attention.{arm}"].data.metrics
+        assert sorted((TRAINING_METRICS | (GRPO_METRICS if arm == "grpo" else set())) - metrics.keys()) == []
+        logged = {name.removeprefix("test/"): value for name, value in metrics.items() if name.startswith("test/")}
+        scores = comparison(project, 0)["arms"][arm]["metrics"]
+        assert {name: logged.get(name) for name in scores} == {name: entry["value"] for name, entry in scores.items()}
+    tested = [{name for name in runs[name].data.metrics if name.startswith("test/")} for name in names[1:]]
+    assert tested[0] == tested[1]
 
 
 def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run]) -> None:
@@ -185,7 +155,7 @@ def test_mlflow_holds_files_and_tables(client: MlflowClient, runs: dict[str, Run
         assert files(f"attention.{arm}", "tables") == {"tables/probe_table.json", "tables/rollouts.json"}
 
 
-def test_a_run_names_code_command_and_data(project: Path, runs: dict[str, Run]) -> None:
+def test_a_run_names_code_command_and_data_and_every_page_and_record_names_the_run(project: Path, runs: dict[str, Run]) -> None:
     parent = runs["__default__"]
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, check=True).stdout.strip()
     tags = parent.data.tags
@@ -197,12 +167,9 @@ def test_a_run_names_code_command_and_data(project: Path, runs: dict[str, Run]) 
     assert [entry.dataset.name for entry in parent.inputs.dataset_inputs] == ["attention.examples"]
     assert tags["data.attention.examples.digest"] == digest
     assert parent.data.params["attention.training.epochs"] == "2"
-
-
-def test_page_comparison_record_and_mlflow_name_the_same_run(project: Path, runs: dict[str, Run]) -> None:
     record = json.loads((project / f"data/.runs/{FOLDER}.json").read_text())
     made = {entry["run"] for entry in record["entries"].values()}
-    newest = comparison(project, -1)["run"]
+    newest = comparison(project, 0)["run"]
     assert newest in made
     page = (project / f"data/08_reporting/{FOLDER}/report.html").read_text(encoding="utf-8")
     assert f"<dd>{newest}</dd>" in page
@@ -210,8 +177,8 @@ def test_page_comparison_record_and_mlflow_name_the_same_run(project: Path, runs
         assert runs[name].data.tags["run.identity"] in made
 
 
-def test_little_is_printed(finished) -> None:
-    done = finished[1]
+def test_little_is_printed(smoke_run) -> None:
+    done = smoke_run[1]
     assert done.stderr == ""
     assert not re.findall(r"WARNING|INFO|Warning|Traceback", done.stdout)
     lines = done.stdout.splitlines()
@@ -222,36 +189,22 @@ def test_little_is_printed(finished) -> None:
     assert any(line.startswith("MLflow  make mlflow (experiment grpo_pipeline_smoke") for line in lines)
 
 
-@pytest.fixture(scope="module")
-def in_parts(finished, runs) -> Path:
-    """The same project after the three parts of the pipeline were run one by one, from a folder inside of it."""
-    project = finished[0]
+def test_the_parts_give_what_the_whole_gives_and_without_mlflow_a_run_goes_on(smoke_copy: Path) -> None:
+    """From a folder inside of the project; the last part again, without a server and with a seed that gives another result."""
     for part in ("attention_data", "attention_train", "attention_evaluate"):
-        done = run(project, "--pipelines", part, folder="data")
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-    return project
-
-
-def test_the_parts_give_what_the_whole_gives(in_parts: Path) -> None:
+        done = run(smoke_copy, "--pipelines", part, folder="data")
+        assert (done.returncode, done.stderr) == (0, "")
     for arm in ARMS:
-        pd.testing.assert_frame_equal(predictions(in_parts, arm, 0), predictions(in_parts, arm, 1), check_exact=True)
-    first, second = comparison(in_parts, 0), comparison(in_parts, 1)
+        pd.testing.assert_frame_equal(predictions(smoke_copy, arm, 0), predictions(smoke_copy, arm, 1), check_exact=True)
+    assert len(versions(smoke_copy, "08_reporting", "comparison.json")) == 2
+    first, second = comparison(smoke_copy, 0), comparison(smoke_copy, 1)
     assert first.pop("run") != second.pop("run")
     assert first == second
-
-
-def test_versions_accumulate_and_the_store_stays_in_the_project(in_parts: Path) -> None:
-    assert len(versions(in_parts, "08_reporting", "comparison.json")) == 2
-    assert len(versions(in_parts, "07_model_output", "grpo/rollouts.csv")) == 2
-    assert not list((in_parts / "data").glob("ml*"))
-
-
-def test_without_mlflow_a_run_goes_on_and_another_seed_gives_another_result(in_parts: Path) -> None:
+    assert not list((smoke_copy / "data").glob("ml*"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    done = run(in_parts, "--pipelines", "attention_train", "--params", "seed=1", MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}")
+        server = f"http://127.0.0.1:{free.getsockname()[1]}"
+    done = run(smoke_copy, "--pipelines", "attention_train", "--params", "seed=1", MLFLOW_TRACKING_URI=server)
     assert done.returncode == 0
     assert re.fullmatch(r"MLflow at http://127\.0\.0\.1:\d+ cannot be reached \(.*\); the run goes on, .*\n", done.stderr)
-    assert not predictions(in_parts, "grpo", 2)["prob"].equals(predictions(in_parts, "grpo", 0)["prob"])
+    assert not predictions(smoke_copy, "grpo", 2)["prob"].equals(predictions(smoke_copy, "grpo", 0)["prob"])

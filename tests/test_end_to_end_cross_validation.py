@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from kedro_processes import run
-from mlflow.tracking import MlflowClient
+from kedro_processes import finished_runs, run
 
 KEYS = {f"{arm}.seed0.fold{fold}" for arm in ("supervised", "grpo") for fold in (0, 1)}
 
@@ -53,7 +52,7 @@ def test_every_core_is_predicted_once_per_arm_and_by_every_model_where_it_is_hel
         assert arm.loc[arm["part"] == "held_out", "core_id"].value_counts().to_dict() == dict.fromkeys(folds["held_out"], 2)
 
 
-def test_the_result_holds_three_ways_to_pool_and_the_held_out_test(finished):
+def test_the_result_holds_three_ways_to_pool_and_the_held_out_test_and_is_printed(finished):
     result = read_result(finished[0])
     assert (result["scheme"], result["headline"], result["control"]) == ("kfold", "stratified", "supervised")
     assert result["n"] == {"examples": 30, "clusters": 10, "cluster": "patient_id", "folds": 2}
@@ -61,9 +60,6 @@ def test_the_result_holds_three_ways_to_pool_and_the_held_out_test(finished):
     assert result["arms"]["grpo"]["metrics"]["auroc"].keys() == {"stratified", "pooled", "fold_mean"}
     assert result["held_out"]["differences"]["grpo"]["auroc"].keys() == {"ensemble", "single_models"}
     assert (result["missing"], result["choices"]) == ({}, [])
-
-
-def test_the_table_is_printed(finished):
     project, done = finished
     assert newest(project, "08_reporting/*/cross_validation/summary.md").read_text() in done.stdout
     assert newest(project, "08_reporting/*/cross_validation/folds.png/*/folds.png").read_bytes().startswith(b"\x89PNG")
@@ -71,9 +67,7 @@ def test_the_table_is_printed(finished):
 
 def test_each_cell_is_a_child_run_with_its_fold(finished):
     project, _ = finished
-    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("grpo_pipeline_smoke")
-    runs = {entry.info.run_name: entry for entry in client.search_runs([experiment.experiment_id])}
+    runs = finished_runs(project)
     assert runs.keys() >= KEYS
     assert {runs[key].data.tags["fold"] for key in KEYS} == {"0", "1"}
     (parent,) = (entry for name, entry in runs.items() if name not in KEYS)

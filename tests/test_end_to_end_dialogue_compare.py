@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from kedro_processes import newest
-from mlflow.tracking import MlflowClient
+from kedro_processes import finished_runs, newest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KEYS = ["supervised.seed0", "grpo.seed0", "supervised.seed1", "grpo.seed1"]
@@ -51,9 +50,7 @@ def test_arms_of_a_seed_share_their_start_and_have_a_run_each(compared: Path) ->
     rows = {key: pd.read_csv(table / key / "predictions.csv", keep_default_na=False) for key in KEYS}
     starts = {key: found[found["rule"] == "start"]["reference_nll"].to_list() for key, found in rows.items()}
     assert starts["supervised.seed1"] == starts["grpo.seed1"] != starts["grpo.seed0"]
-    client = MlflowClient(f"sqlite:///{compared / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("grpo_pipeline_smoke")
-    runs = {run.info.run_name: run.data for run in client.search_runs([experiment.experiment_id])}
+    runs = {name: run.data for name, run in finished_runs(compared).items()}
     assert set(KEYS) <= runs.keys()
     assert runs["grpo.seed1"].params["dialogue.warm_start.training.epochs"] == "3"
     assert runs["grpo.seed1"].metrics["test/f1"] == trials(compared)["grpo.seed1"]["metrics"]["f1"]

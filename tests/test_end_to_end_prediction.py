@@ -124,7 +124,7 @@ def test_every_core_has_a_score_points_and_pictures(output: Path, scores: pd.Dat
     ]  # fmt: skip
 
 
-def test_the_volume_has_the_affine_of_its_input_and_the_heatmap_in_its_slice(output: Path) -> None:
+def test_the_volume_has_the_affine_of_its_input_and_the_report_says_what_counted(output: Path) -> None:
     volume = nibabel.load(output / "heatmaps/nifti.nii.gz")
     np.testing.assert_allclose(volume.affine, AFFINE)
     values = volume.get_fdata()
@@ -134,12 +134,8 @@ def test_the_volume_has_the_affine_of_its_input_and_the_heatmap_in_its_slice(out
         raw = np.asarray(picture) / 65535
     # File axes of this affine: rows of the image along the first, from the back; columns along the second, from the left.
     np.testing.assert_allclose(np.sort(values[:, :, 1].ravel()), np.sort(raw.ravel()), atol=1e-4)
-
-
-def test_the_report_says_what_counted(output: Path) -> None:
     report = json.loads((output / "report.json").read_text())
-    assert (report["arm"], report["model"], report["scored"]) == ("grpo", "2026-01-01T00.00.00.000Z", 3)
-    assert report["outside"] == 3
+    assert (report["arm"], report["model"], report["scored"], report["outside"]) == ("grpo", "2026-01-01T00.00.00.000Z", 3, 3)
     assert report["notes"] == [
         "3 of 3 images are unlike those of the training and have a score not to rely on: outside_why in scores.csv",
         "outside was fitted on 2 validation images of 1 patients: of ordinary images up to 0.500 are expected to be marked",
@@ -147,28 +143,27 @@ def test_the_report_says_what_counted(output: Path) -> None:
     ]
 
 
-def test_with_abstain_what_is_outside_has_no_probability(tmp_path_factory: pytest.TempPathFactory, make_project) -> None:
-    path = make_project(tmp_path_factory.mktemp("abstain") / "project")
-    write_images(path / "mine")
-    save_weights(path / "data/06_models" / FOLDER / "grpo/model", make_weights(knows_inputs=True))
-    done = predict(path, "attention.predict.root=mine", "attention.predict.n_samples=2", "attention.predict.abstain=true")
+def test_with_abstain_what_is_outside_has_no_probability_and_what_cannot_be_done_is_one_sentence(project: Path) -> None:
+    models, own = project / "data/06_models/unlike/grpo/model", ("attention_folder=unlike", "attention.predict.root=mine")
+    save_weights(models, make_weights(knows_inputs=True))
+    done = predict(project, *own, "attention.predict.n_samples=2", "attention.predict.abstain=true")
     assert done.returncode == 0, done.stderr
     assert "3 of 3 images are unlike those of the training and get no score: outside_why in scores.csv" in done.stdout
-    folder = path / "data/07_model_output" / FOLDER / "predict"
+    folder = project / "data/07_model_output/unlike/predict"
     found = pd.read_csv(folder / "scores.csv")
     assert found["outside"].all()
     assert found[["prob", "prob_calibrated", "prob_mean", "prob_std", "involvement"]].isna().all(axis=None)
     assert pd.read_csv(folder / "patients.csv")["outside"].tolist() == [2, 1]
     assert not list((folder / "heatmaps/raw").iterdir())
     assert len(pd.read_csv(folder / "points.csv")) == 3 * 2 * 3
-    save_weights(path / "data/06_models" / FOLDER / "grpo/model", make_weights())
-    done = predict(path, "attention.predict.root=mine", "attention.predict.abstain=true")
-    message = (
-        "attention.predict.abstain must be false for a model that does not know what its training images looked like, got true"
-    )
-    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
-    done = predict(path, "attention.predict.root=mine", "attention.predict.manifest=none.csv")
-    assert "set attention_predict_manifest in globals.yml, relative to the root" in done.stderr
+    save_weights(models, make_weights())
+    for param, message in {
+        "abstain=true": "abstain must be false for a model that does not know what its training images looked like, got true",
+        "manifest=none.csv": "set attention_predict_manifest in globals.yml, relative to the root",
+        "arm=nobody": "error: attention.predict.arm must name an arm .* got 'nobody' and it has \\['grpo'\\]",
+    }.items():
+        done = predict(project, *own, f"attention.predict.{param}")
+        assert (done.returncode, done.stdout, bool(re.search(message, done.stderr))) == (1, "", True), done.stderr
 
 
 def test_mlflow_answers_with_the_same_numbers_in_a_fresh_process(project: Path, exported: Path, scores: pd.DataFrame) -> None:
@@ -200,13 +195,6 @@ def test_the_exported_folder_holds_no_pickle_and_no_guess(exported: Path) -> Non
     requirements = (exported / "requirements.txt").read_text().split()
     assert all(re.fullmatch(r"[A-Za-z_]+==[0-9.]+", line) for line in requirements)
     assert "torch==2.13.0" in requirements
-
-
-def test_an_unknown_arm_is_one_sentence(project: Path) -> None:
-    done = predict(project, "attention.predict.root=mine", "attention.predict.arm=nobody")
-    assert (done.returncode, done.stdout) == (1, "")
-    message = r"^error: attention.predict.arm must name an arm .* got 'nobody' and it has \['grpo'\]"
-    assert re.match(message, done.stderr), done.stderr
 
 
 @pytest.mark.slow

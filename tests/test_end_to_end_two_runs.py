@@ -31,21 +31,6 @@ def without_progress(files: dict[str, str]) -> dict[str, str]:
     return {name: digest for name, digest in files.items() if "/checkpoint/" not in name and "metric_rows" not in name}
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, make_project) -> Path:
-    """A project in which the attention task ran once, seed 0."""
-    project = make_project(tmp_path_factory.mktemp("runs") / "project")
-    assert run(project).returncode == 0
-    return project
-
-
-@pytest.fixture
-def finished(done: Path, tmp_path: Path) -> Path:
-    """A copy of that project of a test's own."""
-    shutil.copytree(done, tmp_path / "project", symlinks=True)
-    return tmp_path / "project"
-
-
 def test_of_two_at_once_one_has_a_result_and_the_other_a_sentence(tmp_path: Path, make_project) -> None:
     project = make_project(tmp_path / "project")
     both = {seed: start(project, "--params", f"seed={seed}", forked=False) for seed in (0, 1)}
@@ -64,77 +49,76 @@ def test_of_two_at_once_one_has_a_result_and_the_other_a_sentence(tmp_path: Path
     assert [header["progress"]["seed"] for header in headers] == [winner] * 2
 
 
-def test_every_artefact_names_its_run_and_what_it_was_made_from(done: Path) -> None:
-    made = record(done)
+def test_every_artefact_names_its_run_and_what_it_was_made_from(smoke_copy: Path) -> None:
+    made = record(smoke_copy)
     assert {entry["run"] for entry in made.values()} == {made["attention.report"]["run"]}
     assert all(len(entry["digest"]) == 16 for entry in made.values())
     sources = made["attention.comparison"]["sources"]
     for arm in ARMS:
         assert sources[f"attention.{arm}.model"] == made[f"attention.{arm}.model"]["digest"]
-        header = json.loads((done / f"data/06_models/{FOLDER}/{arm}/checkpoint/checkpoint.json").read_text())
+        header = json.loads((smoke_copy / f"data/06_models/{FOLDER}/{arm}/checkpoint/checkpoint.json").read_text())
         assert header["extra"]["run"] == made["attention.report"]["run"]
     assert {"params:seed", "attention.examples", "attention.splits"} <= sources.keys()
-    assert not list((done / "data").rglob("*partial*"))
-    assert [path.suffix for path in (done / "data/.runs").iterdir() if path.is_dir()] == []
+    assert not list((smoke_copy / "data").rglob("*partial*"))
+    assert [path.suffix for path in (smoke_copy / "data/.runs").iterdir() if path.is_dir()] == []
 
 
-def test_a_run_stamped_in_the_future_changes_nothing(finished: Path) -> None:
+def test_a_run_stamped_in_the_future_changes_nothing(smoke_copy: Path) -> None:
     """Its versions lie beside the others: an earlier model of other weights, and predictions of nonsense."""
-    stamp = record(finished)["attention.grpo.model"]["version"]
-    for path in [*(finished / "data").glob(f"0*/{FOLDER}/**/{stamp}")]:
+    stamp = record(smoke_copy)["attention.grpo.model"]["version"]
+    for path in [*(smoke_copy / "data").glob(f"0*/{FOLDER}/**/{stamp}")]:
         shutil.copytree(path, path.with_name(FUTURE))
-    for path in (finished / "data").glob(f"07*/{FOLDER}/*/predictions.csv/{FUTURE}/predictions.csv"):
+    for path in (smoke_copy / "data").glob(f"07*/{FOLDER}/*/predictions.csv/{FUTURE}/predictions.csv"):
         path.write_text("core_id\nnobody\n")
-    again = run(finished, "--params", "seed=1")
+    again = run(smoke_copy, "--params", "seed=1")
     assert (again.returncode, "did not match" in again.stderr) == (0, False)
-    made = record(finished)
+    made = record(smoke_copy)
     now = made["attention.grpo.model"]["version"]
     assert stamp < now < FUTURE
     assert made["attention.comparison"]["sources"]["attention.grpo.model"] == made["attention.grpo.model"]["digest"]
-    predicted = run(finished, "--pipelines", "attention_predict")
+    predicted = run(smoke_copy, "--pipelines", "attention_predict")
     assert predicted.returncode == 0, predicted.stderr
-    report = json.loads((finished / f"data/07_model_output/{FOLDER}/predict/report.json").read_text())
+    report = json.loads((smoke_copy / f"data/07_model_output/{FOLDER}/predict/report.json").read_text())
     assert report["model"] == now
-    assert run(finished, "--pipelines", "attention_evaluate").returncode == 0
+    assert run(smoke_copy, "--pipelines", "attention_evaluate").returncode == 0
 
 
-def test_a_model_that_was_exchanged_is_not_used(finished: Path) -> None:
-    version = record(finished)["attention.grpo.model"]["version"]
-    models = finished / f"data/06_models/{FOLDER}"
-    shutil.rmtree(models / f"grpo/model/{version}")
-    shutil.copytree(models / f"supervised/model/{version}", models / f"grpo/model/{version}")
-    refused = run(finished, "--pipelines", "attention_predict")
-    assert refused.returncode == 1
-    assert f"must be the model that run {record(finished)['attention.grpo.model']['run']} saved" in refused.stderr
+def test_what_was_exchanged_edited_or_made_with_another_seed_is_not_used(smoke_copy: Path) -> None:
+    """Each is undone before the next: another arm's model, a run that failed after its first arm, a table with another score."""
 
+    def refusal(pipeline: str) -> str:
+        before = tree(smoke_copy)
+        refused = run(smoke_copy, "--pipelines", pipeline)
+        assert (refused.returncode, tree(smoke_copy)) == (1, before)
+        (line,) = [text for text in refused.stderr.splitlines() if text.startswith("error: ")]
+        return line
 
-def test_arms_of_two_seeds_are_not_compared(finished: Path) -> None:
-    """A run that failed after its first arm, or files put together by hand."""
-    path = finished / f"data/.runs/{FOLDER}.json"
-    noted = json.loads(path.read_text())
+    made, models = record(smoke_copy), smoke_copy / f"data/06_models/{FOLDER}"
+    own = models / f"grpo/model/{made['attention.grpo.model']['version']}"
+    own.rename(smoke_copy / "own")
+    shutil.copytree(models / f"supervised/model/{own.name}", own)
+    assert f"must be the model that run {made['attention.grpo.model']['run']} saved" in refusal("attention_predict")
+    shutil.rmtree(own)
+    (smoke_copy / "own").rename(own)
+
+    path = smoke_copy / f"data/.runs/{FOLDER}.json"
+    before, noted = path.read_text(), json.loads(path.read_text())
     for name, entry in noted["entries"].items():
         if name.startswith("attention.grpo."):
             entry["run"], entry["sources"]["params:seed"] = "otherother12", "0" * 16
     path.write_text(json.dumps(noted))
-    before = tree(finished)
-    refused = run(finished, "--pipelines", "attention_evaluate")
-    assert refused.returncode == 1
-    (line,) = [text for text in refused.stderr.splitlines() if text.startswith("error: ")]
+    line = refusal("attention_evaluate")
     assert "must be made from the same params:seed, got attention.grpo" in line
-    for made in ("otherother12", noted["entries"]["attention.supervised.predictions"]["run"]):
-        assert f"by run {made} (since " in line
-    assert tree(finished) == before
+    for other in ("otherother12", made["attention.supervised.predictions"]["run"]):
+        assert f"by run {other} (since " in line
+    path.write_text(before)
 
-
-def test_an_edited_table_is_not_compared(finished: Path) -> None:
-    version = record(finished)["attention.grpo.predictions"]["version"]
-    table = finished / f"data/07_model_output/{FOLDER}/grpo/predictions.csv/{version}/predictions.csv"
-    before = table.read_text()
-    table.write_text(re.sub(r"0\.(\d)", r"0.9\1", before, count=1))
-    assert table.read_text() != before
-    refused = run(finished, "--pipelines", "attention_evaluate")
-    assert refused.returncode == 1
-    assert "attention.grpo.predictions must be what run " in refused.stderr
+    version = made["attention.grpo.predictions"]["version"]
+    table = smoke_copy / f"data/07_model_output/{FOLDER}/grpo/predictions.csv/{version}/predictions.csv"
+    text = table.read_text()
+    table.write_text(re.sub(r"0\.(\d)", r"0.9\1", text, count=1))
+    assert table.read_text() != text
+    assert "attention.grpo.predictions must be what run " in refusal("attention_evaluate")
 
 
 @pytest.mark.parametrize(
@@ -145,20 +129,20 @@ def test_an_edited_table_is_not_compared(finished: Path) -> None:
         ("molecules", "molecules.generator.per_size=1,molecules.generator.max_atoms=3", "split 'val' must hold molecules"),
     ],
 )
-def test_data_that_cannot_be_trained_on_leave_every_file(done: Path, task: str, params: str, said: str) -> None:
-    before = tree(done)
-    failed = run(done, "--pipelines", task, "--params", params)
+def test_data_that_cannot_be_trained_on_leave_every_file(smoke_copy: Path, task: str, params: str, said: str) -> None:
+    before = tree(smoke_copy)
+    failed = run(smoke_copy, "--pipelines", task, "--params", params)
     assert failed.returncode == 1, failed.stderr
     assert said in failed.stderr
-    assert tree(done) == before
+    assert tree(smoke_copy) == before
 
 
-def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(finished: Path) -> None:
-    before = without_progress(tree(finished))
+def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(smoke_copy: Path) -> None:
+    before = without_progress(tree(smoke_copy))
     longer = "attention.training.epochs=6"
-    process = start(finished, "--params", f"{longer},seed=2", forked=False)
+    process = start(smoke_copy, "--params", f"{longer},seed=2", forked=False)
     deadline = time.monotonic() + 300
-    header = finished / f"data/06_models/{FOLDER}/supervised/checkpoint/checkpoint.json"
+    header = smoke_copy / f"data/06_models/{FOLDER}/supervised/checkpoint/checkpoint.json"
     while time.monotonic() < deadline and process.poll() is None:
         try:
             progress = json.loads(header.read_text())["progress"]
@@ -169,40 +153,40 @@ def test_a_killed_run_leaves_the_earlier_result_and_is_gone_on_with(finished: Pa
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    now = without_progress(tree(finished))
+    now = without_progress(tree(smoke_copy))
     assert {name: now.get(name) for name in before} == before
-    mixed = run(finished, "--pipelines", "attention_evaluate")
+    mixed = run(smoke_copy, "--pipelines", "attention_evaluate")
     assert mixed.returncode == 1
     assert "ended without a word; its folder attention_smoke is taken over" in mixed.stderr
     assert "left unfinished; go on with --params resume=auto" in mixed.stderr
-    resumed = run(finished, "--params", f"{longer},seed=2,resume=auto")
+    resumed = run(smoke_copy, "--params", f"{longer},seed=2,resume=auto")
     assert resumed.returncode == 0, resumed.stderr
-    assert run(finished, "--pipelines", "attention_evaluate").returncode == 0
+    assert run(smoke_copy, "--pipelines", "attention_evaluate").returncode == 0
 
 
-def test_a_full_disk_leaves_the_old_page(finished: Path) -> None:
+def test_a_full_disk_leaves_the_old_page(smoke_copy: Path) -> None:
     """No file may grow beyond a size that lies below that of the page, as on a full disk."""
-    before = tree(finished)
-    size = (finished / f"data/08_reporting/{FOLDER}/report.html").stat().st_size
+    before = tree(smoke_copy)
+    size = (smoke_copy / f"data/08_reporting/{FOLDER}/report.html").stat().st_size
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}));"
         "from kedro.framework.cli import main; sys.argv = ['kedro', *sys.argv[1:]]; main()"
     )
-    (finished / "conf/smoke/mlflow.yml").write_text("tracking:\n  disable_tracking:\n    pipelines: [attention_evaluate]\n")
-    failed = run(finished, "run", "--env", "smoke", "--pipelines", "attention_evaluate", code=code)
+    (smoke_copy / "conf/smoke/mlflow.yml").write_text("tracking:\n  disable_tracking:\n    pipelines: [attention_evaluate]\n")
+    failed = run(smoke_copy, "run", "--env", "smoke", "--pipelines", "attention_evaluate", code=code)
     assert failed.returncode == 1, failed.stderr
     assert "File too large" in failed.stderr
-    now = tree(finished)
+    now = tree(smoke_copy)
     assert {name: now.get(name) for name in before} == before
 
 
-def test_a_folder_of_its_own(finished: Path) -> None:
-    before = tree(finished)
-    assert run(finished, "--pipelines", "attention_data", "--params", "attention_folder=mine").returncode == 0
-    assert (finished / "data/05_model_input/mine/examples/meta.json").is_file()
-    now = tree(finished)
+def test_a_folder_of_its_own(smoke_copy: Path) -> None:
+    before = tree(smoke_copy)
+    assert run(smoke_copy, "--pipelines", "attention_data", "--params", "attention_folder=mine").returncode == 0
+    assert (smoke_copy / "data/05_model_input/mine/examples/meta.json").is_file()
+    now = tree(smoke_copy)
     assert {name: now.get(name) for name in before} == before
-    refused = run(finished, "--pipelines", "attention_data", "--params", "attention_folder=a/b")
+    refused = run(smoke_copy, "--pipelines", "attention_data", "--params", "attention_folder=a/b")
     assert refused.returncode == 1
     assert "attention_folder must be the name of one folder, got 'a/b'" in refused.stderr

@@ -74,12 +74,9 @@ def test_a_reader_that_stops_leaves_no_thread_and_no_queue(stop):
     assert len(begun) < 20
 
 
-def test_several_workers_run_at_once():
+def test_several_workers_run_at_once_and_cores_are_at_least_one_and_bounded():
     meeting = threading.Barrier(3, timeout=600)
     assert sorted(map_ahead(lambda item: (meeting.wait(), item)[1], range(3), workers=3, ahead=3)) == [0, 1, 2]
-
-
-def test_cores_are_at_least_one_and_bounded():
     assert usable_cores(1) == 1
     assert 1 <= usable_cores() <= 8
 

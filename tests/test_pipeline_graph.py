@@ -27,7 +27,7 @@ def test_tables_of_patients_are_dropped_and_others_stay(tmp_path: Path) -> None:
     assert "Smith" not in json.dumps(found)
 
 
-def test_columns_that_the_parameters_name_as_clinical_are_columns_of_patients(tmp_path: Path) -> None:
+def test_columns_that_the_parameters_name_are_columns_of_patients_in_this_project_too(tmp_path: Path) -> None:
     section = {"data": {"columns": {"image": "file", "patient_id": "MRN", "clinical": ["Gleason", "prostate_ml"]}}}
     for env, parameters in {"base": {"task": section, "seed": 0}, "mine": {}, "local": {}}.items():
         (tmp_path / "conf" / env).mkdir(parents=True)
@@ -40,9 +40,5 @@ def test_columns_that_the_parameters_name_as_clinical_are_columns_of_patients(tm
     (tmp_path / "api" / "nodes" / "volumes").write_text(json.dumps(volumes))
     assert document["drop_patient_tables"](tmp_path) == 0
     assert document["drop_patient_tables"](tmp_path, columns) == 1
-
-
-def test_the_projects_own_parameters_name_their_columns() -> None:
-    document = runpy.run_path(str(DOCUMENT))
     assert {"age", "psa", "patient_id"} <= document["own_columns"](DOCUMENT.parents[1], "")
     assert "similarity_group" in document["own_columns"](DOCUMENT.parents[1], "busi")

@@ -41,14 +41,14 @@ def test_plain_line(done, total, seconds, postfix, line):
     assert plain_line("work", done=done, total=total, seconds=seconds, postfix=postfix) == line
 
 
-def test_track_yields_every_item_in_order(stderr):
+def test_track_yields_every_item_in_order_and_off_prints_nothing(stderr, monkeypatch):
     assert list(track([3, 1, 2], "sorting")) == [3, 1, 2]
     assert stderr() == "sorting: 3/3 (100%), 0 s\n"
-
-
-def test_track_takes_the_total_of_a_generator(stderr):
     assert list(track((i for i in range(2)), "reading", total=2)) == [0, 1]
     assert "2/2 (100%)" in stderr()
+    monkeypatch.setenv("GRPO_PROGRESS", "off")
+    assert list(track(range(3), "x")) == [0, 1, 2]
+    assert stderr() == ""
 
 
 def test_a_log_file_gets_a_line_every_ten_seconds(stderr, clock):
@@ -76,12 +76,6 @@ def test_a_stopped_loop_says_how_far_it_came(stderr):
     assert stderr().startswith("training: 4/10 (40%)")
 
 
-def test_off_prints_nothing(stderr, monkeypatch):
-    monkeypatch.setenv("GRPO_PROGRESS", "off")
-    assert list(track(range(3), "x")) == [0, 1, 2]
-    assert stderr() == ""
-
-
 def test_a_terminal_gets_one_bar_that_ends_complete():
     code = (
         "from grpo_pipeline.runs.progress import progress\n"
@@ -96,8 +90,7 @@ def test_a_terminal_gets_one_bar_that_ends_complete():
     os.close(parent)
     last = shown.rstrip("\r\n").split("\r")[-1]
     assert last.startswith("Training grpo: 100%")
-    assert "40/40" in last
-    assert "reward=39" in last
+    assert all(part in last for part in ("40/40", "reward=39"))
     assert shown.count("\n") == 1
 
 

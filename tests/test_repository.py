@@ -26,14 +26,8 @@ PERSONAL = re.compile(
     r"/work/|/root/|/home/\w|/Users/|/opt/|file:///|pypi\.|pythonhosted|index-url[= ]+http|(?<![\w.])shared/(?!data\b)"
 )
 PICKLING_CODE = [
-    "import pickle",
-    "from joblib import dump",
-    "torch.save(x, y)",
-    "torch.load(f)",
-    "torch.load(f, weights_only=False)",
-    "np.load(f, allow_pickle=True)",
-    "np.save(f, a)",
-    "table.to_pickle(f)",
+    *("import pickle", "from joblib import dump", "torch.save(x, y)", "torch.load(f)", "torch.load(f, weights_only=False)"),
+    *("np.load(f, allow_pickle=True)", "np.save(f, a)", "table.to_pickle(f)"),
 ]
 WIRING = ["kedro", "kedro_datasets", "kedro_viz", "mlflow", "plotly"]
 SCIENCE = ["matplotlib", "pandas", "scipy", "sklearn", "transformers", "yaml"]
@@ -84,12 +78,8 @@ def test_docstrings_name_their_subject(committed_files: tuple[Path, ...]) -> Non
     assert not found
 
 
-@pytest.mark.parametrize("code", PICKLING_CODE)
-def test_the_search_for_pickles_finds_them(code: str) -> None:
-    assert list(pickling(ast.parse(code)))
-
-
 def test_nothing_in_the_package_is_pickled(committed_files: tuple[Path, ...]) -> None:
+    assert [code for code in PICKLING_CODE if not list(pickling(ast.parse(code)))] == []
     files = sorted(PACKAGE.rglob("*.py"))
     assert not [f"{file.relative_to(ROOT)}:{what}" for file in files for what in pickling(ast.parse(file.read_text()))]
     assert not [where for where, line in lines(committed_files) if where.startswith("conf/") and "pickle" in line.lower()]

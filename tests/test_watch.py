@@ -28,7 +28,7 @@ def test_warns_when_silent_twice_in_a_row(values, warnings):
     assert len(DeadCoefficients().read("attention.grpo", rows(*values))) == warnings
 
 
-def test_counts_across_chunks_and_apart_for_each_arm():
+def test_counts_across_chunks_and_apart_for_each_arm_and_names_what_is_dead():
     watch = DeadCoefficients()
     assert watch.read("attention.grpo", rows(1.0)) == []
     assert watch.read("attention.ppo", rows(1.0)) == []
@@ -36,13 +36,9 @@ def test_counts_across_chunks_and_apart_for_each_arm():
         "attention.grpo: the coefficient of 'kl' is not 0, but its gradient is exactly 0 at step 0; find the detach, or set it "
         "to 0"
     ]
-
-
-def test_a_bonus_that_cancels_in_the_group_is_named():
     (sentence,) = DeadCoefficients().read("attention.grpo", rows(1.0, 1.0, name="dead/reward_bonus"))
-    assert sentence.startswith(
-        "attention.grpo: the reward component 'bonus' is the same for all samples of every group at step 1"
-    )
+    said = "attention.grpo: the reward component 'bonus' is the same for all samples of every group at step 1"
+    assert sentence.startswith(said)
 
 
 def test_the_hook_reads_metric_rows_only(monkeypatch):

@@ -17,14 +17,15 @@ def clean_environ(**changes: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "KEDRO_"))} | changes
 
 
-def start(project: Path, *args: str, forked: bool = True) -> "subprocess.Popen[str]":
+def start(project: Path, *args: str, forked: bool = True, **environ: str) -> "subprocess.Popen[str]":
     """Start ``kedro run --env smoke`` with arguments and return at once; ``communicate`` reads what it says.
 
     A run that is not forked has the id of the process that is returned, and is its child.
     """
     args = ("run", "--env", "smoke", *args)
     command = kedro_command(*args) if forked else [sys.executable, "-m", "kedro", *args]
-    return subprocess.Popen(command, cwd=project, env=clean_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environ = clean_environ(**environ)
+    return subprocess.Popen(command, cwd=project, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run(

@@ -1,0 +1,48 @@
+"""`kedro run --pipelines <task>_evaluate` on what the arms of a run have left."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import stored_molecules
+import stored_replies
+from kedro_processes import newest, tracked_files
+
+STORED = {"dialogue": stored_replies, "molecules": stored_molecules}
+DRAWN = {
+    f"{arm}_{what}.svg"
+    for arm in stored_molecules.ARMS
+    for what in ("best_before", "best_after", "random_before", "random_after")
+}
+TRACKED = {
+    "dialogue": {"scores_by_need.json"},
+    "molecules": {"logp_window.json", "curves.png", "distributions.png", "validity_by_size.png", *DRAWN},
+}
+
+
+@pytest.mark.parametrize("task", STORED)
+def test_the_arms_are_compared_drawn_and_told_to_mlflow(task: str, project: Path, kedro_run) -> None:
+    expected = STORED[task].leave_results(project)
+    done = kedro_run(project, "--pipelines", f"{task}_evaluate")
+    assert done.returncode == 0, done.stderr
+    reports = Path(f"data/08_reporting/{task}_smoke")
+    comparison = json.loads(newest(project / reports / "comparison.json").read_text(encoding="utf-8"))
+    assert list(comparison["arms"]) == list(STORED[task].ARMS)
+    page, said = (project / reports / "report.html").read_text(encoding="utf-8"), " ".join(done.stdout.split())
+    assert "the reward is &lt;b&gt;dead&lt;/b&gt;" in page
+    assert comparison["summary"][0] in said
+    assert f"Page {reports}/report.html" in said
+    assert tracked_files(project) >= {"comparison.json", "report.html", "learning_curves.json"} | TRACKED[task]
+    if task == "dialogue":
+        assert re.fullmatch("[0-9a-f]{12}", comparison["run"])
+        assert comparison | {"commit": "abc", "run": ""} == expected | {"run": ""}
+        assert "the right reply is “a ring”" in page
+        assert comparison["summary"][0] in page
+    else:
+        validity = [
+            {arm: one["arms"][arm]["metrics"]["validity"]["value"] for arm in one["arms"]} for one in (comparison, expected)
+        ]
+        assert validity[0] == validity[1]
+        assert newest(project / reports / "drawings/grpo_best_after.svg").read_text(encoding="utf-8") in page
+        assert "Other rules beside the policy of grpo" in said
