@@ -109,7 +109,9 @@ TASKS = {
         decoder_groups=("mask_decoder", "class_decoder", "clinical"),
     ),
     "attention_global": replace(IMAGES, task=lambda: attention.make_task(class_decoder="global")),
-    "attention_statistics": replace(IMAGES, task=lambda: attention.make_task(class_decoder="statistics", prior="dark_blobs")),
+    "attention_statistics": replace(
+        IMAGES, task=lambda: attention.make_task(class_decoder="statistics", prior="dark_blobs", policy_reads="cell")
+    ),
     "attention_stop": replace(
         IMAGES, task=lambda: attention.make_task(stop={"min_points": 1}, reward={"points_weight": 0.1}), factors=3
     ),

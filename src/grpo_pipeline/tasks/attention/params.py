@@ -93,6 +93,8 @@ class ModelParams(BaseModel):
         glimpse_size: pixels of a glimpse's side.
         glimpse_channels: of the glimpse network.
         glimpse_pool: how the evidence of k points becomes one number.
+        policy_reads: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields
+            alone, so that points cannot become a code for what the image shows elsewhere.
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
             middles of dark blobs (a difference of Gaussians).
         prior_strength: nats per standard deviation of the blob map.
@@ -130,6 +132,7 @@ class ModelParams(BaseModel):
     feature_dtype: Literal["float32", "float16"] = "float32"
     likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
     stop: StopParams | None = None
+    policy_reads: Literal["image", "cell"] = "image"
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
 

@@ -1,5 +1,7 @@
 """Local statistics beside loops over cells, fields and pairs of pixels; the decoder and the prior that read the image's cells."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from tiny_attention import make_data, make_task
@@ -119,3 +121,22 @@ def test_an_untrained_policy_is_its_prior_and_uniform_points_know_nothing_of_it(
         for task in (plain, prior)
     ]
     assert torch.equal(drawn[0].actions, drawn[1].actions)
+
+
+def test_a_policy_that_reads_cells_cannot_see_the_rest_of_the_image() -> None:
+    """Change the features everywhere, the looks of one cell: that cell's logit moves and no other; ``image`` moves them all."""
+    for reads, moved_by_features in (("cell", 0), ("image", 16)):
+        task = make_task(class_decoder="statistics", policy_reads=reads)
+        policy = task.build_policy(0)
+        with torch.no_grad():
+            policy.policy.attention.weight.normal_(generator=torch.Generator().manual_seed(3))
+            context = task.encode(policy, task.make_batch(make_data(), np.arange(2)))
+            before = policy.propose(context)[0].cells
+            other = replace(context, features=context.features + torch.linspace(-1, 1, context.features.shape[1])[:, None, None])
+            assert int((policy.propose(other)[0].cells != before)[0].sum()) == moved_by_features
+            place = torch.zeros(4, 4)
+            place[1, 2] = 1.0
+            assert context.statistics is not None
+            near = policy.propose(replace(context, statistics=context.statistics + place))[0].cells
+            changed = (near != before)[0].nonzero().flatten().tolist()
+            assert changed == [6] if reads == "cell" else len(changed) > 1

@@ -140,7 +140,11 @@ class AttentionModel(nn.Module):
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
         looks = self.texture.width + (WIDTH + 1) * (params.class_decoder == "statistics")
         self.policy = PolicyNetwork(
-            params.feature_channels, params.policy_channels, looks, params.value_pool
+            params.feature_channels,
+            params.policy_channels,
+            looks,
+            params.value_pool,
+            reads_image=params.policy_reads == "image",
         )
         self.class_decoder = DECODERS[params.class_decoder](params)
         tune_encoder(self.sam.net.vision_encoder, params)

@@ -97,12 +97,20 @@ class PolicyNetwork(nn.Module):
         hidden_channels: int,
         texture_channels: int,
         value_pool: ValuePool = "image",
+        *,
+        reads_image: bool = True,
     ) -> None:
+        """Build the network; with ``reads_image`` False a cell's logit depends on the texture of that cell alone."""
         super().__init__()
-        self.value_pool = value_pool
-        self.trunk = nn.Sequential(
-            _conv_block(feature_channels + texture_channels, hidden_channels),
-            _conv_block(hidden_channels, hidden_channels),
+        self.value_pool, self.reads_image = value_pool, reads_image
+        self.trunk = (
+            nn.Sequential(
+                _conv_block(feature_channels + texture_channels, hidden_channels),
+                _conv_block(hidden_channels, hidden_channels),
+            )
+            if reads_image
+            # No neighbours, and no GroupNorm, which would take means over the image.
+            else nn.Sequential(nn.Conv2d(texture_channels, hidden_channels, 1), nn.ReLU())
         )
         self.attention = nn.Conv2d(hidden_channels, 1, kernel_size=1)
         for parameter in self.attention.parameters():
@@ -120,7 +128,8 @@ class PolicyNetwork(nn.Module):
             texture: of each cell, [P, T, h, w].
             cells: bool [P, V], True inside the region; only a value head that looks at the region needs them.
         """
-        trunk = at_least_float32(self.trunk(torch.cat([features, texture], dim=1)))
+        inputs = torch.cat([features, texture], dim=1) if self.reads_image else texture
+        trunk = at_least_float32(self.trunk(inputs))
         # In bfloat16 a logit of 5 is known to 0.03 only, and so is the ratio of the update.
         with exact_region(trunk):
             logits = self.attention(trunk).flatten(1)
