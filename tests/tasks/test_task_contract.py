@@ -109,11 +109,11 @@ TASKS = {
         decoder_groups=("mask_decoder", "class_decoder", "clinical"),
     ),
     "attention_global": replace(IMAGES, task=lambda: attention.make_task(class_decoder="global")),
-    "attention_statistics": replace(
-        IMAGES, task=lambda: attention.make_task(class_decoder="statistics", prior="dark_blobs", policy_reads="cell")
-    ),
+    "attention_statistics": replace(IMAGES, task=lambda: attention.make_task(class_decoder="statistics", prior="dark_blobs")),
     "attention_stop": replace(
-        IMAGES, task=lambda: attention.make_task(stop={"min_points": 1}, reward={"points_weight": 0.1}), factors=3
+        IMAGES,
+        task=lambda: attention.make_task(stop={"min_points": 1}, policy_reads="cell", reward={"points_weight": 0.1}),
+        factors=3,
     ),
     "attention_independent": replace(IMAGES, task=lambda: attention.make_task(likelihood="independent")),
     "attention_value": replace(IMAGES, algorithm=with_value_baseline),

@@ -54,7 +54,7 @@ PER_CELL = 4
 
 
 def blob_map(images: Tensor, grid: int) -> Tensor:
-    """Return how much each cell looks like the middle of a dark blob, float32 [P, V]: the detector that nobody trains.
+    """Return how much each cell looks like the middle of a dark blob, float64 [P, V]: the detector that nobody trains.
 
         max over s of  (G(1.6 s) - G(s)) * image   at the cell's centre
 
@@ -70,7 +70,8 @@ def blob_map(images: Tensor, grid: int) -> Tensor:
     with exact_region(images):
         values = images.float()
         values = (values - values.amin((2, 3), keepdim=True)) * (values != 0)
-        small = F.adaptive_avg_pool2d(values, side)
+        # In double precision: what is left of two blurred images must not depend on the size of the batch.
+        small = F.adaptive_avg_pool2d(values.double(), side)
         blurred = [
             [_blur(small, sigma) for sigma in (width * side, 1.6 * width * side)]
             for width in BLOB_WIDTHS
@@ -99,11 +100,11 @@ def blob_prior(images: Tensor, cells: Tensor, grid: int, *, strength: float) -> 
         grid: side of the cell grid.
         strength: nats per standard deviation.
     """
-    blobs, inside = blob_map(images, grid), cells.float()
+    blobs, inside = blob_map(images, grid), cells.double()
     count = inside.sum(1, keepdim=True)
     mean = (blobs * inside).sum(1, keepdim=True) / count
     spread = (((blobs - mean).square() * inside).sum(1, keepdim=True) / count).sqrt()
-    return strength * (blobs - mean) / (spread + 1e-6) * inside
+    return (strength * (blobs - mean) / (spread + 1e-6) * inside).float()
 
 
 def highest_points(scores: Tensor, cells: Tensor, k: int) -> Tensor:
