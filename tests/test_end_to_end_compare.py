@@ -21,21 +21,17 @@ REPORTS = Path("data/08_reporting/attention_smoke/compare")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def environ() -> dict[str, str]:
-    kept = clean_environ(COLUMNS="120")
-    kept.pop("GRPO_PROGRESS", None)
-    return kept
+def launch(project: Path, *args: str) -> "subprocess.Popen[str]":
+    environ = clean_environ(COLUMNS="120")
+    environ.pop("GRPO_PROGRESS", None)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(kedro_command(*COMMAND, *args), cwd=project, env=environ, stdout=pipe, stderr=pipe, text=True)
 
 
 def compare(project: Path, *args: str) -> "subprocess.CompletedProcess[str]":
-    command = kedro_command(*COMMAND, *args)
-    return subprocess.run(command, cwd=project, env=environ(), capture_output=True, text=True, timeout=600, check=False)
-
-
-def start(project: Path) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        kedro_command(*COMMAND), cwd=project, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = launch(project, *args)
+    said = process.communicate(timeout=600)
+    return subprocess.CompletedProcess(process.args, process.returncode, *said)
 
 
 def trials(project: Path) -> Path:
@@ -67,7 +63,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, make_project) -> tuple[Pat
     """A project whose comparison was stopped after the first trial, the trials it then had, and the run that finished it."""
     project = make_project(tmp_path_factory.mktemp("compare") / "project")
     create_database(f"sqlite:///{project / 'mlflow.db'}")  # else is_logged asks one that is not there
-    process, deadline = start(project), time.monotonic() + 240
+    process, deadline = launch(project), time.monotonic() + 240
     while not is_logged(project, KEYS[0]) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
@@ -122,26 +118,28 @@ def test_each_cell_has_one_child_run(stopped) -> None:
 
 
 def test_the_result_is_that_of_an_uninterrupted_run(stopped) -> None:
-    project = stopped[0]
+    """The kept trial and the first after it are trained again, now in one process; what is left of the others stays."""
+    project, kept, _ = stopped
     before, predicted = result(project), {key: (trials(project) / key / "predictions.csv").read_bytes() for key in KEYS}
-    shutil.rmtree(trials(project))
+    again = KEYS[: len(kept) + 1]
+    for key in again:
+        shutil.rmtree(trials(project) / key)
     unbroken = compare(project)
     assert unbroken.returncode == 0, unbroken.stderr
-    assert "finished and kept" not in unbroken.stderr
+    trained = [line.split(",")[0].split()[-1] for line in unbroken.stderr.splitlines() if line.startswith("trial ")]
+    assert trained == again
     assert {key: (trials(project) / key / "predictions.csv").read_bytes() for key in KEYS} == predicted
-    again = result(project)
-    assert again.pop("run") != before.pop("run")
-    assert again == before
+    now = result(project)
+    assert now.pop("run") != before.pop("run")
+    assert now == before
     assert before["seeds"] == [0, 1]
 
 
 def test_a_misspelt_name_ends_the_command_before_anything_is_generated(tmp_path, make_project) -> None:
     project = make_project(tmp_path / "project")
-    changed = "attention.compare.arms.grpo.set.algorithm.kl_wieght=0"
-    done = compare(project, "--params", changed)
+    name = "attention.compare.arms.grpo.set.algorithm.kl_wieght"
+    done = compare(project, "--params", f"{name}=0")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(
-        "error: attention.compare.arms.grpo.set.algorithm.kl_wieght must be a parameter of this project, got an unknown name; "
-        "did you mean kl_weight?"
-    )
+    said = f"error: {name} must be a parameter of this project, got an unknown name; did you mean kl_weight?"
+    assert done.stderr.splitlines()[-1].startswith(said)
     assert not list((project / "data/01_raw").iterdir())
