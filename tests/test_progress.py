@@ -9,7 +9,7 @@ import time
 import pytest
 
 from grpo_pipeline.runs import progress as module
-from grpo_pipeline.runs.progress import plain_line, progress, track
+from grpo_pipeline.runs.progress import plain_line, progress, say, track
 
 
 @pytest.fixture
@@ -46,7 +46,10 @@ def test_track_yields_every_item_in_order_and_off_prints_nothing(stderr, monkeyp
     assert stderr() == "sorting: 3/3 (100%), 0 s\n"
     assert list(track((i for i in range(2)), "reading", total=2)) == [0, 1]
     assert "2/2 (100%)" in stderr()
+    say("one line")
+    assert stderr() == "one line\n"
     monkeypatch.setenv("GRPO_PROGRESS", "off")
+    say("one line")
     assert list(track(range(3), "x")) == [0, 1, 2]
     assert stderr() == ""
 
