@@ -3,6 +3,7 @@
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.pipelines.arms import Arms, arms_of
+from grpo_pipeline.pipelines.evaluation.pipeline import create_baselines
 from grpo_pipeline.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
 from grpo_pipeline.pipelines.evaluation.prediction import create_pipeline as create_sampling
 from grpo_pipeline.pipelines.experiments.compare.pipeline import create_pipeline as create_compare
@@ -42,6 +43,8 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     prepare = built + create_stages(spec, own)
     audit = create_reward_audit(task)
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
+    if spec.baselines:
+        train += create_baselines(task)
     evaluate = create_evaluation(task, arms, has_baselines=bool(spec.baselines)) + create_reporting(
         task, arms
     )

@@ -103,13 +103,15 @@ def _table(
 
     The columns from number ``signed`` on are differences.
     """
-    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("metric", no_wrap=True)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for metric in metrics:
         cells = [entries.get(metric) for entries in columns.values()]
-        if any(cell and cell.get("value") is not None for cell in cells):
+        if any(cell and cell.get("value") is not None for cell in cells) and not _is_constant(
+            cells
+        ):
             table.add_row(
                 metric,
                 *(cell_text(c, sign=i >= signed, with_interval=True) for i, c in enumerate(cells)),
@@ -120,19 +122,28 @@ def _table(
         yield Text(f"- {', '.join(names)}: {reason}", style="dim")
 
 
+def _is_constant(cells: Sequence[Mapping[str, Any] | None]) -> bool:
+    """Say whether a row compares nothing: the same number in every arm and in every resample, differences of 0."""
+    intervals = [cell.get("ci95") if cell else None for cell in cells]
+    first = intervals[0]
+    return bool(first and len(cells) > 1) and all(
+        interval in ([first[0]] * 2, [0.0] * 2) for interval in intervals if first
+    )
+
+
 def _rules_table(
     rules: Mapping[str, Entries], metrics: Sequence[str], own: Mapping[str, Entries], arm: str
 ) -> Iterator[Table | Text]:
-    """Yield one row per rule, and the arm's own policy minus the rule in the first of the metrics; below why cells are empty.
+    """Yield one row per rule, and the arm's own policy minus the rule in the first of the metrics.
 
-    Without ``own`` there is no such column.
+    Without ``own`` there is no such column. A rule that does not have a metric has a dash there.
     """
     metrics = [
         name
         for name in metrics
         if any(entries.get(name, {}).get("value") is not None for entries in rules.values())
     ]
-    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("rule", no_wrap=True)
     for name in [*metrics, *([f"{arm} - rule, {metrics[0]}"] if own and metrics else [])]:
         table.add_column(name, justify="right")
@@ -143,8 +154,6 @@ def _rules_table(
             cells.append(cell_text(gap, sign=True, with_interval=True))
         table.add_row(rule, *cells)
     yield table
-    for reason, names in reasons(rules, metrics).items():
-        yield Text(f"- {', '.join(names)}: {reason}", style="dim")
 
 
 def reasons(columns: Mapping[str, Entries], metrics: Sequence[str]) -> dict[str, list[str]]:

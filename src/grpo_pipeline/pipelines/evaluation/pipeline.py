@@ -28,16 +28,8 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
     predictions = {arm: f"{task}.{arm}.predictions" for arm in arms}
     training = {f"{arm}{TRAINING}": f"{task}.{arm}.metric_rows" for arm in arms}
     instead = {INSTEAD: f"{task}.baselines.predictions"} if has_baselines else {}
-    fit = Node(
-        fit_baselines,
-        inputs=[f"params:{task}.evaluation", f"{task}.task", f"{task}.data"],
-        outputs=f"{task}.baselines.predictions",
-        name="fit_baselines",
-        namespace=f"{task}.evaluation",
-    )
     return Pipeline(
         [
-            *([fit] if has_baselines else []),
             Node(
                 read_commit,
                 inputs=None,
@@ -52,5 +44,21 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
                 name="compare_arms",
                 namespace=f"{task}.evaluation",
             ),
+        ]
+    )
+
+
+def create_baselines(task: str) -> Pipeline:
+    """Fit what a user would try instead beside the arms: ``<task>.data`` -> ``<task>.baselines.predictions``."""
+    return Pipeline(
+        [
+            Node(
+                fit_baselines,
+                inputs=[f"params:{task}.evaluation", f"{task}.task", f"{task}.data"],
+                outputs=f"{task}.baselines.predictions",
+                name="fit_baselines",
+                namespace=f"{task}.baselines",
+                tags=[task, "baselines"],
+            )
         ]
     )

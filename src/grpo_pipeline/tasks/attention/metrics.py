@@ -108,8 +108,7 @@ def outline_sentences(comparison: Mapping[str, Any]) -> list[str]:
         return []
     if share == 0:
         return [
-            "No lesion outline supervised the heatmap: it learned from labels of whole bags. The outlines of held-out cores are "
-            "read by those metrics alone that say so."
+            "No lesion outline supervised the heatmap; titles say which metrics read the outlines of held-out cores."
         ]
     return [
         f"The lesion outline of {share:.0%} of the training cores supervised the heatmap: this is no learning from labels alone. "
