@@ -27,7 +27,7 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
     inputs = {"params": f"params:{task}.evaluation", "commit": f"{task}.commit"}
     predictions = {arm: f"{task}.{arm}.predictions" for arm in arms}
     training = {f"{arm}{TRAINING}": f"{task}.{arm}.metric_rows" for arm in arms}
-    instead = {INSTEAD: f"{task}.baselines.predictions"} if has_baselines else {}
+    instead = {INSTEAD: f"{task}.baseline_predictions"} if has_baselines else {}
     return Pipeline(
         [
             Node(
@@ -49,16 +49,16 @@ def create_pipeline(task: str, arms: Sequence[str], *, has_baselines: bool = Fal
 
 
 def create_baselines(task: str) -> Pipeline:
-    """Fit what a user would try instead beside the arms: ``<task>.data`` -> ``<task>.baselines.predictions``."""
+    """Fit what a user would try instead beside the arms: ``<task>.data`` -> ``<task>.baseline_predictions``."""
     return Pipeline(
         [
             Node(
                 fit_baselines,
                 inputs=[f"params:{task}.evaluation", f"{task}.task", f"{task}.data"],
-                outputs=f"{task}.baselines.predictions",
+                outputs=f"{task}.baseline_predictions",
                 name="fit_baselines",
-                namespace=f"{task}.baselines",
-                tags=[task, "baselines"],
+                namespace=f"{task}.evaluation",
+                tags=[task],
             )
         ]
     )
