@@ -28,51 +28,42 @@ class Unmasked(Causal):
         return super().forward(ids)
 
 
-def example(b=3, t_p=2, t_r=4, v=5):
+def example(t_p=2):
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(v, (b, t_p), generator=generator), torch.randint(v, (b, t_r), generator=generator)
+    return torch.randint(5, (3, t_p), generator=generator), torch.randint(5, (3, 4), generator=generator)
 
 
-def naive(model, prompts, responses, b, t, mask=None):
-    """The log-prob of one token, from the table alone."""
-    tokens = [*prompts[b].tolist(), *responses[b].tolist()]
-    until = len(prompts[b]) + t
-    weights = [1.0] * until if mask is None else mask[b].tolist()
-    table = model.table.detach().tolist()
-    logits = [sum(weights[i] * table[tokens[i]][v] for i in range(until)) for v in range(len(table))]
-    return logits[tokens[until]] - math.log(sum(math.exp(z) for z in logits))
+def naive(model, prompts, responses, mask):
+    """The log-prob of each token, from the table alone."""
+    table, result = model.table.detach(), torch.zeros(responses.shape, dtype=F64)
+    for b, row in enumerate(torch.cat([prompts, responses], dim=1)):
+        for t, token in enumerate(responses[b]):
+            until = prompts.shape[1] + t
+            logits = sum((mask[b, i] * table[row[i]] for i in range(until)), torch.zeros(5, dtype=F64))
+            result[b, t] = logits[token] - math.log(sum(math.exp(z) for z in logits))
+    return result
+
+
+class Wrapped(Causal):
+    def forward(self, ids):
+        return SimpleNamespace(logits=super().forward(ids))
 
 
 @pytest.mark.parametrize("t_p", [1, 3])
-def test_agrees_with_a_naive_loop(t_p):
-    model, (prompts, responses) = Causal(), example(t_p=t_p)
-    found = response_logprobs(model, prompts, responses)
-    assert found.shape == responses.shape
-    for b in range(3):
-        for t in range(4):
-            assert float(found[b, t].detach()) == pytest.approx(naive(model, prompts, responses, b, t), abs=1e-12)
-
-
-def test_the_mask_reaches_the_model():
-    model, (prompts, responses) = Causal(), example()
-    mask = torch.ones(3, 6, dtype=torch.bool)
+def test_agrees_with_a_naive_loop_and_the_mask_reaches_the_model(t_p):
+    model, (prompts, responses) = Causal(), example(t_p)
+    mask = torch.ones(3, t_p + 4, dtype=torch.bool)
+    wanted = naive(model, prompts, responses, mask)
+    for kind in (Causal, Wrapped, Unmasked):
+        torch.testing.assert_close(response_logprobs(kind(), prompts, responses).detach(), wanted, atol=1e-12, rtol=0)
     mask[0, 0] = False
     found = response_logprobs(model, prompts, responses, mask)
-    assert float(found[0, 2].detach()) == pytest.approx(naive(model, prompts, responses, 0, 2, mask), abs=1e-12)
-    assert not torch.allclose(found[0], response_logprobs(model, prompts, responses)[0])
+    torch.testing.assert_close(found.detach(), naive(model, prompts, responses, mask), atol=1e-12, rtol=0)
+    assert found.requires_grad
     with pytest.raises(ValueError, match=r"must take attention_mask where one is given, got Unmasked without it"):
         response_logprobs(Unmasked(), prompts, responses, mask)
-    with pytest.raises(ValueError, match=r"attention_mask must have shape \[3, 6\], got \[3, 4\]; cover prompt and response"):
-        response_logprobs(model, prompts, responses, mask[:, 2:])
-
-
-def test_reads_the_attribute_logits():
-    class Wrapped(Causal):
-        def forward(self, ids):
-            return SimpleNamespace(logits=super().forward(ids))
-
-    prompts, responses = example()
-    assert torch.equal(response_logprobs(Wrapped(), prompts, responses), response_logprobs(Causal(), prompts, responses))
+    with pytest.raises(ValueError, match=r"attention_mask must have shape .*, got \[3, 4\]; cover prompt and response"):
+        response_logprobs(model, prompts, responses, mask[:, t_p:])
 
 
 @pytest.mark.parametrize(
