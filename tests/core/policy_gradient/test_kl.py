@@ -18,37 +18,28 @@ F64 = torch.float64
 INF = math.inf
 
 
-def test_k3_keeps_digits_near_zero():
+def test_k3_keeps_digits_near_zero_and_is_the_unbounded_formula_inside_of_its_bounds():
     # k3 ~ d^2 / 2 near 0; exp(d) - d - 1 in float32 returns 0 here.
-    got = k3(torch.tensor(0.0), torch.tensor(1e-3))
-    assert float(got) == pytest.approx(0.5e-6, rel=1e-2)
+    assert float(k3(torch.tensor(0.0), torch.tensor(1e-3))) == pytest.approx(0.5e-6, rel=1e-2)
+    difference = torch.linspace(-10.9, 2.6, 1001, dtype=F64)
+    assert torch.equal(k3(torch.zeros_like(difference), difference), difference.expm1() - difference)
+    assert float(unbounded_k3(torch.tensor(-1000.0))) == 999.0
+    assert bool(unbounded_k3(torch.tensor(1000.0)).isfinite())
 
 
-def test_categorical_kl_agrees_with_torch_and_is_zero_for_equal_policies():
+def test_categorical_kl_agrees_with_torch_over_the_allowed_choices():
     generator = torch.Generator().manual_seed(0)
-    log_p = torch.randn(4, 7, dtype=F64, generator=generator).log_softmax(-1)
-    log_q = torch.randn(4, 7, dtype=F64, generator=generator).log_softmax(-1)
-    allowed = torch.ones(4, 7, dtype=torch.bool)
-    want = torch.distributions.kl_divergence(
-        torch.distributions.Categorical(log_p.exp()), torch.distributions.Categorical(log_q.exp())
-    )
-    torch.testing.assert_close(categorical_kl(log_p, log_q, allowed), want, atol=1e-12, rtol=0)
+    logits, ref = torch.randn(2, 4, 7, dtype=F64, generator=generator)
+    allowed = torch.rand(4, 7, generator=generator) < 0.7
+    allowed[:, :2] = True
+    log_p, log_q = (x.masked_fill(~allowed, -INF).log_softmax(-1) for x in (logits.requires_grad_(), ref))
+    got = categorical_kl(log_p, log_q, allowed)
+    p, q = (torch.distributions.Categorical(x.detach().exp()) for x in (log_p, log_q))
+    torch.testing.assert_close(got.detach(), torch.distributions.kl_divergence(p, q), atol=1e-12, rtol=0)
     assert torch.count_nonzero(categorical_kl(log_p, log_p, allowed)) == 0
-
-
-def test_masked_entries_contribute_exactly_nothing_forward_and_backward():
-    allowed = torch.tensor([[True, True, False, True]])
-    logits = torch.tensor([[1.0, 2.0, 50.0, -1.0]], dtype=F64, requires_grad=True)
-    ref_logits = torch.tensor([[0.0, 1.0, -9.0, 3.0]], dtype=F64)
-    log_p = logits.masked_fill(~allowed, -INF).log_softmax(-1)
-    log_q = ref_logits.masked_fill(~allowed, -INF).log_softmax(-1)
-    kl = categorical_kl(log_p, log_q, allowed)
-    small_p, small_q = logits.detach()[:, [0, 1, 3]].log_softmax(-1), ref_logits[:, [0, 1, 3]].log_softmax(-1)
-    torch.testing.assert_close(kl, (small_p.exp() * (small_p - small_q)).sum(-1), atol=1e-14, rtol=0)
-    kl.sum().backward()
+    got.sum().backward()
     assert bool(logits.grad.isfinite().all())
-    assert float(logits.grad[0, 2]) == 0.0
-    assert float(logits.grad.abs().max()) > 0
+    assert logits.grad[~allowed].abs().sum() == 0 < logits.grad.abs().max()
 
 
 def test_zero_probability_is_no_nan_and_a_missing_support_is_infinite():
@@ -64,16 +55,13 @@ def test_zero_probability_is_no_nan_and_a_missing_support_is_infinite():
 
 
 def example(seed=0, spread=0.4):
-    """Log-probs now, at sampling time and under the reference, and a mask with one wholly invalid row."""
+    """Log-probs now, at sampling time and under the reference, -inf where the mask is False; one row is wholly invalid."""
     generator = torch.Generator().manual_seed(seed)
     new = torch.randn(2, 3, 4, dtype=F64, generator=generator) - 2
     old, ref = (new + spread * torch.randn(2, 3, 4, dtype=F64, generator=generator) for _ in range(2))
     is_valid = torch.rand(2, 3, 4, generator=generator) < 0.6
     is_valid[0, 1] = False
-    return new, old, ref, is_valid
-
-
-INPUTS = example()
+    return *(x.masked_fill(~is_valid, -INF) for x in (new, old, ref)), is_valid
 
 
 def loss_of(estimator, new, old, ref, is_valid, reduction="per_sequence", level="decision", **options):
@@ -91,11 +79,7 @@ REDUCTIONS = ("per_sequence", "per_decision", "constant", "per_decision_local")
 def naive_kl_loss(estimator, new, old, ref, is_valid, reduction, level):
     rows = []
     for p, g in product(range(new.shape[0]), range(new.shape[1])):
-        picked = [
-            (float(x), float(y), float(z))
-            for x, y, z, m in zip(new[p, g], old[p, g], ref[p, g], is_valid[p, g], strict=True)
-            if m
-        ]
+        picked = [[float(x[p, g, i]) for x in (new, old, ref)] for i in range(new.shape[2]) if is_valid[p, g, i]]
         distances = [x - y for x, y, _ in picked]
         whole = {"joint": sum(distances), "sequence": sum(distances) / max(1, len(picked))}
         row = []
@@ -110,121 +94,79 @@ def naive_kl_loss(estimator, new, old, ref, is_valid, reduction, level):
     return sum(map(sum, rows)) / (len(rows) * new.shape[-1] if reduction == "constant" else sum(map(len, rows)))
 
 
-@pytest.mark.parametrize("spread", [0.4, 7.0])
 @pytest.mark.parametrize(("estimator", "reduction", "level"), list(product(TERMS, REDUCTIONS, ("decision", "joint", "sequence"))))
-def test_kl_losses_agree_with_a_naive_loop(estimator, reduction, level, spread):
-    data = example(1, spread)
-    want = naive_kl_loss(estimator, *data, reduction, level)
-    assert float(loss_of(estimator, *data, reduction, level)) == pytest.approx(want, rel=1e-12)
-
-
-@pytest.mark.parametrize(("estimator", "level"), list(product(TERMS, ("decision", "joint", "sequence"))))
-def test_kl_loss_gradients_by_finite_differences(estimator, level):
-    new, old, ref, is_valid = example(2)
-    assert torch.autograd.gradcheck(
-        lambda x: loss_of(estimator, x, old, ref, is_valid, "per_sequence", level), new.requires_grad_()
-    )
-
-
-@pytest.mark.parametrize("estimator", TERMS)
-def test_invalid_decisions_add_nothing_to_a_kl_loss_even_at_minus_infinity(estimator):
-    new, old, ref, is_valid = example()
-    before = float(loss_of(estimator, new, old, ref, is_valid))
-    padded = new.masked_fill(~is_valid, -INF).requires_grad_()
-    loss = loss_of(estimator, padded, *(x.masked_fill(~is_valid, -INF) for x in (old, ref)), is_valid)
-    loss.backward()
-    assert float(loss.detach()) == before
-    assert bool(padded.grad.isfinite().all())
-    assert torch.count_nonzero(padded.grad[~is_valid]) == 0
-    assert torch.count_nonzero(padded.grad[is_valid]) > 0
-
-
-def test_a_given_denominator_replaces_that_of_the_call():
-    data = example()
-    for estimator in TERMS:
-        whole = float(loss_of(estimator, *data, "per_decision")) * int(data[-1].sum())
-        denominator = torch.tensor(50.0, dtype=F64)
-        assert float(loss_of(estimator, *data, "per_decision", denominator=denominator)) == pytest.approx(whole / 50, rel=1e-14)
+def test_kl_losses_agree_with_a_naive_loop_and_finite_differences(estimator, reduction, level):
+    for spread in (0.4, 7.0):
+        data = example(1, spread)
+        want = naive_kl_loss(estimator, *data, reduction, level)
+        assert float(loss_of(estimator, *data, reduction, level)) == pytest.approx(want, rel=1e-12)
+    new, old, ref, is_valid = data = example(2)
+    loss = lambda x: loss_of(estimator, x, old, ref, is_valid, reduction, level)  # noqa: E731
+    assert torch.autograd.gradcheck(loss, new.requires_grad_())
+    (gradient,) = torch.autograd.grad(loss(new), new)
+    assert torch.equal(gradient != 0, is_valid)
+    if reduction == "per_decision":
+        whole = float(loss(new).detach()) * int(is_valid.sum())
+        given = loss_of(estimator, *data, reduction, level, denominator=torch.tensor(50.0, dtype=F64))
+        assert float(given.detach()) == pytest.approx(whole / 50, rel=1e-14)
 
 
 def expected_gradient(estimator, logits, old, ref):
     """Expectation over the choices, drawn with the probabilities exp(old), of the gradient that each of them gives."""
-    logits = logits.clone().requires_grad_()
-    choices = len(logits)
-    log_p = logits.log_softmax(-1).reshape(choices, 1, 1)
-    arguments = (log_p, old.reshape(choices, 1, 1), ref.reshape(choices, 1, 1), torch.ones(choices, 1, 1, dtype=torch.bool))
+    log_p = logits.requires_grad_().log_softmax(-1)
+    rows = [x.reshape(-1, 1, 1) for x in (log_p, old, ref, torch.ones(len(logits), dtype=torch.bool))]
     # One row per choice, weighted: P = V prompts, one sample each; a denominator of 1 keeps the sum.
-    total = sum(p * loss_of(estimator, *(x[i : i + 1] for x in arguments), denominator=1.0) for i, p in enumerate(old.exp()))
+    total = sum(p * loss_of(estimator, *(x[i : i + 1] for x in rows), denominator=1.0) for i, p in enumerate(old.exp()))
     return torch.autograd.grad(total, logits)[0]
 
 
-def exact_gradient(logits, divergence):
-    logits = logits.clone().requires_grad_()
-    return torch.autograd.grad(divergence(logits.log_softmax(-1)), logits)[0]
-
-
-def divergence(log_a, log_b):
-    return (log_a.exp() * (log_a - log_b)).sum()
+def exact_gradient(logits, log_other, *, towards):
+    """The gradient of KL(policy || other), or of KL(other || policy)."""
+    log_p = logits.requires_grad_().log_softmax(-1)
+    a, b = (log_p, log_other) if towards else (log_other, log_p)
+    return torch.autograd.grad((a.exp() * (a - b)).sum(), logits)[0]
 
 
 def test_which_divergence_each_estimator_descends_by_enumeration():
-    generator = torch.Generator().manual_seed(3)
-    logits, moved, reference = (torch.randn(5, dtype=F64, generator=generator) for _ in range(3))
-    ref, other, now = reference.log_softmax(-1), moved.log_softmax(-1), logits.log_softmax(-1)
-    to_reference = exact_gradient(logits, lambda p: divergence(p, ref))
-    from_reference = exact_gradient(logits, lambda p: divergence(ref, p))
-    from_rollout = exact_gradient(logits, lambda p: divergence(other, p))
-
-    def agree(a, b):
-        return bool((a - b).abs().max() < 1e-12)
-
-    assert agree(expected_gradient("k2", logits, now, ref), to_reference)
-    assert agree(expected_gradient("k3", logits, now, ref), from_reference)
-    assert agree(expected_gradient("ratio_k3", logits, now, ref), to_reference)
-    # Off-policy only the ratio keeps the promise.
-    assert agree(expected_gradient("ratio_k3", logits, other, ref), to_reference)
-    assert not agree(expected_gradient("k2", logits, other, ref), to_reference)
-    assert not agree(expected_gradient("k3", logits, other, ref), from_reference)
-    assert agree(expected_gradient("rollout", logits, other, ref), from_rollout)
+    logits, moved, reference = torch.randn(3, 5, dtype=F64, generator=torch.Generator().manual_seed(3))
+    ref, other, now = (x.log_softmax(-1).detach() for x in (reference, moved, logits))
+    for estimator, drawn_by, wanted, is_met in [
+        ("k2", now, exact_gradient(logits, ref, towards=True), True),
+        ("k3", now, exact_gradient(logits, ref, towards=False), True),
+        ("ratio_k3", now, exact_gradient(logits, ref, towards=True), True),
+        # Off-policy only the ratio keeps the promise.
+        ("ratio_k3", other, exact_gradient(logits, ref, towards=True), True),
+        ("k2", other, exact_gradient(logits, ref, towards=True), False),
+        ("k3", other, exact_gradient(logits, ref, towards=False), False),
+        ("rollout", other, exact_gradient(logits, other, towards=False), True),
+    ]:
+        distance = (expected_gradient(estimator, logits, drawn_by, ref) - wanted).abs().max()
+        assert bool(distance < 1e-12) is is_met, estimator
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_kl_in_reward_is_the_estimate_per_decision_and_detached(estimator):
     old, _, ref, is_valid = example()
-    holes = [x.masked_fill(~is_valid, -INF).requires_grad_() for x in (old, ref)]
-    got = kl_in_reward(*holes, is_valid, estimator=estimator)
-    for index in product(*map(range, old.shape)):
-        drawn, q = float(old[index]), float(ref[index])
-        want = {"k1": drawn - q, "k2": (drawn - q) ** 2 / 2, "k3": math.exp(q - drawn) - (q - drawn) - 1}[estimator]
-        assert float(got[index]) == pytest.approx(want if is_valid[index] else 0.0, abs=1e-14)
+    got = kl_in_reward(old.requires_grad_(), ref, is_valid, estimator=estimator)
+    gap = (old - ref).detach()[is_valid]
+    want = {"k1": gap, "k2": gap**2 / 2, "k3": (-gap).exp() + gap - 1}[estimator]
+    torch.testing.assert_close(got, torch.zeros_like(got).masked_scatter(is_valid, want), atol=1e-14, rtol=0)
     assert not got.requires_grad
-    assert torch.count_nonzero(got[~is_valid]) == 0
 
 
-@pytest.mark.parametrize("estimator", TERMS)
-@pytest.mark.parametrize("level", ["decision", "joint", "sequence"])
-@pytest.mark.parametrize("x", [11.5, -11.5, 89.0, -89.0, 100.0, -100.0, 1000.0, -1000.0])
-def test_a_kl_that_would_overflow_is_bounded_with_its_gradient(estimator, level, x):
+@pytest.mark.parametrize(("estimator", "level"), list(product(TERMS, ["decision", "joint", "sequence"])))
+def test_a_kl_that_would_overflow_is_bounded_with_its_gradient(estimator, level):
     """The reference and the rollout policy are x nats away, float32: value and gradient are finite, and at most 10 for k3."""
-    new, is_valid = torch.zeros(1, 2, 3, requires_grad=True), torch.ones(1, 2, 3, dtype=torch.bool)
-    other = torch.full((1, 2, 3), x)
-    loss = loss_of(estimator, new, other, other, is_valid, "per_decision", level)
-    (gradient,) = torch.autograd.grad(loss, new)
-    assert bool(loss.isfinite())
-    assert bool(gradient.isfinite().all())
-    if estimator in ("k3", "rollout"):
+    for x in (11.5, -11.5, 89.0, -89.0, 100.0, -100.0, 1000.0, -1000.0):
+        new, is_valid = torch.zeros(1, 2, 3, requires_grad=True), torch.ones(1, 2, 3, dtype=torch.bool)
+        other = torch.full((1, 2, 3), x)
+        loss = loss_of(estimator, new, other, other, is_valid, "per_decision", level)
+        (gradient,) = torch.autograd.grad(loss, new)
+        assert bool(gradient.isfinite().all())
         # At -+11.5 both exp(11.5) - 12.5 and 10.5 are above 10.
-        assert float(loss.detach()) == 10.0
-        assert torch.count_nonzero(gradient) == 0
-    if estimator == "k2":
-        assert float(loss.detach()) == x * x / 2
-
-
-def test_inside_of_its_bounds_k3_is_the_unbounded_formula_to_the_bit():
-    difference = torch.linspace(-10.9, 2.6, 1001, dtype=F64)
-    assert torch.equal(k3(torch.zeros_like(difference), difference), difference.expm1() - difference)
-    assert float(unbounded_k3(torch.tensor(-1000.0))) == 999.0
-    assert bool(unbounded_k3(torch.tensor(1000.0)).isfinite())
+        bound = {"k3": 10.0, "rollout": 10.0, "k2": x * x / 2}.get(estimator)
+        assert float(loss.detach()) == bound if bound else bool(loss.isfinite())
+        assert estimator not in ("k3", "rollout") or torch.count_nonzero(gradient) == 0
 
 
 def kl_loss_of(**change):
@@ -243,7 +185,7 @@ def kl_loss_of(**change):
         (lambda: kl_loss_of(ref_logprobs=torch.zeros(2, 3, 4, requires_grad=True)), "ref_logprobs must carry no gradient"),
         (lambda: kl_loss_of(reduction="mean"), "reduction must be one of"),
         (lambda: kl_in_reward(*example()[1:], estimator="ratio_k3"), "must be one of k1, k2, k3, got 'ratio_k3'"),
-        (lambda: kl_in_reward(INPUTS[0], INPUTS[2][:1], INPUTS[3], estimator="k1"), "must share one shape"),
+        (lambda: kl_in_reward(example()[0], example()[2][:1], example()[3], estimator="k1"), "must share one shape"),
     ],
 )
 def test_refuses(call, message):

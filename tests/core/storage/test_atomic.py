@@ -5,45 +5,27 @@ from grpo_pipeline.core.storage.files import find_complete, replacing_folder
 
 def fill(folder, text):
     with replacing_folder(folder) as partial:
-        (partial / "x").write_text(text)
-
-
-def test_replaces_the_whole_folder(tmp_path):
-    folder = tmp_path / "deep" / "f"
-    fill(folder, "old")
-    with replacing_folder(folder) as partial:
-        (partial / "y").write_text("new")
-        assert (folder / "x").read_text() == "old"
-    assert [p.name for p in folder.iterdir()] == ["y"]
-    assert [p.name for p in folder.parent.iterdir()] == ["f"]
+        (partial / text).write_text(text)
+        assert not (folder / text).exists()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_error_inside_leaves_the_old_folder(tmp_path, error):
-    folder = tmp_path / "f"
-    fill(folder, "old")
-
-    def fail():
-        with replacing_folder(folder) as partial:
-            (partial / "x").write_text("half")
-            raise error
-
-    with pytest.raises(error):
-        fail()
-    assert (folder / "x").read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
-
-
-def test_finds_the_previous_folder_of_a_writer_that_died_between_its_renames(tmp_path):
-    folder = tmp_path / "f"
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path, error):
+    folder = tmp_path / "deep" / "f"
     assert find_complete(folder) is None
-    fill(folder, "old")
-    folder.rename(tmp_path / "f.previous")
-    (tmp_path / "f.partial-1").mkdir()
-    assert (find_complete(folder) / "x").read_text() == "old"
-    with pytest.raises(ValueError, match="stop"), replacing_folder(folder):
-        raise ValueError("stop")
-    assert (find_complete(folder) / "x").read_text() == "old"
-    fill(folder, "new")
-    assert (find_complete(folder) / "x").read_text() == "new"
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+    for text in ("old", "new"):
+        fill(folder, text)
+        assert [p.name for p in folder.iterdir()] == [text]
+    with pytest.raises(error, match="stop"), replacing_folder(folder):
+        raise error("stop")
+    assert ([p.name for p in folder.parent.iterdir()], [p.name for p in folder.iterdir()]) == (["f"], ["new"])
+    # A writer that died between its renames leaves the folder under its other name.
+    folder.rename(folder.with_name("f.previous"))
+    folder.with_name("f.partial-1").mkdir()
+    assert (find_complete(folder) / "new").read_text() == "new"
+    with pytest.raises(error, match="stop"), replacing_folder(folder):
+        raise error("stop")
+    assert (find_complete(folder) / "new").read_text() == "new"
+    fill(folder, "newest")
+    assert [p.name for p in find_complete(folder).iterdir()] == ["newest"]
+    assert [p.name for p in folder.parent.iterdir()] == ["f"]

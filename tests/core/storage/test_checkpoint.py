@@ -3,8 +3,10 @@ import errno
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,11 +62,8 @@ def train(state, steps, generator=None):
 def use_replay(state):
     """Draw from the buffer and fill it; return what was drawn."""
     stream, shape = step_generator(state.generator_seed, state.step), (4, 2, 3)
-    rollouts = Rollouts(
-        torch.randint(0, 9, shape, generator=stream),
-        -torch.rand(shape, generator=stream, dtype=torch.float64),
-        torch.rand(shape, generator=stream) > 0.2,
-    )
+    logprobs = -torch.rand(shape, generator=stream, dtype=torch.float64)
+    rollouts = Rollouts(torch.randint(0, 9, shape, generator=stream), logprobs, torch.rand(shape, generator=stream) > 0.2)
     drawn = state.replay.draw(2, step=state.step, generator=stream)
     signal, rows = torch.rand(4, generator=stream), range(4 * state.step, 4 * state.step + 4)
     state.replay.add(split_groups(rollouts, rows, signal=signal, step=state.step, temperature=1 / (1 + state.step)))
@@ -122,27 +121,23 @@ def test_snapshot_is_a_copy_and_restore_leaves_it_one(tmp_path):
 
 
 def test_round_trip_of_the_rest(tmp_path):
-    taken = snapshot(
-        build(reference=False),
-        progress={"batch": 3, "order": [2, 0, 1]},
-        parameters={"a": {"b": 1}},
-        extra={"run_id": "r1"},
-    )
+    folder = tmp_path / "deep" / "c"
+    assert not has_checkpoint(folder)
+    with pytest.raises(FileNotFoundError, match="must exist"):
+        load_checkpoint(folder)
+    parameters = {"a": {"b": 1}}
+    progress = {"batch": 3, "order": [2, 0, 1]}
+    taken = snapshot(build(reference=False), progress=progress, parameters=parameters, extra={"run_id": "r1"})
     taken.extra["child"] = "r2"
-    save_checkpoint(tmp_path / "deep" / "c", taken)
-    loaded = load_checkpoint(tmp_path / "deep" / "c")
-    assert loaded.progress == {"step": 0, "epoch": 0, "seed": 0, "batch": 3, "order": [2, 0, 1]}
-    assert load_progress(tmp_path / "deep" / "c") == loaded.progress
-    assert loaded.extra == {"run_id": "r1", "child": "r2"}
-    assert loaded.parameters == {"a": {"b": 1}}
+    save_checkpoint(folder, taken)
+    loaded = load_checkpoint(folder)
+    assert loaded.progress == load_progress(folder) == {"step": 0, "epoch": 0, "seed": 0} | progress
+    assert (loaded.extra, loaded.parameters, loaded.reference) == ({"run_id": "r1", "child": "r2"}, parameters, None)
     assert loaded.config_digest == taken.config_digest
-    assert loaded.reference is None
     groups = build(seed=1, reference=False)
-    restore(groups, loaded, parameters={"a": {"b": 1}})
-    assert [(g["name"], g["lr"], g["betas"]) for g in groups.optimizer.param_groups] == [
-        ("body", 1e-2, (0.7, 0.9)),
-        ("head", 3e-2, (0.7, 0.9)),
-    ]
+    restore(groups, loaded, parameters=parameters)
+    found = [(g["name"], g["lr"], g["betas"]) for g in groups.optimizer.param_groups]
+    assert found == [("body", 1e-2, (0.7, 0.9)), ("head", 3e-2, (0.7, 0.9))]
 
 
 def rewrite(folder, change, *, sealed):
@@ -157,76 +152,95 @@ def rewrite(folder, change, *, sealed):
     path.write_text(json.dumps(header))
 
 
-EDITS = {
-    "step": lambda h: h["progress"].update(step=999),
-    "learning rate": lambda h: h["optimizer"]["groups"][0].update(lr=0.5),
-    "coefficient": lambda h: h["coefficients"].update(entropy=0.02),
-    "generator": lambda h: h["rng"].update(torch=h["rng"]["torch"][:-8] + "AAAAAAA="),
-    "parameter": lambda h: h["parameters"].update(seed=1),
-    "tensors": lambda h: h["crc32"].update({"policy.safetensors": "00000000"}),
-    "run": lambda h: h["extra"].update(run="another"),
-    "no check sum": lambda h: h.pop("sha256"),
-}
+def edit(place, sealed=False, **values):
+    """Change entries of the header at ``place``, such as "optimizer groups 0"; None removes one."""
+
+    def change(header):
+        for key in place.split():
+            header = header[int(key) if key.isdigit() else key]
+        for name, value in values.items():
+            header[name] = value
+            if value is None:
+                del header[name]
+
+    return lambda folder: rewrite(folder, change, sealed=sealed)
 
 
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-def test_an_edited_header_is_refused(tmp_path, edit):
-    folder = tmp_path / "c"
+sealed = partial(edit, sealed=True)
+
+
+def damage(name, change=None):
+    """``change`` takes the bytes of the file and returns others; None removes it."""
+
+    def apply(folder):
+        path = folder / name
+        path.unlink() if change is None else path.write_bytes(change(path.read_bytes()))
+
+    return apply
+
+
+EDITED, FIRST = r"checkpoint.json must .* check sum", "optimizer groups 0"
+STEP, NO_SUM = "step must be a whole number of at least 0, got", "an earlier one without a check sum"
+SPOILED = [
+    *((edit(place, **change), EDITED) for place, change in [
+        ("progress", {"step": 999}), (FIRST, {"lr": 0.5}), ("rng", {"torch": "AAAAAAA="}), ("extra", {"run": "another"}),
+        ("crc32", {"policy.safetensors": "00000000"}), ("", {"sha256": None})]),
+    # Numbers that no run writes, whoever sealed them.
+    (sealed("progress", step=999), "step must be at most the 4 steps of the run, got 999"),
+    (sealed("progress", step=-1), f"{STEP} -1"), (sealed("progress", step=1.5), f"{STEP} 1.5"),
+    (sealed("progress", epoch=9), "epoch must be at most the 2 steps done, got 9"),
+    (sealed("progress", seed=True), "seed must be a whole number of at least 0, got True"),
+    (sealed("coefficients", entropy=math.inf), "coefficient 'entropy' must be finite, got inf"),
+    (sealed(FIRST, lr=-0.1), "lr of group body must be finite and at least 0, got -0.1"),
+    (sealed("optimizer groups 1", weight_decay=math.nan), "weight_decay of group head must be finite and at least 0, got nan"),
+    (sealed(FIRST, betas=[1.0, 0.9]), r"betas of group body must be at least 0 and below 1, got \[1.0, 0.9\]"),
+    (sealed("", progress=None), "checkpoint.json must be complete, got no usable 'progress'"),
+    (edit("", format=1), f"must be of format 3, got 1, {NO_SUM}"), (edit("", format=2), f"must be of format 3, got 2, {NO_SUM}"),
+    (sealed("", format=99), "must be of format 3, got 99; go on with the version that wrote it, or remove"),
+    (damage("policy.safetensors", lambda content: content[:-7]), "policy.safetensors must have check sum"),
+    (damage("optimizer.safetensors", lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]),
+     "optimizer.safetensors must have check sum"),
+    (damage("reference.safetensors"), "reference.safetensors must be readable"),
+    (damage("checkpoint.json", lambda content: b"{"), "checkpoint.json must be a readable JSON file"),
+    (damage("checkpoint.json"), "checkpoint.json must be a readable JSON file"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stored") / "c"
     state = train(build(coefficients={"entropy": 0.01}), 2)[0]
     save_checkpoint(folder, snapshot(state, progress={"total_steps": 4}, parameters={"seed": 0}, extra={"run": "one"}))
     load_checkpoint(folder)
-    rewrite(folder, edit, sealed=False)
-    for read in (load_checkpoint, load_progress):
-        with pytest.raises(CheckpointError, match=r"checkpoint.json must .* check sum.*; the checkpoint is damaged or edited"):
+    return folder
+
+
+@pytest.mark.parametrize(("spoil", "message"), SPOILED)
+def test_what_is_edited_damaged_or_of_another_format_is_refused(tmp_path, stored, spoil, message):
+    folder = shutil.copytree(stored, tmp_path / "c")
+    spoil(folder)
+    remedy = "" if "format" in message else f".*; the checkpoint is damaged or edited: remove {folder}"
+    readers = (load_checkpoint, load_progress) if message == EDITED or "format" in message else (load_checkpoint,)
+    for read in readers:
+        with pytest.raises(CheckpointError, match=message + remedy):
             read(folder)
-
-
-BOUNDS = {
-    "step must be at most the 4 steps of the run, got 999": lambda h: h["progress"].update(step=999),
-    "step must be a whole number of at least 0, got -1": lambda h: h["progress"].update(step=-1),
-    "step must be a whole number of at least 0, got 1.5": lambda h: h["progress"].update(step=1.5),
-    "epoch must be at most the 2 steps done, got 9": lambda h: h["progress"].update(epoch=9),
-    "seed must be a whole number of at least 0, got True": lambda h: h["progress"].update(seed=True),
-    "coefficient 'entropy' must be finite, got inf": lambda h: h["coefficients"].update(entropy=math.inf),
-    "lr of group body must be finite and at least 0, got -0.1": lambda h: h["optimizer"]["groups"][0].update(lr=-0.1),
-    "weight_decay of group head must be finite and at least 0, got nan": lambda h: h["optimizer"]["groups"][1].update(
-        weight_decay=math.nan
-    ),
-    r"betas of group body must be at least 0 and below 1, got \[1.0, 0.9\]": lambda h: h["optimizer"]["groups"][0].update(
-        betas=[1.0, 0.9]
-    ),
-    "checkpoint.json must be complete, got no usable 'progress'": lambda h: h.pop("progress"),
-}
-
-
-@pytest.mark.parametrize("message", BOUNDS)
-def test_numbers_that_no_run_writes_are_refused_whoever_sealed_them(tmp_path, message):
-    folder = tmp_path / "c"
-    state = train(build(coefficients={"entropy": 0.01}), 2)[0]
-    save_checkpoint(folder, snapshot(state, progress={"total_steps": 4}))
-    rewrite(folder, BOUNDS[message], sealed=True)
-    with pytest.raises(CheckpointError, match=f"{message}; the checkpoint is damaged or edited: remove"):
-        load_checkpoint(folder)
 
 
 def test_a_reference_that_never_moves_is_named_and_not_written(tmp_path):
     state = train(build(), 2)[0]
     digest = digest_of_tensors(state.reference.state_dict())
     save_checkpoint(tmp_path / "c", snapshot(state, frozen_reference=digest))
-    assert "reference.safetensors" not in {p.name for p in (tmp_path / "c").iterdir()}
-    loaded = load_checkpoint(tmp_path / "c")
-    fresh = build()
-    before = {name: tensor.clone() for name, tensor in fresh.reference.state_dict().items()}
+    assert "reference.safetensors" not in names_in(tmp_path / "c")
+    loaded, fresh, other = load_checkpoint(tmp_path / "c"), build(), build(seed=3)
     restore(fresh, loaded, frozen_reference=digest)
-    assert [name for name, tensor in before.items() if not torch.equal(fresh.reference.state_dict()[name], tensor)] == []
-    other = build(seed=3)
+    assert digest_of_tensors(fresh.reference.state_dict()) == digest
     with pytest.raises(CheckpointError, match="the reference policy must be the one that training began with, got other weights"):
         restore(other, loaded, frozen_reference=digest_of_tensors(other.reference.state_dict()))
     with pytest.raises(CheckpointError, match="reference policy must be the run's, got one for none"):
         restore(build(reference=False), loaded)
 
 
-def test_a_difference_is_told_by_name_and_value():
+def test_differences_are_told_by_name_and_value_and_many_are_counted():
     stored = {"training": {"batch_size": 8, "rates": {"a": 0.1}, "gone": None}, "task": {"examples": "a" * 64}, "seed": 0}
     here = {"training": {"batch_size": 16, "rates": {"a": 0.1, "b": 0.2}}, "task": {"examples": "b" * 64}, "seed": 0}
     names = {"training": "attention.training", "task": "attention"}
@@ -238,26 +252,9 @@ def test_a_difference_is_told_by_name_and_value():
         "the checkpoint; attention.training.rates.b: 0.2 here, nothing in the checkpoint; go on with the checkpoint's values, or "
         "remove its folder to train this part anew"
     )
-
-
-def test_many_differences_are_counted():
     found = differences({str(i): i for i in range(9)}, {str(i): -i for i in range(9)})
     assert len(found) == 8  # 0 and -0 are equal
     assert summary(found).endswith("; 5: 5 here, -5 in the checkpoint and 3 more")
-
-
-def test_a_run_is_no_shorter_than_its_checkpoint():
-    state = train(build(), 3)[0]
-    taken = snapshot(state, progress={"total_steps": 4})
-    with pytest.raises(CheckpointError, match="at least as long as its checkpoint, got 2 steps after 3; give it more epochs"):
-        restore(dataclasses.replace(build(), total_steps=2), taken)
-    assert restore(dataclasses.replace(build(), total_steps=9), taken).total_steps == 9
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_coefficient_that_is_not_finite_is_not_stored(value):
-    with pytest.raises(CheckpointError, match=f"coefficient 'entropy' must be finite, got {value} at step 0"):
-        snapshot(build(coefficients={"entropy": value}))
 
 
 def test_tied_weights_survive(tmp_path):
@@ -272,19 +269,15 @@ def test_tied_weights_survive(tmp_path):
     assert net[1].weight is net[0].weight
 
 
-def run_python(*arguments):
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=600, check=False)
-
-
 def test_a_killed_writer_leaves_the_old_or_the_new_checkpoint_whole(tmp_path):
-    done = run_python(Path(__file__).with_name("killed_writer.py"), tmp_path / "c")
+    command = [sys.executable, Path(__file__).with_name("killed_writer.py"), tmp_path / "c"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    deaths = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(deaths) > 15
-    assert deaths[-1]["finished"]
+    *deaths, last = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(deaths) > 14
     # Both outcomes were seen, deaths before the swap and after it, and nothing else.
-    assert {death["after"] - death["before"] for death in deaths[:-1]} == {0, 1}
-    assert deaths[-1]["after"] == deaths[-1]["before"] + 1
+    assert {death["after"] - death["before"] for death in deaths} == {0, 1}
+    assert last == {"before": last["before"], "after": last["before"] + 1, "finished": True}
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
 
 
@@ -312,83 +305,31 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_half_written(tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
 
 
-def damage(name, change):
-    """``change`` takes the bytes of the file and returns others; None removes it."""
-
-    def apply(folder):
-        path = folder / name
-        path.unlink() if change is None else path.write_bytes(change(path.read_bytes()))
-
-    return apply
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (damage("policy.safetensors", lambda content: content[:-7]), "policy.safetensors must have check sum"),
-        (
-            damage("optimizer.safetensors", lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]),
-            "optimizer.safetensors must have check sum",
-        ),
-        (damage("reference.safetensors", None), "reference.safetensors must be readable"),
-        (damage("checkpoint.json", lambda content: b"{"), "checkpoint.json must be a readable JSON file"),
-        (damage("checkpoint.json", None), "checkpoint.json must be a readable JSON file"),
-    ],
-)
-def test_a_damaged_checkpoint_is_refused_with_the_file_and_the_remedy(tmp_path, spoil, message):
-    folder = tmp_path / "c"
-    save_checkpoint(folder, snapshot(build()))
-    spoil(folder)
-    with pytest.raises(CheckpointError, match=f"{message}.*; the checkpoint is damaged or edited: remove {folder}"):
-        load_checkpoint(folder)
-
-
-FORMATS = {
-    1: "must be of format 3, got 1, an earlier one without a check sum",
-    2: "must be of format 3, got 2, an earlier one without a check sum",
-    99: "must be of format 3, got 99; go on with the version that wrote it, or remove",
-}
-
-
-@pytest.mark.parametrize("written", FORMATS)
-def test_another_format_is_refused(tmp_path, written):
-    save_checkpoint(tmp_path / "c", snapshot(build()))
-    rewrite(tmp_path / "c", lambda header: header.update(format=written), sealed=written == 99)
-    for read in (load_checkpoint, load_progress):
-        with pytest.raises(CheckpointError, match=FORMATS[written]):
-            read(tmp_path / "c")
-
-
-def test_absent(tmp_path):
-    assert not has_checkpoint(tmp_path / "c")
-    with pytest.raises(FileNotFoundError, match="must exist"):
-        load_checkpoint(tmp_path / "c")
-
-
 def head_alone():
     state = build()
     return dataclasses.replace(state, optimizer=build_optimizer({"x": (list(state.policy[3].parameters()), 1.0)}))
 
 
+def shorter(steps):
+    return lambda: dataclasses.replace(build(), total_steps=steps)
+
+
 @pytest.mark.parametrize(
-    ("taken", "other", "parameters", "message"),
+    ("taken", "other", "message"),
     [
-        (build, build, {"a": 2}, "got a: 2 here, 1 in the checkpoint"),
-        (build, lambda: build(width=9), None, "must fit the policy"),
-        (build, lambda: build(reference=False), None, "reference policy must be the run's, got one for none"),
-        (build, lambda: build(replay=(3, 2)), None, "replay buffer must be the run's, got none for one"),
-        (build, lambda: build(coefficients={"entropy": 0.1}), None, r"the run's coefficients, got none for \['entropy'\]"),
-        (build, head_alone, None, "must hold the optimiser's parameters"),
-        (lambda: build(replay=(3, 2)), build, None, "replay buffer must be the run's, got one for none"),
-        (
-            lambda: build(replay=(3, 2)),
-            lambda: build(replay=(4, 2)),
-            None,
-            "must fit the replay buffer, got: the stored replay must have the bounds .* use the same parameters",
-        ),
+        (build, lambda: build(width=9), "must fit the policy"),
+        (build, lambda: build(reference=False), "reference policy must be the run's, got one for none"),
+        (build, lambda: build(replay=(3, 2)), "replay buffer must be the run's, got none for one"),
+        (build, lambda: build(coefficients={"entropy": 0.1}), r"the run's coefficients, got none for \['entropy'\]"),
+        (build, head_alone, "must hold the optimiser's parameters"),
+        (lambda: build(replay=(3, 2)), build, "replay buffer must be the run's, got one for none"),
+        (lambda: build(replay=(3, 2)), lambda: build(replay=(4, 2)),
+         "must fit the replay buffer, got: the stored replay must have the bounds .* use the same parameters"),
+        (lambda: train(build(), 3)[0], shorter(2), "as long as its checkpoint, got 2 steps after 3; give it more epochs"),
+        *((lambda bad=bad: build(coefficients={"entropy": bad}), build, f"'entropy' must be finite, got {bad} at step 0")
+          for bad in (math.nan, math.inf)),
     ],
-)
-def test_restore_refuses_what_does_not_fit(taken, other, parameters, message):
-    stored = snapshot(taken(), parameters={"a": 1})
+)  # fmt: skip
+def test_what_does_not_fit_is_neither_stored_nor_restored(taken, other, message):
     with pytest.raises(CheckpointError, match=message):
-        restore(other(), stored, parameters=parameters)
+        restore(other(), snapshot(taken(), progress={"total_steps": 4}))
