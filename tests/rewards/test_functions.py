@@ -8,9 +8,11 @@ import tiny_rewards
 from grpo_pipeline.rewards.functions import Measure, check_measure, load_function, measure_chunk
 
 
-def test_loads_by_path():
+def test_loads_by_path_and_accepts_what_can_be_called():
     assert load_function("tiny_rewards:scripted") is tiny_rewards.scripted
     assert load_function("os.path:join.__call__")("a", "b") == "a/b"
+    check_measure(Measure("tiny_rewards:scripted"))
+    check_measure(Measure("tiny_rewards:slow", {"seconds": 0.5}))
 
 
 @pytest.mark.parametrize(
@@ -34,11 +36,6 @@ def test_loads_by_path():
 def test_refuses_what_cannot_be_called(measure, message):
     with pytest.raises(ValueError, match=message):
         check_measure(measure)
-
-
-def test_accepts_what_can_be_called():
-    check_measure(Measure("tiny_rewards:scripted"))
-    check_measure(Measure("tiny_rewards:slow", {"seconds": 0.5}))
 
 
 def test_digest_follows_path_options_and_source(tmp_path, monkeypatch):
@@ -69,19 +66,14 @@ def test_one_bad_sample_leaves_its_neighbours_their_values():
     ]
 
 
-def test_another_number_of_values_is_no_score():
-    got = measure_chunk(lambda replies, answers: [1.0, 2.0], {}, ["a", "b", "c"], [[], [], []])
-    assert got == ["it raised ValueError: it must return one value per sample, got 2 for 1"] * 3
-    assert measure_chunk(lambda replies, answers: np.ones(2, dtype=np.float32), {}, ["a", "b"], [[], []]) == [1.0, 1.0]
-
-
-def test_a_reward_cannot_change_what_it_is_given():
-    texts, answers = ["a", "b"], [["x"], ["y"]]
-
+def test_a_reward_returns_one_value_each_and_cannot_change_what_it_is_given():
     def greedy(replies, answers):
         replies.clear()
         answers[0].clear()
-        return [0.0, 0.0]
+        return np.ones(2, dtype=np.float32)
 
-    measure_chunk(greedy, {}, texts, answers)
+    texts, answers = ["a", "b"], [["x"], ["y"]]
+    assert measure_chunk(greedy, {}, texts, answers) == [1.0, 1.0]
     assert (texts, answers) == (["a", "b"], [["x"], ["y"]])
+    got = measure_chunk(lambda replies, answers: [1.0, 2.0], {}, ["a", "b", "c"], [[], [], []])
+    assert got == ["it raised ValueError: it must return one value per sample, got 2 for 1"] * 3

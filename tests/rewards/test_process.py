@@ -9,42 +9,29 @@ from processes import are_gone, end_soon
 from grpo_pipeline.rewards.process import WorkerHungError, WorkerProcess
 
 
-@pytest.fixture
-def worker():
-    worker = WorkerProcess()
-    yield worker
-    worker.end()
-
-
 def ask(worker, *replies, function="tiny_rewards:scripted", seconds=20.0):
     request = {"function": function, "options": {}, "subjects": replies, "references": [["x"] for _ in replies]}
     return worker.ask(request, seconds=seconds)["outcomes"]
 
 
-def test_answers_whatever_a_reward_prints(worker):
-    assert ask(worker, "print", "\ud800 ü", "raise") == [5 + 1 / 7, 3 + 1 / 7, "it raised KeyError: 'raise'"]
-
-
-def test_runs_elsewhere_with_one_thread(worker, monkeypatch):
+def test_answers_from_another_process_of_one_thread_whatever_is_printed_or_however_large(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert ask(worker, "a", function="tiny_rewards:process") == [worker.pid]
-    other = WorkerProcess()
-    assert ask(other, "a", function="tiny_rewards:threads") == [1.0]
-    other.end()
-
-
-def test_large_requests_pass(worker):
+    worker = WorkerProcess()
+    assert ask(worker, "print", "\ud800 ü", "raise") == [5 + 1 / 7, 3 + 1 / 7, "it raised KeyError: 'raise'"]
     assert ask(worker, "a" * 3_000_000) == [3_000_000 + 1 / 7]
+    assert ask(worker, "a", function="tiny_rewards:process") == [worker.pid]
+    assert ask(worker, "a", function="tiny_rewards:threads") == [1.0]
+    worker.end()
 
 
-def test_a_hung_process_is_noticed_and_can_be_ended_with_its_children(worker, tmp_path):
+def test_a_hung_process_is_noticed_and_can_be_ended_with_its_children(tmp_path):
+    worker = WorkerProcess()
     ask(worker, "a")
     with pytest.raises(WorkerHungError):
         ask(worker, f"children {tmp_path / 'pid'}", seconds=2.0)
     worker.end()
-    child = int((tmp_path / "pid").read_text())
     assert are_gone([worker.pid])
-    assert end_soon(child)
+    assert end_soon(int((tmp_path / "pid").read_text()))
 
 
 def test_a_process_without_parent_ends_a_call_that_hangs():

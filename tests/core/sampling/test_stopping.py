@@ -1,5 +1,6 @@
 import math
-from itertools import permutations
+from functools import partial
+from itertools import permutations, product
 
 import pytest
 import torch
@@ -40,11 +41,16 @@ def naive_logprobs(z, s, actions, k_min):
 @pytest.mark.parametrize("k_min", [0, 1, 2, 3])
 def test_every_outcome_agrees_with_a_naive_loop_and_all_sum_to_one(k_min, temperature):
     actions = outcomes(k_min)
-    got = logprobs_with_stop(LOGITS, STOPS, torch.tensor([actions]), k_min=k_min, temperature=temperature, is_allowed=ALL)
+    score = partial(logprobs_with_stop, LOGITS, STOPS, temperature=temperature)
+    got = score(torch.tensor([actions]), k_min=k_min, is_allowed=ALL)
     z, s = (LOGITS[0] / temperature).tolist(), (STOPS[0] / temperature).tolist()
     want = [naive_logprobs(z, s, row, k_min) for row in actions]
     torch.testing.assert_close(got[0], torch.tensor(want, dtype=F64), atol=1e-13, rtol=0)
     assert float(got.sum(-1).exp().sum()) == pytest.approx(1.0, abs=1e-12)
+    # What cannot be drawn, a stop too early or a choice that is not allowed, has probability zero.
+    too_early, not_allowed = torch.tensor([[[0, V, V]]]), torch.tensor([[[0, 3, V]]])
+    assert score(too_early, k_min=2, is_allowed=ALL)[0, 0, 1] == -math.inf
+    assert score(not_allowed, is_allowed=ALL & (torch.arange(V) < 3))[0, 0, 1] == -math.inf
 
 
 def test_a_row_with_fewer_cells_than_k_max_stops_for_certain_when_none_is_left():
@@ -64,21 +70,17 @@ def test_a_row_with_fewer_cells_than_k_max_stops_for_certain_when_none_is_left()
 
 @pytest.mark.parametrize("k_min", [0, 1, 2])
 def test_draws_follow_the_likelihood(k_min):
-    n = 40_000
+    n, names = 40_000, {"k_min": k_min, "is_allowed": ALL}
     generator = torch.Generator().manual_seed(11)
-    drawn, is_valid = sample_with_stop(LOGITS, STOPS, K, n, k_min=k_min, generator=generator, temperature=0.8, is_allowed=ALL)
-    rows = outcomes(k_min)
-    base = torch.tensor([(V + 1) ** 2, V + 1, 1])
-    counts = torch.bincount((drawn[0] * base).sum(-1), minlength=(V + 1) ** 3)[(torch.tensor(rows) * base).sum(-1)]
+    drawn, is_valid = sample_with_stop(LOGITS, STOPS, K, n, generator=generator, temperature=0.8, **names)
+    rows, base = torch.tensor(outcomes(k_min)), torch.tensor([(V + 1) ** 2, V + 1, 1])
+    counts = torch.bincount((drawn[0] * base).sum(-1), minlength=(V + 1) ** 3)[(rows * base).sum(-1)]
     assert int(counts.sum()) == n  # nothing but the outcomes listed is ever drawn
     assert torch.equal(is_valid, decisions_taken(drawn, V))
-
-    def pvalue(temperature):
-        logprobs = logprobs_with_stop(LOGITS, STOPS, torch.tensor([rows]), k_min=k_min, temperature=temperature, is_allowed=ALL)
-        return chisquare(counts.numpy(), (n * logprobs.sum(-1).exp()[0]).numpy()).pvalue
-
-    assert pvalue(0.8) > 0.01
-    assert pvalue(1.0) < 1e-6  # the test has power
+    for temperature in (0.8, 1.0):
+        logprobs = logprobs_with_stop(LOGITS, STOPS, rows[None], temperature=temperature, **names)
+        pvalue = chisquare(counts.numpy(), (n * logprobs.sum(-1).exp()[0]).numpy()).pvalue
+        assert pvalue > 0.01 if temperature == 0.8 else pvalue < 1e-6  # the test has power
 
 
 def test_rows_and_samples_do_not_touch_each_other():
@@ -88,12 +90,10 @@ def test_rows_and_samples_do_not_touch_each_other():
     allowed[:, :2] = True
     actions, _ = sample_with_stop(logits, stops, 4, 6, k_min=2, generator=generator, is_allowed=allowed)
     together = logprobs_with_stop(logits, stops, actions, k_min=2, is_allowed=allowed)
-    for p in range(5):
-        for g in range(6):
-            alone = logprobs_with_stop(
-                logits[p : p + 1], stops[p : p + 1], actions[p : p + 1, g : g + 1], k_min=2, is_allowed=allowed[p : p + 1]
-            )
-            torch.testing.assert_close(together[p, g], alone[0, 0], atol=1e-14, rtol=0)
+    for p, g in product(range(5), range(6)):
+        row = [p]
+        alone = logprobs_with_stop(logits[row], stops[row], actions[row, g : g + 1], k_min=2, is_allowed=allowed[row])
+        torch.testing.assert_close(together[p, g], alone[0, 0], atol=1e-14, rtol=0)
 
 
 def test_gradients_by_finite_differences():
@@ -112,33 +112,27 @@ def test_gradients_by_finite_differences():
     assert torch.autograd.gradcheck(lambda s: score(logits.detach(), s), one)
 
 
-def test_what_cannot_be_drawn_has_probability_zero():
-    allowed = torch.tensor([[True, True, True, False]])
-    too_early = logprobs_with_stop(LOGITS, STOPS, torch.tensor([[[0, V, V]]]), k_min=2, is_allowed=allowed)
-    not_allowed = logprobs_with_stop(LOGITS, STOPS, torch.tensor([[[0, 3, V]]]), is_allowed=allowed)
-    assert too_early[0, 0, 1] == -math.inf
-    assert not_allowed[0, 0, 1] == -math.inf
+def sample(k_max, k_min=1, stops=3, allowed=None, **options):
+    allowed, stop_logits = ONE_SHORT_ROW if allowed is None else allowed, torch.zeros(2, stops)
+    stop_logits = stop_logits[:, 0] if stops == 3 else stop_logits
+    return sample_with_stop(
+        torch.zeros(2, 3), stop_logits, k_max, 2, k_min=k_min, generator=torch.Generator(), is_allowed=allowed, **options
+    )
 
 
-RNG = torch.Generator()
 ONE_SHORT_ROW = torch.tensor([[True, True, True], [True, False, False]])
-ZEROS = torch.zeros(2, 3)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sample_with_stop(ZEROS, ZEROS[:, 0], 4, 2, generator=RNG, is_allowed=ONE_SHORT_ROW), "k_max <= 3"),
-        (lambda: sample_with_stop(ZEROS, ZEROS[:, 0], 0, 2, k_min=0, generator=RNG, is_allowed=ONE_SHORT_ROW), "got 0 and 0"),
-        (lambda: sample_with_stop(ZEROS, ZEROS[:, 0], 1, 2, k_min=2, generator=RNG, is_allowed=ONE_SHORT_ROW), "got 2 and 1"),
-        (lambda: sample_with_stop(ZEROS, ZEROS[:, :2], 3, 2, generator=RNG, is_allowed=ONE_SHORT_ROW),
-         r"stop_logits must have the shape \(2,\) or \(2, 3\), got \(2, 2\)"),
-        (lambda: sample_with_stop(ZEROS, ZEROS[:, 0], 3, 2, k_min=2, generator=RNG, is_allowed=ONE_SHORT_ROW),
-         "row 1 must allow at least 2 choices, got 1"),
-        (lambda: sample_with_stop(ZEROS, ZEROS[:, 0], 2, 2, k_min=0, generator=RNG, is_allowed=~ONE_SHORT_ROW),
-         "row 0 must allow at least 1 choices, got 0"),
-        (lambda: sample_with_stop(ZEROS, ZEROS[:, 0], 2, 2, generator=RNG, temperature=0.0, is_allowed=ONE_SHORT_ROW),
-         "temperature must be above 0, got 0.0"),
+        (lambda: sample(4), "k_max <= 3"),
+        (lambda: sample(0, 0), "got 0 and 0"),
+        (lambda: sample(1, 2), "got 2 and 1"),
+        (lambda: sample(3, stops=2), r"stop_logits must have the shape \(2,\) or \(2, 3\), got \(2, 2\)"),
+        (lambda: sample(3, 2), "row 1 must allow at least 2 choices, got 1"),
+        (lambda: sample(2, 0, allowed=~ONE_SHORT_ROW), "row 0 must allow at least 1 choices, got 0"),
+        (lambda: sample(2, temperature=0.0), "temperature must be above 0, got 0.0"),
         (lambda: logprobs_with_stop(LOGITS, STOPS, torch.tensor([[[0, 1, 2], [2, 2, V]]]), is_allowed=ALL),
          r"got \[2, 2, 4\] in row 0, sample 1"),
         (lambda: logprobs_with_stop(LOGITS, STOPS, torch.tensor([[[0, V, 2]]]), is_allowed=ALL),
@@ -164,20 +158,13 @@ def naive_greedy(z, s, k_max, k_min):
 
 
 @pytest.mark.parametrize("k_min", [0, 1, 2])
-def test_greedy_takes_the_likelier_way_at_each_decision(k_min):
+def test_greedy_takes_the_likelier_way_at_each_decision_and_stops_where_no_cell_is_left(k_min):
     generator = torch.Generator().manual_seed(3)
-    logits, stops = (
-        2 * torch.randn(200, 6, dtype=F64, generator=generator),
-        2 * torch.randn(200, 4, dtype=F64, generator=generator),
-    )
+    logits, stops = (2 * torch.randn(200, size, dtype=F64, generator=generator) for size in (6, 4))
     actions, is_valid = greedy_with_stop(logits, stops, 4, k_min=k_min, is_allowed=torch.ones(200, 6, dtype=torch.bool))
     want = [naive_greedy(z, s, 4, k_min) for z, s in zip(logits.tolist(), stops.tolist(), strict=True)]
     assert actions[:, 0].tolist() == want
     assert torch.equal(is_valid, decisions_taken(actions, 6))
     assert {sum(a < 6 for a in row) for row in want} == set(range(k_min, 5))  # every length occurs
-
-
-def test_greedy_stops_where_no_cell_is_left():
     allowed = torch.tensor([[True, True, False, False]])
-    actions, _ = greedy_with_stop(LOGITS, STOPS - 50, K, is_allowed=allowed)
-    assert actions.tolist() == [[[0, 1, V]]]
+    assert greedy_with_stop(LOGITS, STOPS - 50, K, is_allowed=allowed)[0].tolist() == [[[0, 1, V]]]

@@ -8,17 +8,11 @@ from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.sampling.truncation import action_logprobs, kept_choices, sample_categorical, truncated_log_probs
 
 F64 = torch.float64
-INF = float("inf")
+INF, SHORT = float("inf"), torch.tensor([[True, False], [False, False]])
 LIMITS = [
-    {},
-    {"temperature": 0.5},
-    {"top_k": 3},
-    {"top_p": 0.7},
-    {"top_k": 4, "top_p": 0.6, "temperature": 2.0},
-    {"top_k": 99, "top_p": 1.0},
-    {"top_k": 1},
-    {"top_p": 1e-9},
-]
+    {}, {"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.7}, {"top_k": 4, "top_p": 0.6, "temperature": 2.0},
+    {"top_k": 99, "top_p": 1.0}, {"top_k": 1}, {"top_p": 1e-9},
+]  # fmt: skip
 
 
 def naive_row(logits, *, temperature=1.0, top_k=None, top_p=None, allowed=None):
@@ -37,44 +31,44 @@ def naive_row(logits, *, temperature=1.0, top_k=None, top_p=None, allowed=None):
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("limits", LIMITS)
-def test_agrees_with_a_naive_row(limits, masked):
+def test_agrees_with_a_naive_row_and_unmoved_weights_score_what_was_sampled(limits, masked):
     generator = torch.Generator().manual_seed(3)
     logits = 2 * torch.randn(2, 5, 9, dtype=F64, generator=generator)
     logits[0, 0] = 0.0  # a row of ties
-    allowed = torch.rand(2, 5, 9, generator=generator) < 0.6
+    allowed = (torch.rand(2, 5, 9, generator=generator) < 0.6) | (not masked)
     allowed[..., 4] = True
     got = truncated_log_probs(logits, **limits, is_allowed=allowed if masked else None)
     want = [
-        [naive_row(logits[i, j].tolist(), **limits, allowed=allowed[i, j].tolist() if masked else None) for j in range(5)]
-        for i in range(2)
+        [naive_row(row.tolist(), **limits, allowed=ok.tolist()) for row, ok in zip(*rows, strict=True)]
+        for rows in zip(logits, allowed, strict=True)
     ]
     torch.testing.assert_close(got, torch.tensor(want, dtype=F64), atol=1e-12, rtol=0)
+    actions = sample_categorical(got, generator=generator)
+    kept = kept_choices(logits, **limits, is_allowed=allowed if masked else None)
+    again = action_logprobs(truncated_log_probs(logits, temperature=limits.get("temperature", 1.0), kept=kept), actions)
+    assert torch.equal(again, action_logprobs(got, actions))
+    assert bool(again.isfinite().all())
 
 
-def test_top_p_keeps_the_smallest_set_that_reaches_p_and_breaks_ties_by_index():
-    even = torch.zeros(1, 4, dtype=F64)  # masses 1/4, 1/2, 3/4, 1
-    assert kept_choices(even, top_p=0.5).tolist() == [[True, True, False, False]]
-    assert kept_choices(even, top_p=0.51).tolist() == [[True, True, True, False]]
-    assert kept_choices(even, top_k=1).tolist() == [[True, False, False, False]]
-    assert kept_choices(even, top_k=2, top_p=0.5).tolist() == [[True, False, False, False]]  # half of what top-k leaves
-    assert kept_choices(torch.tensor([[0.0, 0.0, 1.0, 0.0]]), top_k=2).tolist() == [[True, False, True, False]]
-
-
-def test_ties_of_a_large_vocabulary_are_broken_by_index():
-    kept = kept_choices(torch.zeros(2, 5000), top_k=700)
-    assert torch.equal(kept, (torch.arange(5000) < 700).expand(2, 5000))
-
-
-def test_top_p_of_one_keeps_a_tail_that_rounding_hides():
-    logits = torch.tensor([[0.0, -50.0, -60.0]])
-    assert bool(kept_choices(logits, top_p=1.0).all())
-    assert kept_choices(logits, top_k=2, top_p=1.0).tolist() == [[True, True, False]]
-
-
-def test_mass_is_added_up_in_float64():
-    # Masses behind the first choice: 2.06e-9, 0.76e-9, 0.28e-9. All but 3.1e-9 is short of p, all but 1.04e-9 is not.
-    kept = kept_choices(torch.tensor([[0.0, -20.0, -21.0, -22.0]]), top_p=1 - 2e-9)
-    assert kept.tolist() == [[True, True, False, False]]
+@pytest.mark.parametrize(
+    ("logits", "limits", "wanted"),
+    [
+        # Even masses 1/4, 1/2, 3/4, 1: the smallest set that reaches p; ties are broken by the index.
+        ([0.0] * 4, {"top_p": 0.5}, [1, 1, 0, 0]),
+        ([0.0] * 4, {"top_p": 0.51}, [1, 1, 1, 0]),
+        ([0.0] * 4, {"top_k": 1}, [1, 0, 0, 0]),
+        ([0.0] * 4, {"top_k": 2, "top_p": 0.5}, [1, 0, 0, 0]),  # half of what top-k leaves
+        ([0.0, 0.0, 1.0, 0.0], {"top_k": 2}, [1, 0, 1, 0]),
+        ([0.0] * 5000, {"top_k": 700}, [1] * 700 + [0] * 4300),
+        # top_p = 1 keeps a tail that rounding hides.
+        ([0.0, -50.0, -60.0], {"top_p": 1.0}, [1, 1, 1]),
+        ([0.0, -50.0, -60.0], {"top_k": 2, "top_p": 1.0}, [1, 1, 0]),
+        # Masses behind the first choice: 2.06e-9, 0.76e-9, 0.28e-9. All but 3.1e-9 is short of p, all but 1.04e-9 is not.
+        ([0.0, -20.0, -21.0, -22.0], {"top_p": 1 - 2e-9}, [1, 1, 0, 0]),
+    ],
+)
+def test_what_is_kept_of_ties_and_tails(logits, limits, wanted):
+    assert kept_choices(torch.tensor([logits]), **limits)[0].int().tolist() == wanted
 
 
 @pytest.mark.parametrize("limits", [{"top_k": 4, "temperature": 0.7}, {"top_p": 0.8}])
@@ -93,16 +87,14 @@ def test_draws_follow_the_log_probs(limits):
     assert chisquare(counts[kept].numpy(), (n * other).numpy()).pvalue < 1e-6
 
 
-def test_draws_are_a_function_of_the_generator_and_never_touch_the_global_one():
+def test_draws_are_of_the_generator_alone_and_never_an_excluded_choice(monkeypatch):
     log_probs = torch.randn(3, 4, 50).log_softmax(-1)
     state = torch.get_rng_state()
     first, second = (sample_categorical(log_probs, generator=torch.Generator().manual_seed(7)) for _ in range(2))
     assert torch.equal(first, second)
     assert first.shape == (3, 4)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_an_excluded_choice_is_never_drawn_even_if_the_noise_is_extreme(monkeypatch):
+    # Even if the noise is extreme.
     monkeypatch.setattr(torch.Tensor, "exponential_", lambda self, generator: self.zero_())
     log_probs = torch.tensor([[-INF, -2.0, 0.0], [-3.0, -INF, -INF]])
     assert sample_categorical(log_probs, generator=torch.Generator()).tolist() == [2, 0]
@@ -123,16 +115,6 @@ def test_moved_weights_can_drop_a_sampled_token():
     torch.testing.assert_close(gradient, torch.tensor([[0.6, -0.6, 0.0]], dtype=F64), atol=1e-14, rtol=0)
 
 
-def test_unmoved_weights_score_what_was_sampled():
-    logits = torch.randn(4, 7, 30, dtype=F64)
-    limits = {"temperature": 0.8, "top_k": 9, "top_p": 0.9}
-    log_probs = truncated_log_probs(logits, **limits)
-    actions = sample_categorical(log_probs, generator=torch.Generator().manual_seed(0))
-    again = truncated_log_probs(logits, temperature=0.8, kept=kept_choices(logits, **limits))
-    assert torch.equal(action_logprobs(again, actions), action_logprobs(log_probs, actions))
-    assert bool(action_logprobs(again, actions).isfinite().all())
-
-
 def test_gradients_by_finite_differences():
     logits = torch.randn(3, 6, dtype=F64, requires_grad=True, generator=torch.Generator().manual_seed(0))
     kept = kept_choices(logits, top_k=4, top_p=0.9)
@@ -150,16 +132,10 @@ def test_gradients_by_finite_differences():
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
         ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
-        ({"is_allowed": torch.tensor([[True, False], [False, False]])}, "row 1 must allow at least 1 choices, got 0"),
-        ({"kept": torch.tensor([[True, False], [False, False]])}, "row 1 must allow at least 1 choices, got 0"),
-        (
-            {"kept": torch.ones(2, 2, dtype=torch.bool), "top_k": 1},
-            "kept must come alone, got top_k = 1, .* and no mask",
-        ),
-        (
-            {"kept": torch.ones(2, 2, dtype=torch.bool), "is_allowed": torch.ones(2, 2, dtype=torch.bool)},
-            "kept must come alone, got top_k = None, top_p = None and is_allowed",
-        ),
+        ({"is_allowed": SHORT}, "row 1 must allow at least 1 choices, got 0"),
+        ({"kept": SHORT}, "row 1 must allow at least 1 choices, got 0"),
+        ({"kept": SHORT, "top_k": 1}, "kept must come alone, got top_k = 1, .* and no mask"),
+        ({"kept": SHORT, "is_allowed": SHORT}, "kept must come alone, got top_k = None, top_p = None and is_allowed"),
     ],
 )
 def test_refuses(arguments, message):

@@ -33,7 +33,7 @@ def build(lr=0.1, **options):
 
 def sgd(net, lr=1.0):
     """Plain SGD shows the clipped gradient itself; AdamW would normalise it away."""
-    groups = [{"params": [net.a], "name": "a"}, {"params": [net.b], "name": "b"}]
+    groups = [{"params": [net.a], "name": "a"}, {"params": [net.b], "name": "b", "lr": 2 * lr}]
     return TrainState(net, torch.optim.SGD(groups, lr=lr), None, 0, 0, 0)
 
 
@@ -41,46 +41,23 @@ def loss_of(net):
     return 3 * net.a[0] + 4 * net.a[1] + 12 * net.b[0]  # gradients (3, 4 | 12): norms 5, 12, total 13
 
 
-def run_plain(fused, steps=3):
-    net = Two()
+@pytest.mark.parametrize("fused", [True, False])
+def test_update_agrees_with_a_plain_adamw_step(fused):
+    state, net = build(weight_decay=0.1, betas=(0.8, 0.9)), Two()
     groups = [{"params": [net.a], "lr": 0.1}, {"params": [net.b], "lr": 1.0}]
     plain = torch.optim.AdamW(groups, weight_decay=0.1, betas=(0.8, 0.9), fused=fused)
-    for _ in range(steps):
+    for _ in range(3):
+        state, _ = apply_update(state, loss_of(state.policy) ** 2, max_grad_norm=None)
         plain.zero_grad()
         (loss_of(net) ** 2).backward()
         plain.step()
-    return net
-
-
-def test_update_agrees_with_a_plain_adamw_step():
-    state = build(weight_decay=0.1, betas=(0.8, 0.9))
-    for _ in range(3):
-        state, _ = apply_update(state, loss_of(state.policy) ** 2, max_grad_norm=None)
-    same, looped = run_plain(fused=True), run_plain(fused=False)
     for name, parameter in state.policy.named_parameters():
-        assert torch.equal(parameter, same.get_parameter(name))
-        # The kernel rounds differently from the loop over parameters: a few ulp of float32 (1.2e-7) after three steps.
-        torch.testing.assert_close(parameter, looped.get_parameter(name), rtol=2e-6, atol=0)
-
-
-def test_fused_where_it_can_be():
-    assert build().optimizer.defaults["fused"] is True
-    groups = {"real": ([nn.Parameter(torch.ones(2))], 0.1), "complex": ([nn.Parameter(torch.ones(2, dtype=torch.cfloat))], 0.1)}
-    assert build_optimizer(groups).defaults["fused"] is None
-
-
-def test_metrics_are_norms_before_clipping():
-    state = build()
-    same, metrics = apply_update(state, loss_of(state.policy), max_grad_norm=1.0)
-    assert metrics == {
-        "grad_norm/total": 13.0,
-        "group_grad_norm/total/a": 5.0,
-        "group_grad_norm/total/b": 12.0,
-        "lr": 1.0,
-        "group_lr/a": 0.1,
-        "group_lr/b": 1.0,
-    }
-    assert same is state
+        # The fused kernel rounds differently from the loop over parameters: a few ulp of float32 (1.2e-7) after three steps.
+        torch.testing.assert_close(parameter, net.get_parameter(name), rtol=0 if fused else 2e-6, atol=0)
+    # Fused where it can be.
+    assert state.optimizer.defaults["fused"] is True
+    mixed = {"real": ([net.a], 0.1), "complex": ([nn.Parameter(torch.ones(2, dtype=torch.cfloat))], 0.1)}
+    assert build_optimizer(mixed).defaults["fused"] is None
 
 
 @pytest.mark.parametrize(
@@ -93,62 +70,42 @@ def test_metrics_are_norms_before_clipping():
         ("per_group", None, [3.0, 4.0], [12.0]),
     ],
 )
-def test_clipping(clip, max_norm, moved_a, moved_b):
-    net = Two()
-    before = [net.a.detach().clone(), net.b.detach().clone()]
-    apply_update(sgd(net), loss_of(net), max_grad_norm=max_norm, clip=clip)
-    assert (before[0] - net.a.detach()).tolist() == pytest.approx(moved_a, rel=1e-5)
-    assert (before[1] - net.b.detach()).tolist() == pytest.approx(moved_b, rel=1e-5)
-
-
-def test_old_gradients_do_not_add_up():
-    net = Two()
-    net.a.grad = torch.tensor([100.0, 100.0])
-    apply_update(sgd(net), net.a.sum(), max_grad_norm=None)
-    assert net.a.tolist() == [0.0, 1.0]
-
-
-def test_learning_rate_scale_holds_for_one_step_alone():
+def test_clipping_scales_one_step_alone_and_metrics_are_norms_before_it(clip, max_norm, moved_a, moved_b):
     net = Two()
     state = sgd(net, lr=0.5)
-    _, metrics = apply_update(state, net.a.sum(), max_grad_norm=None, learning_rate_scale=0.5)
-    assert net.a.tolist() == [0.75, 1.75]
-    assert metrics["lr"] == 0.25
-    assert [group["lr"] for group in state.optimizer.param_groups] == [0.5, 0.5]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_stops_before_the_weights_move(bad):
-    state = build()
-    net = state.policy
-    apply_update(state, loss_of(net), max_grad_norm=None)
-    weights = [p.detach().clone() for p in net.parameters()]
-    moments = [v.clone() for entry in state.optimizer.state.values() for v in entry.values()]
-    with pytest.raises(NonFiniteGradientError, match=r"gradient of parameter 'b' must be finite, .* at step 4"):
-        apply_update(state, net.a.sum() + bad * net.b.sum(), max_grad_norm=1.0)
-    assert all(torch.equal(w, p) for w, p in zip(weights, net.parameters(), strict=True))
-    assert all(
-        torch.equal(m, v) for m, v in zip(moments, [v for e in state.optimizer.state.values() for v in e.values()], strict=True)
-    )
-    assert (net.a.grad, net.b.grad) == (None, None)
+    net.a.grad = torch.tensor([100.0, 100.0])  # of before: it does not add up
+    same, metrics = apply_update(state, loss_of(net), max_grad_norm=max_norm, clip=clip, learning_rate_scale=0.5)
+    assert same is state
+    assert (torch.tensor([1.0, 2.0]) - net.a.detach()).tolist() == pytest.approx([x / 4 for x in moved_a], rel=1e-5)
+    assert (3.0 - net.b.detach()).tolist() == pytest.approx([x / 2 for x in moved_b], rel=1e-5)
+    rates = {"lr": 0.5, "group_lr/a": 0.25, "group_lr/b": 0.5}
+    assert metrics == {"grad_norm/total": 13.0, "group_grad_norm/total/a": 5.0, "group_grad_norm/total/b": 12.0} | rates
+    assert [group["lr"] for group in state.optimizer.param_groups] == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("loss", "message"),
+    ("loss", "error", "message"),
     [
-        (torch.tensor(1.0), "got none at step 4: it has no graph; find the detach or the no_grad"),
-        (torch.ones((), requires_grad=True) * 2, "got none at step 4; find the detach"),
-        (torch.ones(2, requires_grad=True), r"the loss must be a scalar, got shape \[2\] at step 4; reduce it"),
+        *((lambda net, bad=bad: net.a.sum() + bad * net.b.sum(), NonFiniteGradientError,
+           "gradient of parameter 'b' must be finite, .* at step 4") for bad in (math.nan, math.inf)),
+        (lambda net: 3e38 * net.a.sum(), NonFiniteGradientError, "norm of the gradient must be finite, got inf"),
+        (lambda net: torch.tensor(1.0), ValueError, "got none at step 4: it has no graph; find the detach or the no_grad"),
+        (lambda net: torch.ones((), requires_grad=True) * 2, ValueError, "got none at step 4; find the detach"),
+        (lambda net: net.a * 2, ValueError, r"the loss must be a scalar, got shape \[2\] at step 4; reduce it"),
     ],
-)
-def test_refuses_a_loss_that_reaches_no_trained_parameter(loss, message):
+)  # fmt: skip
+def test_a_loss_that_teaches_nothing_stops_before_weights_and_moments_move(loss, error, message):
     state = build()
-    before = [p.detach().clone() for p in state.policy.parameters()]
-    with pytest.raises(ValueError, match=message):
-        apply_update(state, loss, max_grad_norm=1.0)
-    assert all(torch.equal(b, p) for b, p in zip(before, state.policy.parameters(), strict=True))
-    with pytest.raises(NonFiniteGradientError, match="norm of the gradient must be finite, got inf"):
-        apply_update(state, 3e38 * state.policy.a.sum(), max_grad_norm=1.0)
+    apply_update(state, loss_of(state.policy), max_grad_norm=None)
+
+    def held():
+        return [*state.policy.parameters(), *(v for entry in state.optimizer.state.values() for v in entry.values())]
+
+    before = [tensor.detach().clone() for tensor in held()]
+    with pytest.raises(error, match=message):
+        apply_update(state, loss(state.policy), max_grad_norm=1.0)
+    assert all(torch.equal(a, b) for a, b in zip(before, held(), strict=True))
+    assert (state.policy.a.grad, state.policy.b.grad) == (None, None)
 
 
 class Scorer(nn.Module):
@@ -173,17 +130,16 @@ def scored_batch():
     return prompts, actions, torch.randn(12, 4, generator=generator, dtype=torch.float64), is_valid
 
 
-def scorer_state():
-    net = Scorer()
-    optimizer = build_optimizer({"weight": ([net.weight], 0.1), "bias": ([net.bias], 0.01)}, weight_decay=0.1)
-    return TrainState(net, optimizer, None, 0, 0, 0)
-
-
 def loss_of_part(net, batch, rows, denominator):
     prompts, actions, advantages, is_valid = (x[rows] for x in batch)
     logprobs = net(prompts, actions)
-    options = {"algorithm": "reinforce", "reduction": "per_decision"}
-    return policy_loss(logprobs, logprobs.detach(), advantages, is_valid, denominator=denominator, **options)
+    names = {"algorithm": "reinforce", "reduction": "per_decision", "denominator": denominator}
+    return policy_loss(logprobs, logprobs.detach(), advantages, is_valid, **names)
+
+
+def scorer_state():
+    net = Scorer()
+    return TrainState(net, build_optimizer({"weight": ([net.weight], 0.1), "bias": ([net.bias], 0.01)}), None, 0, 0, 0)
 
 
 @pytest.mark.parametrize("sizes", [[12], [6, 6], [1, 7, 4], [1] * 12])
@@ -204,7 +160,7 @@ def test_micro_batches_make_the_update_of_the_whole_batch(sizes, clip):
         torch.testing.assert_close(split.policy.get_parameter(name), parameter, rtol=0, atol=1e-12)
 
 
-def test_accumulate_moves_no_weight_and_step_starts_anew():
+def test_accumulate_moves_no_weight_step_starts_anew_and_advance_counts():
     net = Two()
     state = sgd(net)
     accumulate(state, net.a.sum())
@@ -219,12 +175,8 @@ def test_accumulate_moves_no_weight_and_step_starts_anew():
     accumulate(state, net.a.sum())
     step(state, max_grad_norm=None)
     assert net.a.tolist() == [-3.0, -2.0]
-
-
-def test_advance_counts_batches():
-    state = build()
-    assert (advance(state).step, advance(state).epoch) == (5, 1)
-    assert (advance(state, epoch=2).epoch, state.step) == (2, 4)
+    begun = build()
+    assert [(s.step, s.epoch) for s in (advance(begun), advance(begun, epoch=2), begun)] == [(5, 1), (5, 2), (4, 1)]
 
 
 def test_frozen_parameters_are_left_out_and_groups_keep_their_names():

@@ -31,35 +31,37 @@ def values(module):
     return {name: t.tolist() for name, t in [*module.named_parameters(), *module.named_buffers()]}
 
 
-def test_reference_is_in_evaluation_mode_and_takes_no_gradient():
-    policy = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train()
-    policy(torch.ones(1, 3)).sum().backward()
+@pytest.mark.parametrize("method", ["copy", "ema"])
+def test_a_reference_is_frozen_in_evaluation_mode_and_apart_also_after_an_update(method):
+    policy = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)).train()
+    policy[0].bias.requires_grad_(False)
+    policy(torch.randn(4, 3, generator=torch.Generator().manual_seed(0))).sum().backward()
     reference = frozen_copy(policy)
-    assert policy.training
-    assert not any(module.training for module in reference.modules())
-    assert [(p.requires_grad, p.grad) for p in reference.parameters()] == [(False, None)] * 2
-    x = torch.ones(1, 3)
-    assert torch.equal(reference(x), reference(x))
+    for _ in range(2):
+        assert policy.training
+        assert [p.requires_grad for p in policy.parameters()] == [True, False, True, True]
+        assert not any(module.training for module in reference.modules())
+        assert [(p.requires_grad, p.grad_fn, p.grad) for p in reference.parameters()] == [(False, None, None)] * 4
+        before = copy.deepcopy(reference.state_dict())
+        with torch.no_grad():
+            for tensor in policy.state_dict().values():
+                tensor.add_(1)
+        assert all(torch.equal(before[name], tensor) for name, tensor in reference.state_dict().items())
+        update_reference(reference, policy, ReferenceUpdate(method), 1)
 
 
-def test_copy_takes_every_tensor_at_every_nth_step():
-    policy, reference = Net(1), frozen_copy(Net(2))
-    before, seen = values(reference), []
-    for step in range(1, 7):
+def test_copy_takes_every_tensor_at_every_nth_step_and_a_frozen_reference_stays():
+    policy, reference, kept = Net(1), frozen_copy(Net(2)), frozen_copy(Net(2))
+    contents, seen = [values(reference)], []
+    for step in range(7):
         with torch.no_grad():
             policy.trained.add_(1.0)
-        seen.append((update_reference(reference, policy, ReferenceUpdate("copy", every_steps=3), step), values(reference)))
-        if step == 3:
-            third = values(policy)
-    assert [updated for updated, _ in seen] == [False, False, True, False, False, True]
-    assert [content for _, content in seen] == [before, before, third, third, third, values(policy)]
-
-
-def test_nothing_happens_before_the_first_batch_or_to_a_frozen_reference():
-    policy, reference = Net(1), frozen_copy(Net(2))
-    assert not update_reference(reference, policy, ReferenceUpdate("copy"), 0)
-    assert [update_reference(reference, policy, ReferenceUpdate("frozen"), step) for step in range(4)] == [False] * 4
-    assert values(reference) == values(Net(2))
+        seen.append(update_reference(reference, policy, ReferenceUpdate("copy", every_steps=3), step))
+        contents.append(values(policy) if seen[-1] else contents[-1])
+        assert values(reference) == contents[-1]
+        assert not update_reference(kept, policy, ReferenceUpdate("frozen"), step)
+    assert seen == [False, False, False, True, False, False, True]
+    assert values(kept) == contents[0]
 
 
 def test_ema_is_the_geometric_sum_of_the_policies():
@@ -78,7 +80,7 @@ def test_ema_is_the_geometric_sum_of_the_policies():
     assert reference.count == steps  # an integer is copied, not averaged
 
 
-def test_ema_leaves_equal_weights_and_infinite_constants_bit_identical():
+def test_ema_leaves_equal_weights_and_infinite_constants_bit_identical_and_counts_a_tied_weight_once():
     policy = Net(0, torch.float32)
     reference = frozen_copy(policy)
     fixed = reference.fixed.clone()
@@ -86,16 +88,13 @@ def test_ema_leaves_equal_weights_and_infinite_constants_bit_identical():
         update_reference(reference, policy, ReferenceUpdate("ema", decay=0.937), step)
     assert torch.equal(reference.fixed, fixed)
     assert reference.mask.tolist() == [0.0, -torch.inf]
-
-
-def test_ema_counts_a_tied_weight_once():
-    policy = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)).double()
-    policy[1].weight = policy[0].weight
-    reference = frozen_copy(policy)
+    tied = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)).double()
+    tied[1].weight = tied[0].weight
+    reference = frozen_copy(tied)
     start = reference[0].weight.clone()
     with torch.no_grad():
-        policy[0].weight += 1.0
-    update_reference(reference, policy, ReferenceUpdate("ema", decay=0.75), 1)
+        tied[0].weight += 1.0
+    update_reference(reference, tied, ReferenceUpdate("ema", decay=0.75), 1)
     torch.testing.assert_close(reference[0].weight - start, torch.full((2, 2), 0.25, dtype=torch.float64), rtol=0, atol=1e-15)
     assert reference[1].weight is reference[0].weight
 
@@ -103,55 +102,33 @@ def test_ema_counts_a_tied_weight_once():
 @pytest.mark.parametrize("method", ["copy", "ema"])
 def test_dtypes_may_differ(method):
     policy, reference = Net(1, torch.float32), frozen_copy(Net(2, torch.float64))
-    old = reference.trained.clone()
+    old, new = reference.trained.clone(), policy.trained.detach().double()
     update_reference(reference, policy, ReferenceUpdate(method, decay=0.5), 1)
-    new = policy.trained.detach().double()
     assert reference.trained.dtype == torch.float64
     assert torch.allclose(reference.trained, new if method == "copy" else (old + new) / 2, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("method", ["copy", "ema"])
-def test_an_updated_reference_stays_frozen_and_apart(method):
-    policy = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).train()
-    policy[0].bias.requires_grad_(False)
-    reference = frozen_copy(policy)
-    policy(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
-    update_reference(reference, policy, ReferenceUpdate(method), 1)
-    assert policy.training
-    assert [p.requires_grad for p in policy.parameters()] == [True, False, True, True]
-    assert not any(module.training for module in reference.modules())
-    assert [(p.requires_grad, p.grad_fn, p.grad) for p in reference.parameters()] == [(False, None, None)] * 4
-    before = copy.deepcopy(reference.state_dict())
-    with torch.no_grad():
-        for tensor in policy.state_dict().values():
-            tensor.add_(1)
-    assert all(torch.equal(before[name], tensor) for name, tensor in reference.state_dict().items())
-
-
 @pytest.mark.parametrize(
-    ("other", "message"),
+    ("sizes", "message"),
     [
-        (nn.Sequential(nn.Linear(3, 5), nn.Linear(4, 1)), r"got '0.bias' of shape \[5\] instead of \[4\], '0.weight' of shape"),
-        (nn.Sequential(nn.Linear(3, 4)), "got no '1.bias', no '1.weight'; build"),
+        ([(3, 5), (4, 1)], r"got '0.bias' of shape \[5\] instead of \[4\], '0.weight' of shape"),
+        ([(3, 4)], "got no '1.bias', no '1.weight'; build"),
         (
-            nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(1, 1), nn.Linear(1, 1)),
-            "got an unknown '2.bias', an unknown '2.weight', an unknown '3.bias' and 1 more; build the reference",
+            [(3, 4), (4, 1), (1, 1), (1, 1)],
+            "got an unknown '2.bias', an unknown '2.weight', an unknown '3.bias' and 1 more",
         ),
     ],
 )
-def test_a_policy_that_does_not_fit_is_refused_by_name(other, message):
+def test_a_policy_that_does_not_fit_or_shares_memory_is_refused_by_name(sizes, message):
     reference = frozen_copy(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)))
     before = copy.deepcopy(reference.state_dict())
     with pytest.raises(ValueError, match=f"the policy must fit its reference, {message}"):
-        update_reference(reference, other, ReferenceUpdate("copy"), 1)
+        update_reference(reference, nn.Sequential(*(nn.Linear(*size) for size in sizes)), ReferenceUpdate("copy"), 1)
     assert all(torch.equal(before[name], tensor) for name, tensor in reference.state_dict().items())
-
-
-@pytest.mark.parametrize("share", [lambda net: net, copy.copy])
-def test_a_reference_that_shares_memory_is_refused(share):
     policy = Net()
-    with pytest.raises(ValueError, match="must own its memory, got 'trained', 'fixed', 'average' and 2 more shared"):
-        update_reference(share(policy), policy, ReferenceUpdate("ema"), 1)
+    for shared in (policy, copy.copy(policy)):
+        with pytest.raises(ValueError, match="must own its memory, got 'trained', 'fixed', 'average' and 2 more shared"):
+            update_reference(shared, policy, ReferenceUpdate("ema"), 1)
 
 
 @pytest.mark.parametrize(
@@ -159,9 +136,7 @@ def test_a_reference_that_shares_memory_is_refused(share):
     [
         ({"method": "polyak"}, "method must be one of frozen, copy, ema, got 'polyak'"),
         ({"method": "copy", "every_steps": 0}, "every_steps must be at least 1, got 0"),
-        ({"method": "ema", "decay": 1.0}, "decay must be at least 0 and below 1, got 1.0"),
-        ({"method": "ema", "decay": -0.1}, "decay must be at least 0 and below 1, got -0.1"),
-        ({"method": "ema", "decay": float("nan")}, "decay must be at least 0 and below 1, got nan"),
+        *(({"method": "ema", "decay": x}, f"decay must be at least 0 and below 1, got {x}") for x in (1.0, -0.1, float("nan"))),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(changes, message):
@@ -169,44 +144,38 @@ def test_a_rule_that_makes_no_sense_is_refused(changes, message):
         ReferenceUpdate(**changes)
 
 
-def test_load_reference_gives_the_stored_weights_in_a_frozen_copy(tmp_path):
-    trained = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).train()
+def test_load_reference_gives_the_stored_weights_in_a_frozen_copy_or_says_what_is_wrong(tmp_path):
+    trained, policy = (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).train() for _ in range(2))
     trained(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
     save_weights(tmp_path / "w", weights_of(trained, {"width": 2}))
-    policy = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).train()
     before = copy.deepcopy(policy.state_dict())
     reference = load_reference(tmp_path / "w", policy)
     assert all(torch.equal(t, reference.state_dict()[name]) for name, t in trained.state_dict().items())
     assert all(torch.equal(t, policy.state_dict()[name]) for name, t in before.items())
     assert not any(p.requires_grad for p in reference.parameters())
     assert (policy.training, reference.training) == (True, False)
-
-
-def test_load_reference_says_what_is_wrong(tmp_path):
-    policy = nn.Linear(3, 2)
     with pytest.raises(FileNotFoundError, match="weights .*nowhere must exist, got nothing there"):
         load_reference(tmp_path / "nowhere", policy)
     save_weights(tmp_path / "w", weights_of(nn.Linear(3, 4), {}))
-    with pytest.raises(ValueError, match=r"w must fit the policy, got 'bias' of shape \[4\] instead of \[2\], 'weight' of shape"):
-        load_reference(tmp_path / "w", policy)
-    with pytest.raises(
-        ValueError, match="must fit the policy, got no 'average', an unknown 'bias', no 'count' and 3 more; build"
-    ):
-        load_reference(tmp_path / "w", Net())
+    for other, got in [(nn.Linear(3, 2), r"'bias' of shape \[4\] instead of \[2\], 'weight' of shape"),
+                       (Net(), "no 'average', an unknown 'bias', no 'count' and 3 more; build")]:  # fmt: skip
+        with pytest.raises(ValueError, match=f"w must fit the policy, got {got}"):
+            load_reference(tmp_path / "w", other)
 
 
 def test_an_optimised_reference_is_refused():
     policy = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     reference = frozen_copy(policy)
-    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-    check_not_optimised(optimizer, reference)
-    with pytest.raises(ValueError, match="must not be optimised, got '0.weight', '0.bias', '1.weight' and 1 more in"):
-        check_not_optimised(optimizer, policy)
+    optimizer, view = torch.optim.SGD(policy.parameters(), lr=0.1), nn.Parameter(reference[1].bias.detach().view(2, 1))
     both = torch.optim.SGD([{"params": [reference[1].bias]}, {"params": policy.parameters()}], lr=0.1)
-    with pytest.raises(ValueError, match="must not be optimised, got '1.bias' in the optimiser"):
-        check_not_optimised(both, reference)
-    with pytest.raises(ValueError, match="must not be optimised, got '1.bias' in the optimiser"):
-        check_not_optimised(torch.optim.SGD([nn.Parameter(reference[1].bias.detach().view(2, 1))], lr=0.1), reference)
+    check_not_optimised(optimizer, reference)
+    for held, module, got in [
+        (optimizer, policy, "'0.weight', '0.bias', '1.weight' and 1 more in"),
+        (both, reference, "'1.bias' in the optimiser"),
+        (torch.optim.SGD([view], lr=0.1), reference, "'1.bias' in the optimiser"),
+    ]:
+        with pytest.raises(ValueError, match=f"must not be optimised, got {got}"):
+            check_not_optimised(held, module)
     reference[0].weight.requires_grad_(True)
     with pytest.raises(ValueError, match="must not require gradients, got '0.weight' that does"):
         check_not_optimised(optimizer, reference)

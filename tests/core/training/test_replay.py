@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import itertools
 import json
@@ -27,10 +28,6 @@ def group(row=0, *, step=0, signal=1.0, shape=(G, L), dtype=torch.float32):
     actions = torch.arange(math.prod(shape)).reshape(shape) + 100 * row
     logprobs = -torch.linspace(0.1, 1.7, math.prod(shape), dtype=dtype).reshape(shape) - row
     return StoredGroup(row, actions, logprobs, actions % 3 != 2, step=step, temperature=0.7 + row / 3, signal=signal)
-
-
-def rows(buffer):
-    return [stored.row for stored in buffer.groups]
 
 
 def generator(seed=0):
@@ -66,28 +63,17 @@ def test_the_content_is_that_of_a_naive_store(batches, capacity, max_age):
         assert len(buffer) == len(naive) <= capacity
 
 
-def test_the_buffer_owns_what_it_holds():
-    offered = group(1)
-    graph = torch.ones(G, L, requires_grad=True) * 2
-    buffer = ReplayBuffer(2, 2)
-    buffer.add([offered, dataclasses.replace(group(2), behaviour_logprobs=graph)])
-    want = offered.actions.clone()
-    offered.actions.fill_(-1)
-    assert torch.equal(buffer.groups[0].actions, want)
-    assert not buffer.groups[1].behaviour_logprobs.requires_grad
+def with_fields(**fields):
+    return dataclasses.replace(group(7), **fields)
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (group(7, signal=-0.1), "signal of a group must be finite and >= 0, got -0.1 for row 7"),
-        (group(7, signal=math.nan), "got nan for row 7"),
-        (group(7, signal=math.inf), "got inf for row 7"),
-        (
-            dataclasses.replace(group(7), is_valid=torch.ones(G, L + 1, dtype=torch.bool)),
-            r"share one shape \[G, L\], got .*row 7",
-        ),
+        *((with_fields(signal=x), f"must be finite and >= 0, got {x} for row 7") for x in (-0.1, math.nan, math.inf)),
+        (with_fields(is_valid=torch.ones(G, L + 1, dtype=torch.bool)), r"share one shape \[G, L\], got .*row 7"),
         (group(7, shape=(G,)), r"share one shape \[G, L\], got \[\[2\], \[2\], \[2\]\] for row 7"),
+        (with_fields(more={"marks": torch.zeros(G + 1, L)}), r"must share one shape \[G, L\]"),
     ],
 )
 def test_a_bad_group_is_refused_and_nothing_is_added(bad, message):
@@ -98,65 +84,30 @@ def test_a_bad_group_is_refused_and_nothing_is_added(bad, message):
 
 
 @pytest.mark.parametrize(("step", "left"), [(5, [1, 2, 3]), (6, [2, 3]), (7, [3]), (8, [])])
-def test_no_group_is_drawn_beyond_its_age(step, left):
+def test_what_is_there_is_drawn_once_and_not_beyond_its_age(step, left):
     buffer = ReplayBuffer(8, 2)
     buffer.add([group(1, step=3, signal=99.0), group(2, step=4), group(3, step=5)])
-    drawn = buffer.draw(8, step=step, generator=generator())
-    assert sorted(stored.row for stored in drawn) == left
-    assert rows(buffer) == left
-    assert all(step - stored.step <= 2 for stored in drawn)
+    assert buffer.draw(0, step=5, generator=generator()) == []
+    assert sorted(stored.row for stored in buffer.draw(8, step=step, generator=generator())) == left
+    assert [stored.row for stored in buffer.groups] == left
 
 
-def test_draws_are_without_replacement_and_bounded_by_what_is_there():
-    buffer = ReplayBuffer(8, 5)
-    buffer.add([group(row) for row in range(6)])
-    for seed in range(20):
-        drawn = [stored.row for stored in buffer.draw(4, step=0, generator=generator(seed))]
-        assert len(set(drawn)) == 4
-    assert sorted(stored.row for stored in buffer.draw(99, step=0, generator=generator())) == list(range(6))
-    assert buffer.draw(0, step=0, generator=generator()) == []
-    assert ReplayBuffer(1, 1).draw(3, step=5, generator=generator()) == []
-
-
-def test_the_probability_is_proportional_to_the_signal():
+def test_the_probability_is_proportional_to_the_signal_and_depends_on_the_generator_alone():
     signals, n = {1: 1.0, 2: 2.0, 3: 5.0}, 4000
     buffer = ReplayBuffer(3, 1)
     buffer.add([group(row, signal=signal) for row, signal in signals.items()])
-    stream = generator(1)
-    pairs = Counter(tuple(g.row for g in buffer.draw(2, step=0, generator=stream)) for _ in range(n))
+
+    def draw(seed):
+        stream = generator(seed)
+        return [tuple(g.row for g in buffer.draw(2, step=0, generator=stream)) for _ in range(n)]
+
+    pairs = Counter(draws := draw(1))
     for first, second in itertools.permutations(signals, 2):
         # first with s / 8, then second with s / what is left: (1, 3) has 1/8 * 5/7.
         p = signals[first] / 8 * signals[second] / (8 - signals[first])
         assert abs(pairs[first, second] / n - p) < 4 * math.sqrt(p * (1 - p) / n)
-
-
-def test_a_draw_depends_on_the_generator_alone():
-    buffer = ReplayBuffer(16, 5)
-    buffer.add([group(row, signal=1.0 + row) for row in range(16)])
-    torch.manual_seed(0)
-    first = [g.row for g in buffer.draw(5, step=0, generator=generator(3))]
     torch.manual_seed(1)
-    assert [g.row for g in buffer.draw(5, step=0, generator=generator(3))] == first
-    assert [g.row for g in buffer.draw(5, step=0, generator=generator(4))] != first
-
-
-def rollouts(prompts=4, seed=0, dtype=torch.float32):
-    stream = generator(seed)
-    actions = torch.randint(0, 9, (prompts, G, L), generator=stream)
-    logprobs = -torch.rand(prompts, G, L, generator=stream, dtype=dtype)
-    return Rollouts(actions, logprobs, torch.rand(prompts, G, L, generator=stream) > 0.3)
-
-
-def test_split_then_merge_puts_each_group_back():
-    old, fresh = rollouts(seed=1), rollouts(seed=2)
-    groups = split_groups(old, [40, 41, 42, 43], signal=torch.tensor([0.0, 1.0, 2.0, 3.0]), step=6, temperature=0.8)
-    assert [(g.row, g.step, g.temperature, g.signal) for g in groups] == [(40 + i, 6, 0.8, float(i)) for i in range(4)]
-    before = [x.clone() for x in vars(fresh).values()]
-    merged = merge_groups(fresh, [groups[3], groups[1]], [0, 1])
-    for name, parts in vars(merged).items():
-        was, new = getattr(old, name), getattr(fresh, name)
-        assert torch.equal(parts, torch.stack([was[3], was[1], new[2], new[3]]))
-    assert all(torch.equal(a, b) for a, b in zip(before, vars(fresh).values(), strict=True))
+    assert draw(1) == draws != draw(2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,67 +117,62 @@ class Marked(Rollouts):
     marks: torch.Tensor | None = None
 
 
-def marked(seed, *, marks=True):
-    plain = rollouts(seed=seed)
-    return Marked(**vars(plain), marks=plain.actions[..., None].to(torch.uint8) + 10 if marks else None)
+def rollouts(seed=0, dtype=torch.float32, marks=True):
+    stream = generator(seed)
+    actions = torch.randint(0, 9, (4, G, L), generator=stream)
+    logprobs = -torch.rand(4, G, L, generator=stream, dtype=dtype)
+    more = actions[..., None].to(torch.uint8) + 10 if marks else None
+    return Marked(actions, logprobs, torch.rand(4, G, L, generator=stream) > 0.3, marks=more)
 
 
-def test_what_a_task_says_beside_the_three_tensors_goes_with_a_group():
-    old, fresh, buffer = marked(1), marked(2), ReplayBuffer(4, 4)
-    buffer.add(split_groups(old, [0, 1, 2, 3], signal=torch.ones(4), step=0, temperature=1.0))
-    old.marks.zero_()
-    again = ReplayBuffer(4, 4)
+def split(old, rows=(40, 41, 42, 43), signal=(0.5, 1.0, 2.0, 3.0)):
+    return split_groups(old, rows, signal=torch.tensor(signal), step=6, temperature=0.8)
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_split_stored_and_merged_each_group_comes_back_and_the_buffer_owns_what_it_holds(marks):
+    old, fresh = rollouts(seed=1, marks=marks), rollouts(2, torch.float64, marks)
+    graph = dataclasses.replace(old, logprobs=old.logprobs.clone().requires_grad_() * 1)
+    groups = split(graph)
+    assert [(g.row, g.step, g.temperature, g.signal) for g in groups] == [
+        (40 + i, 6, 0.8, signal) for i, signal in enumerate((0.5, 1.0, 2.0, 3.0))
+    ]
+    buffer, again = ReplayBuffer(4, 4), ReplayBuffer(4, 4)
+    buffer.add(groups)
+    for tensor in vars(graph).values():
+        if tensor is not None:
+            tensor.detach().zero_()
     again.load(round_trip(buffer.state()))
-    merged = merge_groups(fresh, [again.groups[3]], [1])
-    assert torch.equal(merged.marks[1], marked(1).marks[3])
-    assert torch.equal(merged.marks[[0, 2, 3]], fresh.marks[[0, 2, 3]])
-    assert merged.marks.dtype == torch.uint8
-
-
-def test_groups_that_say_less_than_the_batch_are_refused():
-    groups = split_groups(marked(1, marks=False), [0, 1, 2, 3], signal=torch.ones(4), step=0, temperature=1.0)
-    with pytest.raises(ValueError, match=r"must hold the fields \['marks'\] of the fresh ones, got \[\] for row 2"):
-        merge_groups(marked(2), [groups[2]], [0])
-    assert merge_groups(marked(2, marks=False), [groups[2]], [0]).marks is None
-    with pytest.raises(ValueError, match=r"must share one shape \[G, L\]"):
-        ReplayBuffer(4, 4).add([dataclasses.replace(group(), more={"marks": torch.zeros(G + 1, L)})])
-
-
-def test_merge_keeps_the_batch_where_nothing_is_replayed_and_its_dtype_where_something_is():
-    fresh = rollouts(dtype=torch.float64)
+    before = copy.deepcopy(fresh)
+    by_row = {g.row: g for g in again.groups}
+    merged = merge_groups(fresh, [by_row[43], by_row[41]], [0, 1])
+    old = rollouts(seed=1, marks=marks)
+    for name, parts in vars(merged).items():
+        was, new = getattr(old, name), getattr(fresh, name)
+        assert (parts is None) is (new is None)
+        if parts is not None:
+            assert parts.dtype == new.dtype
+            assert not parts.requires_grad
+            assert torch.equal(parts, torch.stack([was[3].to(new.dtype), was[1].to(new.dtype), new[2], new[3]]))
+            assert torch.equal(new, getattr(before, name))
     assert merge_groups(fresh, [], []) is fresh
-    merged = merge_groups(fresh, [group(1)], [2])
-    assert (merged.logprobs.dtype, merged.actions.dtype, merged.is_valid.dtype) == (torch.float64, torch.int64, torch.bool)
-    assert torch.equal(merged.logprobs[2], group(1).behaviour_logprobs.double())
 
 
-def test_weights_are_ratios_of_whole_samples():
-    proximal = torch.tensor([[[-1.0, -2.0, -0.5], [-1.0, -1.0, -1.0]]], requires_grad=True)
-    behaviour = torch.tensor([[[-1.5, -1.0, -9.0], [-3.0, -1.0, torch.nan]]])
-    is_valid = torch.tensor([[[True, True, False], [True, True, False]]])
-    # exp((-1 + 1.5) + (-2 + 1)) = exp(-0.5);  exp((-1 + 3) + 0) = exp(2) = 7.389...
-    want = torch.tensor([[math.exp(-0.5), math.exp(2.0)]], dtype=torch.float64)
-    found = importance_weights(proximal, behaviour, is_valid, cap=None)
-    torch.testing.assert_close(found, want, rtol=1e-15, atol=0)
-    assert not found.requires_grad
-    want[0, 1] = 5.0
-    torch.testing.assert_close(importance_weights(proximal, behaviour, is_valid, cap=5.0), want, rtol=1e-15, atol=0)
-
-
-def test_an_action_that_is_no_longer_allowed_weighs_nothing_and_a_cap_holds_an_overflow():
-    proximal = torch.tensor([[[-torch.inf], [0.0]]])
-    behaviour = torch.tensor([[[-1.0], [-1000.0]]])
-    is_valid = torch.ones(1, 2, 1, dtype=torch.bool)
-    assert importance_weights(proximal, behaviour, is_valid, cap=2.0).tolist() == [[0.0, 2.0]]
-    assert importance_weights(proximal, behaviour, is_valid, cap=None).tolist() == [[0.0, pytest.approx(math.exp(20.0))]]
+def test_weights_are_ratios_of_whole_samples_held_by_the_cap():
+    inf, nan = torch.inf, torch.nan
+    proximal = torch.tensor([[[-1.0, -2.0, -0.5], [-1.0, -1.0, -1.0], [-inf, 0.0, 0.0], [0.0] * 3]], requires_grad=True)
+    behaviour = torch.tensor([[[-1.5, -1.0, -9.0], [-3.0, -1.0, nan], [-1.0, 0.0, nan], [-1000.0, 0.0, nan]]])
+    is_valid = torch.tensor([True, True, False]).expand(1, 4, 3)
+    # exp((-1 + 1.5) + (-2 + 1)) = exp(-0.5);  exp((-1 + 3) + 0) = exp(2);  no longer allowed: 0;  exp(1000) is held at exp(20)
+    want = torch.tensor([[-0.5, 2.0, -inf, 20.0]], dtype=torch.float64).exp()
+    for cap in (None, 5.0):
+        found = importance_weights(proximal, behaviour, is_valid, cap=cap)
+        torch.testing.assert_close(found, want.clamp(max=cap or inf), rtol=1e-15, atol=0)
+        assert not found.requires_grad
 
 
 def weigh(proximal, behaviour, *, cap=2.0):
     return importance_weights(proximal, behaviour, torch.ones_like(proximal, dtype=torch.bool), cap=cap)
-
-
-def split(rows, signal):
-    return split_groups(rollouts(), rows, signal=signal, step=0, temperature=1.0)
 
 
 def stale():
@@ -238,6 +184,10 @@ def stale():
 X = torch.zeros(2, 2, 1)
 
 
+def merge(groups, positions, **fresh):
+    return merge_groups(rollouts(**fresh), groups, positions)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -245,13 +195,14 @@ X = torch.zeros(2, 2, 1)
         (lambda: ReplayBuffer(1, 0), "max_age_steps of the replay must be at least 1, got 0"),
         (lambda: stale().draw(1, step=8, generator=generator()), "step must not lie before the stored groups, got 8 after 9"),
         (lambda: stale().draw(-1, step=9, generator=generator()), "number of groups to replay must be at least 0, got -1"),
-        (lambda: merge_groups(rollouts(), [group(1)], [0, 1]), r"positions must be 1 distinct prompts of 0..3, got \[0, 1\]"),
-        (lambda: merge_groups(rollouts(), [group(1), group(2)], [2, 2]), r"must be 2 distinct prompts of 0..3, got \[2, 2\]"),
-        (lambda: merge_groups(rollouts(), [group(1)], [4]), r"distinct prompts of 0..3, got \[4\]"),
-        (lambda: merge_groups(rollouts(), [group(1)], [-1]), r"distinct prompts of 0..3, got \[-1\]"),
-        (lambda: merge_groups(rollouts(), [group(1, shape=(2, 4))], [0]), r"= \[2, 3\] of the batch, got \[2, 4\] for row 1"),
-        (lambda: split([1, 2, 3], torch.ones(4)), r"one entry for each of 4 prompts, got 3 and \[4\]"),
-        (lambda: split([1, 2, 3, 4], torch.ones(2)), r"one entry for each of 4 prompts, got 4 and \[2\]"),
+        (lambda: merge([group(1)], [0, 1]), r"positions must be 1 distinct prompts of 0..3, got \[0, 1\]"),
+        (lambda: merge([group(1), group(2)], [2, 2]), r"must be 2 distinct prompts of 0..3, got \[2, 2\]"),
+        (lambda: merge([group(1)], [4]), r"distinct prompts of 0..3, got \[4\]"),
+        (lambda: merge([group(1)], [-1]), r"distinct prompts of 0..3, got \[-1\]"),
+        (lambda: merge([group(1, shape=(2, 4))], [0], marks=False), r"= \[2, 3\] of the batch, got \[2, 4\] for row 1"),
+        (lambda: merge([group(2)], [0]), r"must hold the fields \['marks'\] of the fresh ones, got \[\] for row 2"),
+        (lambda: split(rollouts(), rows=[1, 2, 3]), r"one entry for each of 4 prompts, got 3 and \[4\]"),
+        (lambda: split(rollouts(), signal=[1.0, 1.0]), r"one entry for each of 4 prompts, got 4 and \[2\]"),
         (lambda: weigh(X, X.index_fill(0, torch.tensor(1), math.nan)), "for prompt 1, sample 0"),
         (lambda: weigh(X, X.index_fill(0, torch.tensor(1), -math.inf)), "for prompt 1, sample 0"),
         (lambda: weigh(X, X[:1]), r"share one shape \[P, G, L\], got"),
@@ -263,6 +214,3 @@ X = torch.zeros(2, 2, 1)
 def test_refuses(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-# Unbiasedness, by enumeration. A sample is one choice of three, and, unless that was 0, a second one: 7 outcomes.
