@@ -79,20 +79,14 @@ def step_loss(policy, part, denominators, names):
     """Every term of the hybrid loss of one micro-batch, each with the denominator of the step (None = its own)."""
     log_probs, values = policy(part.features)
     logprobs = log_probs[:, None].expand(-1, G, -1, -1).gather(-1, part.actions[..., None])[..., 0]
-    given = {field: None if denominators is None else getattr(denominators, field) for field in WEIGHTS}
+    over = {term: {"denominator": None if denominators is None else getattr(denominators, term)} for term in WEIGHTS}
+    rows, kl = (part.old_logprobs, part.advantages, part.is_valid), {"estimator": "k3", "reduction": names["reduction"]}
     terms = {
-        "policy": policy_loss(logprobs, part.old_logprobs, part.advantages, part.is_valid, denominator=given["policy"], **names),
-        "kl": kl_loss(
-            logprobs,
-            part.ref_logprobs,
-            part.is_valid,
-            estimator="k3",
-            reduction=names["reduction"],
-            denominator=given["kl"],
-        ),
-        "entropy": mean_over(-(log_probs.exp() * log_probs).sum(-1).mean(-1), denominator=given["entropy"]),
-        "value": value_loss(values, part.returns, denominator=given["value"]),
-        "supervised": mean_over(-log_probs[:, 0].gather(-1, part.targets[:, None]), denominator=given["supervised"]),
+        "policy": policy_loss(logprobs, *rows, **names, **over["policy"]),
+        "kl": kl_loss(logprobs, part.ref_logprobs, part.is_valid, **kl, **over["kl"]),
+        "entropy": mean_over(-(log_probs.exp() * log_probs).sum(-1).mean(-1), **over["entropy"]),
+        "value": value_loss(values, part.returns, **over["value"]),
+        "supervised": mean_over(-log_probs[:, 0].gather(-1, part.targets[:, None]), **over["supervised"]),
     }
     return hybrid_loss(terms, WEIGHTS)
 

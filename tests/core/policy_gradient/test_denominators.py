@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import fields
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -23,16 +23,11 @@ F64 = torch.float64
 NAMES = [
     {"algorithm": algorithm, "ratio_level": level, "reduction": reduction}
     for algorithm, level, reduction in (
-        ("grpo", "decision", "per_sequence"),
-        ("dapo", "decision", "per_decision"),
-        ("dr_grpo", "decision", "constant"),
-        ("ppo", "joint", "per_sequence"),
-        ("sapo", "joint", "per_decision"),
-        ("gspo", "sequence", "per_sequence"),
-        ("gspo", "sequence", "per_decision"),
-        ("cispo", "decision", "per_decision"),
+        ("grpo", "decision", "per_sequence"), ("dapo", "decision", "per_decision"), ("dr_grpo", "decision", "constant"),
+        ("ppo", "joint", "per_sequence"), ("sapo", "joint", "per_decision"), ("gspo", "sequence", "per_sequence"),
+        ("gspo", "sequence", "per_decision"), ("cispo", "decision", "per_decision"),
     )
-]
+]  # fmt: skip
 LOCAL = {"algorithm": "bnpo", "ratio_level": "decision", "reduction": "per_decision_local"}
 
 
@@ -61,67 +56,47 @@ def test_any_split_into_micro_batches_gives_the_gradient_of_the_whole_batch(name
 
 
 def test_the_local_reduction_is_the_mean_over_micro_batches_and_depends_on_the_split():
-    whole = worker.batch()
-    mask = whole.is_valid
+    mask = worker.batch().is_valid
     logprobs = torch.zeros(mask.shape, dtype=F64, requires_grad=True)
     parts, names = [slice(0, 1), slice(1, 4), slice(4, 7)], LOCAL
-    total = all_reduce_counts(add(*(worker.count_part(whole[part], names) for part in parts)), gradient_reduction="sum")
-    advantages = torch.ones(worker.P, worker.G, dtype=F64)
-    loss = sum(
-        worker.policy_loss(logprobs[s], logprobs[s].detach(), advantages[s], mask[s], denominator=total.policy, **names)
-        for s in parts
-    )
-    loss.backward()
-    # -A * r = -1 for each valid decision: each local mean is -1, and so is the mean of the three.
-    assert float(loss.detach()) == pytest.approx(-1.0, abs=1e-14)
-    for part in parts:
-        each = -1 / 3 / int(mask[part].sum())
-        torch.testing.assert_close(logprobs.grad[part][mask[part]], torch.full_like(logprobs[part][mask[part]], each))
+    total = all_reduce_counts(add(*(worker.count_part(worker.batch()[part], names) for part in parts)), gradient_reduction="sum")
+    for s in parts:
+        data = logprobs[s], logprobs[s].detach(), torch.ones(mask[s].shape[:2], dtype=F64), mask[s]
+        loss = worker.policy_loss(*data, denominator=total.policy, **names)
+        # -A * r = -1 for each valid decision: each local mean is -1, and so is the mean of the three.
+        assert float(loss.detach()) == pytest.approx(-1 / 3, abs=1e-14)
+        loss.backward()
+        torch.testing.assert_close(logprobs.grad[s], mask[s] * (-1 / 3 / mask[s].sum().double()))
 
 
-def test_golden_counts():
+@pytest.mark.parametrize(
+    ("level", "reduction", "kl_reduction", "more", "wanted"),
+    [
+        ("decision", "per_decision", None, {"returns": torch.tensor([math.nan])}, (2, 1, 1, 0, 1)),
+        ("joint", "per_decision", "per_decision", {"examples": 9}, (1, 2, 1, 1, 9)),
+        ("sequence", "constant", "per_sequence", {"max_decisions": 10}, (20, 2, 1, 1, 1)),
+        ("decision", "constant", "constant", {"max_decisions": 10}, (20, 20, 1, 1, 1)),
+        ("sequence", "constant", "constant", {"max_decisions": 10}, (20, 20, 1, 1, 1)),
+        ("joint", "constant", "constant", {}, (2, 2, 1, 1, 1)),
+    ],
+)
+def test_golden_counts_add_up_and_an_empty_step_divides_by_one(level, reduction, kl_reduction, more, wanted):
+    names = {"ratio_level": level, "reduction": reduction, "kl_reduction": kl_reduction} | more
     is_valid = torch.tensor([[[True, True, False], [False, False, False]]])
-    returns = torch.tensor([math.nan])
-    decision = {"ratio_level": "decision", "reduction": "per_decision"}
-    assert values(count(is_valid, returns=returns, **decision)) == {
-        "policy": 2.0,
-        "kl": 1.0,
-        "entropy": 1.0,
-        "value": 0.0,
-        "supervised": 1.0,
-    }
-    joint = count(is_valid, ratio_level="joint", reduction="per_decision", kl_reduction="per_decision", examples=9)
-    assert values(joint) == {"policy": 1.0, "kl": 2.0, "entropy": 1.0, "value": 1.0, "supervised": 9.0}
-    constant = count(is_valid, ratio_level="sequence", reduction="constant", kl_reduction="per_sequence", max_decisions=10)
-    assert (float(constant.policy), float(constant.kl)) == (20.0, 2.0)
-    for level, wanted in (("decision", 20.0), ("sequence", 20.0), ("joint", 2.0)):
-        longest = None if level == "joint" else 10
-        both = count(is_valid, ratio_level=level, reduction="constant", kl_reduction="constant", max_decisions=longest)
-        assert (float(both.policy), float(both.kl)) == (wanted, wanted)
-
-
-def test_a_wholly_masked_micro_batch_adds_nothing_and_a_wholly_masked_step_divides_by_one():
-    names = {"ratio_level": "decision", "reduction": "per_decision"}
-    empty, full = torch.zeros(2, 2, 3, dtype=torch.bool), torch.ones(2, 2, 3, dtype=torch.bool)
-    assert float(add(count(empty, **names), count(full, **names)).policy) == 12.0
-    assert float(all_reduce_counts(count(empty, **names), gradient_reduction="mean").policy) == 1.0
-
-
-def test_one_process_divides_by_its_counts_however_gradients_are_reduced():
-    counts = count(torch.ones(2, 2, 3, dtype=torch.bool), ratio_level="decision", reduction="per_decision")
-    for how in ("sum", "mean"):
-        assert values(all_reduce_counts(counts, gradient_reduction=how)) == values(counts)
+    counts = count(is_valid, **names)
+    assert tuple(values(counts).values()) == wanted
+    empty = count(is_valid & False, **names)
+    assert values(add(counts, counts, empty)) == {name: 2 * x + values(empty)[name] for name, x in values(counts).items()}
+    for how in ("sum", "mean"):  # one process divides by its counts however gradients are reduced
+        for raw in (counts, empty):
+            assert values(all_reduce_counts(raw, gradient_reduction=how)) == {n: max(1.0, x) for n, x in values(raw).items()}
 
 
 def test_two_processes_give_the_gradient_of_the_whole_batch(tmp_path):
     # Loopback, where it has this name: a container's host name need not resolve.
     environment = os.environ | ({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {})
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), "2", str(tmp_path)], stderr=subprocess.PIPE, text=True, env=environment
-        )
-        for rank in range(2)
-    ]
+    commands = [[sys.executable, str(WORKER), str(rank), "2", str(tmp_path)] for rank in range(2)]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) for command in commands]
     try:
         outcomes = [(process.communicate(timeout=600)[1], process.returncode) for process in running]
     finally:
@@ -129,10 +104,9 @@ def test_two_processes_give_the_gradient_of_the_whole_batch(tmp_path):
             process.kill()
     assert [code for _, code in outcomes] == [0, 0], outcomes
     whole = gradient_of_split((), worker.PER_DECISION, own=True)
-    for rank in range(2):
-        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        for how in ("sum", "mean"):
-            torch.testing.assert_close(found[how], whole, atol=1e-12, rtol=0)
+    for rank, how in product(range(2), ("sum", "mean")):
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)[how]
+        torch.testing.assert_close(found, whole, atol=1e-12, rtol=0)
 
 
 def test_refuses():

@@ -11,27 +11,16 @@ from grpo_pipeline.core.policy_gradient.returns import discounted_returns, gener
 F64 = torch.float64
 
 
-def naive_gae(rewards, values, dones, gamma, lam):
-    """Sum (gamma * lambda)^i * d_{t+i} up to the end of the episode, one step at a time."""
-    result = []
-    for t in range(len(rewards)):
-        total, factor = 0.0, 1.0
-        for i in range(t, len(rewards)):
-            total += factor * (rewards[i] + gamma * values[i + 1] * (not dones[i]) - values[i])
-            if dones[i]:
-                break
-            factor *= gamma * lam
-        result.append(total)
+def naive_gae(rewards, values, dones, is_valid, gamma, lam):
+    """Cut the invalid steps out; sum (gamma * lambda)^i * d_{t+i} up to the end of the episode, one step at a time."""
+    kept, result = [t for t, valid in enumerate(is_valid) if valid], [0.0] * len(rewards)
+    after = [values[t] for t in kept[1:]] + [values[-1] if is_valid[-1] else 0.0]
+    for i, start in enumerate(kept):
+        factor = 1.0
+        for t, following in zip(kept[i:], after[i:], strict=True):
+            result[start] += factor * (rewards[t] + gamma * following * (not dones[t]) - values[t])
+            factor *= gamma * lam * (not dones[t])
     return result
-
-
-def naive_masked_gae(rewards, values, dones, is_valid, gamma, lam):
-    """Cut the invalid steps out, run the loop on what is left, and put zeros back."""
-    kept = [t for t, valid in enumerate(is_valid) if valid]
-    bootstrap = values[-1] if is_valid[-1] else 0.0
-    short = naive_gae([rewards[t] for t in kept], [values[t] for t in kept] + [bootstrap], [dones[t] for t in kept], gamma, lam)
-    by_step = dict(zip(kept, short, strict=True))
-    return [by_step.get(t, 0.0) for t in range(len(rewards))]
 
 
 def naive_returns(rewards, dones, gamma, bootstrap):
@@ -63,31 +52,25 @@ def test_gae_agrees_with_cutting_the_invalid_steps_out(seed, steps, gamma, lam, 
     values = torch.randn(4, steps + 1, dtype=F64, generator=generator)
     dones = torch.rand(4, steps, generator=generator) < 0.15
     is_valid = torch.rand(4, steps, generator=generator) < (0.6 if is_masked else 1.1)
+    # Padding is never read, nor the bootstrap of a row that ends with it.
+    rewards = rewards.masked_fill(~is_valid, math.nan).requires_grad_()
+    values = values.masked_fill(~torch.cat([is_valid, is_valid[:, -1:]], dim=1), math.inf).requires_grad_()
     names = {"gamma": gamma, "gae_lambda": lam, "dones": dones, "is_valid": is_valid if is_masked else None}
     got, targets = generalized_advantages(rewards, values, **names)
     rows = zip(rewards.tolist(), values.tolist(), dones.tolist(), is_valid.tolist(), strict=True)
-    want = torch.tensor([naive_masked_gae(r, v, d, m, gamma, lam) for r, v, d, m in rows], dtype=F64)
-    torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
-    torch.testing.assert_close(targets, (want + values[:, :-1]).masked_fill(~is_valid, 0.0), atol=1e-12, rtol=0)
-
-
-def test_padding_is_never_read():
-    rewards = torch.tensor([[1.0, 2.0, math.nan], [math.inf, math.nan, math.nan]], requires_grad=True)
-    values = torch.tensor([[0.5, 1.0, -math.inf, math.nan], [math.nan, math.nan, math.nan, math.nan]])
-    is_valid = torch.tensor([[True, True, False], [False, False, False]])
-    got, targets = generalized_advantages(rewards, values, gamma=0.5, gae_lambda=0.5, is_valid=is_valid)
-    assert got.tolist() == [[1.25, 1.0, 0.0], [0.0, 0.0, 0.0]]
-    assert targets.tolist() == [[1.75, 2.0, 0.0], [0.0, 0.0, 0.0]]
-    got.sum().backward()
-    # A1 holds r1, A0 holds r0 + 0.25 * r1.
-    assert rewards.grad.tolist() == [[1.0, 1.25, 0.0], [0.0, 0.0, 0.0]]
+    want = torch.tensor([naive_gae(r, v, d, m, gamma, lam) for r, v, d, m in rows], dtype=F64)
+    torch.testing.assert_close(got.detach(), want, atol=1e-12, rtol=0)
+    torch.testing.assert_close(targets.detach(), (want + values[:, :-1]).masked_fill(~is_valid, 0.0).detach(), atol=1e-12, rtol=0)
+    # The last valid step of a row holds its own reward alone, with slope 1; padding has none, values never.
+    (slope,) = torch.autograd.grad(got.sum(), rewards)
+    assert values.grad is None
+    assert not slope[~is_valid].any()
+    assert bool((slope[is_valid] >= 1.0).all())
 
 
 def test_gradient_of_the_rewards_is_the_discount_and_values_get_none():
-    rewards = torch.zeros(20, dtype=F64, requires_grad=True)
-    values = torch.zeros(21, dtype=F64, requires_grad=True)
-    advantages, _ = generalized_advantages(rewards, values, gamma=0.9, gae_lambda=0.8)
-    advantages[0].backward()
+    rewards, values = torch.zeros(20, dtype=F64, requires_grad=True), torch.zeros(21, dtype=F64, requires_grad=True)
+    generalized_advantages(rewards, values, gamma=0.9, gae_lambda=0.8)[0][0].backward()
     torch.testing.assert_close(rewards.grad, 0.72 ** torch.arange(20, dtype=F64), atol=1e-12, rtol=0)
     assert values.grad is None
 
@@ -95,10 +78,7 @@ def test_gradient_of_the_rewards_is_the_discount_and_values_get_none():
 class CountedOperations(TorchDispatchMode):
     """Counts calls into torch and the elements they write."""
 
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-        self.elements = 0
+    calls = elements = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
@@ -121,10 +101,9 @@ def test_work_is_linear_in_time_and_calls_are_logarithmic():
     assert large.calls - small.calls < 150
 
 
-def gae(rewards, values=None, *, gamma=0.5, gae_lambda=0.5, **options):
-    return generalized_advantages(
-        rewards, torch.ones(4) if values is None else values, gamma=gamma, gae_lambda=gae_lambda, **options
-    )
+def gae(rewards=None, values=None, **options):
+    rewards, values = THREE if rewards is None else rewards, torch.ones(4) if values is None else values
+    return generalized_advantages(rewards, values, **({"gamma": 0.5, "gae_lambda": 0.5} | options))
 
 
 THREE = torch.ones(3)
@@ -137,10 +116,10 @@ ROWS = torch.ones(2, 3)
         (lambda: gae(THREE, THREE), r"values must have shape \[4\], T \+ 1 steps, got \[3\]"),
         (lambda: gae(torch.ones(2, 0), torch.ones(2, 1)), r"T >= 1, got torch.float32 \[2, 0\]"),
         (lambda: gae(THREE.long()), "rewards must be floating point .* got torch.int64"),
-        (lambda: gae(THREE, gamma=1.01), r"gamma must be within \[0, 1\], got 1.01"),
-        (lambda: gae(THREE, gae_lambda=-0.1), r"gae_lambda must be within \[0, 1\], got -0.1"),
-        (lambda: gae(THREE, dones=THREE), r"dones must be bool \[3\], got torch.float32 \[3\]"),
-        (lambda: gae(THREE, is_valid=THREE[:2] > 0), r"is_valid must be bool \[3\], got torch.bool \[2\]"),
+        (lambda: gae(gamma=1.01), r"gamma must be within \[0, 1\], got 1.01"),
+        (lambda: gae(gae_lambda=-0.1), r"gae_lambda must be within \[0, 1\], got -0.1"),
+        (lambda: gae(dones=THREE), r"dones must be bool \[3\], got torch.float32 \[3\]"),
+        (lambda: gae(is_valid=THREE[:2] > 0), r"is_valid must be bool \[3\], got torch.bool \[2\]"),
         (lambda: gae(torch.tensor([0.0, math.nan, 0.0])), "rewards must be finite, got nan"),
         (lambda: gae(torch.tensor([0.0, math.inf, -math.inf])), "rewards must be finite, got inf"),
         (lambda: gae(THREE, torch.tensor([0.0, math.inf, 0.0, 0.0])), "values must be finite, got inf"),
