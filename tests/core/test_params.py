@@ -177,15 +177,11 @@ def test_a_combination_that_works_is_accepted(values: dict[str, Any]):
     assert AlgorithmParams.model_validate(params.model_dump(mode="json")) == params
 
 
-def test_a_number_is_a_constant_schedule():
-    weight = AlgorithmParams.model_validate(GRPO | {"kl_weight": 0.3}).kl_weight
-    assert [value_at(weight, step, 10) for step in (0, 5, 9)] == [0.3, 0.3, 0.3]
-
-
-def test_options_that_are_not_given_keep_their_defaults():
-    loss = AlgorithmParams.model_validate(CISPO).policy_loss
-    assert loss is not None
-    assert loss.options == LossOptions(clip_low=0.2, clip_high=0.3, ratio_cap=4.0)
+def test_a_number_is_a_constant_schedule_and_options_that_are_not_given_keep_their_defaults():
+    params = AlgorithmParams.model_validate(CISPO | {"kl_weight": 0.3})
+    assert [value_at(params.kl_weight, step, 10) for step in (0, 5, 9)] == [0.3, 0.3, 0.3]
+    assert params.policy_loss is not None
+    assert params.policy_loss.options == LossOptions(clip_low=0.2, clip_high=0.3, ratio_cap=4.0)
 
 
 def test_the_control_draws_uniformly():

@@ -9,33 +9,23 @@ from grpo_pipeline.core.types import Rewards
 F64 = torch.float64
 
 
-def test_weighs_parts_in_float64():
-    components = {"heat": torch.tensor([[-0.2, -0.4]]), "class": torch.tensor([[-1.0, -3.0]])}
-    rewards = combine_rewards(components, {"heat": 0.7, "class": 0.3})
+def test_weighs_parts_in_float64_and_nan_leaves_a_sample_out_only_through_a_weighted_part():
+    components = {"heat": torch.tensor([[-0.2, -0.4, math.nan]]), "class": torch.tensor([[-1.0, -3.0, 0.0]])}
+    rewards = combine_rewards(components | {"free": torch.full((1, 3), math.nan)}, {"heat": 0.7, "class": 0.3, "free": 0.0})
     # 0.7 * -0.2 + 0.3 * -1 = -0.44;  0.7 * -0.4 + 0.3 * -3 = -1.18
-    assert rewards.total.dtype == torch.float64
-    torch.testing.assert_close(rewards.total, torch.tensor([[-0.44, -1.18]], dtype=torch.float64), atol=1e-7, rtol=0)
+    want = torch.tensor([[-0.44, -1.18, math.nan]], dtype=F64)
+    torch.testing.assert_close(rewards.total, want, atol=1e-7, rtol=0, equal_nan=True)
     assert rewards.components["heat"] is components["heat"]
-    assert dict(rewards.weights) == {"heat": 0.7, "class": 0.3}
+    assert dict(rewards.weights) == {"heat": 0.7, "class": 0.3, "free": 0.0}
 
 
-def test_nan_marks_a_sample_unscored_only_through_a_weighted_part():
-    components = {"a": torch.tensor([[1.0, math.nan]]), "b": torch.tensor([[math.nan, 2.0]])}
-    total = combine_rewards(components, {"a": 1.0, "b": 0.0}).total
-    assert total[0, 0] == 1.0
-    assert total[0, 1].isnan()
-
-
-def test_a_failed_sample_is_left_out_or_pays_a_penalty():
+@pytest.mark.parametrize(("rule", "penalty", "paid"), [("exclude", 0.0, math.nan), ("penalty", -5.0, -5.0)])
+def test_a_failed_sample_is_left_out_or_pays_a_penalty(rule, penalty, paid):
     # The failed samples' own rewards are not read, whatever they are.
     total = torch.tensor([[1.0, 3.0, -math.inf], [2.0, math.nan, 4.0]])
-    is_failed = torch.tensor([[False, False, True], [False, False, True]])
-    excluded = apply_failure_rule(total, is_failed, rule="exclude")
-    want = torch.tensor([[1.0, 3.0, math.nan], [2.0, math.nan, math.nan]], dtype=F64)
-    torch.testing.assert_close(excluded, want, atol=0, rtol=0, equal_nan=True)
-    punished = apply_failure_rule(total, is_failed, rule="penalty", penalty=-5.0)
-    want = torch.tensor([[1.0, 3.0, -5.0], [2.0, math.nan, -5.0]], dtype=F64)
-    torch.testing.assert_close(punished, want, atol=0, rtol=0, equal_nan=True)
+    found = apply_failure_rule(total, torch.tensor([[False, False, True]] * 2), rule=rule, penalty=penalty)
+    want = torch.tensor([[1.0, 3.0, paid], [2.0, math.nan, paid]], dtype=F64)
+    torch.testing.assert_close(found, want, atol=0, rtol=0, equal_nan=True)
 
 
 def test_kl_is_summed_over_valid_decisions_and_charged():
@@ -43,13 +33,12 @@ def test_kl_is_summed_over_valid_decisions_and_charged():
     kl = torch.tensor([[[0.5, 0.25, math.nan], [1.0, 1.0, 1.0], [math.inf, math.nan, math.nan]]], requires_grad=True)
     is_valid = torch.tensor([[[True, True, False], [True, True, True], [False, False, False]]])
     # 1 - 2 * (0.5 + 0.25) = -0.5;  not scored stays so;  no decision, no charge
-    got = subtract_kl(Rewards({}, total), kl, is_valid, weight=2.0)
-    torch.testing.assert_close(got.total, torch.tensor([[-0.5, math.nan, 2.0]], dtype=F64), atol=0, rtol=0, equal_nan=True)
-    assert got.kl_penalty is not None
-    assert got.kl_penalty.tolist() == [[1.5, 6.0, 0.0]]
-    assert [tensor.requires_grad for tensor in (got.total, got.kl_penalty)] == [False, False]
-    free = subtract_kl(Rewards({}, total), kl, is_valid, weight=0.0)
-    torch.testing.assert_close(free.total, total.double(), atol=0, rtol=0, equal_nan=True)
+    for weight, want, penalty in [(2.0, -0.5, [1.5, 6.0, 0.0]), (0.0, 1.0, [0.0, 0.0, 0.0])]:
+        got = subtract_kl(Rewards({}, total), kl, is_valid, weight=weight)
+        charged = torch.tensor([[want, math.nan, 2.0]], dtype=F64)
+        torch.testing.assert_close(got.total, charged, atol=0, rtol=0, equal_nan=True)
+        assert got.kl_penalty.tolist() == [penalty]
+        assert not (got.total + got.kl_penalty).requires_grad
 
 
 ONES, FLAGS = torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool)

@@ -11,12 +11,8 @@ from grpo_pipeline.core.rng import Stream, capture_rng, restore_rng, step_genera
 
 
 def draw(generator):
-    return (
-        torch.randn(3).tolist(),
-        np.random.standard_normal(3).tolist(),  # noqa: NPY002 the global stream is under test
-        random.gauss(0, 1),
-        torch.randn(2, generator=generator).tolist(),
-    )
+    numpy_stream = np.random.standard_normal(3).tolist()  # noqa: NPY002 the global stream is under test
+    return torch.randn(3).tolist(), numpy_stream, random.gauss(0, 1), torch.randn(2, generator=generator).tolist()
 
 
 def test_every_stream_goes_on_after_a_round_trip_through_json():
@@ -30,9 +26,18 @@ def test_every_stream_goes_on_after_a_round_trip_through_json():
     assert [draw(other), draw(other)] == expected
 
 
-def test_refuses_other_generators():
-    with pytest.raises(ValueError, match=r"of the checkpoint \['a'\], got \['b'\]"):
-        restore_rng(capture_rng({"a": torch.Generator()}), {"b": torch.Generator()})
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: restore_rng(capture_rng({"a": torch.Generator()}), {"b": torch.Generator()}), r"\['a'\], got \['b'\]"),
+        *((lambda numbers=numbers: step_generator(*numbers), r"of a random stream must be within \[0, 2\^64\), got")
+          for numbers in [(-1, 0), (0, -1), (2**64, 0), (0, 2**64)]),
+        (lambda: step_generator(0, 0, stream=22), "22'? is not a valid Stream"),
+    ],
+)  # fmt: skip
+def test_refuses(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_step_generator_depends_on_each_argument_and_on_nothing_else():
@@ -69,17 +74,6 @@ def test_a_key_says_what_it_was_made_of():
     assert stream_key(0, Stream.BATCH, 2**33)[-2:] == (0, 2)
 
 
-@pytest.mark.parametrize("numbers", [(-1, 0), (0, -1), (2**64, 0), (0, 2**64)])
-def test_a_number_outside_of_its_words_is_refused(numbers):
-    with pytest.raises(ValueError, match=r"of a random stream must be within \[0, 2\^64\), got"):
-        step_generator(numbers[0], numbers[1])
-
-
-def test_an_unknown_stream_is_refused():
-    with pytest.raises(ValueError, match="'22' is not a valid Stream|22 is not a valid Stream"):
-        step_generator(0, 0, stream=22)
-
-
 SOURCE = Path(__file__).resolve().parents[2] / "src/grpo_pipeline"
 # What makes a generator without the registry, and why its draws meet no other's.
 BY_THEMSELVES = {
@@ -108,12 +102,11 @@ def test_a_stream_is_drawn_from_in_one_place():
     """In one module of the shared code, or in one of each task (two tasks never draw in one run)."""
     users = {stream: [] for stream in Stream}
     for path in sorted(SOURCE.rglob("*.py")):
+        where = path.relative_to(SOURCE).parts
         for name in set(re.findall(r"Stream\.([A-Z_]+)", path.read_text(encoding="utf-8"))):
-            users[Stream[name]].append(str(path.relative_to(SOURCE)))
-    assert [stream for stream, where in users.items() if not set(where) - {"core/rng.py"}] == []
-    for stream, where in users.items():
-        owners = [
-            "/".join(path.split("/")[:2]) if path.startswith("tasks/") else "shared" for path in where if path != "core/rng.py"
-        ]
-        assert len(owners) == len(set(owners)), f"{stream} is drawn from in {where}"
-        assert len(set(owners)) == 1 or "shared" not in owners, f"{stream} is drawn from in {where}"
+            if where != ("core", "rng.py"):
+                users[Stream[name]].append("/".join(where[:2]) if where[0] == "tasks" else "shared")
+    for stream, owners in users.items():
+        assert owners, f"nothing draws from {stream}"
+        assert len(owners) == len(set(owners)), f"{stream} is drawn from in {owners}"
+        assert len(owners) == 1 or "shared" not in owners, f"{stream} is drawn from in {owners}"
