@@ -3,13 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.statistics.bootstrap import (
-    Estimate,
-    holm,
-    percentile_interval,
-    simultaneous_intervals,
-    two_sided_p,
-)
+from grpo_pipeline.statistics.bootstrap import Estimate, holm, percentile_interval, simultaneous_intervals, two_sided_p
 
 P_VALUES = st.dictionaries(st.integers(0, 20), st.floats(0.0001, 1.0), min_size=1, max_size=12)
 

@@ -64,10 +64,7 @@ def test_a_weight_is_a_number_of_repetitions(statistic):
         np.testing.assert_allclose(one, statistic(scores[rows], y[rows], np.ones((1, len(rows))))[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "statistic",
-    [weighted.auroc, weighted.average_precision, sensitivity(0.8)],
-)
+@pytest.mark.parametrize("statistic", [weighted.auroc, weighted.average_precision, sensitivity(0.8)])
 def test_a_resample_with_one_class_is_undefined_and_leaves_the_others_alone(statistic):
     scores, y = np.array([0.1, 0.4, 0.6, 0.9]), np.array([False, True, False, True])
     values = statistic(scores, y, np.array([[1.0, 1, 1, 1], [0, 2, 0, 2], [2, 0, 2, 0]]))

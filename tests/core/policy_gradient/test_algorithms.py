@@ -2,11 +2,7 @@ import math
 
 import pytest
 
-from grpo_pipeline.core.policy_gradient.algorithms import (
-    LossOptions,
-    check_combination,
-    with_clip,
-)
+from grpo_pipeline.core.policy_gradient.algorithms import LossOptions, check_combination, with_clip
 
 GOOD = {"algorithm": "grpo", "ratio_level": "decision", "reduction": "per_sequence", "delta": None, "dual_clip": None}
 

@@ -4,14 +4,7 @@ from itertools import product
 import pytest
 import torch
 
-from grpo_pipeline.core.policy_gradient.kl import (
-    categorical_kl,
-    k3,
-    kl_in_reward,
-    kl_loss,
-    rollout_kl_loss,
-    unbounded_k3,
-)
+from grpo_pipeline.core.policy_gradient.kl import categorical_kl, k3, kl_in_reward, kl_loss, rollout_kl_loss, unbounded_k3
 from grpo_pipeline.core.policy_gradient.losses import importance_ratio
 
 F64 = torch.float64

@@ -5,13 +5,7 @@ import torch
 from torch import nn
 
 from grpo_pipeline.core.storage.weights import save_weights, weights_of
-from grpo_pipeline.core.training.optim import (
-    ReferenceUpdate,
-    check_not_optimised,
-    frozen_copy,
-    load_reference,
-    update_reference,
-)
+from grpo_pipeline.core.training.optim import ReferenceUpdate, check_not_optimised, frozen_copy, load_reference, update_reference
 
 
 class Net(nn.Module):
@@ -113,10 +107,7 @@ def test_dtypes_may_differ(method):
     [
         ([(3, 5), (4, 1)], r"got '0.bias' of shape \[5\] instead of \[4\], '0.weight' of shape"),
         ([(3, 4)], "got no '1.bias', no '1.weight'; build"),
-        (
-            [(3, 4), (4, 1), (1, 1), (1, 1)],
-            "got an unknown '2.bias', an unknown '2.weight', an unknown '3.bias' and 1 more",
-        ),
+        ([(3, 4), (4, 1), (1, 1), (1, 1)], "got an unknown '2.bias', an unknown '2.weight', an unknown '3.bias' and 1 more"),
     ],
 )
 def test_a_policy_that_does_not_fit_or_shares_memory_is_refused_by_name(sizes, message):
