@@ -5,21 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grpo_pipeline.statistics.metric import Direction, Metric
-from grpo_pipeline.statistics.wording import change_sentences, changes
-
-
-def metric(title: str, better: Direction) -> Metric:
-    return Metric(title, better, "", usable=lambda rows: np.ones(len(rows), bool), compute=lambda rows, weights: weights.mean(1))
-
+from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.statistics.wording import change_sentences, changes, judge, signed
 
 # Of a task that no file of the project knows.
 METRICS = {
-    "weight": metric("Weight of the catch", "higher"),
-    "bycatch": metric("Bycatch", "lower"),
-    "hours": metric("Hours at sea", "none"),
-    "fuel": metric("Fuel", "lower"),
-}
+    name: Metric(title, better, "", usable=lambda rows: np.ones(len(rows), bool), compute=lambda rows, weights: weights.mean(1))
+    for name, title, better in [
+        ("weight", "Weight of the catch", "higher"), ("bycatch", "Bycatch", "lower"), ("hours", "Hours at sea", "none"),
+        ("fuel", "Fuel", "lower"),
+    ]
+}  # fmt: skip
 
 
 def entry(low: float | None, high: float | None = None) -> dict[str, Any]:
@@ -28,56 +24,45 @@ def entry(low: float | None, high: float | None = None) -> dict[str, Any]:
     return {"value": (low + high) / 2, "ci95": [low, high]}
 
 
-def document(gain: dict[str, Any] | None = None, **differences: Any) -> dict[str, Any]:
-    held = {name: entry(-1.0, 1.0) for name in METRICS} | differences
-    arms = {"trawl": {}, "line": {}}
-    return {
-        "control": "trawl",
-        "arms": arms,
-        "differences": {"line": held},
-        "policy_gain": {} if gain is None else {"line": gain},
-    }
-
-
-def said(found: dict[str, Any]) -> list[str]:
-    return change_sentences(found, METRICS, chance_rule="drift")
+def said(gain: dict[str, Any] | None = None, **differences: Any) -> list[str]:
+    held = {name: entry(-1.0, 1.0) for name in METRICS}
+    found = {"control": "trawl", "arms": {"trawl": {}, "line": {}}, "differences": {"line": held | differences}}
+    return change_sentences(found | {"policy_gain": {} if gain is None else {"line": held | gain}}, METRICS, chance_rule="drift")
 
 
 def test_what_got_worse_stands_first_and_in_the_same_words() -> None:
-    assert said(document(weight=entry(0.2, 0.4), bycatch=entry(0.1, 0.3), fuel=entry(-0.3, -0.1))) == [
+    assert said(weight=entry(0.2, 0.4), bycatch=entry(0.1, 0.3), fuel=entry(-0.3, -0.1)) == [
         "line, worse than trawl, of 3 metrics looked at: Bycatch +0.200 (95% interval +0.100 to +0.300).",
         "line, better than trawl, of 3 metrics looked at: Weight of the catch +0.300 (95% interval +0.200 to +0.400); "
         "Fuel -0.200 (95% interval -0.300 to -0.100).",
     ]
+    assert said({"bycatch": entry(0.5, 0.7)})[2] == (
+        "line, worse than the rule drift, of 3 metrics looked at: Bycatch +0.600 (95% interval +0.500 to +0.700)."
+    )
+    # No good direction, no interval and no entry are not looked at.
+    assert said(hours=entry(3.0, 4.0), fuel=entry(None)) == [
+        "line, worse than trawl, of 2 metrics looked at: none shown.",
+        "line, better than trawl, of 2 metrics looked at: none shown.",
+    ]
+    nothing = {"control": "trawl", "arms": {"trawl": {}}, "differences": {}, "policy_gain": {}}
+    assert change_sentences(nothing, METRICS, chance_rule="drift") == []
 
 
 @pytest.mark.parametrize(
     ("name", "interval", "kind"),
     [
-        ("weight", (0.01, 0.2), "better"),
-        ("weight", (-0.2, -0.01), "worse"),
-        ("weight", (-0.2, 0.01), "same"),
-        ("weight", (0.0, 0.2), "same"),
-        ("bycatch", (0.01, 0.2), "worse"),
-        ("bycatch", (-0.2, -0.01), "better"),
+        ("weight", (0.01, 0.2), "better"), ("weight", (-0.2, -0.01), "worse"), ("weight", (-0.2, 0.01), "same"),
+        ("weight", (0.0, 0.2), "same"), ("bycatch", (0.01, 0.2), "worse"), ("bycatch", (-0.2, -0.01), "better"),
     ],
-)
+)  # fmt: skip
 def test_a_change_is_one_only_where_its_interval_leaves_out_0(name: str, interval: tuple[float, float], kind: str) -> None:
-    found = changes({name: entry(*interval)}, METRICS)
+    found = changes({name: entry(*interval), "unknown": entry(1.0, 2.0)}, METRICS)
     assert found == {"worse": [], "better": [], "same": []} | {kind: [name]}
 
 
-def test_no_good_direction_no_interval_and_no_entry_are_not_looked_at() -> None:
-    assert said(document(hours=entry(3.0, 4.0), fuel=entry(None))) == [
-        "line, worse than trawl, of 2 metrics looked at: none shown.",
-        "line, better than trawl, of 2 metrics looked at: none shown.",
-    ]
-    assert changes({"unknown": entry(1.0, 2.0)}, METRICS) == {"worse": [], "better": [], "same": []}
-    assert said({"control": "trawl", "arms": {"trawl": {}}, "differences": {}, "policy_gain": {}}) == []
-
-
-def test_changes_against_the_start_are_said_too() -> None:
-    gain = {name: entry(-1.0, 1.0) for name in METRICS} | {"bycatch": entry(0.5, 0.7)}
-    assert said(document(gain))[2] == (
-        "line, worse than the rule drift, of 3 metrics looked at: Bycatch +0.600 (95% interval +0.500 to +0.700)."
-    )
+def test_the_interval_decides_and_a_difference_has_its_sign() -> None:
+    words = {"above": "better", "below": "worse"}
+    for interval, said_of_it in {(0.1, 0.2): "better", (-0.2, -0.1): "worse", (-0.1, 0.2): "no difference shown"}.items():
+        assert judge({"ci95": list(interval)}, **words) == said_of_it
+    assert judge({"ci95": [0.9, 1.2]}, **words, neutral=1.0) == "no difference shown"
+    assert signed({"value": 0.0123, "ci95": [-0.02, 0.041]}) == "+0.012 (95% interval -0.020 to +0.041)"

@@ -15,19 +15,11 @@ def rows(seed=0, *, patients=40, folds=4):
     rng = np.random.default_rng(seed)
     number = np.repeat(np.arange(patients), rng.integers(1, 6, patients))
     label = (rng.random(len(number)) < 0.4).astype(int)
-    fold = number % folds
-    score = 1 / (1 + np.exp(-(label + rng.normal(size=len(number)) + 2.0 * fold - 3.0)))
-    return pd.DataFrame(
-        {
-            "patient_id": [f"p{n:02d}" for n in number],
-            "fold": [f"fold{f}" for f in fold],
-            "label": label,
-            "prob": score.round(1),
-            "reward": rng.normal(size=len(number)),
-            "lesion_hit": np.where(label == 1, rng.random(len(number)), np.nan),
-            "lesion_coverage": rng.uniform(0.05, 0.2, len(number)),
-        }
-    )
+    score = 1 / (1 + np.exp(-(label + rng.normal(size=len(number)) + 2.0 * (number % folds) - 3.0)))
+    names = {"patient_id": [f"p{n:02d}" for n in number], "fold": [f"fold{n % folds}" for n in number]}
+    columns = {"label": label, "prob": score.round(1), "reward": rng.normal(size=len(number))}
+    hit = np.where(label == 1, rng.random(len(number)), np.nan)
+    return pd.DataFrame(names | columns | {"lesion_hit": hit, "lesion_coverage": rng.uniform(0.05, 0.2, len(number))})
 
 
 def value(metric, table):
@@ -35,65 +27,47 @@ def value(metric, table):
 
 
 def won_pairs(table, *, inside_folds):
-    """Share of won pairs (a tie wins half) by a loop over all pairs, those of one fold alone or all of them."""
-    won = total = 0.0
-    for _, positive in table[table["label"] == 1].iterrows():
-        for _, negative in table[table["label"] == 0].iterrows():
-            if inside_folds and positive["fold"] != negative["fold"]:
-                continue
-            won += (positive["prob"] > negative["prob"]) + 0.5 * (positive["prob"] == negative["prob"])
-            total += 1
-    return won / total
+    """Share of won pairs (a tie wins half) over all pairs, those of one fold alone or all of them."""
+    pairs = table[table["label"] == 1].merge(table[table["label"] == 0], how="cross")
+    pairs = pairs[pairs["fold_x"] == pairs["fold_y"]] if inside_folds else pairs
+    return ((pairs["prob_x"] > pairs["prob_y"]) + 0.5 * (pairs["prob_x"] == pairs["prob_y"])).mean()
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_stratified_auroc_is_the_share_of_won_pairs_inside_the_folds(seed):
     table = rows(seed)
-    assert value(stratify(METRICS["auroc"]), table) == pytest.approx(won_pairs(table, inside_folds=True), abs=1e-12)
+    patients = table.groupby("patient_id").agg(prob=("prob", "max"), label=("label", "max"), fold=("fold", "first")).reset_index()
+    for name, pairs in (("auroc", table), ("auroc_patient", patients)):
+        assert value(stratify(METRICS[name]), table) == pytest.approx(won_pairs(pairs, inside_folds=True), abs=1e-12)
     assert value(METRICS["auroc"], table) == pytest.approx(won_pairs(table, inside_folds=False), abs=1e-12)
 
 
-def test_folds_are_those_of_scikit_learn_weighted_by_pairs():
+def test_folds_are_those_of_scikit_learn_weighted_by_pairs_or_by_positives():
     table = rows(2)
     parts = [part for _, part in table.groupby("fold")]
-    scores = [roc_auc_score(part["label"], part["prob"]) for part in parts]
-    pairs = [part["label"].sum() * (1 - part["label"]).sum() for part in parts]
-    assert list(spread_over_folds(METRICS["auroc"], [table]).values.values()) == pytest.approx(scores)
-    assert value(stratify(METRICS["auroc"]), table) == pytest.approx(np.average(scores, weights=pairs))
-    assert value(average_folds(METRICS["auroc"]), table) == pytest.approx(np.mean(scores))
-
-
-def test_average_precision_counts_a_fold_by_its_positives():
-    table = rows(3)
-    parts = [part for _, part in table.groupby("fold")]
-    scores = [average_precision_score(part["label"], part["prob"]) for part in parts]
-    positives = [part["label"].sum() for part in parts]
-    assert value(stratify(METRICS["average_precision"]), table) == pytest.approx(np.average(scores, weights=positives))
-
-
-def test_patients_are_paired_inside_their_fold():
-    table = rows(4)
-    patients = table.groupby("patient_id").agg(prob=("prob", "max"), label=("label", "max"), fold=("fold", "first")).reset_index()
-    assert value(stratify(METRICS["auroc_patient"]), table) == pytest.approx(won_pairs(patients, inside_folds=True), abs=1e-12)
+    positives, negatives = (np.array([(part["label"] == label).sum() for part in parts]) for label in (1, 0))
+    for name, score, weights in [
+        ("auroc", roc_auc_score, positives * negatives),
+        ("average_precision", average_precision_score, positives),
+    ]:
+        scores = [score(part["label"], part["prob"]) for part in parts]
+        assert list(spread_over_folds(METRICS[name], [table]).values.values()) == pytest.approx(scores)
+        assert value(stratify(METRICS[name]), table) == pytest.approx(np.average(scores, weights=weights))
+        assert value(average_folds(METRICS[name]), table) == pytest.approx(np.mean(scores))
 
 
 def test_a_fold_with_one_class_counts_nothing_and_is_named():
     table = rows(7)
     single = table.assign(label=np.where(table["fold"] == "fold2", 0, table["label"]))
-    rest = single[single["fold"] != "fold2"]
+    rest, nothing = single[single["fold"] != "fold2"], table.assign(label=1)
     for combine in (stratify, average_folds):
         assert value(combine(METRICS["auroc"]), single) == pytest.approx(value(combine(METRICS["auroc"]), rest))
+        assert np.isnan(value(combine(METRICS["auroc"]), nothing))
     document = spread_over_folds(METRICS["auroc"], [single]).document()
     assert (document["undefined_folds"], document["folds"]["fold2"]) == (["fold2"], None)
     known = [roc_auc_score(part["label"], part["prob"]) for _, part in rest.groupby("fold")]
     assert (document["sd"], document["min"], document["max"]) == pytest.approx((np.std(known, ddof=1), min(known), max(known)))
-
-
-def test_without_any_usable_fold_the_value_is_undefined():
-    table = rows(8).assign(label=1)
-    assert np.isnan(value(stratify(METRICS["auroc"]), table))
-    assert np.isnan(value(average_folds(METRICS["auroc"]), table))
-    assert spread_over_folds(METRICS["auroc"], [table]).document()["sd"] is None
+    assert spread_over_folds(METRICS["auroc"], [nothing]).document()["sd"] is None
 
 
 @pytest.mark.parametrize("name", ["auroc", "auroc_patient", "average_precision", "lesion_hit_ratio", "reward"])

@@ -1,5 +1,8 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import wasserstein_distance
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score, roc_curve
 
 from grpo_pipeline.statistics import weighted
@@ -43,6 +46,8 @@ def sensitivity(level):
 def test_agrees_with_scikit_learn(ours, theirs, seed, ties):
     scores, y, weights = table(seed=seed, ties=ties)
     expected = [theirs(y, scores, sample_weight=w) for w in weights]
+    if theirs is not brier_score_loss:  # a resample with one class is undefined and leaves the others alone
+        weights[2:5:2], expected[2], expected[4] = [y * weights[2], ~y * weights[4]], np.nan, np.nan
     np.testing.assert_allclose(ours(scores, y, weights), expected, rtol=1e-12)
 
 
@@ -62,13 +67,6 @@ def test_a_weight_is_a_number_of_repetitions(statistic):
     for one, w in zip(statistic(scores, y, weights), weights, strict=True):
         rows = np.repeat(np.arange(len(y)), w.astype(int))
         np.testing.assert_allclose(one, statistic(scores[rows], y[rows], np.ones((1, len(rows))))[0], rtol=1e-12)
-
-
-@pytest.mark.parametrize("statistic", [weighted.auroc, weighted.average_precision, sensitivity(0.8)])
-def test_a_resample_with_one_class_is_undefined_and_leaves_the_others_alone(statistic):
-    scores, y = np.array([0.1, 0.4, 0.6, 0.9]), np.array([False, True, False, True])
-    values = statistic(scores, y, np.array([[1.0, 1, 1, 1], [0, 2, 0, 2], [2, 0, 2, 0]]))
-    np.testing.assert_array_equal(np.isnan(values), [False, True, True])
 
 
 # negatives .1 .2 .3 .4 .9, positives .35 .45 .5 .95 .96
@@ -111,3 +109,42 @@ def test_sensitivity_is_read_on_the_correct_side(rows, level, wanted):
 def test_golden_calibration_error_of_two_bins(probs, y, wanted):
     found = weighted.calibration_error(np.array(probs), np.array(y, dtype=bool), np.ones((1, len(y))), bins=2)
     assert found[0] == pytest.approx(wanted)
+
+
+NUMBERS = st.lists(st.integers(-20, 20).map(lambda number: number / 4), min_size=1, max_size=12)
+
+
+@settings(max_examples=60)
+@given(values=NUMBERS, reference=NUMBERS, seed=st.integers(0, 1000), block=st.sampled_from([1, 40, 1 << 22]))
+def test_the_distance_agrees_with_scipy_on_the_repeated_table_in_blocks_of_any_size(values, reference, seed, block):
+    weights = np.random.default_rng(seed).integers(0, 4, size=(5, len(values))).astype(float)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weighted, "BLOCK", block)
+        found = weighted.wasserstein_1(np.asarray(values), weights, np.asarray(reference))
+    for row, distance in zip(weights.astype(int), found, strict=True):
+        repeated = np.repeat(values, row)
+        wanted = wasserstein_distance(repeated, reference) if repeated.size else np.nan
+        assert distance == pytest.approx(wanted, abs=1e-9, nan_ok=True)
+
+
+def test_a_jackknifed_mean_varies_as_its_bootstrap_does_and_a_share_keeps_its_middle():
+    def leave_out(values, statistic):
+        return np.asarray([statistic(np.delete(values, place)) for place in range(len(values))])
+
+    generator = np.random.default_rng(0)
+    values = generator.random(12)
+    weights = generator.multinomial(12, np.full(12, 1 / 12), size=200).astype(float)
+    found = weighted.linear_resamples(values.mean(), leave_out(values, np.mean), weights)
+    np.testing.assert_allclose(found, weights @ values / 12, rtol=0, atol=1e-12)
+    values = generator.integers(0, 30, size=40)
+    share = np.unique(values).size / 40
+    without = leave_out(values, lambda rest: np.unique(rest).size / len(rest))
+    weights = generator.multinomial(40, np.full(40, 1 / 40), size=4000).astype(float)
+    assert weighted.linear_resamples(share, without, np.ones((1, 40)))[0] == share
+    # A resample repeats values; the share of different ones in it is lower by about a quarter.
+    assert weighted.linear_resamples(share, without, weights).mean() == pytest.approx(share, abs=0.005)
+    assert np.mean([np.unique(np.repeat(values, row.astype(int))).size / 40 for row in weights[:200]]) < share - 0.1
+    # Undefined without a unit, and cut to a share.
+    undefined = weighted.linear_resamples(1.0, np.asarray([np.nan]), np.asarray([[1.0], [0.0]]))
+    np.testing.assert_array_equal(undefined, [1.0, np.nan])
+    assert weighted.linear_resamples(0.9, np.asarray([0.0, 1.0]), np.asarray([[4.0, 0.0]]))[0] == 1.0
