@@ -143,6 +143,17 @@ def test_what_a_killed_writer_left_goes_with_the_next_run(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.rglob("*.partial-*")] == [foreign.name]
 
 
+def test_an_edited_input_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    """Also one that a run pins: else its first nodes would leave new versions of what does not read it."""
+    finish(tmp_path, run="first", save="v1")
+    (tmp_path / "07_out/t/table/v1/table").write_text('{"auroc": "mine"}')
+    with pytest.raises(
+        ProvenanceError, match=r"table must be what run first \(since noon\) saved, got other content in .*v1/table;"
+    ):
+        begin(tmp_path, run="second", save="v2", nodes=("report",))
+    begin(tmp_path, run="third", save="v3", nodes=("split", "train", "predict", "report"))
+
+
 def test_nothing_appears_before_the_end_and_nothing_waits_after_it(tmp_path: Path) -> None:
     finish(tmp_path, run="first", save="v1", page="old")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "checkpoint" not in str(path)}

@@ -179,6 +179,12 @@ class Provenance:
         for name, entry in noted.items():
             if is_versioned(self._noted[name]) and entry.version and name not in chosen:
                 pin(self._noted[name], load=entry.version)
+        for name, entry in self._trusted.items():  # before the first node leaves anything behind
+            path = content_path(self._noted[name])
+            if path.exists():
+                self._refuse_other(
+                    name, path, content_digest(path), entry.digest, _recorded(entry), None
+                )
         if stages:
             self._stage()
 
@@ -228,10 +234,16 @@ class Provenance:
                 self._made[name] = expected
             elif name in self._trusted:
                 entry = self._trusted[name]
-                expected, who = entry.digest, f"run {entry.run} (since {entry.since})"
+                expected, who = entry.digest, _recorded(entry)
             else:
                 self._seen[path] = found
                 return
+        self._refuse_other(name, path, found, expected, who, data)
+
+    @staticmethod
+    def _refuse_other(
+        name: str, path: Path, found: str, expected: str, who: str, data: Any
+    ) -> None:
         if found != expected:
             raise ProvenanceError(
                 f"{name} must be what {who} saved, got other content{_origin(data)} in {path}; something else has written there: "
@@ -376,6 +388,10 @@ class Provenance:
 def _is_nothing(data: Any) -> bool:
     """Say whether a save writes nothing: no checkpoint at this yield, no rows."""
     return data is False or (isinstance(data, list) and not data)
+
+
+def _recorded(entry: Entry) -> str:
+    return f"run {entry.run} (since {entry.since})"
 
 
 def _origin(data: Any) -> str:
