@@ -1,6 +1,7 @@
 """Data of the training loop: a batch of biopsy cores, their encoding, and the outcomes of the sampled point sets."""
 
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -84,6 +85,7 @@ class AttentionBatch:
         lesion_cells: bool [P, V], True inside the lesion; None unless the data show it.
         clinical: [P, F], values of the clinical columns in their own units, NaN where unknown or dropped; None for a model
             without clinical prompts.
+        folds: of the training patients, int64 [P], -1 for a core of another split; None where the decoder has no folds.
     """
 
     rows: Tensor
@@ -97,6 +99,7 @@ class AttentionBatch:
     grade_group: Tensor
     lesion_cells: Tensor | None
     clinical: Tensor | None
+    folds: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ class AttentionContext:
     """One encoding per core, shared by its G samples: features [P, C, h, w], texture [P, T, h, w], images and cells.
 
     ``lesion_cells`` is that of the batch: only ``proposal: oracle`` reads it. ``statistics`` [P, D, h, w] are those of fields
-    around the cells, for a class decoder that reads them; ``prior`` [P, V] are logits that the policy adds to its own.
+    around the cells, for a class decoder that reads them, and ``region`` [P, R] those of the whole region; ``prior`` [P, V] are
+    logits that the policy adds to its own; ``folds`` are those of the batch.
     """
 
     features: Tensor
@@ -114,6 +118,8 @@ class AttentionContext:
     lesion_cells: Tensor | None = None
     statistics: Tensor | None = None
     prior: Tensor | None = None
+    region: Tensor | None = None
+    folds: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -121,13 +127,16 @@ class Outcomes:
     """Outputs of the decoders for the point sets: class_logits [P, G], bag_probs [P, G], mask_logits [P, G, 4h, 4w].
 
     ``bag_probs`` is the mean heatmap probability over the bag, the model's estimate of the involvement. ``rollouts`` are the
-    point sets themselves, where ``AttentionTask.decode`` made the outcomes.
+    point sets themselves, where ``AttentionTask.decode`` made the outcomes. ``heads`` are the logits of a decoder with folds and
+    ``learners`` their weights in the loss, [P, G, F] each.
     """
 
     class_logits: Tensor
     bag_probs: Tensor
     mask_logits: Tensor
     rollouts: Rollouts | None = None
+    heads: Tensor | None = None
+    learners: Tensor | None = None
 
 
 def make_batch(
@@ -138,10 +147,12 @@ def make_batch(
     device: torch.device,
     clinical: tuple[str, ...] = (),
     pixels: Pixels | None = None,
+    folds: int = 1,
 ) -> AttentionBatch:
     """Return the batch of these rows on ``device``, with the values of the clinical columns that are named.
 
-    Images and masks come from ``pixels`` in the place of the stored ones, if given.
+    With ``folds`` above 1 it says which of them each training patient is in. Images and masks come from ``pixels`` in the
+    place of the stored ones, if given.
     """
     examples = data.examples
     values = None
@@ -172,7 +183,17 @@ def make_batch(
         ),
         lesion_cells=None if pixels.lesion is None else region_cells(pixels.lesion, grid),
         clinical=values,
+        folds=None
+        if folds == 1
+        else torch.as_tensor(patient_folds(examples, rows, folds), device=device),
     )
+
+
+def patient_folds(examples: Examples, rows: np.ndarray, folds: int) -> np.ndarray:
+    """Return the fold of each row's patient by a hash of the name, int64 [n]; -1 outside the training split."""
+    table = examples.table.iloc[rows]
+    of_patient = [crc32(str(name).encode()) % folds for name in table["patient_id"]]
+    return np.where(table["split"].to_numpy() == "train", of_patient, -1).astype(np.int64)
 
 
 def region_cells(region: Tensor, grid: int) -> Tensor:

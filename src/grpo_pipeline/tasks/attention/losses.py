@@ -203,9 +203,18 @@ def supervised_loss(
         A scalar. A term with weight 0 is not computed, apart from those of class and involvement.
     """
     is_member = has_bag(batch)
-    class_loss = label_loss(
-        outcomes.class_logits, batch.label, params.class_form, params.symmetric
-    ).mean()
+    if outcomes.heads is None or outcomes.learners is None:
+        class_loss = label_loss(
+            outcomes.class_logits, batch.label, params.class_form, params.symmetric
+        ).mean()
+    else:  # each head learns from the folds that it does not judge
+        of_heads = label_loss(
+            outcomes.heads,
+            batch.label[..., None].expand_as(outcomes.heads),
+            params.class_form,
+            params.symmetric,
+        )
+        class_loss = (of_heads * outcomes.learners).sum(2).mean()
     of_cores, of_bags = (1.0, 1.0) if shares is None else shares.to(class_loss.dtype)
     loss = params.class_weight * class_loss * of_cores
     for weight, term in bag_terms(batch, outcomes, params):
@@ -241,6 +250,24 @@ def bag_terms(
     if params.entropy_weight:
         terms.append((params.entropy_weight, heatmap_entropy(z, bag)))
     return terms
+
+
+def location_loss(logits: Tensor, batch: AttentionBatch, grid: int) -> Tensor:
+    """Return -log P(the first point lies in the bag) of each core, [P]; 0 where the bag has no cell of the region, or all.
+
+    Args:
+        logits: of the policy's map, [P, V].
+        batch: cells of the region, and the bag [P, 4h, 4w].
+        grid: side of the cell grid.
+    """
+    covered = F.adaptive_avg_pool2d(batch.bag, grid).flatten(1)
+    most = covered.amax(1, keepdim=True)
+    # Cells that lie at least half in the bag; of a bag smaller than that, those that it covers most.
+    inside = batch.cells & (covered >= most.clamp(max=0.5)) & (covered > 0)
+    of_region = logits.masked_fill(~batch.cells, -torch.inf).logsumexp(1)
+    is_there = inside.any(1)
+    of_bag = logits.masked_fill(~torch.where(is_there[:, None], inside, batch.cells), -torch.inf)
+    return of_region - of_bag.logsumexp(1)
 
 
 def has_bag(batch: AttentionBatch) -> Tensor:

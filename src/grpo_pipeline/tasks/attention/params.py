@@ -93,6 +93,9 @@ class ModelParams(BaseModel):
         glimpse_size: pixels of a glimpse's side.
         glimpse_channels: of the glimpse network.
         glimpse_pool: how the evidence of k points becomes one number.
+        reads_region: whether ``statistics`` reads those of the whole region beside the points'.
+        decoder_folds: of the training patients, with a regression of ``statistics`` each that does not learn from its fold,
+            and alone judges its points; 1 is one regression that judges what it learned from.
         policy_reads: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields
             alone, so that points cannot become a code for what the image shows elsewhere.
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
@@ -132,6 +135,8 @@ class ModelParams(BaseModel):
     feature_dtype: Literal["float32", "float16"] = "float32"
     likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
     stop: StopParams | None = None
+    reads_region: bool = False
+    decoder_folds: int = Field(default=1, ge=1, le=20)
     policy_reads: Literal["image", "cell"] = "image"
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
@@ -143,6 +148,16 @@ class ModelParams(BaseModel):
                 f"attention.model.feature_dtype must be float32 with encoder: train, got {self.feature_dtype}; only the features "
                 "of a frozen encoder are stored"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_statistics(self) -> Self:
+        for name, neutral in (("reads_region", False), ("decoder_folds", 1)):
+            if self.class_decoder != "statistics" and getattr(self, name) != neutral:
+                raise ValueError(
+                    f"attention.model.{name} must be {str(neutral).lower()} with class_decoder: {self.class_decoder}, got "
+                    f"{str(getattr(self, name)).lower()}; only class_decoder: statistics has it"
+                )
         return self
 
     @model_validator(mode="after")
@@ -272,6 +287,9 @@ class SupervisedParams(BaseModel):
         mil_weight: as ``needle_weight``, for those pixels of the bag that fit the label best.
         mil_share: share of the bag's pixels that these are.
         entropy_weight: of the binary entropy of the heatmap in the bag.
+        class_penalty: of half the squared weights of the class decoder, a ridge; 1 / (C n) of a regression on n images.
+        location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown: the policy learns
+            from outlines what it otherwise finds by reward.
         glimpse_weight: of the loss of the glimpse decoder's mean evidence along the bag against the involvement.
         glimpse_bag_cells: cells of the bag that it looks at.
         symmetric: constants of the form ``symmetric``.
@@ -296,3 +314,5 @@ class SupervisedParams(BaseModel):
     symmetric: SymmetricParams
     involvement_clamp: float = Field(ge=0, lt=0.5)
     prob_clamp: float = Field(gt=0, lt=0.5)
+    class_penalty: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    location_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)

@@ -35,14 +35,21 @@ from grpo_pipeline.tasks.attention.inference import appearance
 from grpo_pipeline.tasks.attention.inference.calibration import calibrate
 from grpo_pipeline.tasks.attention.losses import (
     best_samples,
+    has_bag,
     last_samples,
+    location_loss,
+    mean_over_bags,
     reward_components,
     supervised_counts,
     supervised_loss,
     take_samples,
 )
 from grpo_pipeline.tasks.attention.model.baselines import blob_prior, point_coordinates
-from grpo_pipeline.tasks.attention.model.decoders import PointDecoder
+from grpo_pipeline.tasks.attention.model.decoders import (
+    PointDecoder,
+    StatisticsDecoder,
+    penalty,
+)
 from grpo_pipeline.tasks.attention.model.encoder_input import GreyBatch
 from grpo_pipeline.tasks.attention.model.model import (
     AttentionModel,
@@ -162,7 +169,13 @@ class AttentionTask(BaseTask):
             data = replace(data, reference_logits=None)
         columns = () if self.clinical is None else self.clinical.columns
         batch = make_batch(
-            data, rows, grid=self.grid, device=self.device, clinical=columns, pixels=pixels
+            data,
+            rows,
+            grid=self.grid,
+            device=self.device,
+            clinical=columns,
+            pixels=pixels,
+            folds=self.model.decoder_folds,
         )
         if generator is not None and self.model.clinical is not None and batch.clinical is not None:
             batch = replace(
@@ -195,6 +208,8 @@ class AttentionTask(BaseTask):
             lesion_cells=batch.lesion_cells,
             statistics=policy.describe_fields(batch.images, batch.cells),
             prior=self._prior(batch),
+            region=policy.describe_region(batch.images, batch.cells),
+            folds=batch.folds,
         )
 
     def _prior(self, batch: AttentionBatch) -> Tensor | None:
@@ -252,6 +267,8 @@ class AttentionTask(BaseTask):
             batch.clinical,
             is_point=is_point,
             statistics=context.statistics,
+            region=context.region,
+            folds=context.folds,
         )
         return replace(outcomes, rollouts=rollouts)
 
@@ -363,9 +380,20 @@ class AttentionTask(BaseTask):
         )
         if self.supervised.samples != "all":
             batch, outcomes = take_samples(batch, outcomes, self._choose_samples(batch, outcomes))
-        return supervised_loss(
+        loss = supervised_loss(
             batch, outcomes, self.supervised, glimpse_involvement=involvement, shares=shares
         )
+        if self.supervised.class_penalty:
+            of_cores = 1.0 if shares is None else shares[0].to(loss.dtype)
+            ridge = penalty(policy.class_decoder, self.model.decoder_folds)
+            loss = loss + self.supervised.class_penalty * of_cores * ridge
+        if self.supervised.location_weight:
+            located = location_loss(policy.propose(context)[0].cells, batch, self.grid)
+            of_bags = 1.0 if shares is None else shares[1].to(loss.dtype)
+            loss = loss + self.supervised.location_weight * of_bags * mean_over_bags(
+                located[:, None], has_bag(batch)
+            )
+        return loss
 
     def supervised_counts(self, batch: AttentionBatch) -> Tensor:
         """Return the number of cores, for the class, and of cores with a bag, for the rest: float64 [2]."""
@@ -389,11 +417,12 @@ class AttentionTask(BaseTask):
             return None
         coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
         most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
-        return policy.class_decoder.estimate_involvement(
-            batch.images if context.statistics is None else context.statistics,
-            cell_centres(most.indices, self.grid),
-            most.values > 0,
-        )
+        points, is_valid = cell_centres(most.indices, self.grid), most.values > 0
+        if isinstance(policy.class_decoder, StatisticsDecoder) and context.statistics is not None:
+            weighed = policy.class_decoder.weigh(context.statistics, points, context.folds)
+        else:
+            weighed = policy.class_decoder.weigh(batch.images, points)
+        return policy.class_decoder.estimate_involvement(weighed, is_valid)
 
     def tabulate(
         self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts

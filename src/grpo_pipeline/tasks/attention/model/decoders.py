@@ -6,12 +6,14 @@
 that says nothing about where the cancer is (docs/decisions/0004).
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
-from grpo_pipeline.tasks.attention.model.field_statistics import WIDTH
+from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, WIDTH
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 # A learned filter bank and its local energies: how texture is described here, for a patch and for every cell.
@@ -102,15 +104,14 @@ class PointDecoder(nn.Module):
         evidence = self.weigh(view, points.flatten(1, 2)).reshape(n_prompts, group_size, k)
         return pool_evidence(evidence, self.pool, is_point) + self.prior
 
-    def estimate_involvement(self, view: Tensor, points: Tensor, is_valid: Tensor) -> Tensor:
+    def estimate_involvement(self, evidence: Tensor, is_valid: Tensor) -> Tensor:
         """Return the mean probability of cancer over points of the bag, [P].
 
         Args:
-            view: what ``weigh`` reads, P of them.
-            points: [P, M, 2], (x, y) in [0, 1].
+            evidence: of ``weigh`` at them, [P, M].
             is_valid: bool [P, M], True where a point lies in the bag; at least one per row.
         """
-        probs = (self.weigh(view, points) + self.involvement_prior).sigmoid() * is_valid
+        probs = (evidence + self.involvement_prior).sigmoid() * is_valid
         return probs.sum(1) / is_valid.sum(1).clamp(min=1)
 
 
@@ -140,33 +141,111 @@ class GlimpseDecoder(PointDecoder):
 
 
 class StatisticsDecoder(PointDecoder):
-    """Read the statistics of three fields around each point (``field_statistics``) by a logistic regression.
+    """Read the statistics of three fields around each point (``field_statistics``) by a penalised logistic regression.
 
-    The statistics are computed once per image and shared by all point sets; nothing is cropped.
+    The statistics are computed once per image and shared by all point sets; nothing is cropped. With ``reads_region`` the
+    statistics of the whole region are read beside them. With F ``folds`` there are F regressions, and none learns from the
+    images of its own fold (cross-fitting, Chernozhukov et al. 2018, "Double/debiased machine learning"): what a regression
+    says of an image that it has learned by heart is no reward for its points. Images that none learns from get the mean.
     """
+
+    # Of the fields' statistics, so that those of the points count about twice as much as the region's.
+    scale = 2 / math.sqrt(WIDTH)
 
     def __init__(self, params: ModelParams) -> None:
         super().__init__()
-        self.pool = params.glimpse_pool
-        self.evidence = nn.Conv2d(WIDTH, 1, kernel_size=1)
-        for parameter in self.evidence.parameters():
-            nn.init.zeros_(parameter)
+        self.pool, self.folds = params.glimpse_pool, params.decoder_folds
+        self.evidence = nn.Conv2d(WIDTH, self.folds, kernel_size=1)
+        self.region = (
+            nn.Linear(REGION_WIDTH, self.folds, bias=False) if params.reads_region else None
+        )
+        for module in (self.evidence, self.region):
+            for parameter in () if module is None else module.parameters():
+                nn.init.zeros_(parameter)
         self.prior = nn.Parameter(torch.zeros(()))
         self.involvement_prior = nn.Parameter(torch.zeros(()))
 
-    def map_evidence(self, statistics: Tensor) -> Tensor:
-        """Return the evidence of every cell, [P, WIDTH, h, w] -> [P, 1, h, w]."""
-        with exact_region(statistics):
-            evidence: Tensor = self.evidence(at_least_float32(statistics))
-        return evidence
+    def map_evidence(self, statistics: Tensor, folds: Tensor | None = None) -> Tensor:
+        """Return the evidence of every cell by the regressions that may judge the image, [P, WIDTH, h, w] -> [P, 1, h, w]."""
+        evidence = self._evidence(statistics)
+        judges = judging_heads(folds, len(statistics), self.folds, evidence.device)
+        return (evidence * judges[..., None, None]).sum(1, keepdim=True)
 
-    def weigh(self, statistics: Tensor, points: Tensor) -> Tensor:
-        """Return the evidence of the cells that hold the points, a logit: points [P, M, 2] -> [P, M]."""
-        evidence = self.map_evidence(statistics)[:, 0]  # [P, h, w]
-        height, width = evidence.shape[1:]
-        column = (points[..., 0] * width).floor().long().clamp(0, width - 1)
-        row = (points[..., 1] * height).floor().long().clamp(0, height - 1)
-        return torch.gather(evidence.flatten(1), 1, row * width + column)
+    def heads(
+        self,
+        statistics: Tensor,
+        region: Tensor | None,
+        points: Tensor,
+        is_point: Tensor | None = None,
+    ) -> Tensor:
+        """Return the cancer logit of each regression, [P, G, F].
+
+        Args:
+            statistics: [P, WIDTH, h, w].
+            region: statistics of the whole region [P, REGION_WIDTH], with ``reads_region``.
+            points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the region and the learned prior answer.
+            is_point: bool [P, G, k], False for padding; None: all are points.
+        """
+        n_prompts, group_size, k, _ = points.shape
+        logits = self.prior.expand(n_prompts, group_size, self.folds)
+        if self.region is not None and region is not None:
+            with exact_region(region):
+                logits = logits + self.region(at_least_float32(region))[:, None]
+        if k == 0:
+            return logits
+        evidence = _at_points(self._evidence(statistics), points.flatten(1, 2))  # [P, F, G * k]
+        evidence = evidence.reshape(n_prompts, self.folds, group_size, k)
+        at_heads = None if is_point is None else is_point[:, None]
+        return logits + pool_evidence(evidence, self.pool, at_heads).movedim(1, 2)
+
+    def weigh(self, statistics: Tensor, points: Tensor, folds: Tensor | None = None) -> Tensor:
+        """Return the evidence at each point by the regressions that learn from the image: points [P, M, 2] -> [P, M]."""
+        evidence = _at_points(self._evidence(statistics), points)  # [P, F, M]
+        learners = learning_heads(folds, len(points), self.folds, evidence.device)
+        return (evidence * learners[..., None]).sum(1)
+
+    def _evidence(self, statistics: Tensor) -> Tensor:
+        with exact_region(statistics):
+            evidence: Tensor = self.evidence(at_least_float32(statistics) * self.scale)
+        return evidence  # [P, F, h, w]
+
+
+def judging_heads(folds: Tensor | None, n: int, heads: int, device: torch.device) -> Tensor:
+    """Return the weight of each head in what is said of an image, [n, heads]: its own fold's, which has not learned from it.
+
+    Args:
+        folds: int64 [n], -1 for an image that no head learns from: the mean of all; None for such images alone.
+        n: images.
+        heads: F.
+        device: of the result.
+    """
+    if folds is None or heads == 1:
+        return torch.full((n, heads), 1 / heads, device=device)
+    own = torch.arange(heads, device=device) == folds[:, None]
+    return torch.where(folds[:, None] < 0, 1 / heads, own.float())
+
+
+def learning_heads(folds: Tensor | None, n: int, heads: int, device: torch.device) -> Tensor:
+    """Return the weight of each head in the loss of an image, [n, heads]: all but its own fold's; as ``judging_heads``."""
+    if folds is None or heads == 1:
+        return torch.full((n, heads), 1 / heads, device=device)
+    own = torch.arange(heads, device=device) == folds[:, None]
+    return torch.where(folds[:, None] < 0, 1 / heads, (~own).float() / (heads - 1))
+
+
+def _at_points(maps: Tensor, points: Tensor) -> Tensor:
+    """Return maps [P, F, h, w] in the cells that hold the points [P, M, 2], [P, F, M]."""
+    height, width = maps.shape[2:]
+    column = (points[..., 0] * width).floor().long().clamp(0, width - 1)
+    row = (points[..., 1] * height).floor().long().clamp(0, height - 1)
+    place = (row * width + column)[:, None].expand(-1, maps.shape[1], -1)
+    return maps.flatten(2).gather(2, place)
+
+
+def penalty(decoder: nn.Module, heads: int = 1) -> Tensor:
+    """Return half the sum of the squared weights, without biases, per head: ridge for a linear decoder."""
+    weights = [p.square().sum() for p in decoder.parameters() if p.requires_grad and p.ndim > 1]
+    return torch.stack(weights).sum() / (2 * heads)
 
 
 class GlobalDecoder(nn.Module):

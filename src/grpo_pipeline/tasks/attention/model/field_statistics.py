@@ -7,8 +7,11 @@ over the image serves every point set.
 
 How this differs from the source: levels are not quantised (the co-occurrence matrix is never formed), pairs are counted where
 their first pixel lies, and each statistic is taken relative to its mean over the region: a place that looks as the whole region
-does is 0.
+does is 0. What the whole region looks like is described beside it (:func:`describe_region`), with oriented gradients (Dalal and
+Triggs 2005, "Histograms of oriented gradients for human detection"; without overlapping blocks).
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -34,6 +37,17 @@ SPREAD = {
     "level": 0.1,
     "uniformity": 0.1,
 }
+# What each kind is about in a standardised image. A regression with an intercept does not need it, but is found sooner with it.
+CENTRE = {
+    "contrast": -3.0,
+    "dissimilarity": -1.7,
+    "homogeneity": 0.6,
+    "correlation": 0.7,
+    "level": 0.15,
+    "uniformity": 0.4,
+}
+ORIENTATIONS, BLOCKS = 8, 8
+"""Directions of a gradient, and the image's side in blocks, each of which counts them."""
 OF_A_FIELD = (
     "mean",
     "variance",
@@ -42,6 +56,7 @@ OF_A_FIELD = (
     "uniformity",
 )
 WIDTH = len(FIELDS) * len(OF_A_FIELD)
+REGION_WIDTH = 2 * len(OF_A_FIELD) + ORIENTATIONS * BLOCKS**2
 
 
 def describe_fields(images: Tensor, cells: Tensor, grid: int) -> Tensor:
@@ -55,27 +70,79 @@ def describe_fields(images: Tensor, cells: Tensor, grid: int) -> Tensor:
         grid: side h = w of the cell grid.
     """
     with exact_region(images):
-        values = images.float()
-        seen = (values != 0).float()
-        size = images.shape[-1] // grid
-        levels = [(-(((values - level) / LEVEL_WIDTH) ** 2)).exp() for level in LEVELS]
-        single = torch.cat([values, values.square(), *levels], dim=1)
-        pooled = [(F.avg_pool2d(single * seen, size), F.avg_pool2d(seen, size))]
-        for lag in LAGS:  # one at a time: a few maps of pixels are in memory at once
-            other, is_pair = _shift(values, lag), seen * _shift(seen, lag)
-            gap = values - other
-            pair = [gap.square(), gap.abs(), 1 / (1 + 4 * gap.square()), values * other]
-            pooled.append(
-                (F.avg_pool2d(torch.cat(pair, 1) * is_pair, size), F.avg_pool2d(is_pair, size))
-            )
-        described = torch.cat([_one_field(pooled, field) for field in FIELDS], dim=1)
-        inside = cells.reshape(-1, 1, grid, grid).float()
-        of_region = (described * inside).sum((2, 3), keepdim=True) / inside.sum(
-            (2, 3), keepdim=True
-        )
-        spread = torch.tensor([SPREAD[name] for name in OF_A_FIELD], device=images.device)
+        described, inside = _describe(images, grid), cells.reshape(-1, 1, grid, grid).float()
         # Zero in the padding: nothing was seen there.
-        return (described - of_region) / spread.repeat(len(FIELDS))[:, None, None] * inside
+        return (described - _mean_inside(described, inside)) * inside
+
+
+def describe_region(images: Tensor, cells: Tensor, grid: int) -> Tensor:
+    """Return the statistics of the whole region, [P, REGION_WIDTH]: what it looks like wherever the points lie.
+
+    Mean and spread over its cells of each statistic of the smallest field, and the oriented gradients of the image's blocks.
+    Each of the three groups is divided by the root of its size, so that none outweighs the others by its number; the
+    gradients, of which most say little, count half.
+
+    Args:
+        images: standardised, [P, 1, S, S].
+        cells: bool [P, V], True inside the region; at least one per row.
+        grid: side h = w of the cell grid.
+    """
+    with exact_region(images):
+        described = _describe(images, grid)[:, : len(OF_A_FIELD)]
+        inside = cells.reshape(-1, 1, grid, grid).float()
+        mean = _mean_inside(described, inside)
+        spread = _mean_inside((described - mean).square(), inside).sqrt()
+        groups = (
+            mean.flatten(1) / 0.7,
+            (spread.flatten(1) - 1) / 0.4,
+            0.5 * (_orientations(images.float()) - 0.3) / 0.15,
+        )
+        return torch.cat([group / math.sqrt(group.shape[1]) for group in groups], dim=1)
+
+
+def _orientations(images: Tensor) -> Tensor:
+    """Return the share of each direction in the gradients of each block, [P, 1, S, S] -> [P, ORIENTATIONS * BLOCKS^2]."""
+    across = F.pad(images[..., 2:] - images[..., :-2], (1, 1, 0, 0))
+    down = F.pad(images[..., 2:, :] - images[..., :-2, :], (0, 0, 1, 1))
+    strength = (across.square() + down.square()).sqrt()
+    place = torch.atan2(down, across).remainder(math.pi) / math.pi * ORIENTATIONS  # [P, 1, S, S]
+    middles = torch.arange(ORIENTATIONS, device=images.device)[None, :, None, None] + 0.5
+    half = ORIENTATIONS / 2
+    away = ((place - middles + half).remainder(ORIENTATIONS) - half).abs()
+    histogram = F.adaptive_avg_pool2d(strength * (1 - away).clamp(min=0), BLOCKS)
+    lengths: Tensor = torch.linalg.vector_norm(histogram, dim=1, keepdim=True)
+    return torch.flatten(histogram / (lengths + 0.02), 1)
+
+
+def _mean_inside(described: Tensor, inside: Tensor) -> Tensor:
+    """Return the mean over the region's cells, [P, D, h, w] -> [P, D, 1, 1]."""
+    return (described * inside).sum((2, 3), keepdim=True) / inside.sum((2, 3), keepdim=True)
+
+
+def _describe(images: Tensor, grid: int) -> Tensor:
+    """Return the statistics of every cell about their usual values, in their usual spread, [P, WIDTH, h, w]."""
+    values = images.float()
+    seen = (values != 0).float()
+    size = images.shape[-1] // grid
+    levels = [(-(((values - level) / LEVEL_WIDTH) ** 2)).exp() for level in LEVELS]
+    single = torch.cat([values, values.square(), *levels], dim=1)
+    pooled = [(F.avg_pool2d(single * seen, size), F.avg_pool2d(seen, size))]
+    for lag in LAGS:  # one at a time: a few maps of pixels are in memory at once
+        other, is_pair = _shift(values, lag), seen * _shift(seen, lag)
+        gap = values - other
+        pair = [gap.square(), gap.abs(), 1 / (1 + 4 * gap.square()), values * other]
+        pooled.append(
+            (F.avg_pool2d(torch.cat(pair, 1) * is_pair, size), F.avg_pool2d(is_pair, size))
+        )
+    described = torch.cat([_one_field(pooled, field) for field in FIELDS], dim=1)
+    spread, centre = (
+        torch.tensor([of.get(name, 0.0) for name in OF_A_FIELD], device=images.device)
+        for of in (SPREAD, CENTRE)
+    )
+    repeats = len(FIELDS)
+    return (described - centre.repeat(repeats)[:, None, None]) / spread.repeat(repeats)[
+        :, None, None
+    ]
 
 
 def _shift(values: Tensor, lag: tuple[int, int]) -> Tensor:

@@ -29,10 +29,16 @@ from grpo_pipeline.tasks.attention.model.decoders import (
     GlobalDecoder,
     PointDecoder,
     StatisticsDecoder,
+    judging_heads,
+    learning_heads,
 )
 from grpo_pipeline.tasks.attention.model.encoder_input import encoder_input
 from grpo_pipeline.tasks.attention.model.encoder_tuning import tune_encoder
-from grpo_pipeline.tasks.attention.model.field_statistics import WIDTH, describe_fields
+from grpo_pipeline.tasks.attention.model.field_statistics import (
+    WIDTH,
+    describe_fields,
+    describe_region,
+)
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.pretrained import build_net, load_net
@@ -192,7 +198,7 @@ class AttentionModel(nn.Module):
         looks = context.texture
         if isinstance(self.class_decoder, StatisticsDecoder) and context.statistics is not None:
             # The evidence is read as it is: the policy's gradient teaches the decoder nothing.
-            evidence = self.class_decoder.map_evidence(context.statistics).detach()
+            evidence = self.class_decoder.map_evidence(context.statistics, context.folds).detach()
             looks = torch.cat([looks, context.statistics, evidence], dim=1)
         logits, values = self.policy(context.features, looks, context.cells)
         if context.prior is not None:
@@ -206,6 +212,15 @@ class AttentionModel(nn.Module):
             return None
         return describe_fields(images, cells, self.sam.grid)
 
+    def describe_region(self, images: Tensor, cells: Tensor) -> Tensor | None:
+        """Return the statistics [P, R] of the whole region where the class decoder reads them."""
+        if (
+            not isinstance(self.class_decoder, StatisticsDecoder)
+            or self.class_decoder.region is None
+        ):
+            return None
+        return describe_region(images, cells, self.sam.grid)
+
     def decode(
         self,
         features: Tensor,
@@ -216,6 +231,8 @@ class AttentionModel(nn.Module):
         *,
         is_point: Tensor | None = None,
         statistics: Tensor | None = None,
+        region: Tensor | None = None,
+        folds: Tensor | None = None,
     ) -> Outcomes:
         """Decode point sets [P, G, k, 2] into class logits, bag probabilities and heatmaps.
 
@@ -227,24 +244,39 @@ class AttentionModel(nn.Module):
             clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
             is_point: bool [P, G, k], False for padding; None: all are points.
             statistics: of the fields around the cells, for a class decoder that reads them.
+            region: of the whole region, for one that reads them.
+            folds: int64 [P] of the patients, for one with folds.
 
         Raises:
             ValueError: if the model has clinical prompts and gets no values.
         """
         prompts = self._embed_clinical(clinical)
         decoded = self.sam.decode(features, points, prompts, is_point=is_point)
-        if isinstance(self.class_decoder, PointDecoder):
-            view = images if statistics is None else statistics
-            class_logits = self.class_decoder(view, points, is_point)
+        heads = learners = None
+        if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
+            logits = self.class_decoder.heads(statistics, region, points, is_point)  # [P, G, F]
+            n, device = self.class_decoder.folds, logits.device
+            class_logits = (logits * judging_heads(folds, len(logits), n, device)[:, None]).sum(2)
+            if n > 1:
+                heads = logits
+                learners = learning_heads(folds, len(logits), n, device)[:, None].expand_as(logits)
+        elif isinstance(self.class_decoder, PointDecoder):
+            class_logits = self.class_decoder(images, points, is_point)
         else:
             class_logits = self.class_decoder(decoded.token)
         if self.clinical_read_out is not None and prompts is not None:
             with exact_region(features):
-                class_logits = class_logits + self.clinical_read_out(prompts)[:, None]
+                told = self.clinical_read_out(prompts)[:, None]
+            class_logits = class_logits + told
+            heads = None if heads is None else heads + told[..., None]
         weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
         bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
         return Outcomes(
-            class_logits=class_logits, bag_probs=bag_probs, mask_logits=decoded.mask_logits
+            class_logits=class_logits,
+            bag_probs=bag_probs,
+            mask_logits=decoded.mask_logits,
+            heads=heads,
+            learners=learners,
         )
 
     def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
