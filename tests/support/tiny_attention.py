@@ -69,11 +69,17 @@ def make_clinical_examples(seed: int = 0) -> Examples:
     return replace(examples, table=table, clinical=("age", "psa", "setup"), digest=f"tiny-clinical-{seed}")
 
 
-def make_task(examples: Examples | None = None, *, reward: dict[str, float] | None = None, **model: Any) -> AttentionTask:
+def make_task(
+    examples: Examples | None = None,
+    *,
+    reward: dict[str, float] | None = None,
+    supervised: dict[str, Any] | None = None,
+    **model: Any,
+) -> AttentionTask:
     return build_task(
         model_params(**model),
         RewardParams.model_validate(section("reward", **(reward or {}))),
-        SupervisedParams.model_validate(section("supervised_loss")),
+        SupervisedParams.model_validate(section("supervised_loss", **(supervised or {}))),
         make_examples() if examples is None else examples,
     )
 

@@ -109,7 +109,18 @@ TASKS = {
         decoder_groups=("mask_decoder", "class_decoder", "clinical"),
     ),
     "attention_global": replace(IMAGES, task=lambda: attention.make_task(class_decoder="global")),
-    "attention_statistics": replace(IMAGES, task=lambda: attention.make_task(class_decoder="statistics", prior="dark_blobs")),
+    "attention_statistics": replace(
+        IMAGES,
+        task=lambda: attention.make_task(
+            class_decoder="statistics",
+            prior="dark_blobs",
+            reads_region=True,
+            decoder_folds=3,
+            supervised={"class_penalty": 0.01, "location_weight": 0.5},
+        ),
+        policy_groups=(),
+        shared_groups=("policy_head",),  # outlines teach it too
+    ),
     "attention_stop": replace(
         IMAGES,
         task=lambda: attention.make_task(stop={"min_points": 1}, policy_reads="cell", reward={"points_weight": 0.1}),

@@ -47,7 +47,6 @@ from grpo_pipeline.tasks.attention.losses import (
 from grpo_pipeline.tasks.attention.model.baselines import blob_prior, point_coordinates
 from grpo_pipeline.tasks.attention.model.decoders import (
     PointDecoder,
-    StatisticsDecoder,
     penalty,
 )
 from grpo_pipeline.tasks.attention.model.encoder_input import GreyBatch
@@ -417,12 +416,12 @@ class AttentionTask(BaseTask):
             return None
         coverage = adaptive_avg_pool2d(batch.bag, self.grid).flatten(1)
         most = coverage.topk(min(self.supervised.glimpse_bag_cells, coverage.shape[1]))
-        points, is_valid = cell_centres(most.indices, self.grid), most.values > 0
-        if isinstance(policy.class_decoder, StatisticsDecoder) and context.statistics is not None:
-            weighed = policy.class_decoder.weigh(context.statistics, points, context.folds)
-        else:
-            weighed = policy.class_decoder.weigh(batch.images, points)
-        return policy.class_decoder.estimate_involvement(weighed, is_valid)
+        return policy.class_decoder.estimate_involvement(
+            batch.images if context.statistics is None else context.statistics,
+            cell_centres(most.indices, self.grid),
+            most.values > 0,
+            context.folds,
+        )
 
     def tabulate(
         self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts

@@ -89,7 +89,8 @@ def test_the_decoder_reads_the_cells_of_its_points_and_the_policy_reads_its_evid
     assert context.statistics is not None
     points = torch.tensor([[[0.99, 0.01], [0.3, 0.6]]]).expand(3, 2, 2)
     weight, flat = decoder.evidence.weight[0, :, 0, 0], context.statistics.flatten(2)
-    expected = torch.stack([(flat[:, :, cell] * weight).sum(1) + decoder.evidence.bias for cell in (3, 9)], dim=1)
+    read = [(flat[:, :, cell] * weight).sum(1) * 2 / WIDTH**0.5 + decoder.evidence.bias for cell in (3, 9)]
+    expected = torch.stack(read, dim=1)
     torch.testing.assert_close(decoder.weigh(context.statistics, points), expected)
     before = policy.propose(context)[0].cells
     before.sum().backward()

@@ -86,7 +86,7 @@ class PointDecoder(nn.Module):
     prior: nn.Parameter
     involvement_prior: nn.Parameter
 
-    def weigh(self, view: Tensor, points: Tensor) -> Tensor:
+    def weigh(self, view: Tensor, points: Tensor, folds: Tensor | None = None) -> Tensor:
         """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
         raise NotImplementedError
 
@@ -104,13 +104,18 @@ class PointDecoder(nn.Module):
         evidence = self.weigh(view, points.flatten(1, 2)).reshape(n_prompts, group_size, k)
         return pool_evidence(evidence, self.pool, is_point) + self.prior
 
-    def estimate_involvement(self, evidence: Tensor, is_valid: Tensor) -> Tensor:
+    def estimate_involvement(
+        self, view: Tensor, points: Tensor, is_valid: Tensor, folds: Tensor | None = None
+    ) -> Tensor:
         """Return the mean probability of cancer over points of the bag, [P].
 
         Args:
-            evidence: of ``weigh`` at them, [P, M].
+            view: what ``weigh`` reads, P of them.
+            points: [P, M, 2], (x, y) in [0, 1].
             is_valid: bool [P, M], True where a point lies in the bag; at least one per row.
+            folds: int64 [P], for a decoder with folds.
         """
+        evidence = self.weigh(view, points, folds)
         probs = (evidence + self.involvement_prior).sigmoid() * is_valid
         return probs.sum(1) / is_valid.sum(1).clamp(min=1)
 
@@ -132,7 +137,7 @@ class GlimpseDecoder(PointDecoder):
         self.prior = nn.Parameter(torch.zeros(()))
         self.involvement_prior = nn.Parameter(torch.zeros(()))
 
-    def weigh(self, images: Tensor, points: Tensor) -> Tensor:
+    def weigh(self, images: Tensor, points: Tensor, folds: Tensor | None = None) -> Tensor:
         """Return the evidence for cancer at each point, a logit: points [P, M, 2] -> [P, M]."""
         patches = crop_patches(images, points, self.size)
         with exact_region(images):

@@ -1,0 +1,216 @@
+"""The decoder that reads statistics: ridge regressions that judge what they have not learned from; outlines for the policy."""
+
+import re
+from dataclasses import replace
+from zlib import crc32
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from sklearn.linear_model import LogisticRegression
+from tiny_attention import make_data, make_examples, make_task, model_params, shake
+from torch.nn import functional as F
+
+from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.tasks.attention.batch import AttentionData, patient_folds, standardise
+from grpo_pipeline.tasks.attention.losses import location_loss
+from grpo_pipeline.tasks.attention.model.decoders import StatisticsDecoder, penalty
+from grpo_pipeline.tasks.attention.model.field_statistics import (
+    BLOCKS,
+    OF_A_FIELD,
+    ORIENTATIONS,
+    REGION_WIDTH,
+    WIDTH,
+    describe_fields,
+    describe_region,
+)
+
+FOLDED = {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 3, "glimpse_pool": "mean"}
+ROWS = np.array([0, 2, 4, 6, 8, 12])
+
+
+def test_patients_share_a_fold_and_no_other_split_has_one() -> None:
+    table = make_examples().table
+    folds = patient_folds(make_examples(), np.arange(len(table)), 3)
+    expected = [crc32(f"p{row // 2}".encode()) % 3 if row < 8 else -1 for row in range(15)]
+    assert folds.tolist() == expected
+    assert patient_folds(make_examples(), np.array([7, 1]), 3).tolist() == [expected[7], expected[1]]
+    assert len(set(expected)) > 2
+
+
+def test_a_head_judges_its_fold_and_learns_from_the_others() -> None:
+    """Its gradient is that of a plain regression on the images of the other folds."""
+    task, data = make_task(**FOLDED, supervised={"glimpse_weight": 0.0, "heatmap_weight": 0.0, "class_weight": 2.0}), make_data()
+    policy = task.build_policy(0)
+    shake(policy.class_decoder, seed=3)
+    batch = task.replicate(task.make_batch(data, ROWS), 2)
+    folds = batch.folds.tolist()
+    assert folds[4:] == [-1, -1]
+    context = task.encode(policy, batch)
+    drawn = task.sample(policy, context, 2, temperature=1.0, proposal="uniform", generator=torch.Generator().manual_seed(0))
+    outcomes = task.decode(policy, context, drawn, batch)
+    decoder = policy.class_decoder
+    losses: list[list[torch.Tensor]] = [[] for _ in range(3)]
+    for p, fold in enumerate(folds):
+        for g in range(2):
+            cells = context.statistics[p].flatten(1)[:, drawn.actions[p, g]].mean(1)  # [WIDTH]
+            logits = (
+                decoder.evidence.weight.flatten(1) @ cells * 2 / WIDTH**0.5
+                + decoder.evidence.bias
+                + decoder.region.weight @ context.region[p]
+                + decoder.prior
+            )
+            said = logits.mean() if fold < 0 else logits[fold]
+            torch.testing.assert_close(outcomes.class_logits[p, g], said, atol=1e-5, rtol=1e-5)
+            for head in range(3):
+                share = 1 / 3 if fold < 0 else (head != fold) / 2
+                losses[head].append(share * F.binary_cross_entropy_with_logits(logits[head], batch.label[p, g]))
+    expected = 2.0 * torch.stack([torch.stack(of_head).sum() for of_head in losses]).sum() / (len(ROWS) * 2)
+    loss = task.supervised_loss(policy, context, batch, outcomes)
+    torch.testing.assert_close(loss, expected)
+    found, wanted = (torch.autograd.grad(x, [decoder.evidence.weight, decoder.region.weight]) for x in (loss, expected))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+    evidence = decoder.map_evidence(context.statistics, context.folds)[:, 0].flatten(1)
+    alone = torch.stack(
+        [decoder.evidence(context.statistics[p : p + 1] * 2 / WIDTH**0.5)[0, f].flatten() for p, f in enumerate(folds[:4])]
+    )
+    torch.testing.assert_close(evidence[:4], alone)
+
+
+def test_a_penalised_decoder_is_ridge_logistic_regression() -> None:
+    """Trained to its optimum it has scikit-learn's coefficients for C = 1 / (penalty * n)."""
+    rng = np.random.default_rng(4)
+    n, weight = 60, 0.03
+    statistics = torch.from_numpy(rng.normal(size=(n, WIDTH, 2, 2)))
+    region = torch.from_numpy(rng.normal(size=(n, REGION_WIDTH)) / 10)
+    points = torch.tensor([[[0.1, 0.2], [0.9, 0.7]]], dtype=torch.double).expand(n, 1, 2, 2)
+    label = (statistics[:, 0, 0, 0] + 30 * region[:, 5] > 0).double()
+    decoder = StatisticsDecoder(model_params(class_decoder="statistics", reads_region=True, glimpse_pool="mean")).double()
+    decoder.evidence.bias.requires_grad_(False)
+    optimizer = torch.optim.LBFGS(
+        decoder.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        logits = decoder.heads(statistics, region, points)[:, 0, 0]
+        value = F.binary_cross_entropy_with_logits(logits, label) + weight * penalty(decoder)
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    read = statistics[:, :, [0, 1], [0, 1]].mean(2) * 2 / WIDTH**0.5
+    inputs = torch.cat([read, region], dim=1).numpy()
+    fitted = LogisticRegression(C=1 / (weight * n), tol=1e-10, max_iter=5000).fit(inputs, label.numpy())
+    found = torch.cat([decoder.evidence.weight.flatten(), decoder.region.weight.flatten()]).detach().numpy()
+    np.testing.assert_allclose(found, fitted.coef_[0], atol=2e-5)
+    assert float(decoder.prior.detach()) == pytest.approx(fitted.intercept_[0], abs=2e-5)
+    assert np.abs(found).max() > 0.05
+
+
+def test_the_penalty_counts_once_a_step_and_once_a_head() -> None:
+    data = make_data()
+    losses = {}
+    for strength in (0.0, 0.7):
+        task = make_task(**FOLDED, supervised={"class_penalty": strength})
+        policy = task.build_policy(0)
+        shake(policy.class_decoder, seed=5)
+        batch = task.replicate(task.make_batch(data, ROWS), 1)
+        context = task.encode(policy, batch)
+        drawn = Rollouts(torch.full((6, 1, 3), 5), torch.zeros(6, 1, 3), torch.ones(6, 1, 3, dtype=torch.bool))
+        outcomes = task.decode(policy, context, drawn, batch)
+        for shares in (None, torch.tensor([0.25, 0.5])):
+            losses[strength, shares is None] = float(task.supervised_loss(policy, context, batch, outcomes, shares).detach())
+        squares = sum(float(p.square().sum()) for p in (policy.class_decoder.evidence.weight, policy.class_decoder.region.weight))
+    assert losses[0.7, True] - losses[0.0, True] == pytest.approx(0.7 * squares / 6, rel=1e-4)
+    assert losses[0.7, False] - losses[0.0, False] == pytest.approx(0.25 * 0.7 * squares / 6, rel=1e-4)
+
+
+def test_what_the_whole_region_looks_like_beside_loops() -> None:
+    rng = np.random.default_rng(2)
+    side, grid, k = 32, 4, len(OF_A_FIELD)
+    images = standardise(torch.from_numpy(rng.integers(1, 255, (2, side, side), dtype=np.uint8)))
+    cells = torch.from_numpy(rng.random((2, grid * grid)) < 0.6)
+    got = describe_region(images, cells, grid)
+    assert got.shape == (2, REGION_WIDTH)
+    everywhere = torch.ones_like(cells)
+    relative = describe_fields(images, everywhere, grid)[:, :k].flatten(2)  # to the whole image's mean
+    means = describe_region(images, everywhere, grid)[:, :k] * k**0.5 * 0.7
+    for p in range(2):
+        inside = relative[p][:, cells[p]]
+        np.testing.assert_allclose(got[p, :k] * k**0.5, (means[p] + inside.mean(1)) / 0.7, atol=1e-4)
+        np.testing.assert_allclose(got[p, k : 2 * k] * k**0.5, (inside.std(1, correction=0) - 1) / 0.4, atol=1e-4)
+        picture = images[p, 0].numpy()
+        histogram = np.zeros((ORIENTATIONS, BLOCKS, BLOCKS))
+        for row in range(side):
+            for column in range(side):
+                across = picture[row, column + 1] - picture[row, column - 1] if 0 < column < side - 1 else 0.0
+                down = picture[row + 1, column] - picture[row - 1, column] if 0 < row < side - 1 else 0.0
+                place = np.arctan2(down, across) % np.pi / np.pi * ORIENTATIONS - 0.5
+                low = int(np.floor(place))
+                for bin_, share in ((low, 1 - (place - low)), (low + 1, place - low)):
+                    histogram[bin_ % ORIENTATIONS, row * BLOCKS // side, column * BLOCKS // side] += share * np.hypot(
+                        across, down
+                    )
+        histogram /= (side // BLOCKS) ** 2
+        shares = histogram / (np.sqrt((histogram**2).sum(0)) + 0.02)
+        expected = 0.5 * (shares.ravel() - 0.3) / 0.15 / shares.size**0.5
+        np.testing.assert_allclose(got[p, 2 * k :].numpy(), expected, atol=1e-4)
+
+
+def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
+    """-log of the softmax over the cells that a bag covers by half; nothing of a bag that is the whole region."""
+    examples = make_examples()
+    examples.bag[:] = False
+    examples.bag[0, 9:16, 8:24] = True  # cells 5 and 6
+    examples.bag[1, 17:19, 25:27] = True  # a corner of cell 11 alone
+    examples.bag[2] = True
+    task, data = (
+        make_task(
+            examples, supervised={"location_weight": 1.5, "class_weight": 0.0, "heatmap_weight": 0.0, "glimpse_weight": 0.0}
+        ),
+        AttentionData(examples, None),
+    )
+    batch = task.make_batch(data, np.arange(4))
+    logits = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    found = location_loss(logits, batch, 4)
+    assert batch.cells.all()
+    for row, cells in ((0, [5, 6]), (1, [11]), (2, list(range(16))), (3, list(range(16)))):
+        assert float(found[row]) == pytest.approx(-float(logits[row].softmax(0)[cells].sum().log()), abs=1e-5)
+    policy = task.build_policy(0)
+    shake(policy.policy, seed=2)
+    batch = task.replicate(batch, 1)
+    context = task.encode(policy, batch)
+    drawn = Rollouts(torch.full((4, 1, 3), 5), torch.zeros(4, 1, 3), torch.ones(4, 1, 3, dtype=torch.bool))
+    loss = task.supervised_loss(policy, context, batch, task.decode(policy, context, drawn, batch))
+    of_cores = location_loss(policy.propose(context)[0].cells, batch, 4)
+    torch.testing.assert_close(loss, 1.5 * of_cores[:3].mean())  # row 3 has no bag
+    [slope] = torch.autograd.grad(loss, [policy.policy.attention.weight])
+    assert float(slope.abs().max()) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"reads_region": True}, "attention.model.reads_region must be false with class_decoder: glimpse, got true"),
+        (
+            {"decoder_folds": 2, "class_decoder": "global"},
+            "attention.model.decoder_folds must be 1 with class_decoder: global, got 2",
+        ),
+    ],
+)
+def test_folds_and_region_belong_to_statistics(changes: dict, said: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        model_params(**changes)
+
+
+def test_predictions_do_not_know_the_folds() -> None:
+    """A held-out image gets the mean of the heads, whatever its patient is called."""
+    task, examples = make_task(**FOLDED), make_examples()
+    policy = task.build_policy(0)
+    shake(policy.class_decoder, seed=6)
+    renamed = replace(examples, table=examples.table.assign(patient_id=[f"other{i}" for i in range(15)]))
+    tables = [task.evaluate(policy, AttentionData(e, None), np.arange(10, 15), seed=0, n_samples=2) for e in (examples, renamed)]
+    np.testing.assert_array_equal(tables[0]["prob"], tables[1]["prob"])
