@@ -4,8 +4,6 @@ import json
 import math
 import os
 import shutil
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +12,10 @@ import torch
 from torch import nn
 
 from grpo_pipeline.core.agreement import differences, summary
-from grpo_pipeline.core.rng import step_generator
+from grpo_pipeline.core.rng import capture_rng, step_generator
 from grpo_pipeline.core.storage import files
 from grpo_pipeline.core.storage.checkpoint import (
+    Checkpoint,
     CheckpointError,
     has_checkpoint,
     load_checkpoint,
@@ -269,15 +268,55 @@ def test_tied_weights_survive(tmp_path):
     assert net[1].weight is net[0].weight
 
 
+def numbered(step):
+    """A checkpoint of which every tensor and counter says ``step``."""
+    tensors = {f"w{i}": torch.full((64, 256), float(step)) for i in range(3)}
+    moments = {f"{name}:m": tensor.clone() for name, tensor in tensors.items()}
+    optimizer, progress = {"tensors": moments, "scalars": {}, "groups": []}, {"step": step, "epoch": 0, "seed": 0}
+    return Checkpoint(policy=tensors, optimizer=optimizer, reference=None, rng=capture_rng(), progress=progress)
+
+
+def steps_in(folder):
+    """Every step that some part of the checkpoint says."""
+    found = load_checkpoint(folder)
+    tensors = [*found.policy.values(), *found.optimizer["tensors"].values()]
+    return {found.progress["step"], *(int(x) for tensor in tensors for x in tensor.unique())}
+
+
+def write_and_die(folder, step, *, at):
+    """In a process of its own, of which the n-th operation on the file system is the last thing that it does."""
+    if (pid := os.fork()) == 0:
+        left, code = [at], 1
+
+        def counted(function):
+            def call(*args, **kwargs):
+                left[0] -= 1
+                return function(*args, **kwargs) if left[0] >= 0 else os._exit(9)
+
+            return call
+
+        try:
+            for name in ("mkdir", "fsync", "rename", "unlink", "rmdir", "open"):
+                setattr(os, name, counted(getattr(os, name)))
+            shutil.rmtree = counted(shutil.rmtree)
+            save_checkpoint(folder, numbered(step))
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def test_a_killed_writer_leaves_the_old_or_the_new_checkpoint_whole(tmp_path):
-    command = [sys.executable, Path(__file__).with_name("killed_writer.py"), tmp_path / "c"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    *deaths, last = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(deaths) > 14
-    # Both outcomes were seen, deaths before the swap and after it, and nothing else.
-    assert {death["after"] - death["before"] for death in deaths} == {0, 1}
-    assert last == {"before": last["before"], "after": last["before"] + 1, "finished": True}
+    save_checkpoint(tmp_path / "c", numbered(0))
+    before, code, moved = 0, 9, []
+    while code == 9:
+        code = write_and_die(tmp_path / "c", before + 1, at=len(moved))
+        (after,) = steps_in(tmp_path / "c")
+        moved.append(after - before)
+        before = after
+    assert (code, moved[-1]) == (0, 1)
+    assert len(moved) > 15
+    assert set(moved[:-1]) == {0, 1}  # both outcomes were seen, deaths before the swap and after it, and nothing else
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
 
 

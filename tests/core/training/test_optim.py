@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from grpo_pipeline.core.policy_gradient.losses import policy_loss
 from grpo_pipeline.core.training.optim import (
     NonFiniteGradientError,
     accumulate,
@@ -108,53 +107,26 @@ def test_a_loss_that_teaches_nothing_stops_before_weights_and_moments_move(loss,
     assert (state.policy.a.grad, state.policy.b.grad) == (None, None)
 
 
-class Scorer(nn.Module):
-    """Log-probabilities [P, G, L] of stored actions under logits that a linear layer makes of each prompt."""
-
-    def __init__(self):
-        super().__init__()
-        generator = torch.Generator().manual_seed(2)
-        self.weight = nn.Parameter(torch.randn(5, 3, generator=generator, dtype=torch.float64))
-        self.bias = nn.Parameter(torch.zeros(5, dtype=torch.float64))
-
-    def forward(self, prompts, actions):
-        logprobs = (prompts @ self.weight.T + self.bias).log_softmax(-1)
-        return logprobs[:, None].expand(-1, actions.shape[1], -1).gather(2, actions)
-
-
-def scored_batch():
-    generator = torch.Generator().manual_seed(1)
-    prompts = torch.randn(12, 3, generator=generator, dtype=torch.float64)
-    actions = torch.randint(0, 5, (12, 4, 6), generator=generator)
-    is_valid = torch.arange(6) < torch.randint(1, 7, (12, 4, 1), generator=generator)
-    return prompts, actions, torch.randn(12, 4, generator=generator, dtype=torch.float64), is_valid
-
-
-def loss_of_part(net, batch, rows, denominator):
-    prompts, actions, advantages, is_valid = (x[rows] for x in batch)
-    logprobs = net(prompts, actions)
-    names = {"algorithm": "reinforce", "reduction": "per_decision", "denominator": denominator}
-    return policy_loss(logprobs, logprobs.detach(), advantages, is_valid, **names)
-
-
-def scorer_state():
-    net = Scorer()
-    return TrainState(net, build_optimizer({"weight": ([net.weight], 0.1), "bias": ([net.bias], 0.01)}), None, 0, 0, 0)
-
-
 @pytest.mark.parametrize("sizes", [[12], [6, 6], [1, 7, 4], [1] * 12])
 @pytest.mark.parametrize("clip", ["joint", "per_group"])
 def test_micro_batches_make_the_update_of_the_whole_batch(sizes, clip):
-    whole, split, batch = scorer_state(), scorer_state(), scored_batch()
-    denominator = batch[3].sum()
+    x, y = torch.randn(12, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).split([2, 1], dim=1)
+
+    def state():
+        net = Two().double()
+        groups = {"a": ([net.a], 0.1), "b": ([net.b], 0.01)}
+        return TrainState(net, build_optimizer(groups, weight_decay=0.1), None, 0, 0, 0)
+
+    def loss(net, rows):
+        return ((x[rows] @ net.a[:, None]).tanh() * net.b - y[rows]).square().sum() / 12
+
+    whole, split, names = state(), state(), {"max_grad_norm": 0.05, "clip": clip, "learning_rate_scale": 0.7}
     for _ in range(4):
-        loss = loss_of_part(whole.policy, batch, torch.arange(12), denominator)
-        _, want = apply_update(whole, loss, max_grad_norm=0.05, clip=clip, learning_rate_scale=0.7)
+        _, want = apply_update(whole, loss(whole.policy, torch.arange(12)), **names)
         clear_gradients(split)
         for rows in torch.arange(12).split(sizes):
-            accumulate(split, loss_of_part(split.policy, batch, rows, denominator))
-        found = step(split, max_grad_norm=0.05, clip=clip, learning_rate_scale=0.7)
-        assert found == pytest.approx(want, rel=1e-12)
+            accumulate(split, loss(split.policy, rows))
+        assert step(split, **names) == pytest.approx(want, rel=1e-12)
         assert want["grad_norm/total"] > 0.05  # the clip was at work
     for name, parameter in whole.policy.named_parameters():
         torch.testing.assert_close(split.policy.get_parameter(name), parameter, rtol=0, atol=1e-12)
