@@ -3,6 +3,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from refusals import refuses
 
 from grpo_pipeline.core.types import replicate, replicate_tree, to_groups, to_rows
 
@@ -43,14 +44,8 @@ def test_replicate_tree_reaches_every_tensor_and_leaves_the_rest():
     assert (batch.pair.b, batch.items[1], batch.name, batch.missing) == ("b", 1, "n", None)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: replicate(torch.ones(2), 0), "group_size must be at least 1, got 0"),
-        (lambda: to_groups(torch.ones(7), 2), "multiple of group_size 2, got 7"),
-        (lambda: to_rows(torch.ones(7)), r"at least the two axes \[P, G\], got shape \(7,\)"),
-    ],
+test_refuses = refuses(
+    (lambda: replicate(torch.ones(2), 0), "group_size must be at least 1, got 0"),
+    (lambda: to_groups(torch.ones(7), 2), "multiple of group_size 2, got 7"),
+    (lambda: to_rows(torch.ones(7)), r"at least the two axes \[P, G\], got shape \(7,\)"),
 )
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

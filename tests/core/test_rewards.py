@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from refusals import refuses
 
 from grpo_pipeline.core.rewards import apply_failure_rule, combine_rewards, subtract_kl
 from grpo_pipeline.core.types import Rewards
@@ -53,36 +54,30 @@ def charge(total=ONES, kl=KL, is_valid=VALID, weight=1.0):
     return subtract_kl(Rewards({}, total), kl, is_valid, weight=weight)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: combine_rewards(PART, {"b": 1.0}), r"must name the components \['a'\], got \['b'\]"),
-        (lambda: combine_rewards({"a": torch.ones(1, 2, requires_grad=True)}, {"a": 1.0}), r"no gradient, got one in \['a'\]"),
-        (lambda: combine_rewards(PART, {"a": 0.0}), "some reward weight must be positive"),
-        (lambda: combine_rewards({}, {}), "some reward weight must be positive, got {}"),
-        (lambda: combine_rewards(PART | {"b": ONES}, {"a": 2.0, "b": -1.0}), "of 'b' must be finite and >= 0, got -1.0"),
-        (lambda: combine_rewards(PART, {"a": math.inf}), "weight of 'a' must be finite and >= 0, got inf"),
-        (lambda: combine_rewards({"a": ONES[0]}, {"a": 1.0}), r"must share one shape \[P, G\], got {'a': \[2\]}"),
-        (lambda: combine_rewards(PART | {"b": ONES[:, :1]}, {"a": 1.0, "b": 1.0}), r"must share one shape \[P, G\]"),
-        (lambda: combine_rewards({"a": torch.tensor([[0.0], [-math.inf]])}, {"a": 1.0}), "'a' must be finite or NaN .* prompt 1"),
-        (lambda: fail(ONES[0], FLAGS[0]), r"total must have shape \[P, G\], got \[2\]"),
-        (lambda: fail(is_failed=ONES), r"is_failed must be bool \[1, 2\], got torch.float32"),
-        (lambda: fail(is_failed=FLAGS[:, :1]), r"is_failed must be bool \[1, 2\], got torch.bool \[1, 1\]"),
-        (lambda: fail(rule="drop"), "'exclude' or 'penalty', got 'drop'"),
-        (lambda: fail(penalty=-math.inf), "penalty must be finite, got -inf"),
-        (lambda: fail(penalty=math.nan), "penalty must be finite, got nan"),
-        (lambda: fail(rule="exclude", penalty=-1.0), "penalty must be 0 for rule 'exclude', got -1.0"),
-        (lambda: fail(-ONES / 0, ~FLAGS), "total must be finite or NaN .* prompt 0"),
-        (lambda: charge(ONES[0], KL[0], VALID[0]), r"total must have shape \[P, G\]"),
-        (lambda: charge(kl=KL[..., 0], is_valid=VALID[..., 0]), r"must have shape \[P, G, L\]"),
-        (lambda: charge(is_valid=VALID[..., :1]), r"got \[1, 2, 3\] and torch.bool"),
-        (lambda: charge(is_valid=KL), "torch.float32"),
-        (lambda: charge(weight=-0.1), "KL weight must be .* got -0.1"),
-        (lambda: charge(weight=math.inf), "KL weight must be .* got inf"),
-        (lambda: charge(ONES / 0), "infinite one"),
-        (lambda: charge(kl=torch.tensor([[[0.0, -math.inf, 0.0]] * 2])), r"finite where valid, got -inf at \[0, 0, 1\]"),
-    ],
+test_refuses = refuses(
+    (lambda: combine_rewards(PART, {"b": 1.0}), r"must name the components \['a'\], got \['b'\]"),
+    (lambda: combine_rewards({"a": torch.ones(1, 2, requires_grad=True)}, {"a": 1.0}), r"no gradient, got one in \['a'\]"),
+    (lambda: combine_rewards(PART, {"a": 0.0}), "some reward weight must be positive"),
+    (lambda: combine_rewards({}, {}), "some reward weight must be positive, got {}"),
+    (lambda: combine_rewards(PART | {"b": ONES}, {"a": 2.0, "b": -1.0}), "of 'b' must be finite and >= 0, got -1.0"),
+    (lambda: combine_rewards(PART, {"a": math.inf}), "weight of 'a' must be finite and >= 0, got inf"),
+    (lambda: combine_rewards({"a": ONES[0]}, {"a": 1.0}), r"must share one shape \[P, G\], got {'a': \[2\]}"),
+    (lambda: combine_rewards(PART | {"b": ONES[:, :1]}, {"a": 1.0, "b": 1.0}), r"must share one shape \[P, G\]"),
+    (lambda: combine_rewards({"a": torch.tensor([[0.0], [-math.inf]])}, {"a": 1.0}), "'a' must be finite or NaN .* prompt 1"),
+    (lambda: fail(ONES[0], FLAGS[0]), r"total must have shape \[P, G\], got \[2\]"),
+    (lambda: fail(is_failed=ONES), r"is_failed must be bool \[1, 2\], got torch.float32"),
+    (lambda: fail(is_failed=FLAGS[:, :1]), r"is_failed must be bool \[1, 2\], got torch.bool \[1, 1\]"),
+    (lambda: fail(rule="drop"), "'exclude' or 'penalty', got 'drop'"),
+    (lambda: fail(penalty=-math.inf), "penalty must be finite, got -inf"),
+    (lambda: fail(penalty=math.nan), "penalty must be finite, got nan"),
+    (lambda: fail(rule="exclude", penalty=-1.0), "penalty must be 0 for rule 'exclude', got -1.0"),
+    (lambda: fail(-ONES / 0, ~FLAGS), "total must be finite or NaN .* prompt 0"),
+    (lambda: charge(ONES[0], KL[0], VALID[0]), r"total must have shape \[P, G\]"),
+    (lambda: charge(kl=KL[..., 0], is_valid=VALID[..., 0]), r"must have shape \[P, G, L\]"),
+    (lambda: charge(is_valid=VALID[..., :1]), r"got \[1, 2, 3\] and torch.bool"),
+    (lambda: charge(is_valid=KL), "torch.float32"),
+    (lambda: charge(weight=-0.1), "KL weight must be .* got -0.1"),
+    (lambda: charge(weight=math.inf), "KL weight must be .* got inf"),
+    (lambda: charge(ONES / 0), "infinite one"),
+    (lambda: charge(kl=torch.tensor([[[0.0, -math.inf, 0.0]] * 2])), r"finite where valid, got -inf at \[0, 0, 1\]"),
 )
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

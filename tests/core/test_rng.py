@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
+from refusals import refuses
 
 from grpo_pipeline.core.rng import Stream, capture_rng, restore_rng, step_generator, stream_key
 
@@ -26,18 +26,12 @@ def test_every_stream_goes_on_after_a_round_trip_through_json():
     assert [draw(other), draw(other)] == expected
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: restore_rng(capture_rng({"a": torch.Generator()}), {"b": torch.Generator()}), r"\['a'\], got \['b'\]"),
-        *((lambda numbers=numbers: step_generator(*numbers), r"of a random stream must be within \[0, 2\^64\), got")
-          for numbers in [(-1, 0), (0, -1), (2**64, 0), (0, 2**64)]),
-        (lambda: step_generator(0, 0, stream=22), "22'? is not a valid Stream"),
-    ],
+test_refuses = refuses(
+    (lambda: restore_rng(capture_rng({"a": torch.Generator()}), {"b": torch.Generator()}), r"\['a'\], got \['b'\]"),
+    *((lambda numbers=numbers: step_generator(*numbers), r"of a random stream must be within \[0, 2\^64\), got")
+      for numbers in [(-1, 0), (0, -1), (2**64, 0), (0, 2**64)]),
+    (lambda: step_generator(0, 0, stream=22), "22'? is not a valid Stream"),
 )  # fmt: skip
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_step_generator_depends_on_each_argument_and_on_nothing_else():

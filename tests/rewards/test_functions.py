@@ -2,8 +2,8 @@ import math
 import sys
 
 import numpy as np
-import pytest
 import tiny_rewards
+from refusals import refuses
 
 from grpo_pipeline.rewards.functions import Measure, check_measure, load_function, measure_chunk
 
@@ -15,27 +15,22 @@ def test_loads_by_path_and_accepts_what_can_be_called():
     check_measure(Measure("tiny_rewards:slow", {"seconds": 0.5}))
 
 
-@pytest.mark.parametrize(
-    ("measure", "message"),
-    [
-        (Measure("tiny_rewards.scripted"), "must be named package.module:function, got 'tiny_rewards.scripted'"),
-        (Measure("tiny_rewards:"), "must be named package.module:function"),
-        (Measure("__import__('os'):getcwd"), "must be named package.module:function"),
-        (Measure("__main__:f"), "must be in an importable module"),
-        (Measure("no_such_module:f"), "must be importable, got ModuleNotFoundError: No module named 'no_such_module'"),
-        (Measure("tiny_rewards:nothing"), "must be importable, got AttributeError"),
-        (Measure("tiny_rewards:NOT_A_FUNCTION"), "must be callable, got a int"),
-        (Measure("tiny_rewards:one_argument"), r"must take \(subjects, references\), got TypeError: too many positional"),
-        (Measure("tiny_rewards:slow"), "missing a required argument: 'seconds'"),
-        (Measure("tiny_rewards:scripted", {"x": 1}), r"must take \(subjects, references, x=…\), got TypeError"),
-        (Measure("tiny_rewards:slow", {"seconds": math.nan}), "options of 'tiny_rewards:slow' must be JSON values"),
-        (Measure("tiny_rewards:slow", {"seconds": {1}}), "options of 'tiny_rewards:slow' must be JSON values"),
-        (Measure("tiny_rewards:later"), "must be a plain function, got a coroutine"),
-    ],
+test_refuses_what_cannot_be_called = refuses(
+    (Measure("tiny_rewards.scripted"), "must be named package.module:function, got 'tiny_rewards.scripted'"),
+    (Measure("tiny_rewards:"), "must be named package.module:function"),
+    (Measure("__import__('os'):getcwd"), "must be named package.module:function"),
+    (Measure("__main__:f"), "must be in an importable module"),
+    (Measure("no_such_module:f"), "must be importable, got ModuleNotFoundError: No module named 'no_such_module'"),
+    (Measure("tiny_rewards:nothing"), "must be importable, got AttributeError"),
+    (Measure("tiny_rewards:NOT_A_FUNCTION"), "must be callable, got a int"),
+    (Measure("tiny_rewards:one_argument"), r"must take \(subjects, references\), got TypeError: too many positional"),
+    (Measure("tiny_rewards:slow"), "missing a required argument: 'seconds'"),
+    (Measure("tiny_rewards:scripted", {"x": 1}), r"must take \(subjects, references, x=…\), got TypeError"),
+    (Measure("tiny_rewards:slow", {"seconds": math.nan}), "options of 'tiny_rewards:slow' must be JSON values"),
+    (Measure("tiny_rewards:slow", {"seconds": {1}}), "options of 'tiny_rewards:slow' must be JSON values"),
+    (Measure("tiny_rewards:later"), "must be a plain function, got a coroutine"),
+    by=check_measure,
 )
-def test_refuses_what_cannot_be_called(measure, message):
-    with pytest.raises(ValueError, match=message):
-        check_measure(measure)
 
 
 def test_digest_follows_path_options_and_source(tmp_path, monkeypatch):

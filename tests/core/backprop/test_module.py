@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import refuses
 from torch import nn
 
 from grpo_pipeline.core.backprop import BackpropConfig, BackpropModule, compute_entropy, compute_returns
@@ -321,34 +322,28 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        *((partial(BackpropConfig, **setting), f"^{sentence}; correct the setting$") for setting, sentence in SETTINGS),
-        (lambda: build().compute_advantages(ROWS, ROWS), r"values must have shape \[3, 5\], T \+ 1 steps, got \[3, 4\]; append"),
-        (lambda: compute_returns(ROWS, ROWS), r"values must have shape \[3, 5\], T \+ 1 steps, got \[3, 4\]"),
-        (lambda: build().compute_advantages(ROWS, scope="group"), "scope must be batch or row, got 'group'; correct the setting"),
-        (lambda: build().compute_relative_advantages(ROWS[0]), r"group_size must be given .*\[4\], got None; or pass \[P, G\]"),
-        (lambda: build().compute_relative_advantages(ROWS, 3), r"rewards must have shape \[P, 3\], got \[3, 4\]; correct"),
-        (lambda: build().compute_relative_advantages(ROWS[0], 5), "multiple of group_size 5, got 4"),
-        (lambda: build().compute_loss(ROWS, ROWS, kl_weight=0.7), "kl_div must be given with kl_weight, got None with 0.7"),
-        (lambda: build().update_ref_model("frozen"), "method must be copy or ema, got 'frozen'; correct the setting"),
-        (lambda: build().update_ref_model("ema", alpha=1.5), "got 1.5"),
-        (lambda: compute_entropy(ROWS[None], ROWS[None]), r"mask must have shape \[1, 3\], got \[1, 3, 4\]; one entry per"),
-        (lambda: ppo(old_values=None), "old_values must be given when clip is set, got None"),
-        (lambda: ppo(old_log_probs=ROWS[:, 1:]), r"old_log_probs must have shape \[3, 4\], got \[3, 3\]"),
-        (lambda: ppo(advantages=ROWS[0]), r"advantages must have shape \[3, 4\], or one entry per row, got \[4\]"),
-        (lambda: ppo(is_valid=ROWS[:, 1:]), r"is_valid must have shape \[3, 4\], got \[3, 3\]"),
-        (lambda: ppo(kl_div=ROWS[:, 0]), r"kl_div must be a scalar or have shape \[3, 4\], got \[3\]"),
-        (lambda: ppo(entropy=ROWS[:, 0]), r"entropy must be a scalar or have shape \[3, 4\], got \[3\]"),
-        (lambda: ppo(values=torch.zeros(3, 5)), r"values and returns must have shape \[3, 4\].* got \[3, 5\] and \[3, 4\]"),
-        (lambda: ppo(returns=None), "returns must be given with values, got None"),
-        (lambda: ppo(values=None), "values must be given with returns, got None"),
-    ],
+test_refuses = refuses(
+    *((partial(BackpropConfig, **setting), f"^{sentence}; correct the setting$") for setting, sentence in SETTINGS),
+    (lambda: build().compute_advantages(ROWS, ROWS), r"values must have shape \[3, 5\], T \+ 1 steps, got \[3, 4\]; append"),
+    (lambda: compute_returns(ROWS, ROWS), r"values must have shape \[3, 5\], T \+ 1 steps, got \[3, 4\]"),
+    (lambda: build().compute_advantages(ROWS, scope="group"), "scope must be batch or row, got 'group'; correct the setting"),
+    (lambda: build().compute_relative_advantages(ROWS[0]), r"group_size must be given .*\[4\], got None; or pass \[P, G\]"),
+    (lambda: build().compute_relative_advantages(ROWS, 3), r"rewards must have shape \[P, 3\], got \[3, 4\]; correct"),
+    (lambda: build().compute_relative_advantages(ROWS[0], 5), "multiple of group_size 5, got 4"),
+    (lambda: build().compute_loss(ROWS, ROWS, kl_weight=0.7), "kl_div must be given with kl_weight, got None with 0.7"),
+    (lambda: build().update_ref_model("frozen"), "method must be copy or ema, got 'frozen'; correct the setting"),
+    (lambda: build().update_ref_model("ema", alpha=1.5), "got 1.5"),
+    (lambda: compute_entropy(ROWS[None], ROWS[None]), r"mask must have shape \[1, 3\], got \[1, 3, 4\]; one entry per"),
+    (lambda: ppo(old_values=None), "old_values must be given when clip is set, got None"),
+    (lambda: ppo(old_log_probs=ROWS[:, 1:]), r"old_log_probs must have shape \[3, 4\], got \[3, 3\]"),
+    (lambda: ppo(advantages=ROWS[0]), r"advantages must have shape \[3, 4\], or one entry per row, got \[4\]"),
+    (lambda: ppo(is_valid=ROWS[:, 1:]), r"is_valid must have shape \[3, 4\], got \[3, 3\]"),
+    (lambda: ppo(kl_div=ROWS[:, 0]), r"kl_div must be a scalar or have shape \[3, 4\], got \[3\]"),
+    (lambda: ppo(entropy=ROWS[:, 0]), r"entropy must be a scalar or have shape \[3, 4\], got \[3\]"),
+    (lambda: ppo(values=torch.zeros(3, 5)), r"values and returns must have shape \[3, 4\].* got \[3, 5\] and \[3, 4\]"),
+    (lambda: ppo(returns=None), "returns must be given with values, got None"),
+    (lambda: ppo(values=None), "values must be given with returns, got None"),
 )
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_the_constructor_takes_either_order_and_names_what_is_wrong():

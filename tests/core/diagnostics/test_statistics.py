@@ -1,7 +1,9 @@
 import math
+from functools import partial
 
 import pytest
 import torch
+from refusals import refuses
 from torch import nn
 
 from grpo_pipeline.core.diagnostics.statistics import agrees, gradient_norms, gradient_report, ratio_statistics, reward_norms
@@ -70,17 +72,12 @@ def test_the_clip_is_reported_for_algorithms_that_have_one(algorithm, options, l
     assert found == pytest.approx([low / 6, high / 6, dual if dual is None else dual / 6, 9.0])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"is_valid": [[[False]]]}, "at least one decision must be valid"),
-        ({"algorithm": "ppo2"}, "algorithm must be one of .* got 'ppo2'"),
-        ({"level": "row"}, "ratio_level must be one of .* got 'row'"),
-    ],
+test_refuses = refuses(
+    ({"is_valid": [[[False]]]}, "at least one decision must be valid"),
+    ({"algorithm": "ppo2"}, "algorithm must be one of .* got 'ppo2'"),
+    ({"level": "row"}, "ratio_level must be one of .* got 'row'"),
+    by=partial(statistics, [[[1.0]]], [[1.0]]),
 )
-def test_refuses(options, message):
-    with pytest.raises(ValueError, match=message):
-        statistics([[[1.0]]], [[1.0]], **options)
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "gspo", "sapo", "reinforce"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refuses
 
 from grpo_pipeline.core.policy_gradient.advantages import (
     METHODS,
@@ -226,16 +227,15 @@ ADVANTAGES = Advantages(torch.zeros(2, 2), torch.zeros(2, dtype=torch.bool))
 
 
 def rows(call, *cases):
-    return [(call, arguments, message) for arguments, message in cases]
+    return [(partial(call, **arguments), message) for arguments, message in cases]
 
 
 def whitened(values=ONES, is_valid=SCORED, scope="batch", eps=1e-4, **options):
     return whiten(values, is_valid, scope=scope, eps=eps, **options)
 
 
-@pytest.mark.parametrize(
-    ("call", "arguments", "message"),
-    rows(
+test_refuses = refuses(
+    *rows(
         compute_advantages,
         ({"rewards": torch.ones(3)}, r"shape \[P, G\], got \[3\]"),
         ({"rewards": torch.ones(3, 1)}, "group size must be at least 2 for group advantages, got 1"),
@@ -248,8 +248,8 @@ def whitened(values=ONES, is_valid=SCORED, scope="batch", eps=1e-4, **options):
         ({"rewards": ONES, "tie_tolerance": math.inf}, "tie_tolerance must be finite and >= 0, got inf"),
         ({"rewards": ONES, "values": torch.ones(3)}, r"values must have shape \[2\], got \[3\]"),
         ({"rewards": ONES, "values": torch.ones(2), "method": "leave_one_out"}, "values must be None for leave_one_out"),
-    )
-    + rows(
+    ),
+    *rows(
         per_reward_advantages,
         ({"components": PAIR, "weights": {"b": 1.0}}, r"must name the components \['a'\], got \['b'\]"),
         ({"components": PAIR, "weights": {"a": -1.0}}, "reward weight of 'a' must be finite and >= 0, got -1.0"),
@@ -257,15 +257,15 @@ def whitened(values=ONES, is_valid=SCORED, scope="batch", eps=1e-4, **options):
         ({"components": {"a": torch.ones(2, 1)}, "weights": {"a": 1.0}}, "at least 2 for per_reward advantages, got 1"),
         ({"components": PAIR | {"b": torch.ones(2, 3)}, "weights": {"a": 1.0, "b": 1.0}}, r"share one shape \[P, G\]"),
         ({"components": {"a": torch.tensor([[0.0, math.inf]])}, "weights": {"a": 1.0}}, "'a' must be finite or NaN .* prompt 0"),
-    )
-    + rows(
+    ),
+    *rows(
         partial(keep_top, ADVANTAGES),
         ({"rewards": ONES, "ratio": 0.0}, r"ratio must be within \(0, 1\], got 0.0"),
         ({"rewards": ONES, "ratio": 1.5}, r"ratio must be within \(0, 1\], got 1.5"),
         ({"rewards": torch.ones(2, 3), "ratio": 0.5}, r"rewards must have shape \[2, 2\], got \[2, 3\]"),
         ({"rewards": torch.tensor([[0.0, 1.0], [math.inf, 1.0]]), "ratio": 0.5}, "infinite one for prompt 1"),
-    )
-    + rows(
+    ),
+    *rows(
         whitened,
         ({"scope": "row"}, "must be 'group' or 'batch', got 'row'"),
         ({"is_valid": ONES}, r"share one shape .* got torch.float32 \[2, 2\] and torch.float32 \[2, 2\]"),
@@ -274,19 +274,16 @@ def whitened(values=ONES, is_valid=SCORED, scope="batch", eps=1e-4, **options):
         ({"values": ONES.long()}, "got torch.int64"),
         ({"values": torch.tensor([[0.0, NAN]]), "is_valid": SCORED[:1]}, r"finite where valid, got nan at \[0, 1\]"),
         ({"eps": -1.0}, "eps must be finite and >= 0, got -1.0"),
-    )
-    + rows(
+    ),
+    *rows(
         partial(apply_prompt_weights, ADVANTAGES),
         ({"weights": torch.ones(3)}, "shape"),
         ({"weights": torch.tensor([1.0, -1.0])}, "-1.0 for prompt 1"),
         ({"weights": torch.tensor([NAN, 1.0])}, "nan for prompt 0"),
-    )
-    + rows(
+    ),
+    *rows(
         partial(subtract_penalty, ADVANTAGES),
         ({"penalty": torch.ones(2), "is_scored": SCORED}, r"must have shape \[2, 2\], got \[2\] and \[2, 2\]"),
         ({"penalty": ONES, "is_scored": SCORED[0]}, r"must have shape \[2, 2\], got \[2, 2\] and \[2\]"),
     ),
 )
-def test_refuses(call, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        call(**arguments)

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from refusals import refuses
 
 from grpo_pipeline.core.policy_gradient.entropy import AdaptiveEntropy, maximal_entropy
 
@@ -31,21 +32,21 @@ def test_maximal_entropy_is_the_log_of_the_allowed_choices():
 BAD = (math.nan, math.inf, -math.inf)
 
 
-@pytest.mark.parametrize(
-    ("rule", "step", "message"),
-    [
-        *((NATS, (0.1, bad), "must be finite") for bad in BAD),  # a clamp would hide it
-        *((NATS, (bad, 1.0), "must be finite") for bad in BAD),
-        *((SHARE, (0.1, 1.0, bad), "maximal_entropy must be positive for unit = share, got") for bad in (None, 0.0, -1.0, *BAD)),
-        (NATS | {"target": 0.0}, (), r"target must be above 0 and at most inf \(nats\), got 0.0"),
-        (NATS | {"target": math.inf}, (), "target must be above 0"),
-        (SHARE | {"target": 1.5}, (), r"target must be above 0 and at most 1.0 \(share\), got 1.5"),
-        (NATS | {"unit": "bits"}, (), "unit must be one of nats, share, got 'bits'"),
-        (NATS | {"learning_rate": 0.0}, (), "learning_rate must be positive and finite, got 0.0"),
-        (NATS | {"minimum": -0.1}, (), "0 <= minimum < maximum must hold, got -0.1 and 0.4"),
-        (NATS | {"minimum": 0.4}, (), "0 <= minimum < maximum must hold, got 0.4 and 0.4"),
-    ],
+def step(arguments):
+    rule, *numbers = arguments
+    return AdaptiveEntropy(**rule).step(*numbers[:2], maximal_entropy=(*numbers[2:], None)[0])
+
+
+test_refuses = refuses(
+    *(((NATS, *(0.1, bad)), "must be finite") for bad in BAD),  # a clamp would hide it
+    *(((NATS, *(bad, 1.0)), "must be finite") for bad in BAD),
+    *(((SHARE, *(0.1, 1.0, bad)), "maximal_entropy must be positive for unit = share, got") for bad in (None, 0.0, -1.0, *BAD)),
+    ((NATS | {"target": 0.0},), r"target must be above 0 and at most inf \(nats\), got 0.0"),
+    ((NATS | {"target": math.inf},), "target must be above 0"),
+    ((SHARE | {"target": 1.5},), r"target must be above 0 and at most 1.0 \(share\), got 1.5"),
+    ((NATS | {"unit": "bits"},), "unit must be one of nats, share, got 'bits'"),
+    ((NATS | {"learning_rate": 0.0},), "learning_rate must be positive and finite, got 0.0"),
+    ((NATS | {"minimum": -0.1},), "0 <= minimum < maximum must hold, got -0.1 and 0.4"),
+    ((NATS | {"minimum": 0.4},), "0 <= minimum < maximum must hold, got 0.4 and 0.4"),
+    by=step,
 )
-def test_refuses(rule, step, message):
-    with pytest.raises(ValueError, match=message):
-        AdaptiveEntropy(**rule).step(*step[:2], maximal_entropy=(*step[2:], None)[0])

@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 import torch
+from refusals import refuses
 
 from grpo_pipeline.core.policy_gradient.algorithms import REQUIRED_REDUCTION, LossOptions
 from grpo_pipeline.core.policy_gradient.losses import (
@@ -177,30 +178,24 @@ def policy_loss_of(**change):
 TWO = torch.ones(2)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        # Names that do not go together: see test_algorithms.py.
-        (lambda: policy_loss_of(algorithm="dapo"), "reduction must be per_decision for algorithm dapo"),
-        (lambda: policy_loss_of(options=LossOptions(delta=1.3), clip_high=0.3), r"above 1 \+ clip_high = 1.3, got 1.3"),
-        (lambda: policy_loss_of(clip_low=-0.1), "clip_low and clip_high must be at least 0 and finite, got -0.1 and 0.2"),
-        (lambda: policy_loss_of(ratio_level="joint", options=LossOptions(max_decisions=9)), "be absent for ratio_level joint"),
-        (lambda: policy_loss_of(reduction="constant", options=LossOptions(max_decisions=4)), "the length of a row, 5, got 4"),
-        (lambda: policy_loss_of(old_logprobs=torch.zeros(3, 4)), r"must share one shape \[P, G, L\]"),
-        (lambda: policy_loss_of(advantages=torch.zeros(3, 4, 5)), r"advantages must have shape \[3, 4\], got \[3, 4, 5\]"),
-        (lambda: importance_ratio(TWO, TWO, TWO > 0, level="row"), "must be one of decision, joint, sequence, got 'row'"),
-        (lambda: value_loss(TWO, TWO[:, None]), "shape of values"),
-        (lambda: value_loss(TWO, TWO, clip=0.1), "old_values must be given"),
-        (lambda: value_loss(TWO, TWO, TWO[:, None], clip=0.1), r"must have the shape of values \[2\], got \[2, 1\]"),
-        (lambda: value_loss(TWO, TWO, TWO, clip=0.0), "clip must be positive, got 0"),
-        (lambda: hybrid_loss({"a": TWO[0]}, {"b": 1.0}), r"\['a', 'b'\]"),
-        (lambda: hybrid_loss({"a": TWO[0]}, {"a": 1.0, "b": 1.0}), r"\['b'\]"),
-        (lambda: hybrid_loss({"a": TWO[0]}, {"a": 0.0}), "at least one loss weight"),
-    ],
+test_refuses = refuses(
+    # Names that do not go together: see test_algorithms.py.
+    (lambda: policy_loss_of(algorithm="dapo"), "reduction must be per_decision for algorithm dapo"),
+    (lambda: policy_loss_of(options=LossOptions(delta=1.3), clip_high=0.3), r"above 1 \+ clip_high = 1.3, got 1.3"),
+    (lambda: policy_loss_of(clip_low=-0.1), "clip_low and clip_high must be at least 0 and finite, got -0.1 and 0.2"),
+    (lambda: policy_loss_of(ratio_level="joint", options=LossOptions(max_decisions=9)), "be absent for ratio_level joint"),
+    (lambda: policy_loss_of(reduction="constant", options=LossOptions(max_decisions=4)), "the length of a row, 5, got 4"),
+    (lambda: policy_loss_of(old_logprobs=torch.zeros(3, 4)), r"must share one shape \[P, G, L\]"),
+    (lambda: policy_loss_of(advantages=torch.zeros(3, 4, 5)), r"advantages must have shape \[3, 4\], got \[3, 4, 5\]"),
+    (lambda: importance_ratio(TWO, TWO, TWO > 0, level="row"), "must be one of decision, joint, sequence, got 'row'"),
+    (lambda: value_loss(TWO, TWO[:, None]), "shape of values"),
+    (lambda: value_loss(TWO, TWO, clip=0.1), "old_values must be given"),
+    (lambda: value_loss(TWO, TWO, TWO[:, None], clip=0.1), r"must have the shape of values \[2\], got \[2, 1\]"),
+    (lambda: value_loss(TWO, TWO, TWO, clip=0.0), "clip must be positive, got 0"),
+    (lambda: hybrid_loss({"a": TWO[0]}, {"b": 1.0}), r"\['a', 'b'\]"),
+    (lambda: hybrid_loss({"a": TWO[0]}, {"a": 1.0, "b": 1.0}), r"\['b'\]"),
+    (lambda: hybrid_loss({"a": TWO[0]}, {"a": 0.0}), "at least one loss weight"),
 )
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, F64])

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -138,21 +139,19 @@ def test_all_logits_are_never_held(function, holds_all, monkeypatch):
     assert holds_all or largest.numbers <= 128 * 4  # the weight itself, or two blocks
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
-        ({"chunk_rows": 0}, "chunk_rows must be at least 1, got 0"),
-        ({"actions": torch.zeros(5, dtype=torch.int64)}, r"got hidden \(6, 4\), weight \(5, 4\), actions \(5,\)"),
-        ({"weight": torch.zeros(5, 3, dtype=F64)}, r"got hidden \(6, 4\), weight \(5, 3\)"),
-        ({"bias": torch.zeros(4, dtype=F64)}, r"bias must have the shape \(5,\), got \(4,\)"),
-        ({"bias": torch.zeros(5)}, "must share one dtype, got .'torch.float32', 'torch.float64'"),
-        ({"actions": torch.tensor([0, 1, 2, 3, 4, 5])}, "actions must be between 0 and 4, got 0 to 5"),
-        ({"actions": torch.tensor([0, 1, 2, 3, 4, -100])}, "actions must be between 0 and 4, got -100 to 4"),
-    ],
-)
-def test_refuses(change, message):
+def chunked(**change):
     h = head(6, 4, 5)
-    arguments = {"hidden": h.hidden, "weight": h.weight, "actions": h.actions} | change
-    with pytest.raises(ValueError, match=message):
-        chunked_logprobs(**arguments)
+    return chunked_logprobs(**{"hidden": h.hidden, "weight": h.weight, "actions": h.actions} | change)
+
+
+test_refuses = refuses(
+    ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
+    ({"chunk_rows": 0}, "chunk_rows must be at least 1, got 0"),
+    ({"actions": torch.zeros(5, dtype=torch.int64)}, r"got hidden \(6, 4\), weight \(5, 4\), actions \(5,\)"),
+    ({"weight": torch.zeros(5, 3, dtype=F64)}, r"got hidden \(6, 4\), weight \(5, 3\)"),
+    ({"bias": torch.zeros(4, dtype=F64)}, r"bias must have the shape \(5,\), got \(4,\)"),
+    ({"bias": torch.zeros(5)}, "must share one dtype, got .'torch.float32', 'torch.float64'"),
+    ({"actions": torch.tensor([0, 1, 2, 3, 4, 5])}, "actions must be between 0 and 4, got 0 to 5"),
+    ({"actions": torch.tensor([0, 1, 2, 3, 4, -100])}, "actions must be between 0 and 4, got -100 to 4"),
+    by=chunked,
+)

@@ -4,6 +4,7 @@ from itertools import permutations, product
 
 import pytest
 import torch
+from refusals import refuses
 from scipy.stats import chisquare
 
 from grpo_pipeline.core.sampling import plackett_luce
@@ -142,17 +143,11 @@ def draw(k):
     return gumbel_top_k(torch.zeros(2, 3), k, 4, generator=torch.Generator(), is_allowed=ONE_SHORT_ROW)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: draw(2), "row 1 must allow at least 2 choices, got 1"),
-        (lambda: draw(0), "number of choices must be at least 1, got 0"),
-        (lambda: masked_logits(torch.zeros(2, 3), torch.tensor([[True] * 3, [False] * 3])), "row 1 must allow at least 1"),
-        (lambda: log_policy(torch.zeros(2, 3), ONE_SHORT_ROW, 0.0), "temperature must be above 0, got 0.0"),
-        (lambda: plackett_luce_logprobs(torch.zeros(1, 3), torch.tensor([[[0, 1], [2, 2]]]), is_allowed=ONE_SHORT_ROW[:1]),
-         "repeat in row 0, sample 1"),
-    ],
+test_refuses = refuses(
+    (lambda: draw(2), "row 1 must allow at least 2 choices, got 1"),
+    (lambda: draw(0), "number of choices must be at least 1, got 0"),
+    (lambda: masked_logits(torch.zeros(2, 3), torch.tensor([[True] * 3, [False] * 3])), "row 1 must allow at least 1"),
+    (lambda: log_policy(torch.zeros(2, 3), ONE_SHORT_ROW, 0.0), "temperature must be above 0, got 0.0"),
+    (lambda: plackett_luce_logprobs(torch.zeros(1, 3), torch.tensor([[[0, 1], [2, 2]]]), is_allowed=ONE_SHORT_ROW[:1]),
+     "repeat in row 0, sample 1"),
 )  # fmt: skip
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -3,6 +3,7 @@ from itertools import permutations
 
 import pytest
 import torch
+from refusals import refuses
 from scipy.stats import chisquare
 
 from grpo_pipeline.core.sampling.stopping import decisions_taken, greedy_with_stop, logprobs_with_stop, sample_with_stop
@@ -91,25 +92,19 @@ ONE = LOGITS[:1], STOPS[:1]
 ONE_SHORT_ROW = torch.tensor([[True, True, True], [True, False, False]])
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: sample(4), "k_max <= 3"),
-        (lambda: sample(0, 0), "got 0 and 0"),
-        (lambda: sample(1, 2), "got 2 and 1"),
-        (lambda: sample(3, stops=2), r"stop_logits must have the shape \(2,\) or \(2, 3\), got \(2, 2\)"),
-        (lambda: sample(3, 2), "row 1 must allow at least 2 choices, got 1"),
-        (lambda: sample(2, 0, allowed=~ONE_SHORT_ROW), "row 0 must allow at least 1 choices, got 0"),
-        (lambda: sample(2, temperature=0.0), "temperature must be above 0, got 0.0"),
-        (lambda: logprobs_with_stop(*ONE, torch.tensor([[[0, 1, 2], [2, 2, V]]]), is_allowed=ALLOWED[:1]),
-         r"got \[2, 2, 4\] in row 0, sample 1"),
-        (lambda: logprobs_with_stop(*ONE, torch.tensor([[[0, V, 2]]]), is_allowed=ALLOWED[:1]),
-         r"nothing but the stop after a stop, got \[0, 4, 2\] in row 0, sample 0"),
-    ],
+test_refuses = refuses(
+    (lambda: sample(4), "k_max <= 3"),
+    (lambda: sample(0, 0), "got 0 and 0"),
+    (lambda: sample(1, 2), "got 2 and 1"),
+    (lambda: sample(3, stops=2), r"stop_logits must have the shape \(2,\) or \(2, 3\), got \(2, 2\)"),
+    (lambda: sample(3, 2), "row 1 must allow at least 2 choices, got 1"),
+    (lambda: sample(2, 0, allowed=~ONE_SHORT_ROW), "row 0 must allow at least 1 choices, got 0"),
+    (lambda: sample(2, temperature=0.0), "temperature must be above 0, got 0.0"),
+    (lambda: logprobs_with_stop(*ONE, torch.tensor([[[0, 1, 2], [2, 2, V]]]), is_allowed=ALLOWED[:1]),
+     r"got \[2, 2, 4\] in row 0, sample 1"),
+    (lambda: logprobs_with_stop(*ONE, torch.tensor([[[0, V, 2]]]), is_allowed=ALLOWED[:1]),
+     r"nothing but the stop after a stop, got \[0, 4, 2\] in row 0, sample 0"),
 )  # fmt: skip
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def naive_greedy(z, s, k_max, k_min):

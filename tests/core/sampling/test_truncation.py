@@ -1,7 +1,9 @@
 import math
+from functools import partial
 
 import pytest
 import torch
+from refusals import refuses
 from scipy.stats import chisquare
 
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
@@ -125,19 +127,14 @@ def test_gradients_by_finite_differences():
     assert torch.autograd.gradcheck(lambda z: entropy_of(truncated_log_probs(z, temperature=0.7, kept=kept)), logits)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"top_k": 0}, "top_k must be at least 1, got 0"),
-        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
-        ({"top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
-        ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
-        ({"is_allowed": SHORT}, "row 1 must allow at least 1 choices, got 0"),
-        ({"kept": SHORT}, "row 1 must allow at least 1 choices, got 0"),
-        ({"kept": SHORT, "top_k": 1}, "kept must come alone, got top_k = 1, .* and no mask"),
-        ({"kept": SHORT, "is_allowed": SHORT}, "kept must come alone, got top_k = None, top_p = None and is_allowed"),
-    ],
+test_refuses = refuses(
+    ({"top_k": 0}, "top_k must be at least 1, got 0"),
+    ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
+    ({"top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
+    ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
+    ({"is_allowed": SHORT}, "row 1 must allow at least 1 choices, got 0"),
+    ({"kept": SHORT}, "row 1 must allow at least 1 choices, got 0"),
+    ({"kept": SHORT, "top_k": 1}, "kept must come alone, got top_k = 1, .* and no mask"),
+    ({"kept": SHORT, "is_allowed": SHORT}, "kept must come alone, got top_k = None, top_p = None and is_allowed"),
+    by=partial(truncated_log_probs, torch.zeros(2, 2)),
 )
-def test_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        truncated_log_probs(torch.zeros(2, 2), **arguments)
