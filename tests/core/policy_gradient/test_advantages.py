@@ -181,7 +181,9 @@ def test_keep_top_agrees_with_a_naive_ranking(seed, ratio):
         ranked = sorted((-r, g) for g, r in enumerate(group) if not math.isnan(r))
         best = {g for _, g in ranked[: math.ceil(ratio * len(ranked))]}
         assert got.values[p].tolist() == [float(advantages.values[p, g]) if g in best else 0.0 for g in range(6)]
-    # Shares that are not exact in binary.
+
+
+def test_keep_top_counts_shares_that_are_not_exact_in_binary():
     for share, size, kept in ((0.07, 100, 7), (0.56, 25, 14), (0.1, 30, 3), (0.071, 100, 8), (1e-12, 4, 1), (1.0, 4, 4)):
         whole = Advantages(torch.ones(1, size, dtype=F64), torch.tensor([True]))
         assert keep_top(whole, torch.arange(float(size))[None], ratio=share).values.sum() == kept

@@ -50,6 +50,11 @@ def test_every_outcome_of_each_row_agrees_with_a_naive_loop_and_all_sum_to_one(k
     torch.testing.assert_close(got.sum(-1).exp().sum(-1), torch.ones(rows, dtype=F64), atol=1e-12, rtol=0)
 
 
+def test_a_row_with_fewer_cells_than_k_max_stops_for_certain_when_none_is_left():
+    taken = torch.tensor([[[0, 2, V], [2, 0, V]]])
+    assert not logprobs_with_stop(LOGITS[2:], STOPS[2:], taken, is_allowed=ALLOWED[2:])[0, :, 2].any()
+
+
 @pytest.mark.parametrize("k_min", [0, 1, 2])
 def test_draws_follow_the_likelihood_of_their_row(k_min):
     n, names = 40_000, {"k_min": k_min, "is_allowed": ALLOWED}
