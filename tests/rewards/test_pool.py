@@ -80,23 +80,19 @@ def test_submit_does_not_wait_and_nothing_is_measured_at_once():
         assert future.result(timeout=600).values.tolist() == [1.0]
 
 
-def test_a_hung_process_is_killed_and_replaced():
+@pytest.mark.parametrize(
+    ("word", "cause"),
+    [("hang", "it took longer than 2 s, in its chunk and alone"), ("die", "its process ended with exit status 3")],
+)
+def test_who_hangs_or_ends_its_process_has_no_value_and_its_neighbours_have(word, cause):
     with RewardPool(params(chunk_size=2, timeout_seconds=2.0)) as pool:
         pool.submit(SCRIPTED, ["warm"]).result(timeout=600)
         (first,) = pool.pids
-        got = pool.submit(SCRIPTED, ["a", "hang", "bb", "ccc"]).result(timeout=600)
+        got = pool.submit(SCRIPTED, ["a", word, "bb", "ccc"]).result(timeout=600)
         np.testing.assert_array_equal(got.values, [1.0, math.nan, 2.0, 3.0])  # "a" was not to blame and is tried again, alone
-        assert got.causes == (None, "it took longer than 2 s, in its chunk and alone", None, None)
+        assert got.causes == (None, cause, None, None)
         assert pool.pids != [first]
         assert are_gone([first])
-        assert pool.counts.replaced == 2
-
-
-def test_who_ends_the_process_has_no_value_and_its_neighbours_have():
-    with RewardPool(params()) as pool:
-        got = pool.submit(SCRIPTED, ["a", "die", "bb"]).result(timeout=600)
-        np.testing.assert_array_equal(got.values, [1.0, math.nan, 2.0])
-        assert got.causes[1] == "its process ended with exit status 3"
         assert pool.counts.replaced == 2
 
 

@@ -53,7 +53,7 @@ def test_any_split_gives_the_gradient_of_one_large_batch_clipped_once_over_all_g
     before = weights(model)
     model.weight.grad = torch.full_like(model.weight, 1e6)  # of before: to be forgotten
     for part_x, part_y in zip(x.split(sizes), y.split(sizes), strict=True):
-        accumulator.add(loss_of(model, part_x, part_y), len(part_x))
+        accumulator.add(loss_of(model, part_x, part_y), len(part_x) / 16)  # their sum may be below 1
         assert torch.equal(weights(model), before)
         assert (accumulator.is_pending, accumulator.updates) == (True, 0)
     report = accumulator.step()

@@ -3,6 +3,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -26,35 +27,27 @@ STDS = ("sample", "population")
 SEEDS = st.integers(0, 2**31)
 
 
-def as_floats(rewards):
-    return [[None if math.isnan(x) else x for x in group] for group in rewards.tolist()]
-
-
-def statistics(xs, std):
-    """Mean and standard deviation of Python floats."""
-    mean = sum(xs) / len(xs)
-    return mean, math.sqrt(sum((x - mean) ** 2 for x in xs) / (len(xs) - (std == "sample")))
+def score(xs, std, eps):
+    """Standard scores of the entries that are not NaN, in numpy; NaN where nothing can be compared."""
+    known = xs[~np.isnan(xs)]
+    return np.full_like(xs, NAN) if len(known) < 2 else (xs - known.mean()) / (known.std(ddof=int(std == "sample")) + eps)
 
 
 def naive(rewards, *, method, std, eps, values=None):
-    """The same, one sample at a time; None where a sample was not scored, and no two rewards alike."""
-    everything = [r for group in rewards for r in group if r is not None]
-    result = []
+    """One prompt at a time; no two rewards are alike."""
+    result = np.zeros_like(rewards)
     for p, group in enumerate(rewards):
-        scored = [r for r in group if r is not None]
-        baseline = values[p] if values is not None else sum(scored) / max(1, len(scored))
-        row = []
-        for r in group:
-            # A lone sample has nothing to be compared with but a value.
-            if r is None or (len(scored) < 2 and (values is None or method == "group")):
-                row.append(0.0)
-            elif method == "leave_one_out":
-                row.append(r - (sum(scored) - r) / (len(scored) - 1))
-            else:
-                spread = {"group": scored, "batch": everything}.get(method)
-                row.append((r - baseline) / (statistics(spread, std)[1] + eps if spread else 1.0))
-        result.append(row)
-    return torch.tensor(result, dtype=F64)
+        n, total = np.isfinite(group).sum(), np.nansum(group)
+        centred = group - (total / max(1, n) if values is None else values[p])
+        if method == "leave_one_out":
+            centred = group - (total - group) / max(1, n - 1)
+        spread = {"group": group, "batch": rewards}.get(method)
+        if spread is not None and n > 1 - (method == "batch"):
+            centred = centred / (np.nanstd(spread, ddof=int(std == "sample")) + eps)
+        # A lone sample has nothing to be compared with but a value.
+        if n > 1 or (values is not None and method != "group"):
+            result[p] = np.nan_to_num(centred)
+    return torch.from_numpy(result)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +61,12 @@ def test_agrees_with_a_naive_loop(method, std, with_values, eps):
     rewards[2:5][torch.rand(3, 6, generator=generator) < 0.4] = NAN
     rewards[5], rewards[6, 1:] = NAN, NAN
     values = torch.randn(7, dtype=F64, generator=generator) if with_values else None
-    got = compute_advantages(
-        rewards.requires_grad_(), method=method, std=std, eps=eps, values=values if values is None else values.requires_grad_()
-    )
-    want = naive(as_floats(rewards.detach()), method=method, std=std, eps=eps, values=None if values is None else values.tolist())
+    names = {"method": method, "std": std, "eps": eps}
+    want = naive(rewards.numpy(), values=None if values is None else values.numpy(), **names)
+    got = compute_advantages(rewards.requires_grad_(), values=None if values is None else values.requires_grad_(), **names)
     torch.testing.assert_close(got.values, want, atol=1e-12, rtol=0)
     assert (got.values.dtype, got.values.requires_grad) == (F64, False)
-    assert got.values[rewards.isnan()].tolist() == [0.0] * int(rewards.isnan().sum())
+    assert not got.values[rewards.isnan()].any()
     # Nothing scored is not a tie; one scored sample is.
     assert torch.equal(got.is_tied, (~rewards.isnan()).sum(dim=1) == 1)
 
@@ -110,25 +102,17 @@ def test_a_tie_still_teaches_against_values_and_is_not_divided_by_eps(std):
 
 
 def naive_per_reward(components, weights, *, std, eps, whitened):
-    """The same, one sample and one component at a time; which samples teach; and which groups tie."""
-    names = [name for name in components if weights[name] > 0]
-    prompts, size = len(components[names[0]]), len(components[names[0]][0])
-    sums, has_tie = {}, [False] * prompts
-    for p, name in product(range(prompts), names):
-        scored = [x for x in components[name][p] if x is not None]
-        if len(set(scored)) < 2:
-            has_tie[p] |= bool(scored)
-            continue
-        mean, deviation = statistics(scored, std)
-        for g, x in enumerate(components[name][p]):
-            if x is not None:
-                sums[p, g] = sums.get((p, g), 0.0) + weights[name] * (x - mean) / (deviation + eps)
-    if whitened and sums:
-        mean, deviation = statistics(list(sums.values()), std)
-        sums = {place: (x - mean) / (deviation + eps) for place, x in sums.items()}
-    teaches = torch.tensor([[(p, g) in sums for g in range(size)] for p in range(prompts)])
-    values = torch.tensor([[sums.get((p, g), 0.0) for g in range(size)] for p in range(prompts)], dtype=F64)
-    return values, teaches, torch.tensor(has_tie) & ~teaches.any(dim=1)
+    """One group and one component at a time: scores, NaN where nothing teaches; and which groups tie."""
+    summed, has_tie = np.full((5, 4), NAN), np.zeros(5, dtype=bool)
+    for p, name in product(range(5), [name for name in components if weights[name] > 0]):
+        group = components[name][p].numpy()
+        if len(np.unique(group[~np.isnan(group)])) < 2:
+            has_tie[p] |= not np.isnan(group).all()
+        else:
+            part = weights[name] * score(group, std, eps)
+            summed[p] = np.where(np.isnan(part), summed[p], np.nan_to_num(summed[p]) + part)
+    is_tied = has_tie & np.isnan(summed).all(axis=1)
+    return torch.from_numpy(score(summed, std, eps) if whitened else summed), torch.from_numpy(is_tied)
 
 
 @given(seed=SEEDS, std=st.sampled_from(STDS), eps=st.sampled_from([1e-4, 0.1]), whitened=st.booleans())
@@ -138,14 +122,12 @@ def test_per_reward_agrees_with_a_naive_loop(seed, std, eps, whitened):
     components = {name: torch.randint(0, 3, (5, 4), generator=generator).to(F64) for name in "abc"}
     for component in components.values():
         component[torch.rand(5, 4, generator=generator) < 0.25] = NAN
-    components["b"][0] = NAN
-    components["c"][1, 1] = math.inf
+    components["b"][0], components["c"][1, 1] = NAN, math.inf
     weights = {"a": 1.0, "b": 0.25, "c": 0.0}
     got = per_reward_advantages(components, weights, std=std, eps=eps, whiten=whitened)
-    lists = {name: as_floats(component) for name, component in components.items()}
-    want, teaches, is_tied = naive_per_reward(lists, weights, std=std, eps=eps, whitened=whitened)
-    torch.testing.assert_close(got.values, want, atol=1e-12, rtol=0)
-    assert torch.count_nonzero(got.values[~teaches]) == 0
+    want, is_tied = naive_per_reward(components, weights, std=std, eps=eps, whitened=whitened)
+    torch.testing.assert_close(got.values, want.nan_to_num(), atol=1e-12, rtol=0)
+    assert torch.count_nonzero(got.values[want.isnan()]) == 0
     assert torch.equal(got.is_tied, is_tied)
 
 
@@ -194,23 +176,16 @@ def test_whiten_agrees_with_a_naive_loop_over_valid_entries(scope, std):
     generator = torch.Generator().manual_seed(8)
     values = torch.randn(3, 4, 5, dtype=F64, generator=generator)
     is_valid = torch.rand(3, 4, 5, generator=generator) < 0.6
+    rows = values.masked_fill(~is_valid, NAN).numpy().reshape(3 if scope == "group" else 1, -1)
+    want = torch.from_numpy(np.stack([score(row, std, 1e-3) for row in rows])).view_as(values).nan_to_num()
     values[~is_valid], values[0][~is_valid[0]] = -math.inf, NAN
     got = whiten(values.requires_grad_(), is_valid, scope=scope, eps=1e-3, std=std)
-    want = torch.zeros_like(values)
-    for place in [(p,) for p in range(3)] if scope == "group" else [()]:
-        mean, deviation = statistics(values[place][is_valid[place]].tolist(), std)
-        want[place] = torch.where(is_valid[place], (values[place] - mean) / (deviation + 1e-3), 0.0)
     torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
     assert not got.requires_grad
     assert whiten(values.detach().float(), is_valid, scope=scope, eps=1e-3).dtype == F64
-
-
-def test_whiten_gives_exact_zeros_where_nothing_differs():
-    values = torch.cat([torch.full((1, 6), 0.1), torch.arange(12.0).view(2, 6)])
-    is_valid = torch.tensor([[True] * 6, [True] + [False] * 5, [False] * 6])
-    assert torch.count_nonzero(whiten(values, is_valid, scope="group", eps=0.0)) == 0
-    for row in (0, 2):
-        assert torch.count_nonzero(whiten(values[row:][:1], is_valid[row:][:1], scope="batch", eps=0.0)) == 0
+    # Exact zeros where nothing differs.
+    for row, valid in ([0.1] * 6, [True] * 6), ([0.0, 1.0, 2.0], [True, False, False]), ([0.0, 1.0], [False, False]):
+        assert not whiten(torch.tensor([row]), torch.tensor([valid]), scope=scope, eps=0.0, std=std).any()
 
 
 def test_a_prompt_weight_survives_and_a_penalty_is_charged_beyond_the_mean_of_the_scored_samples():

@@ -144,30 +144,22 @@ def test_value_loss_agrees_with_a_naive_loop_and_finite_differences(clip):
 
 def test_explained_variance():
     returns = torch.tensor([1.0, 2.0, 3.0, math.nan])
-    assert explained_variance(returns.nan_to_num(), returns) == 1.0
-    assert explained_variance(torch.full((4,), 9.0), returns) == 0.0
     # R - V = 0, 0, 2: mean 2/3, variance 8/9; Var(R) = 2/3; 1 - 4/3 = -1/3
-    assert explained_variance(torch.tensor([1.0, 2.0, 1.0, 5.0]), returns) == pytest.approx(-1 / 3)
+    for values, wanted in ([1.0, 2.0, 3.0, 0.0], 1.0), ([9.0] * 4, 0.0), ([1.0, 2.0, 1.0, 5.0], -1 / 3):
+        assert explained_variance(torch.tensor(values), returns) == pytest.approx(wanted)
     assert math.isnan(explained_variance(torch.ones(3), torch.ones(3)))
 
 
-def test_hybrid_loss_is_the_weighted_sum_and_a_weight_of_zero_cuts_the_term_off():
-    x = torch.tensor(2.0, requires_grad=True)
-    poison = torch.tensor(math.nan, requires_grad=True)
-    loss = hybrid_loss({"supervised": x, "policy": x**2, "entropy": poison}, {"supervised": 1.0, "policy": -0.5, "entropy": 0.0})
+def test_hybrid_loss_is_the_weighted_sum_of_finite_terms_and_a_weight_of_zero_cuts_one_off():
+    x, poison = (torch.tensor(value, requires_grad=True) for value in (2.0, math.nan))
+    terms = {"supervised": x, "policy": x**2, "entropy": poison}
+    loss = hybrid_loss(terms, {"supervised": 1.0, "policy": -0.5, "entropy": 0.0, "absent": 0.0})
     loss.backward()
-    assert float(loss.detach()) == 0.0  # 2 - 0.5 * 4
-    assert float(x.grad) == -1.0  # 1 - 0.5 * 2 * 2
-    assert poison.grad is None
-    assert float(hybrid_loss({"a": torch.tensor(3.0)}, {"a": 2.0, "absent": 0.0})) == 6.0
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_check_finite_names_step_task_and_term(value):
-    terms = {"supervised": torch.tensor(1.0), "policy": torch.tensor(value, requires_grad=True)}
-    with pytest.raises(NonFiniteLossError, match=f"'policy' of task 'points' must be finite, got {value} at step 17"):
-        check_finite(terms, step=17, task="points")
-    check_finite({"supervised": terms["supervised"]}, step=17, task="points")
+    assert (float(loss.detach()), float(x.grad), poison.grad) == (0.0, -1.0, None)  # 2 - 0.5 * 4;  1 - 0.5 * 2 * 2
+    for value in (math.nan, math.inf, -math.inf):
+        with pytest.raises(NonFiniteLossError, match=f"'policy' of task 'points' must be finite, got {value} at step 17"):
+            check_finite(terms | {"policy": torch.tensor(value)}, step=17, task="points")
+    check_finite({"supervised": x}, step=17, task="points")
 
 
 def policy_loss_of(**change):

@@ -75,12 +75,10 @@ def test_large_logits_neither_overflow_nor_vanish(offset, monkeypatch):
     bias = (torch.arange(9) * 20.0 + offset).requires_grad_()  # the blocks' largest logits rise by 20 and more
     got = chunked_logprobs(h.hidden, h.weight, h.actions, bias=bias, chunk_rows=2)
     want = plain(h.hidden.double(), h.weight.double(), h.actions, bias.double())
-    for one, other in zip(got, want, strict=True):
-        # float32 logits of up to 460 are known to 3e-5
-        torch.testing.assert_close(one.double(), other, atol=1e-4, rtol=0)
-    asked = torch.ones(2, 4)
-    got_gradients, want_gradients = (gradients(outputs, asked, (h.hidden, h.weight, bias)) for outputs in (got, want))
-    torch.testing.assert_close(got_gradients, want_gradients, atol=1e-4, rtol=1e-4)
+    # float32 logits of up to 460 are known to 3e-5
+    torch.testing.assert_close([x.double() for x in got], list(want), atol=1e-4, rtol=0)
+    got, want = (gradients(outputs, torch.ones(2, 4), (h.hidden, h.weight, bias)) for outputs in (got, want))
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
 def errors(outputs, exact):
@@ -117,15 +115,12 @@ def test_bfloat16_parameters_get_bfloat16_gradients_of_float32_sums():
 class LargestTensor(TorchDispatchMode):
     """Record the most numbers that any operation's result holds."""
 
-    def __init__(self):
-        super().__init__()
-        self.numbers = 0
+    numbers = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.numbers = max(self.numbers, tensor.numel())
+        tensors = [x for x in (result if isinstance(result, (tuple, list)) else [result]) if torch.is_tensor(x)]
+        self.numbers = max([self.numbers, *(tensor.numel() for tensor in tensors)])
         return result
 
 
