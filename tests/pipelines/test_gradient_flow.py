@@ -12,11 +12,10 @@ import tiny_attention as attention
 import yaml
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
-from matplotlib.colors import to_hex
 from torch.nn import functional as F
 
 from grpo_pipeline.pipelines import gradient_flow
-from grpo_pipeline.pipelines.gradient_flow import COLOURS, WRONG, GradientFlowError, norm_heatmap
+from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.params import GradientFlowParams
 from grpo_pipeline.pipelines.step import collect, update
 from grpo_pipeline.pipelines.training.loop import StepRunner, rows_of_step
@@ -177,37 +176,3 @@ def test_the_audit_comes_to_its_end_after_table_and_figure_and_never_updates():
     nodes = {node.name: node for node in gradient_flow.create_pipeline("dialogue", "ppo").nodes}
     assert set(nodes["dialogue.ppo.require_flow"].inputs) == {f"dialogue.ppo.gradient_flow{name}" for name in ("", "_figure")}
     assert not [name for name in nodes if "apply_update" in name]
-
-
-TABLE = pd.DataFrame(
-    [
-        ("supervised", "encoder", 1e-2, "gradient", True), ("supervised", "head", 0.0, "none", True),
-        ("policy", "encoder", 1.0, "none", False), ("policy", "head", 1e-4, "gradient", True),
-        ("reward", "f1", 0.0, "none", True), ("reward", "bleu", math.nan, "none", False),
-    ],
-    columns=["term", "component", "grad_norm", "expected", "agrees"],
-)  # fmt: skip
-
-
-NAMES = ["encoder", "head", "supervised", "policy"]
-
-
-def test_the_heatmap_shows_each_norm_at_its_place_by_its_logarithm_and_frames_what_is_not_as_expected():
-    losses, rewards, _ = norm_heatmap(TABLE).axes
-    cells, words = {}, {axes: {text.get_position(): text.get_text() for text in axes.texts} for axes in (losses, rewards)}
-    for axes in (losses, rewards):
-        for patch in axes.patches:
-            place = round(patch.get_x() + 0.48), round(patch.get_y() + 0.46)  # column, line
-            cells.setdefault((axes, place), []).append(patch)
-    assert [label.get_text() for label in (*losses.get_xticklabels(), *losses.get_yticklabels())] == NAMES
-    assert words[losses] == {(0, 0): "1.0e-02", (1, 0): "0", (0, 1): "1.0e+00\nexpected none", (1, 1): "1.0e-04"}
-    assert words[rewards] == {(0, 0): "0", (1, 0): "graph\nexpected none"}
-    assert losses.get_ylim() == (1.5, -0.5)  # the first term is at the top
-    # log10 of 1e-4, 1e-2 and 1: the ends and the middle of the scale
-    for place, share in (((1, 1), 0.0), ((0, 0), 0.5), ((0, 1), 1.0)):
-        assert to_hex(cells[losses, place][0].get_facecolor()) == to_hex(COLOURS(share)), place
-        assert cells[losses, place][0].get_hatch() is None
-    assert cells[losses, (1, 0)][0].get_hatch() == "///"
-    wrong = to_hex(WRONG["edgecolor"])
-    framed = {key for key, patches in cells.items() if wrong in {to_hex(patch.get_edgecolor()) for patch in patches}}
-    assert framed == {(losses, (0, 1)), (rewards, (1, 0))}

@@ -1,6 +1,6 @@
 import json
 import re
-from html.parser import HTMLParser
+from html import unescape
 
 import numpy as np
 import pandas as pd
@@ -21,24 +21,6 @@ from grpo_pipeline.tasks.attention.metrics import METRICS
 PNG = b"\x89PNG\r\n\x1a\nnot really"
 QUARANTINE = pd.DataFrame({"file": ["a.png"], "row": [3], "reason": ["image must be readable, got <script>alert(1)</script>"]})
 DATA = {"rows": {"read": 612, "refused": 1}, "imputed": {"psa": 3}}
-FETCHED = ("src", "href", "srcset", "data", "action", "poster")
-
-
-class Page(HTMLParser):
-    """Collects what a browser would fetch, and the text."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.links, self.tags, self.words = [], [], []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.links += [(tag, name, value) for name, value in attrs if name in FETCHED]
-
-    def handle_data(self, data):
-        if self.tags[-1:] not in (["script"], ["style"]):
-            self.words.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +35,21 @@ def make_page(params, arms, metric_rows):
     return lambda **changes: render_report(params, **parts | changes)
 
 
-def test_the_page_is_self_contained_and_shows_verdict_numbers_commit_and_configuration(make_page, params, arms):
+def plain(html):
+    """Return a page without the bodies of its scripts and styles."""
+    return re.sub(r"(?s)(<(?:script|style)[^>]*>).*?</(?:script|style)>", r"\1", html)
+
+
+def words_of(html):
+    return unescape(re.sub(r"<[^>]*>", " ", plain(html)))
+
+
+def test_the_page_is_self_contained_and_shows_verdict_numbers_commit_and_configuration(make_page, params, arms, metric_rows):
+    """No name ends the script, and what is undefined is shown with its reason."""
     html = make_page()
-    page, text = Page(html), " ".join(Page(html).words)
-    assert [link for link in page.links if not link[2].startswith(("#", "data:"))] == []
-    assert ("img", "src", "data:image/png;base64,iVBORw0KGgpub3QgcmVhbGx5") in page.links
-    assert "link" not in page.tags
+    assert re.findall(r'<[^>]*(?:src|href|srcset|action|poster)="(?!data:|#)', plain(html)) == []
+    assert 'src="data:image/png;base64,iVBORw0KGgpub3QgcmVhbGx5"' in html
     assert "default-src 'none'" in html
-    assert html.count("plotly.js v") == 1
     assert len(re.findall(r'"showSendToCloud": ?false', html)) == 2
     for division in ("learning-curves", "roc"):
         (data,) = re.findall(rf'Plotly\.newPlot\(\s*"{division}",\s*(\[.*?\]),\s*\{{"', html, flags=re.DOTALL)
@@ -70,39 +59,23 @@ def test_the_page_is_self_contained_and_shows_verdict_numbers_commit_and_configu
     entries = [comparison["arms"][arm]["metrics"]["auroc"] for arm in arms]
     values = [t for e in entries for t in (f"{e['value']:.3f}", f"[{e['ci95'][0]:.3f}, {e['ci95'][1]:.3f}]")]
     words = ("0123abc", "240 test cores of 40 patients", "rows.read", "612", "lr: 0.001", "resamples: 100", "a.png")
-    assert [word for word in (*comparison["summary"], *values, *words) if word not in text] == []
-    assert "other: 1" not in text
+    assert [word for word in (*comparison["summary"], *values, *words) if word not in words_of(html)] == []
+    assert "other: 1" not in words_of(html)
     assert "<script>alert(1)</script>" not in html
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
-
-
-def test_names_cannot_end_the_script_and_undefined_is_shown_with_its_reason(make_page, params, arms, metric_rows):
     evil = plot_learning_curves(params, **{"</script><b>x": metric_rows(seed=1)})
-    comparison = compare_arms(params, "x", **{arm: rows.assign(lesion_hit=float("nan")) for arm, rows in arms.items()})
-    html = make_page(learning_curves=evil, comparison=comparison)
+    undefined = compare_arms(params, "x", **{arm: rows.assign(lesion_hit=float("nan")) for arm, rows in arms.items()})
+    html = make_page(learning_curves=evil, comparison=undefined)
     assert "</script><b>x" not in html
-    text = " ".join(Page(html).words)
-    assert "needs a core with a lesion outline" in text
-    assert "nan" not in text.lower().split()
+    assert "needs a core with a lesion outline" in words_of(html)
+    assert "nan" not in words_of(html).lower().split()
 
 
-@pytest.mark.parametrize(
-    ("metric", "interval", "tone"),
-    [
-        ("auroc", (0.01, 0.03), "better"),
-        ("auroc", (-0.03, -0.01), "worse"),
-        ("auroc", (-0.01, 0.03), ""),
-        ("brier", (0.01, 0.03), "worse"),
-        ("brier", (-0.03, -0.01), "better"),
-        ("prompt_sensitivity_samples", (0.01, 0.03), ""),
-    ],
-)
-def test_a_difference_is_marked_by_interval_and_direction(metric, interval, tone):
-    entry = {"value": sum(interval) / 2, "ci95": list(interval)}
-    assert difference_cell(entry, METRICS[metric]).tone == tone
-
-
-def test_long_tables_and_values_are_cut_and_say_so():
+def test_a_difference_is_marked_by_interval_and_direction():
+    for metric, low, high, tone in [
+        ("auroc", 0.01, 0.03, "better"), ("auroc", -0.03, -0.01, "worse"), ("auroc", -0.01, 0.03, ""),
+        ("brier", 0.01, 0.03, "worse"), ("brier", -0.03, -0.01, "better"), ("prompt_sensitivity_samples", 0.01, 0.03, ""),
+    ]:  # fmt: skip
+        assert difference_cell({"value": (low + high) / 2, "ci95": [low, high]}, METRICS[metric]).tone == tone
     table = frame_table("Refused rows", pd.DataFrame({"row": range(60)}), limit=50)
     assert (len(table.rows), table.caption) == (50, "Refused rows: 60, the first 50 are shown")
     assert shorten("x" * 400) == "x" * 300 + " … (400 characters)"
@@ -124,8 +97,7 @@ def test_whether_outlines_taught_the_model_is_read_off_the_data() -> None:
         said = outline_sentence({"usable": usable, "lesion_masks": masks, "bags_that_are_the_lesion_outline": bags}, given)
         assert said.startswith(start)
         assert said.endswith(end)
-        assert bool(said) == bool(start)
-        assert (never in said) == (start == never)
+        assert (bool(said), never in said) == (bool(start), start == never)
 
 
 READ = {
@@ -145,8 +117,6 @@ def test_the_pipeline_of_a_page_reads_what_the_run_stores(task):
     assert pipeline.inputs() == {"parameters"} | {f"{task}.{name}" for name in read} | sections
     made = {"report"} | {name.format(arm=arm) for name in drawn for arm in arms}
     assert pipeline.all_outputs() >= {f"{task}.{name}" for name in made}
-    with pytest.raises(ValueError, match="a task must be one of attention, dialogue, molecules, got 'talk'"):
-        create_pipeline("talk", arms)
 
 
 TALK = reply_params()
@@ -188,8 +158,6 @@ def test_the_dialogue_page_holds_verdict_tables_samples_data_and_configuration(m
 
 
 GRAPHS = evaluation_params()
-
-
 REFUSED_GRAPHS = {"row": [3], "name": ["<i>x</i>"], "text": ["C(C"], "reason": ["it must be SMILES"]}
 
 

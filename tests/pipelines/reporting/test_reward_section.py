@@ -2,11 +2,9 @@
 
 import numpy as np
 import pandas as pd
-import pytest
-from tiny_audit import MODEL, PLAN, audit_document, rows_of, sound, with_model
+from tiny_audit import MODEL, audit_document, rows_of, sound, with_model
 
-from grpo_pipeline.pipelines.reporting.page import template
-from grpo_pipeline.pipelines.reporting.reward_section import agreement_table, components_table, policies_table, reward_section
+from grpo_pipeline.pipelines.reporting.reward_section import agreement_table, components_table, policies_table
 
 
 def cells(row):
@@ -44,18 +42,3 @@ def test_agreement_shows_both_kinds_of_both_places():
         assert row[1].note.endswith(", n 4")
     undefined = agreement_table(audit_document(with_model(MODEL, quality=0.5))).rows[0][1]
     assert (undefined.text, undefined.note) == ("undefined", "reward and metric never both differ inside a group")
-
-
-@pytest.mark.parametrize(
-    ("warnings", "expected"), [(["a <b> found"], "<li>a &lt;b&gt; found</li>"), ([], "Nothing to warn about.")]
-)
-def test_the_section_says_what_was_found(warnings, expected):
-    section = reward_section(audit_document() | {"warnings": warnings})
-    opening = "4 examples of the val split, 2 clusters by owner, after 20 steps of the control."
-    assert section.opening == f"{opening} Not computed, since they have no weight: unused."
-    assert reward_section(audit_document() | {"not_computed": []}).opening == opening
-    html = str(template("reward.html").module.show_reward(section, "data:image/png;base64,AA"))
-    assert expected in html
-    assert ("Nothing to warn about." in html) == (not warnings)
-    assert 'src="data:image/png;base64,AA"' in html
-    assert all(f'<span class="value">{name}</span>' in html for name in PLAN.policies)

@@ -15,7 +15,6 @@ from grpo_pipeline.pipelines.reward_audit.document import (
     find_ties,
     measure_spread,
 )  # fmt: skip
-from grpo_pipeline.pipelines.reward_audit.pipeline import reward_figure
 from grpo_pipeline.pipelines.reward_audit.samples import PolicySamples, read_samples
 from grpo_pipeline.pipelines.reward_audit.warnings import find_warnings, policy_table, way_to_ceiling
 
@@ -154,27 +153,6 @@ def test_document_and_table_golden():
     assert table.loc["model", ["more_than_start", "way_to_ceiling"]].isna().all()
     assert table.loc["answer", ["group_std", "tied_groups"]].isna().all()
     assert table.loc["model", "tied_groups"] == 0
-
-
-def test_the_figure_shows_the_documents_numbers():
-    def labels(axes):
-        return [tick.get_text() for tick in axes.get_yticklabels()]
-
-    shown = build()
-    rewards, shares, agreement = reward_figure(shown).axes
-    assert labels(rewards) == ["model (start), +0.28", "parrot (trivial), +0.00", "answer (ceiling), +1.00"]
-    assert [line.get_xdata()[0] for line in rewards.lines if line.get_marker() == "o"] == pytest.approx([0.0, -0.28, 0.72])
-    components = shown["policies"]["model"]["groups"]["components"].values()
-    assert [bar.get_width() for bar in shares.patches] == pytest.approx([one["explained"]["value"] for one in components])
-    assert labels(shares) == ["f1 (weight 1)", "style (weight 0.5)"]
-    assert labels(agreement) == ["reward", "f1", "style"]
-    rho = shown["agreement"]["model"]["reward"]["quality"]["within"]["spearman"]["value"]
-    assert [text.get_text() for text in agreement.texts][:2] == [f"{rho:+.2f}", "+1.00"]
-    lower = reward_figure(shown | {"metrics": {"quality": "lower"}}).axes[2]
-    a, b = (np.asarray(axes.images[0].get_array()) for axes in (agreement, lower))
-    np.testing.assert_array_equal(a, -b)  # whether reward and metric agree about what is good
-    undefined = build(sound(quality=0.5))
-    assert [text.get_text() for text in reward_figure(undefined).axes[2].texts] == ["–", "–", "–"]
 
 
 LIMITS = WarningLimits(trivial_share=0.0, tied_groups=0.5, constant_groups=0.95, explained_share=0.01, disagreement=0.1)

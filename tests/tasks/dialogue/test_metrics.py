@@ -237,17 +237,3 @@ def test_every_rule_answers_every_example():
         "copy_persona": ["i am tall. i sing.", "i like dogs."],
         "reference": ["Fine.", "I have a dog"],
     }
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"personas": ["p"]}, "must have one row per example, got 2, 1 and 2"),
-        ({"answers": [["x"], []]}, "every example must have at least one answer, got none in row 1"),
-        ({"training_replies": ["?", "the"]}, "training replies must hold some word, got none in 2 replies"),
-    ],
-)
-def test_refuses(changes, message):
-    given = {"training_replies": ["hi"], "contexts": ["a", "b"], "personas": ["p", "q"], "answers": [["x"], ["y"]]} | changes
-    with pytest.raises(ValueError, match=message):
-        trivial_replies(given.pop("training_replies"), given.pop("contexts"), **given)

@@ -15,7 +15,6 @@ from grpo_pipeline.tasks.dialogue.build import build_task, check_arms
 from grpo_pipeline.tasks.dialogue.data.text_files import printable
 from grpo_pipeline.tasks.dialogue.rewards import RewardFailedError
 from grpo_pipeline.tasks.dialogue.scores import f1
-from grpo_pipeline.tasks.dialogue.task import DialogueTask
 
 SCRIPTED = {"own": {"scripted": {"function": "tiny_rewards:scripted", "weight": 1.0}}}
 ROWS = np.arange(4)
@@ -163,15 +162,3 @@ def test_validation_is_the_mean_over_held_out_replies() -> None:
     assert whole.keys() >= {"reward/mean", "reward/f1/mean", "reward/scripted/mean", "reply/ended", "reference/perplexity"}
     assert whole["reward/mean"] == pytest.approx(sum(whole[f"reward/{name}/mean"] for name in task.rewards.component_weights))
     assert 100 < whole["reference/perplexity"] < 700  # 259 ids, untrained
-
-
-def test_collecting_measures_rewards_while_the_reference_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rewards are begun by ``decode``, before the reference scores, and waited for after it."""
-    order: list[str] = []
-    for name in ("decode", "reward", "score_reference"):
-        inner = getattr(DialogueTask, name)
-        spy = lambda self, *args, _name=name, _inner=inner, **kw: (order.append(_name), _inner(self, *args, **kw))[1]  # noqa: E731
-        monkeypatch.setattr(DialogueTask, name, spy)
-    task, data, algorithm, training = tiny.make_task(), tiny.make_data(), tiny.algorithm_params(), tiny.training_params()
-    StepRunner(task, algorithm, training)(build_state(algorithm, training, 0, task, data), task.make_batch(data, ROWS))
-    assert order == ["decode", "score_reference", "reward"]

@@ -1,6 +1,5 @@
 """A grid on the tiny dialogue task: what a trial is equal to, how often the warm start is trained, what is refused."""
 
-import json
 from typing import Any
 
 import pandas as pd
@@ -14,7 +13,7 @@ from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.pipelines.data.dialogue.preparation import SECTIONS
 from grpo_pipeline.pipelines.data.dialogue.preparation import create_pipeline as prepare
-from grpo_pipeline.pipelines.experiments.compare import nodes, tables
+from grpo_pipeline.pipelines.experiments.compare import nodes
 from grpo_pipeline.pipelines.experiments.trials import setups
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.engine import trial_digest
@@ -116,19 +115,3 @@ def test_a_digest_needs_no_training_and_an_arm_that_readers_do_not_have_fails_be
     plan = arrange(CompareParams.model_validate(BASE["compare"]["dialogue"]["compare"]))
     assert len(plan.trials) == 18
     assert {arm for arm, found in plan.arms.items() if not found.algorithm.pays_kl} == {"supervised", "no_kl"}
-
-
-def test_a_reward_of_the_users_is_in_the_table_and_the_page_speaks_of_replies() -> None:
-    own = {"again": {"function": "grpo_pipeline.tasks.dialogue.scores:f1", "weight": 0.5, "options": {}}}
-    params = grid({"supervised": ARMS["supervised"], "own": {"base": "grpo", "set": {"rewards": {"own": own}}}})
-    result = nodes.tabulate_trials(params, EVALUATION, arrange(params), run(params), "abc")
-    metrics = {arm: found["metrics"]["reward_again"]["value"] for arm, found in result["arms"].items()}
-    assert metrics == {"supervised": None, "own": result["arms"]["own"]["metrics"]["reward_f1"]["value"]}
-    table, summary = nodes.write_tables(EVALUATION, result)
-    assert "reward_again" in set(table["metric"])
-    assert "**Other replies to the same examples, mean over the seeds**" in summary
-    figures, shown = dict.fromkeys(nodes.draw_forests(EVALUATION, result), b"PNG"), nodes.metrics_of(EVALUATION, result)
-    html = tables.render(result, shown, figures, parameters={"dialogue": {}})
-    assert "the choice of personas in the test split" in html
-    assert "points" not in html
-    assert json.loads(json.dumps(result)) == result

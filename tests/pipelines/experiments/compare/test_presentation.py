@@ -2,13 +2,10 @@
 
 import re
 
-import pytest
-
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare import tables
 from grpo_pipeline.pipelines.experiments.compare.tables import forest
-from grpo_pipeline.pipelines.reporting.tables import Cell, Table
-from grpo_pipeline.tasks import TASKS, find_task
+from grpo_pipeline.pipelines.reporting.tables import Cell
 
 METRICS = build_suite("attention", {}).metrics
 SEEDS = {"n": 2, "sd": 0.1, "min": 0.6, "max": 0.7, "values": {"0": 0.6, "1": 0.7}}
@@ -65,8 +62,6 @@ def test_only_what_survives_the_correction_is_marked():
     settings = [cell.text for cell in tables.settings_table(document).rows[1]]
     assert settings == ["no_kl", "grpo", "policy", "algorithm.kl_weight = 0.0; algorithm.replay = null"]
     assert [tables.p_text(p) for p in (1.0, 0.25, 0.0012, 0.0004)] == ["1", "0.25", "0.0012", "4.0e-04"]
-    table = Table("c", ["a", "b", "c"], [[Cell("1"), Cell("2"), Cell("3")]])
-    assert tables.columns(table, ("c", "a")) == Table("c", ["c", "a"], [[Cell("3"), Cell("1")]])
 
 
 def test_a_forest_shows_intervals_mean_and_seeds_and_says_where_there_is_no_value():
@@ -88,13 +83,3 @@ def test_the_page_is_self_contained_and_escapes_what_it_shows():
     assert "<script" not in html
     for text in ("&lt;b&gt;abc&lt;/b&gt;", "a &lt;sentence&gt;", "One &amp; two.", "&lt;i&gt;", "no_kl.seed0", "1.3"):
         assert text in html
-
-
-@pytest.mark.parametrize("task", sorted(TASKS))
-def test_only_rules_that_were_measured_are_explained(task):
-    words = find_task(task).words
-    assert words.explanation([]) == f"{words.explained}: none was measured."
-    for rule, choice in words.choices.items():
-        assert words.explanation([rule, rule]) == f"{words.explained}: {rule} ({choice})."
-    assert "oracle" not in words.explanation(["none", "uniform", "start"])
-    assert words.explanation(["house"]) == f"{words.explained}: house."

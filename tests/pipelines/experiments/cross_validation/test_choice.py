@@ -3,7 +3,7 @@ import pytest
 from pydantic import ValidationError
 from tiny_folds import EVALUATION, make_fold_examples, make_params, plan_cores, task_parameters
 
-from grpo_pipeline.pipelines.experiments.cross_validation.choice import by_fold, choose, inner_plan, nothing_to_choose, outer_plan
+from grpo_pipeline.pipelines.experiments.cross_validation.choice import choose, inner_plan
 from grpo_pipeline.pipelines.experiments.cross_validation.nodes import arrange_arms
 from grpo_pipeline.pipelines.experiments.cross_validation.settings import trial_arm
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader
@@ -77,30 +77,6 @@ def test_of_equal_candidates_the_first_is_chosen_and_without_any_the_cells_are_n
     for lost, message in (({"failed": keys}, none), ({"values": dict.fromkeys(keys)}, undefined)):
         with pytest.raises(CompareError, match=message):
             choose_all(settings, plan, headers(settings, plan, **lost))
-
-
-def test_the_outer_cells_train_what_was_chosen(settings, plan):
-    choices = by_fold(choose_all(settings, plan, headers(settings, plan)))
-    trials = outer_plan(settings, plan, PARAMS.seeds, choices).trials
-    assert len(trials) == len({trial.key for trial in trials}) == 2 * 2 * 2
-    for trial in trials:
-        assert trial.arm == f"{trial.arm.partition('.')[0]}.{choices[f'fold{trial.fold}'][trial.arm.partition('.')[0]]}"
-        assert trial.split == plan.folds[int(trial.fold)].parts()
-
-
-def test_held_out_cores_are_predicted_and_what_is_left_out_is_in_no_split():
-    params = make_params("leave_one_center_out")
-    settings = arrange_arms(params, EVALUATION, task_parameters())
-    plan = plan_cores(make_fold_examples().table, {}, params)
-    trials = outer_plan(settings, plan, (0,), nothing_to_choose(settings, plan)).trials
-    assert [trial.key for trial in trials] == [f"{arm}.seed0.fold{n}" for n in (0, 1) for arm in ("supervised", "grpo")]
-    # p00 has c00 in center a and c01 in center b
-    assert (trials[0].split["c00"], "c01" in trials[0].split) == ("test", False)
-    assert (trials[2].split["c01"], "c00" in trials[2].split) == ("test", False)
-    kfold = make_params("kfold")
-    plan = plan_cores(make_fold_examples().table, {"test": ["c20", "c21"]}, kfold)
-    trials = outer_plan(arrange_arms(kfold, EVALUATION, task_parameters()), plan, (0,), nothing_to_choose(settings, plan)).trials
-    assert {trial.split["c20"] for trial in trials} == {"test"}
 
 
 TWO = {"plain": {}, "slow": {"training": {"epochs": 3}}}

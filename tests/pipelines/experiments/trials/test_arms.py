@@ -1,16 +1,10 @@
-from copy import deepcopy
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 from tiny_grid import tiny_parameters
 
-from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, merge, resolve_arms
+from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams, resolve_arms
 from grpo_pipeline.pipelines.experiments.trials.setups import find_setup
 
-LEAVES = st.none() | st.integers(0, 3)
-TREES = st.dictionaries(st.sampled_from("abc"), LEAVES | st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3), max_size=3)
 BASE = {"grpo": {"base": "grpo"}, "supervised": {"base": "supervised"}}
 GOOD = {
     "seeds": [0, 1], "control": "supervised", "arms": BASE, "primary_metrics": ["auroc"], "baseline_rules": ["uniform"],
@@ -21,26 +15,6 @@ GOOD = {
 def resolve(**arms):
     params = CompareParams.model_validate(GOOD | {"arms": BASE | arms})
     return resolve_arms(params, tiny_parameters(), task="attention", models=find_setup("attention").models)
-
-
-def paths(tree, prefix=()):
-    if not isinstance(tree, dict):
-        return {prefix: tree}
-    return {(*prefix,): {}} | {path: leaf for name, part in tree.items() for path, leaf in paths(part, (*prefix, name)).items()}
-
-
-@given(TREES, TREES)
-def test_mappings_are_merged_and_everything_else_is_replaced(base, change):
-    before = deepcopy(base)
-    merged = merge(base, change)
-    assert base == before
-    leaves = {path: leaf for path, leaf in paths(change).items() if leaf != {}}
-    assert leaves.items() <= paths(merged).items()
-    replaced = [p for p in paths(base) if p in paths(change) or any(p[: len(q)] == q for q in leaves)]
-    kept = {p: leaf for p, leaf in paths(base).items() if leaf != {} and p not in replaced}
-    assert kept.items() <= paths(merged).items()
-    assert merge(base, {}) == base
-    assert merge(merged, change) == merged
 
 
 def test_an_arm_is_its_base_with_the_changes_and_the_shared_sections():

@@ -66,18 +66,6 @@ def test_the_prompt_is_read_once_for_all_replies_and_gets_their_gradient(archite
     assert all(bool(g.isfinite().all()) for g in torch.autograd.grad(hidden.square().sum(), learnt))
 
 
-def test_cross_attention_computes_keys_and_values_once_per_prompt() -> None:
-    language_model = tiny_reader("t5")
-    layer = language_model.model.decoder.block[0].layer[1].EncDecAttention.k
-    with patch.object(layer, "forward", wraps=layer.forward) as forward, torch.no_grad():
-        encoded = tiny_encoded(language_model)
-        language_model.hidden(encoded, REPLIES)
-        decoding = language_model.begin(encoded, 4)
-        for t in range(3):
-            decoding.step(REPLIES[:, :, t])
-        assert [tuple(call.args[0].shape) for call in forward.call_args_list] == [(3, 10, 8)] * 2
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_reading_can_be_cut_chosen_and_detached(architecture: str) -> None:
     language_model = tiny_reader(architecture)

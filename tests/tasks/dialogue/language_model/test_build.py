@@ -87,15 +87,6 @@ def test_a_new_t5_gives_the_logits_of_transformers() -> None:
     torch.testing.assert_close(torch.nn.functional.linear(hidden[0], *language_model.head), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_section_chooses_one_of_two_models() -> None:
-    section = {"source": "new", "new": T5, "folder": None, "lora": {"rank": 2, "alpha": 4.0}}
-    chosen = LanguageModelSection.model_validate(section).params
-    assert chosen.model_dump() == {"source": "new", "lora": {"rank": 2, "alpha": 4.0}, **T5}
-    folder = {"path": "there", "tokenizer": "bytes"}
-    chosen = LanguageModelSection.model_validate({**section, "source": "folder", "folder": folder, "lora": None}).params
-    assert chosen.model_dump() == {"source": "folder", "lora": None, **folder}
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -131,16 +122,3 @@ def test_the_updates_begin_at_nothing_and_are_all_that_learns(architecture: str)
     gradients = torch.autograd.grad(hidden.square().sum(), [*trained.values()])
     # A gets no gradient while B is 0
     assert all(bool(g.any()) == ("lora_B" in name) for name, g in zip(trained, gradients, strict=True))
-
-
-def test_alpha_over_rank_scales_the_update() -> None:
-    language_model = tiny_reader("llama")
-    layer = language_model.model.base_model.layers[0].self_attn
-    weight = layer.q_proj.weight.detach().clone()
-    add_lora(language_model, LoraParams(rank=2, alpha=5.0))
-    language_model.double()
-    a, b = layer.q_proj.lora_A["default"].weight, layer.q_proj.lora_B["default"].weight
-    generator = torch.Generator().manual_seed(0)
-    torch.nn.init.normal_(b, generator=generator)
-    x = torch.randn(4, 8, dtype=torch.float64, generator=generator)
-    torch.testing.assert_close(layer.q_proj(x), x @ (weight + 2.5 * b @ a).T, rtol=1e-12, atol=1e-12)

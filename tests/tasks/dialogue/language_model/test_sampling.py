@@ -150,16 +150,3 @@ def test_what_was_packed_bit_by_bit_comes_back(choices: int) -> None:
     assert torch.equal(sampling.unpack(packed, choices), is_kept)
     # choices 0, 3 and 7 -> 1 + 8 + 128 = 137; choice 9 -> bit 1 of the next byte = 2
     assert sampling.pack(torch.isin(torch.arange(10), torch.tensor([0, 3, 7, 9]))).tolist() == [137, 2]
-
-
-def test_finished_prompts_leave_where_that_saves() -> None:
-    is_open = torch.tensor([[False, True, False, True], [False] * 4, [False, False, True, False]])
-    stay = sampling.compacted(is_open)
-    assert stay is not None
-    assert stay.prompts.tolist() == [0, 2]
-    assert stay.places.tolist() == [[1, 3], [2, 0]]  # the prompt with one open reply carries a finished one along
-    rows = torch.arange(12).view(3, 4)
-    assert stay.take(rows).tolist() == [[1, 3], [10, 8]]
-    is_open = torch.ones(2, 4, dtype=torch.bool)
-    is_open[0, 0] = False
-    assert sampling.compacted(is_open) is None
