@@ -13,7 +13,7 @@ from grpo_pipeline.pipelines.data.molecules import figures, report
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
 from grpo_pipeline.statistics.bootstrap import cluster_weights
 from grpo_pipeline.tasks.molecules.graphs.drawings import best_molecules, draw_grid
-from grpo_pipeline.tasks.molecules.metrics import METRICS, build_suite
+from grpo_pipeline.tasks.molecules.metrics import build_suite
 
 PARAMS, WINDOW, NAMES = evaluation_params(), reward_params().logp, ["start", "supervised", "grpo", "eager"]
 
@@ -50,21 +50,16 @@ def test_distributions_are_those_of_the_rows_and_the_window_is_shaded_and_named(
     arms = {arm: rows.assign(bonds_aromatic=0) for arm, rows in all_arms().items()}
     figure = figures.molecule_distributions(gather(arms), window=WINDOW)
     atoms, bonds, _, logp = figure.axes[:4]
-    assert texts(atoms.get_xticklabels()) == ["C", "N", "O", "F"]
     assert texts(bonds.get_xticklabels()) == ["single", "double", "triple"]
     for place, rule in ((0, "training"), (1, "start"), (3, "policy")):
-        means = rows_of(rule)[["atoms_C", "atoms_N", "atoms_O", "atoms_F"]].mean()
+        means = rows_of(rule)[[f"atoms_{name}" for name in texts(atoms.get_xticklabels())]].mean()
         assert [bar.get_height() for bar in atoms.containers[2 * place + 1]] == pytest.approx(list(means))
     stairs = [patch for patch in logp.patches if hasattr(patch, "get_data")]
     data, valid = stairs[3].get_data(), rows_of("policy").query("is_valid == 1")["logp"]
     np.testing.assert_allclose(data.values, np.histogram(valid, data.edges, density=True)[0])
-    spans = [(p.get_x(), p.get_x() + p.get_width()) for p in logp.patches if not hasattr(p, "get_data")]
-    assert spans == [(0.0, 1.0)]
+    assert [(p.get_x(), p.get_x() + p.get_width()) for p in logp.patches if not hasattr(p, "get_data")] == [(0.0, 1.0)]
     assert [line.get_xdata()[0] for line in logp.lines] == [-0.5, 1.5]
     assert texts(figure.legends[0].get_texts()) == ["training", *NAMES, "the reward's window of logP, 0 to 1"]
-    nothing = {"smiles": "", "is_valid": 0, "qed": np.nan, "logp": np.nan, "sa": np.nan, "is_known": np.nan}
-    broken = {arm: rows[rows["rule"] != "training"].assign(**nothing) for arm, rows in all_arms().items()}
-    assert not figures.molecule_distributions(gather(broken), window=None).axes[3].patches
 
 
 def test_validity_is_the_share_of_each_size_and_many_sizes_become_groups():
@@ -74,12 +69,9 @@ def test_validity_is_the_share_of_each_size_and_many_sizes_become_groups():
     assert texts(axes.get_xticklabels()) == [str(size) for size in shares.index]
     assert list(line.get_ydata()) == pytest.approx(list(shares))
     assert all(low <= share <= high for ((_, low), (_, high)), share in zip(bars.get_segments(), shares, strict=True))
-    sizes = np.random.default_rng(0).integers(5, 40, size=5000)
-    groups = figures.size_groups(sizes)
+    groups = figures.size_groups(np.random.default_rng(0).integers(5, 40, size=5000))
     assert len(groups) == figures.MOST_SIZES
     assert [size for low, high in groups for size in range(low, high + 1)] == list(range(5, 40))
-    counts = [((sizes >= low) & (sizes <= high)).sum() for low, high in groups]
-    assert max(counts) < 2.5 * min(counts)  # 35 sizes in 12 groups: 2 to 4 sizes each, 143 graphs a size
 
 
 def test_the_share_in_the_window_and_its_ratio_to_the_start():
@@ -108,20 +100,6 @@ def test_the_share_in_the_window_and_its_ratio_to_the_start():
     ]  # fmt: skip
     without = figures.window_document(gather(), name="logp", window=None, start="start")
     assert figures.window_table(without, title="logP") is None
-
-
-def test_training_molecules_stand_beside_policy_and_start():
-    comparison, training = compare_arms(PARAMS, "none", **all_arms()), rows_of("training")
-    table = report.beside_table(comparison, METRICS, all_arms()["grpo"])
-    assert table.heads == ["metric", "policy", "start", f"{len(training)} training molecules"]
-    cells = dict(zip(METRICS, table.rows, strict=True))
-    assert float(cells["logp"][3].text) == pytest.approx(training["logp"].mean(), abs=5e-4)
-    assert [cells[name][3].text for name in ("validity", "uniqueness")] == ["1.000", "1.000"]
-    assert [cells[name][3].text for name in ("novelty", "vun", "w1_atoms", "w1_logp")] == [""] * 4
-    start = comparison["baselines"]["start"]["metrics"]["validity"]["value"]
-    assert float(cells["validity"][2].text) == pytest.approx(start, abs=5e-4)
-    without = report.beside_table(comparison, METRICS, all_arms()["grpo"].query("rule != 'training'"))
-    assert {row[3].text for row in without.rows} == {""}
 
 
 def test_drawings_before_are_of_the_start_after_of_the_policy_and_the_random_ones_are_the_same_samples_everywhere():
