@@ -155,16 +155,18 @@ def verdict_document(*, grpo=None, start=None, trivial=0.3, reward=0.2, **moved)
     }
 
 
-def said(*, bounds=BOUNDS, **changes):
-    return summary(verdict_document(**changes), bounds=bounds)
+def warned(*, bounds=BOUNDS, **changes):
+    said = summary(verdict_document(**changes), bounds=bounds)
+    return [line.replace("WARNING: ", "") for line in said if "WARNING" in line]
 
 
-def warned(**changes):
-    return [line.replace("WARNING: ", "") for line in said(**changes) if "WARNING" in line]
+def without_interval(found):
+    found["differences"]["grpo"]["reward"] = {"value": 0.2, "ci95": None, "reason": "no interval: one cluster"}
+    return found
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
+    ("found", "line"),
     [
         ({}, "grpo: its replies earn +0.200 (95% interval +0.150 to +0.250) reward against supervised: more than supervised."),
         ({}, "grpo: its replies earn +0.250 (95% interval +0.200 to +0.300) reward against the start: more than the start."),
@@ -172,45 +174,34 @@ def warned(**changes):
         ({}, "supervised: no bound of a warning is passed: distinct-2 fell by at most 20%"),
         ({"reward": -0.2}, "less than supervised."),
         ({"f1": 0.1, "bleu": 0.1, "rouge_1": -0.1}, "supervised: F1, BLEU higher; ROUGE-1 lower; ROUGE-2, ROUGE-L not shown to"),
+        (without_interval, "grpo: reward against supervised: no statement (no interval: one cluster)."),
     ],
 )
-def test_reward_and_scores_are_compared_with_the_control_and_the_start(changes, line):
-    assert line in "\n".join(said(**changes))
-
-
-def test_a_difference_without_an_interval_is_no_statement():
-    found = verdict_document()
-    found["differences"]["grpo"]["reward"] = {"value": 0.2, "ci95": None, "reason": "no interval: one cluster"}
-    assert "grpo: reward against supervised: no statement (no interval: one cluster)." in summary(found, bounds=BOUNDS)
+def test_reward_and_scores_are_compared_with_the_control_and_the_start(found, line):
+    found = verdict_document(**found) if isinstance(found, dict) else found(verdict_document())
+    assert line in "\n".join(summary(found, bounds=BOUNDS))
 
 
 @pytest.mark.parametrize(
-    ("changes", "warning"),
+    ("changes", "warnings"),
     [
-        ({"grpo": {"distinct_2": 0.39}}, "distinct-2 is 22% below that of the start (0.390 against 0.500; the bound is 20%)"),
-        ({"grpo": {"distinct_2": 0.39}, "start": False}, "distinct-2 is 22% below that of supervised"),
-        ({"grpo": {"distinct_2": 0.45}, "bounds": WarningBounds(distinct_fall=0.05)}, "distinct-2 is 10% below that of the"),
-        ({"grpo": {"perplexity": 8.1}}, "the perplexity of the references is 2.0 times that of the start (8.10 against 4.00;"),
-        ({"grpo": {"length": 3.9}}, "replies have shrunk to 0.65 times the length of the start (3.9 against 6.0 words"),
-        ({"grpo": {"length": 9.1}}, "replies have grown to 1.52 times the length of the start (9.1 against 6.0 words"),
-        ({"f1": -0.1}, "the reward rises and F1 falls: the reward does not measure what is reported"),
+        ({"grpo": {"distinct_2": 0.39}}, ["grpo: distinct-2 is 22% below that of the start (0.390 against 0.500; the bound"]),
+        ({"grpo": {"distinct_2": 0.39}, "start": False}, ["grpo: distinct-2 is 22% below that of supervised"]),
+        ({"grpo": {"distinct_2": 0.45}, "bounds": WarningBounds(distinct_fall=0.05)}, ["grpo: distinct-2 is 10% below that of"]),
+        ({"grpo": {"perplexity": 8.1}}, ["grpo: the perplexity of the references is 2.0 times that of the start (8.10"]),
+        ({"grpo": {"length": 3.9}}, ["grpo: replies have shrunk to 0.65 times the length of the start (3.9 against 6.0 words"]),
+        ({"grpo": {"length": 9.1}}, ["grpo: replies have grown to 1.52 times the length of the start (9.1 against 6.0 words"]),
+        ({"f1": -0.1}, ["grpo: the reward rises and F1 falls: the reward does not measure what is reported"]),
+        *(({"grpo": inside}, []) for inside in (
+            {}, {"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9})),
+        ({"trivial": 0.99}, []),
+        ({"trivial": 1.0}, ["supervised: the trivial rule constant earns 1.000 reward without a model, the arm 1.000"]),
+        ({"trivial": 1.3}, ["supervised: the trivial rule", "grpo: the trivial rule"]),
     ],
-)
-def test_one_sign_is_one_warning(changes, warning):
-    (line,) = warned(**changes)
-    assert line.startswith(f"grpo: {warning}")
-
-
-def test_inside_the_bounds_there_is_no_warning():
-    inside = [{}, {"distinct_2": 0.41}, {"perplexity": 7.9}, {"length": 4.1}, {"length": 8.9}, {"distinct_2": 0.9}]
-    assert [line for grpo in inside for line in warned(grpo=grpo)] == []
-
-
-def test_a_trivial_rule_that_earns_as_much_is_named_for_each_arm_that_it_beats():
-    assert warned(trivial=0.99) == []
-    (line,) = warned(trivial=1.0)
-    assert line.startswith("supervised: the trivial rule constant earns 1.000 reward without a model, the arm 1.000")
-    assert [line.split(":")[0] for line in warned(trivial=1.3)] == ["supervised", "grpo"]
+)  # fmt: skip
+def test_each_sign_is_one_warning_and_inside_the_bounds_there_is_none(changes, warnings):
+    found = warned(**changes)
+    assert [line[: len(start)] for line, start in zip(found, warnings, strict=True)] == warnings
 
 
 def test_replies_that_became_alike_without_reward_have_bought_nothing():

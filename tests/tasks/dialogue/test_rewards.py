@@ -59,13 +59,11 @@ def test_every_prompt_has_answers():
         measure(make(), [["a"], ["b"]], [["x"], []])
 
 
+LONG = {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}
 SECTION = {
-    "weights": {"f1": 1.0, "bleu": 0.5},
-    "bleu_smoothing": "floor",
-    "own": {"long": {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}},
-    "failure": {"rule": "exclude"},
+    "weights": {"f1": 1.0, "bleu": 0.5}, "bleu_smoothing": "floor", "own": {"long": LONG}, "failure": {"rule": "exclude"},
     "pool": {"workers": 0, "timeout_seconds": 10, "start_seconds": 60, "chunk_size": 8, "cache_size": 100},
-}
+}  # fmt: skip
 
 
 def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_even_imported():
@@ -79,10 +77,6 @@ def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_even_importe
         check_measure(measure)
 
 
-def own(**changes):
-    return {"own": {"long": SECTION["own"]["long"] | changes}}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -91,9 +85,9 @@ def own(**changes):
         ({"weights": {"f1": 0.0}, "own": None}, r"some reward weight must be positive, got {'f1': 0.0}"),
         ({"weights": {"rouge_1": 1.0}}, "weights.rouge_1"),
         ({"bleu_smoothing": "some"}, "bleu_smoothing"),
-        ({"own": {"f1": SECTION["own"]["long"]}}, "the name of an own reward must be a new word, got 'f1'"),
-        (own(options={}), "missing a required argument: 'seconds'"),
-        (own(weight=-0.5), "own.long.weight"),
+        ({"own": {"f1": LONG}}, "the name of an own reward must be a new word, got 'f1'"),
+        ({"own": {"long": LONG | {"options": {}}}}, "missing a required argument: 'seconds'"),
+        ({"own": {"long": LONG | {"weight": -0.5}}}, "own.long.weight"),
         ({"failure": {"rule": "exclude", "penalty": 0.0}}, "absent for others, got 0.0 for 'exclude'"),
         ({"failure": {"rule": "penalty"}}, "must be a number for rule 'penalty' and absent for others, got None"),
         ({"failure": {"rule": "zero"}}, "failure.rule"),

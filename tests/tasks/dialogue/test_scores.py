@@ -39,10 +39,7 @@ ROWS = st.lists(st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), min_s
 def test_sentence_bleu_equals_sacrebleu(smoothing, rows):
     metric = sacrebleu.BLEU(tokenize="none", smooth_method=smoothing, effective_order=True)
     got = scores.bleu([reply for reply, _ in rows], [answers for _, answers in rows], smoothing=smoothing)
-    want = [
-        metric.sentence_score(scores.normalise(reply), [scores.normalise(text) for text in answers]).score
-        for reply, answers in rows
-    ]
+    want = [metric.sentence_score(scores.normalise(reply), [*map(scores.normalise, answers)]).score for reply, answers in rows]
     np.testing.assert_allclose(got, np.asarray(want) / 100, rtol=1e-12, atol=0)
     assert ((got >= 0) & (got <= 1)).all()
 
@@ -51,9 +48,7 @@ def test_sentence_bleu_equals_sacrebleu(smoothing, rows):
 def test_corpus_bleu_equals_sacrebleu(rows):
     replies = [reply for reply, _ in rows]
     most = max(len(answers) for _, answers in rows)
-    streams = [
-        [scores.normalise(answers[place]) if place < len(answers) else None for _, answers in rows] for place in range(most)
-    ]
+    streams = [[scores.normalise(a[place]) if place < len(a) else None for _, a in rows] for place in range(most)]
     metric = sacrebleu.BLEU(tokenize="none")
     want = metric.corpus_score([scores.normalise(reply) for reply in replies], streams).score
     got = scores.corpus_bleu(scores.bleu_counts(replies, [answers for _, answers in rows]))

@@ -114,34 +114,24 @@ def test_uniqueness_in_the_batch_looks_at_all_groups_that_are_scored_together():
     assert [part["batch_uniqueness"][0].tolist() for part in alone] == [part["uniqueness"][0].tolist() for part in alone]
 
 
+LONG = {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}
 SECTION = {
-    "weights": {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125},
-    "logp": {"low": 1, "high": 2, "width": 0.5},
-    "size": None,
-    "wanted": ["c1ccccc1"],
-    "forbidden": None,
-    "own": {"long": {"function": "tiny_rewards:slow", "weight": 0.25, "options": {"seconds": 0.0}}},
-    "invalid": {"rule": "penalty", "penalty": 0.0},
-    "failure": {"rule": "exclude"},
+    "weights": {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125}, "logp": {"low": 1, "high": 2, "width": 0.5},
+    "size": None, "wanted": ["c1ccccc1"], "forbidden": None, "own": {"long": LONG},
+    "invalid": {"rule": "penalty", "penalty": 0.0}, "failure": {"rule": "exclude"},
     "pool": {"workers": 0, "timeout_seconds": 10, "start_seconds": 60, "chunk_size": 8, "cache_size": 100},
-}
+}  # fmt: skip
 
 
-def test_parts_are_built_in_and_own():
-    params = MoleculeRewardParams.model_validate(SECTION)
-    assert params.component_weights == {"validity": 1.0, "qed": 0.5, "logp": 1.0, "wanted": 0.125, "long": 0.25}
-    assert {name: dict(measure.options) for name, measure in params.measures.items()} == {
-        "qed": {},
-        "logp": {"low": 1.0, "high": 2.0, "width": 0.5},
-        "wanted": {"patterns": ["c1ccccc1"]},
-        "long": {"seconds": 0.0},
-    }
-    for measure in params.measures.values():
-        check_measure(measure)
-
-
-def test_a_part_without_a_weight_is_not_computed(monkeypatch):
+def test_parts_are_built_in_and_own_and_one_without_a_weight_is_not_computed(monkeypatch):
     """Neither measured nor counted, whether its weight is 0 or absent; a window that nobody reads is no contradiction."""
+    params = MoleculeRewardParams.model_validate(SECTION)
+    assert params.component_weights == SECTION["weights"] | {"long": 0.25}
+    window, wanted = {"low": 1.0, "high": 2.0, "width": 0.5}, {"patterns": ["c1ccccc1"]}
+    options = {"qed": {}, "logp": window, "wanted": wanted, "long": {"seconds": 0.0}}
+    assert {name: dict(measure.options) for name, measure in params.measures.items()} == options
+    for one in params.measures.values():
+        check_measure(one)
     section = SECTION | {"weights": {"validity": 1.0, "novelty": 0.0, "qed": 0.0}, "own": None}
     params = MoleculeRewardParams.model_validate(section)
     assert params.component_weights == {"validity": 1.0}
@@ -163,7 +153,7 @@ def test_a_part_without_a_weight_is_not_computed(monkeypatch):
         ({"invalid": {"rule": "group_mean", "penalty": 0.0}}, "null for the others, got 0.0 for 'group_mean'"),
         ({"invalid": GROUP_MEAN, "weights": {"logp": 1.0, "wanted": 1.0}}, "must have validity with invalid.rule: group_mean"),
         ({"invalid": {"rule": "exclude", "penalty": None}}, "must not have validity with invalid.rule: exclude"),
-        ({"own": {"qed": SECTION["own"]["long"]}}, "the name of an own reward must be a new word, got 'qed'"),
+        ({"own": {"qed": LONG}}, "the name of an own reward must be a new word, got 'qed'"),
         ({"weights": {"beauty": 1.0}}, "weights.beauty"),
     ],
 )

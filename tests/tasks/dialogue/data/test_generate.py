@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from tiny_dialogue import persona_params
@@ -30,23 +31,12 @@ def test_adding_personas_changes_none_before_and_extra_stories_are_those_of_nobo
     assert extra[0] == extra[1]
 
 
-def test_ids_and_shares():
+def test_a_reply_follows_from_what_is_read_and_shares_are_those_asked_for():
     params = persona_params(personas=200)
-    rows, stories = generate_rows(params), generate_stories(params)
+    stories, rows = {story["id"]: story["text"] for story in generate_stories(params)}, generate_rows(params)
     assert len({row["example_id"] for row in rows}) == len(rows) == 1200
-    assert len({story["id"] for story in stories}) == len(stories) == 207
-    assert len({parse_question(row["question"])[0] for row in rows}) == 200
-    # 1200 draws: the standard deviation of a share is at most 0.0145; five of them.
-    for kind, share in params.needs.model_dump().items():
-        assert sum(row["needs"] == kind for row in rows) / len(rows) == pytest.approx(share, abs=0.075)
-    assert sum(len(row["answers"]) == 2 for row in rows) / len(rows) == pytest.approx(0.5, abs=0.075)
-
-
-def test_a_reply_follows_from_what_is_read():
-    params = persona_params(personas=120)
-    stories = {story["id"]: story["text"] for story in generate_stories(params)}
-    holds_answer = Counter()
-    for row in generate_rows(params):
+    assert (len(stories), len({parse_question(row["question"])[0] for row in rows})) == (207, 200)
+    for row in rows:
         persona, turns = parse_question(row["question"])
         values = [value for name in words.VALUES for value in words.VALUES[name] if f" {value} " in f" {row['answers'][0]} "]
         if row["needs"] == "persona":
@@ -63,8 +53,10 @@ def test_a_reply_follows_from_what_is_read():
         else:
             assert row["story_id"] == ""
             assert not set(values) & set(scores.words(persona))
-        holds_answer[row["needs"]] += 1
-    assert min(holds_answer.values()) > 50
+    # 1200 draws: the standard deviation of a share is at most 0.0145; five of them.
+    shares = {kind: np.mean([row["needs"] == kind for row in rows]) for kind in params.needs.model_dump()}
+    assert shares == pytest.approx(params.needs.model_dump(), abs=0.075)
+    assert np.mean([len(row["answers"]) == 2 for row in rows]) == pytest.approx(0.5, abs=0.075)
 
 
 def test_trivial_replies_are_bad():

@@ -33,10 +33,7 @@ def test_ids_of_content_do_not_depend_on_the_order_and_repeats_get_their_own():
     [
         (b'{"question": "caf\xe9"}', "the line must be UTF-8, got byte 0xe9 at 17"),
         (b"persona: x", "the line must be JSON, got 'persona: x'"),
-        (
-            b'{"question": "persona: a. context: b", "answers": ["x"], "answers": ["y"]}',
-            "every key must be there once, got 'answers'",
-        ),
+        (b'{"question": "q", "answers": ["x"], "answers": ["y"]}', "every key must be there once, got 'answers'"),
         (b'{"question": ' + b"9" * 5000 + b"}", 'the line must be JSON, got \'{"question": 9999'),
         (b"[1]", "the line must be a JSON object, got list"),
         ({"answers": ["x"]}, "key 'question' must be there, got ['answers']"),
@@ -92,19 +89,11 @@ def test_every_reply_has_the_persona_of_its_speaker_and_the_turns_before_it():
         ("I sing.", "I bake. I run.", ("Hello!", "How? slowly, then fast"), ("Well.",)),
     ]
     assert (reading.n_rows, reading.extras, reading.refused) == (1, {"turns": 4}, ())
-
-
-@pytest.mark.parametrize(
-    ("changes", "replies"),
-    [
-        ({"replies": "first"}, ["How? slowly, then fast"]),
-        ({"replies": "second"}, ["Hello!", "Well."]),
-        ({"first_turn": 2}, ["How? slowly, then fast", "Well."]),
-        ({"every": 2}, ["Hello!", "Well."]),
-    ],
-)
-def test_which_turns(changes, replies):
-    assert [d.answers[0] for d in read([("a", "b", TALK)], **changes).drafts] == replies
+    for changes, replies in (
+        ({"replies": "first"}, ["How? slowly, then fast"]), ({"replies": "second"}, ["Hello!", "Well."]),
+        ({"first_turn": 2}, ["How? slowly, then fast", "Well."]), ({"every": 2}, ["Hello!", "Well."]),
+    ):  # fmt: skip
+        assert [d.answers[0] for d in read([("a", "b", TALK)], **changes).drafts] == replies
 
 
 def test_bad_conversations_and_tables_are_named_by_their_line():

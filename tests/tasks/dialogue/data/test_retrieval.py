@@ -49,23 +49,18 @@ def generated():
     return stories, table.assign(needs=[row["needs"] for row in rows], story_id=[row["story_id"] for row in rows])
 
 
-def test_scores_are_those_of_scikit_learn():
-    stories, table = generated()
-    table = table.iloc[::17]
-    index = index_stories(stories, retrieval_params())
-    scores = (index.encode(retrieval_queries(table, retrieval_params()), retrieval_params()) @ index.matrix.T).toarray()
+def test_scores_are_those_of_scikit_learn_and_find_the_story_that_is_needed():
+    stories, every = generated()
+    params, table = retrieval_params(), every.iloc[::17]
+    index = index_stories(stories, params)
+    scores = (index.encode(retrieval_queries(table, params), params) @ index.matrix.T).toarray()
     documents = [f"{title} {text}" for title, text in zip(stories["title"], stories["text"], strict=True)]
     vectorizer = TfidfVectorizer().fit(documents)
     oracle = cosine_similarity(vectorizer.transform(table["persona"]), vectorizer.transform(documents))
     np.testing.assert_allclose(scores, oracle, atol=1e-12)
     best = [list(stories["story_id"].to_numpy()[np.argsort(-np.round(row, 9), kind="stable")[:2]]) for row in oracle]
-    assert retrieve_stories(index, table, retrieval_params()) == best
-
-
-def test_the_needed_story_is_found_in_generated_data():
-    stories, table = generated()
-    params = retrieval_params()
-    found = table.assign(story_ids=retrieve_stories(index_stories(stories, params), table, params), split="train")
+    assert retrieve_stories(index, table, params) == best
+    found = every.assign(story_ids=retrieve_stories(index, every, params), split="train")
     report = retrieval_report(found, stories=len(stories), params=params)
     assert report["by_split"]["all"]["recall_at_1"] == 1.0
     assert report["by_split"]["val"]["recall_at_1"] is None
@@ -85,20 +80,17 @@ def test_scores_within_round_off_are_ties():
     assert retrieve_stories(index, examples("cat"), retrieval_params(top_n=2)) == [["s0", "s1"]]
 
 
-def test_nobody_finds_a_story_of_either_speaker():
+def test_nobody_finds_a_story_of_either_speaker_and_the_last_turn_may_be_asked_too():
     index = index_stories(corpus("cat", "cat", "cat", "dog", owners=["p0", "q", "", "p1"]), retrieval_params())
     table = examples("cat", "cat", partner_id=["q", ""])
     assert retrieve_stories(index, table, retrieval_params()) == [["s2", "s3"], ["s0", "s1"]]
-    with pytest.raises(ValueError, match="top_n must be at most 2, the stories left for a persona, got 3"):
-        retrieve_stories(index, table, retrieval_params(top_n=3))
-
-
-def test_the_last_turn_can_be_part_of_the_query():
-    index = index_stories(corpus("cats", "dogs"), retrieval_params())
+    pets = index_stories(corpus("cats", "dogs"), retrieval_params())
     for query, found in (("persona", "s0"), ("persona_and_last_turn", "s1")):
-        assert retrieve_stories(index, examples("birds"), retrieval_params(query=query, top_n=1)) == [[found]]
+        assert retrieve_stories(pets, examples("birds"), retrieval_params(query=query, top_n=1)) == [[found]]
     with pytest.raises(ValueError, match="must have words of two or more characters"):
         index_stories(corpus("a", "!"), retrieval_params())
+    with pytest.raises(ValueError, match="top_n must be at most 2, the stories left for a persona, got 3"):
+        retrieve_stories(index, table, retrieval_params(top_n=3))
 
 
 def test_examples_carry_their_split_and_their_stories():
