@@ -120,14 +120,15 @@ def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path
             assert got[term, name] == pytest.approx(losses.weights[term] * squares**0.5, rel=1e-6), (term, name)
 
 
-@pytest.mark.parametrize(
-    ("arm", "off", "terms"), [("supervised", (), []), ("grpo", ("entropy_weight", "value_weight"), ["policy", "kl"])]
-)
-def test_a_term_that_the_arm_never_weighs_is_left_out(tmp_path, arm, off, terms):
-    run(tmp_path, attention.make_task(), arm, **dict.fromkeys(off, 0.0))
-    table = saved(tmp_path)
-    assert list(dict.fromkeys(table["term"])) == ["supervised", *terms, "reward"]
-    assert table["agrees"].all()
+def test_a_term_that_the_arm_never_weighs_is_left_out_and_a_start_is_not_taken_for_sound(tmp_path):
+    for arm, off, terms in (("supervised", (), []), ("grpo", ("entropy_weight", "value_weight"), ["policy", "kl"])):
+        run(tmp_path / arm, attention.make_task(), arm, **dict.fromkeys(off, 0.0))
+        table = saved(tmp_path / arm)
+        assert list(dict.fromkeys(table["term"])) == ["supervised", *terms, "reward"]
+        assert table["agrees"].all()
+    message = "policy -> encoder 0 where gradient is expected.*raise gradient_flow.warmup_steps"
+    with pytest.raises(GradientFlowError, match=message):  # a policy at its start is not taken for sound
+        run(tmp_path / "start", attention.make_task(), audit=WARM.model_copy(update={"warmup_steps": 0}))
 
 
 @pytest.mark.parametrize(
@@ -144,12 +145,6 @@ def test_a_broken_task_is_caught_after_table_and_figure_are_saved(tmp_path, kind
         run(tmp_path, kind(**vars(attention.make_task())))
     wrong = saved(tmp_path).query("not agrees")
     assert set(zip(wrong["term"], wrong["component"], strict=True)) == set(odd)
-
-
-def test_a_policy_at_its_start_is_not_taken_for_sound(tmp_path):
-    message = "policy -> encoder 0 where gradient is expected.*raise gradient_flow.warmup_steps"
-    with pytest.raises(GradientFlowError, match=message):
-        run(tmp_path, attention.make_task(), audit=WARM.model_copy(update={"warmup_steps": 0}))
 
 
 def judge(expected):

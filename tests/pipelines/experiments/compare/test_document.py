@@ -99,13 +99,7 @@ def test_a_real_effect_survives_the_correction_of_the_whole_family_and_a_copy_di
     strong, copied = gaps["grpo"]["auroc"], gaps["copy"]["auroc"]
     (wide_low, wide_high), (low, high) = strong["ci95_simultaneous"], strong["ci95"]
     assert 0 < wide_low < low < strong["value"] < high < wide_high
-    assert (copied["value"], copied["ci95"], copied["p"], copied["p_holm"], copied["ci95_simultaneous"]) == (
-        0,
-        [0, 0],
-        1,
-        1,
-        [0, 0],
-    )
+    assert [copied[name] for name in ("value", "ci95", "p", "p_holm", "ci95_simultaneous")] == [0, [0, 0], 1, 1, [0, 0]]
     assert any("AUROC against supervised" in sentence and "better in grpo" in sentence for sentence in document["summary"])
     # grpo and copy: 3 metrics each; blind has no points and so no hit ratio
     pairs = {(arm, name): entry["p"] for arm, found in gaps.items() for name, entry in found.items() if "p" in entry}
@@ -135,14 +129,11 @@ def test_what_got_worse_is_said_of_every_metric_by_the_interval_that_holds_the_s
     assert f"{titles['auroc']} -0.200" in worse
     assert f"{titles['ece']} -0.100 (95% interval -0.150 to -0.050)" in better
     assert f"{titles['average_precision']} -" not in worse + better
-
-
-@pytest.mark.parametrize(("better", "said"), [("higher", "worse"), ("lower", "better"), ("none", "lower")])
-def test_a_lower_value_is_worse_better_or_only_lower(better, said):
     gap = {"grpo": {"catch": {"value": -1.0, "p_holm": 0.01}}}
     found = {"control": "supervised", "correction": {"comparisons": 1}, "differences": gap}
-    metric = replace(SUITE.metrics["auroc"], title="Catch", better=better)
-    assert metric_sentence(found, "catch", metric) == f"Catch against supervised, corrected for 1 comparisons: {said} in grpo."
+    for side, word in (("higher", "worse"), ("lower", "better"), ("none", "lower")):
+        text = metric_sentence(found, "catch", replace(SUITE.metrics["auroc"], title="Catch", better=side))
+        assert text == f"Catch against supervised, corrected for 1 comparisons: {word} in grpo."
 
 
 def lose(store, key, **changes):
@@ -180,14 +171,9 @@ def test_an_arm_without_a_finished_cell_is_absent_and_without_the_control_there_
         compared(lost)
 
 
-def test_too_few_resamples_for_the_correction_are_said():
-    assert "note" not in describe_correction(3, 2.0, resamples=119)
-    note = describe_correction(3, 2.0, resamples=118)["note"]
-    assert note.startswith("with 118 resamples no corrected p-value of 3 comparisons can fall below 0.05")
-    assert note.endswith("at least 120")
-
-
 def test_the_document_is_json_and_the_long_table_holds_its_numbers(document):
+    assert "note" not in describe_correction(3, 2.0, resamples=119)
+    assert describe_correction(3, 2.0, resamples=118)["note"].startswith("with 118 resamples no corrected p-value of 3 compar")
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     table = tables.long_table(document).set_index(["arm", "rule", "metric"])
     row, gap = table.loc["grpo", "policy", "reward"], document["differences"]["grpo"]["reward"]
@@ -207,15 +193,6 @@ def arranged(*, primary=("auroc", "reward"), baselines=("uniform",), **arm):
     return arrange_trials(CompareParams(**GRID.model_dump() | changes), EVALUATION, {"attention": tiny_parameters()})
 
 
-def test_cells_go_seed_by_seed_the_control_first():
-    """Components of the reward may be compared whatever their weights."""
-    changed = {"primary": ("reward_class",), "set": {"reward": {"heatmap_weight": 1.0}}}
-    plan = arranged(**changed)
-    assert [trial.key for trial in plan.trials] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
-    assert all(trial.split is None and trial.fold is None for trial in plan.trials)
-    assert plan.arms["grpo"].parameters["reward"]["heatmap_weight"] == 1.0
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -228,3 +205,7 @@ def test_cells_go_seed_by_seed_the_control_first():
 def test_what_cannot_be_compared_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         arranged(**changes)
+    # Components of the reward may be compared whatever their weights. Cells go seed by seed, the control first.
+    plan = arranged(primary=("reward_class",), set={"reward": {"heatmap_weight": 1.0}})
+    assert [trial.key for trial in plan.trials] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
+    assert plan.arms["grpo"].parameters["reward"]["heatmap_weight"] == 1.0

@@ -12,21 +12,15 @@ CANDIDATES = {"a": {}, "b": {"training": {"epochs": 2}}, "c": {"training": {"epo
 PARAMS = make_params("nested", candidates=CANDIDATES, seeds=[0, 1])
 
 
-@pytest.fixture
-def settings():
-    return arrange_arms(PARAMS, EVALUATION, task_parameters())
+SETTINGS = arrange_arms(PARAMS, EVALUATION, task_parameters())
+PLAN = plan_cores(make_fold_examples().table, {}, PARAMS)
 
 
-@pytest.fixture
-def plan():
-    return plan_cores(make_fold_examples().table, {}, PARAMS)
-
-
-def headers(settings, plan, values=None, *, failed=()):
+def headers(values=None, *, failed=()):
     """Headers of all inner trials with random values, those of ``values`` replaced; None leaves the metric out."""
     rng = np.random.default_rng(0)
     found = {}
-    for trial in inner_plan(settings, plan, PARAMS.seeds).trials:
+    for trial in inner_plan(SETTINGS, PLAN, PARAMS.seeds).trials:
         value = {**{trial.key: float(rng.random())}, **(values or {})}[trial.key]
         metrics = {} if value is None else {"auroc": value}
         status = "failed" if trial.key in failed else "finished"
@@ -34,8 +28,8 @@ def headers(settings, plan, values=None, *, failed=()):
     return found
 
 
-def choose_all(settings, plan, found, *, better="higher"):
-    return choose(settings, plan, found, seeds=PARAMS.seeds, metric="auroc", better=better)
+def choose_all(found, *, better="higher"):
+    return choose(SETTINGS, PLAN, found, seeds=PARAMS.seeds, metric="auroc", better=better)
 
 
 def naive(found, arm, number, candidate, *, without=()):
@@ -43,44 +37,44 @@ def naive(found, arm, number, candidate, *, without=()):
     return np.mean([found[key].metrics["auroc"] for key in keys if not any(key.endswith(end) for end in without)])
 
 
-def first_of(settings, plan, found):
-    return next(one for one in choose_all(settings, plan, found) if (one.arm, one.fold) == ("grpo", "fold0"))
+def first_of(found):
+    return next(one for one in choose_all(found) if (one.arm, one.fold) == ("grpo", "fold0"))
 
 
 @pytest.mark.parametrize(("better", "best"), [("higher", max), ("lower", min)])
-def test_the_best_mean_over_seeds_and_inner_folds_is_chosen(settings, plan, better, best):
-    found = headers(settings, plan)
-    for choice in choose_all(settings, plan, found, better=better):
+def test_the_best_mean_over_seeds_and_inner_folds_is_chosen(better, best):
+    found = headers()
+    for choice in choose_all(found, better=better):
         means = {name: naive(found, choice.arm, choice.fold.removeprefix("fold"), name) for name in CANDIDATES}
         assert dict(choice.means) == pytest.approx(means)
         assert (choice.chosen, choice.n) == (best(means, key=means.get), 4)
 
 
-def test_an_undefined_pair_is_left_out_for_all_and_a_candidate_with_a_failed_cell_is_not_chosen(settings, plan):
-    found = headers(settings, plan, {"grpo.b.seed1.fold0.inner1": None})
-    choice = first_of(settings, plan, found)
+def test_an_undefined_pair_is_left_out_for_all_and_a_candidate_with_a_failed_cell_is_not_chosen():
+    found = headers({"grpo.b.seed1.fold0.inner1": None})
+    choice = first_of(found)
     expected = {name: naive(found, "grpo", 0, name, without=["seed1.fold0.inner1"]) for name in CANDIDATES}
     assert (dict(choice.means), choice.n) == (pytest.approx(expected), 3)
     best = {f"grpo.c.seed{seed}.fold0.inner{inner}": 1.0 for seed in (0, 1) for inner in (0, 1)}
-    assert first_of(settings, plan, headers(settings, plan, best)).chosen == "c"
-    choice = first_of(settings, plan, headers(settings, plan, best, failed=["grpo.c.seed0.fold0.inner0"]))
+    assert first_of(headers(best)).chosen == "c"
+    choice = first_of(headers(best, failed=["grpo.c.seed0.fold0.inner0"]))
     assert choice.chosen != "c"
     assert choice.means["c"] is None
 
 
-def test_of_equal_candidates_the_first_is_chosen_and_without_any_the_cells_are_named(settings, plan):
-    keys = [trial.key for trial in inner_plan(settings, plan, PARAMS.seeds).trials]
-    choices = choose_all(settings, plan, headers(settings, plan, dict.fromkeys(keys, 0.5)))
+def test_of_equal_candidates_the_first_is_chosen_and_without_any_the_cells_are_named():
+    keys = [trial.key for trial in inner_plan(SETTINGS, PLAN, PARAMS.seeds).trials]
+    choices = choose_all(headers(dict.fromkeys(keys, 0.5)))
     assert {choice.chosen for choice in choices} == {"a"}
     none = "candidates of supervised inside 'fold0' must hold one whose inner trials have all finished"
     undefined = "must have an inner fold in which auroc is defined for all of them"
     for lost, message in (({"failed": keys}, none), ({"values": dict.fromkeys(keys)}, undefined)):
         with pytest.raises(CompareError, match=message):
-            choose_all(settings, plan, headers(settings, plan, **lost))
+            choose_all(headers(**lost))
 
 
 TWO = {"plain": {}, "slow": {"training": {"epochs": 3}}}
-NESTED_ONLY, SETTINGS = "candidates must be null with scheme: ", "candidates must hold at least 2 settings "
+NESTED_ONLY, AT_LEAST = "candidates must be null with scheme: ", "candidates must hold at least 2 settings "
 
 
 @pytest.mark.parametrize(
@@ -88,8 +82,8 @@ NESTED_ONLY, SETTINGS = "candidates must be null with scheme: ", "candidates mus
     [
         ("kfold", {"candidates": TWO}, rf"{NESTED_ONLY}kfold, got \['plain', 'slow'\]; choose among them"),
         ("leave_one_center_out", {"candidates": TWO}, f"{NESTED_ONLY}leave_one_center_out"),
-        ("nested", {}, rf"{SETTINGS}with scheme: nested, got \[\]"),
-        ("nested", {"candidates": {"plain": {}}}, rf"{SETTINGS}.* got \['plain'\]"),
+        ("nested", {}, rf"{AT_LEAST}with scheme: nested, got \[\]"),
+        ("nested", {"candidates": {"plain": {}}}, rf"{AT_LEAST}.* got \['plain'\]"),
         ("nested", {"candidates": {"plain": {}, "a.b": {}}}, "must be named by small letters, digits and _, got 'a.b'"),
         ("kfold", {"fold": 3}, "fold\n"),
     ],
