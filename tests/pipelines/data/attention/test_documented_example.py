@@ -12,7 +12,7 @@ from PIL import Image
 from grpo_pipeline.tasks.attention.data.examples import build_examples
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, read_manifest
 from grpo_pipeline.tasks.attention.data.manifest import check_manifest
-from grpo_pipeline.tasks.attention.data.params import ColumnParams, DataParams, FolderParams, LabelParams, SplitParams
+from grpo_pipeline.tasks.attention.data.params import DataParams, SplitParams
 from grpo_pipeline.tasks.attention.data.splits import split_cores
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -66,10 +66,3 @@ def test_worked_example(tmp_path):
     assert len(unknown) == 1
     assert described["psa_ng_ml"]["unknown"] == (unknown == "train").sum()
     assert len(examples.table) == 27
-
-
-def test_the_example_names_every_column_key_and_every_setting_is_documented():
-    own = yaml.safe_load(block("`conf/clinic/parameters/attention_data.yml`", "yaml"))["attention"]["data"]
-    assert set(own["columns"]) == set(ColumnParams.model_fields)
-    names = [name for model in (ColumnParams, DataParams, FolderParams, LabelParams) for name in model.model_fields]
-    assert [name for name in names if not re.search(rf"[`.]{name}`|{name}\.|`{name}", TEXT)] == []

@@ -117,18 +117,6 @@ def test_ctrl_c_and_sigterm_stop_at_once_and_all_cells_failing_is_an_error(monke
     assert [header.status for header in store.headers.values()] == ["failed"] * (4 if error is RuntimeError else 0)
 
 
-def test_a_cell_with_a_split_of_its_own_is_tested_on_that_split():
-    plan, examples = tiny_plan(), make_examples()
-    split = dict.fromkeys(examples.table["core_id"], "train") | {"c00": "test", "c01": "test", "c02": "val", "c03": "val"}
-    store = Memory()
-    trials = (Trial("grpo", 0, fold="2", split=split),)
-    assert run(replace(plan, trials=trials), tiny_bench(keeps_weights=True), store) == ["grpo.seed0.fold2"]
-    record = store.records["grpo.seed0.fold2"]
-    assert sorted(set(record.predictions["core_id"])) == ["c00", "c01"]
-    assert record.header.fold == "2"
-    assert record.weights.config["task"] == "attention"
-
-
 def test_features_of_a_frozen_encoder_are_handed_on(monkeypatch):
     encoded, encode = [], build._encode
     monkeypatch.setattr(build, "_encode", lambda *args: encoded.append(len(args[-1])) or encode(*args))

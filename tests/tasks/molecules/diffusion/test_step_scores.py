@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,32 +14,13 @@ from grpo_pipeline.tasks.molecules.denoiser.denoiser import GraphPolicy
 from grpo_pipeline.tasks.molecules.diffusion.params import TrajectoryParams, check_steps
 from grpo_pipeline.tasks.molecules.diffusion.step_scores import StepScores, backward_by_chunks, rescored, score_steps
 from grpo_pipeline.tasks.molecules.diffusion.trajectories import Trajectories, choose_decisions
-from grpo_pipeline.tasks.molecules.graphs.graphs import Components, dense_pairs, pair_index
+from grpo_pipeline.tasks.molecules.graphs.graphs import Components
 
 SIZES = [4, 1, 3]
 
 
 def score(model: GraphPolicy, rollouts: Trajectories, reference: GraphPolicy | None = None, **changes: object) -> StepScores:
     return score_steps(model, rollouts, params=trajectory_params(**changes), temperature=1.0, reference=reference)
-
-
-def widened(rollouts: Trajectories, nodes: int) -> Trajectories:
-    """Pad the graphs of all times to more nodes."""
-    shape, old = rollouts.bonds.shape[:3], rollouts.atoms.shape[-1]
-    dense = torch.nn.functional.pad(dense_pairs(rollouts.bonds.flatten(0, 2), old), (0, nodes - old, 0, nodes - old))
-    bonds = dense[:, *pair_index(nodes)].view(*shape, -1)
-    atoms, charges = (torch.nn.functional.pad(part, (0, nodes - old)) for part in (rollouts.atoms, rollouts.charges))
-    return replace(rollouts, atoms=atoms, charges=charges, bonds=bonds)
-
-
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("estimator", ["step", "eager"])
-def test_padding_changes_no_score(reduction: str, estimator: str) -> None:
-    model, reference = policy(), policy(seed=3)
-    rollouts = sample(model, prompts(SIZES, 4))
-    changes = {"entry_reduction": reduction, "estimator": estimator}
-    narrow, wide = (score(model, r, reference, **changes) for r in (rollouts, widened(rollouts, 7)))
-    torch.testing.assert_close(vars(narrow), vars(wide), rtol=0, atol=1e-11)
 
 
 def test_the_mean_divides_by_the_entries_that_have_a_choice() -> None:
