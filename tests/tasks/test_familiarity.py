@@ -102,34 +102,27 @@ def test_a_reason_names_the_group_and_the_statistic():
     assert odd.distance == pytest.approx(familiarity.shapes["a"].distance(np.array([[0.5, -30.0]]))[0] / at_limit)
 
 
-def test_a_combination_that_never_occurs_is_outside_though_each_number_is_ordinary():
+def test_a_combination_that_never_occurs_is_outside_and_what_never_varied_counts_from_its_floor_on():
     rng = np.random.default_rng(2)
-    common = rng.standard_normal((300, 1))
-    values = {"a": np.concatenate([common, 100 + common + 0.01 * rng.standard_normal((300, 1))], axis=1)}
-    statistics = {"a": STATISTICS["a"]}
-    familiarity = fit_familiarity({"a": values["a"][:200]}, {"a": values["a"][200:]}, statistics, clusters=(ONE(200), ONE(100)))
-    judgement = familiarity.judge({"a": np.array([[0.9, 98.9]])})
-    assert judgement.is_outside
-    assert judgement.why.endswith("(each in its range, not so together)")
+    first, clusters = rng.standard_normal(300), (ONE(200), ONE(100))
+
+    def judge(second, floor, *seen):
+        values, names = np.stack([first, second], axis=1), [Statistic("first", 0.01), Statistic("second", floor)]
+        familiarity = fit_familiarity({"a": values[:200]}, {"a": values[200:]}, {"a": names}, clusters=clusters)
+        return familiarity.judge({"a": np.array([seen])})
+
+    together = judge(100 + first + 0.01 * rng.standard_normal(300), 0.01, 0.9, 98.9)
+    assert together.is_outside
+    assert together.why.endswith("(each in its range, not so together)")
+    near, far = (judge(np.full(300, 7.0), 0.5, 0.0, 7.0 + shift) for shift in (0.1, 10.0))
+    assert (near.is_outside, far.is_outside) == (False, True)
+    assert "second 17, in training 7 to 7" in far.why
 
 
-def test_what_never_varied_counts_from_its_floor_on():
-    rng = np.random.default_rng(3)
-    values = np.stack([rng.standard_normal(300), np.full(300, 7.0)], axis=1)
-    statistics = {"a": [Statistic("first", 0.01), Statistic("same", 0.5)]}
-    familiarity = fit_familiarity({"a": values[:200]}, {"a": values[200:]}, statistics, clusters=(ONE(200), ONE(100)))
-    judged = [familiarity.judge({"a": np.array([[0.0, 7.0 + shift]])}) for shift in (0.1, 10.0)]
-    assert [judgement.is_outside for judgement in judged] == [False, True]
-    assert "same 17, in training 7 to 7" in judged[1].why
-
-
-@pytest.mark.parametrize(("clusters", "bound"), [(4, 0.2), (18, 1 / 19), (19, 0.05), (120, 0.05)])
-def test_few_clusters_promise_less_and_say_so(clusters, bound):
-    told = fit(np.random.default_rng(4), held_out=clusters).told
-    assert (told.clusters, told.held_out, told.false_alarms) == (clusters, 3 * clusters, pytest.approx(bound))
-
-
-def test_the_smallest_fits():
+def test_few_clusters_promise_less_and_say_so_and_none_promise_nothing():
+    for clusters, bound in ((4, 0.2), (18, 1 / 19), (19, 0.05), (120, 0.05)):
+        told = fit(np.random.default_rng(4), held_out=clusters).told
+        assert (told.clusters, told.held_out, told.false_alarms) == (clusters, 3 * clusters, pytest.approx(bound))
     trained, clusters = draw(np.random.default_rng(5), 20)
     nothing = {name: values[:0] for name, values in trained.items()}
     familiarity = fit_familiarity(trained, nothing, STATISTICS, clusters=(clusters, clusters[:0]))

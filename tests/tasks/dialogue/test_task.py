@@ -66,21 +66,16 @@ def test_rewards_of_a_part_that_always_fails_stop_the_run() -> None:
         task.reward(batch, rollouts, task.decode(policy, None, rollouts, batch))
 
 
-@pytest.mark.parametrize(
-    ("change", "changes"),
-    [
-        ({"rewards": {"weights": {"f1": 2.0}}}, True),
-        ({"rewards": {"pool": {"chunk_size": 1, "cache_size": 0}}}, False),
-        ({"replies": {"max_tokens": 7}}, True),
-        ({"replies": {"tokens_per_batch": 10}}, False),
-        ({"language_model": {"width": 16}}, True),
-        ({"prompt": {"max_tokens": 50}}, True),
-        ({"mean": "per_sequence"}, True),
-    ],
-)
-def test_a_checkpoint_agrees_on_what_decides_the_numbers(change: dict[str, Any], changes: bool) -> None:
+def test_a_checkpoint_agrees_on_what_decides_the_numbers() -> None:
     data = tiny.make_data()
-    assert (tiny.make_task(**change).fingerprint(data) != tiny.make_task().fingerprint(data)) == changes
+    same = {"rewards": {"pool": {"chunk_size": 1, "cache_size": 0}}}, {"replies": {"tokens_per_batch": 10}}, {}
+    others = [
+        {"rewards": {"weights": {"f1": 2.0}}}, {"replies": {"max_tokens": 7}}, {"language_model": {"width": 16}},
+        {"prompt": {"max_tokens": 50}}, {"mean": "per_sequence"},
+    ]  # fmt: skip
+    prints = [str(tiny.make_task(**change).fingerprint(data)) for change in (*same, *others)]
+    assert len(set(prints[:3])) == 1
+    assert len(set(prints)) == 1 + len(others)
 
 
 @pytest.mark.parametrize(("architecture", "top_k"), [("gpt2", 30), ("llama", None)])

@@ -13,6 +13,7 @@ from grpo_pipeline.tasks.dialogue.language_model.attention import (
 )
 
 GENERATOR = torch.Generator().manual_seed(0)
+PROMPTS, GROUP, SEEN, WIDTH, SIZE = 2, 3, 5, 4, 6
 
 
 def normal(*shape: int, seed: int | None = None) -> torch.Tensor:
@@ -36,6 +37,7 @@ def test_both_ways_to_attend_agree(width: int, scaling: float | None, learns_bia
 
 
 def test_padding_never_makes_nan() -> None:
+    """A prompt of its start alone holds nothing but padding beside longer ones; so do padded rows while they are read."""
     query = normal(2, 1, 3, 4).float().requires_grad_()
     mask = additive_mask(torch.zeros(2, 3, dtype=torch.bool), torch.float32)[:, None, None]
     bias = torch.full((1, 1, 3, 3), -50.0)
@@ -44,9 +46,16 @@ def test_padding_never_makes_nan() -> None:
     assert bool(out.isfinite().all())
     assert bool(query.grad.isfinite().all())
     torch.testing.assert_close(out, query.detach().mean(dim=2, keepdim=True).expand(2, 1, 3, 4).transpose(1, 2))
-
-
-PROMPTS, GROUP, SEEN, WIDTH, SIZE = 2, 3, 5, 4, 6
+    query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).float().requires_grad_() for seed in range(3))
+    held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float() for seed in (3, 4)]
+    is_seen = torch.tensor([[True] * SEEN, [False] * SEEN])
+    out = attend_replies(query, *own, Prompt(*held, additive_mask(is_seen[:, None, None], torch.float32)))
+    inside = attend_prompt(*(normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float() for seed in range(3)), is_seen=is_seen)
+    out.sum().backward()
+    assert bool(out.isfinite().all())
+    assert bool(inside.isfinite().all())
+    assert bool(query.grad.isfinite().all())
+    torch.testing.assert_close(out[GROUP:, 0], own[1].detach()[GROUP:, :, 0].flatten(1))  # the first own token sees itself
 
 
 def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,17 +73,3 @@ def test_many_weights_are_computed_again_and_not_kept(monkeypatch: pytest.Monkey
         out.square().sum().backward()
         found[limit] = [out.detach(), *(x.grad for x in (query, *own, *held))]
     assert all(torch.equal(kept, again) for kept, again in zip(*found.values(), strict=True))
-
-
-def test_group_attention_padding_never_makes_nan() -> None:
-    """A prompt of its start alone holds nothing but padding beside longer ones; so do padded rows while they are read."""
-    query, *own = (normal(PROMPTS * GROUP, 2, WIDTH, SIZE, seed=seed).float().requires_grad_() for seed in range(3))
-    held = [normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float() for seed in (3, 4)]
-    is_seen = torch.tensor([[True] * SEEN, [False] * SEEN])
-    out = attend_replies(query, *own, Prompt(*held, additive_mask(is_seen[:, None, None], torch.float32)))
-    inside = attend_prompt(*(normal(PROMPTS, 2, SEEN, SIZE, seed=seed).float() for seed in range(3)), is_seen=is_seen)
-    out.sum().backward()
-    assert bool(out.isfinite().all())
-    assert bool(inside.isfinite().all())
-    assert bool(query.grad.isfinite().all())
-    torch.testing.assert_close(out[GROUP:, 0], own[1].detach()[GROUP:, :, 0].flatten(1))  # the first own token sees itself
