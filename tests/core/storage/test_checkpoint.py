@@ -139,30 +139,20 @@ def test_round_trip_of_the_rest(tmp_path):
     assert found == [("body", 1e-2, (0.7, 0.9)), ("head", 3e-2, (0.7, 0.9))]
 
 
-def rewrite(folder, change, *, sealed):
-    """Change a header, with a check sum that fits or with the old one."""
-    path = folder / "checkpoint.json"
-    header = json.loads(path.read_text())
-    change(header)
-    if sealed:
-        header["sha256"] = files.seal_of(header)
-    elif header["format"] in (1, 2):
-        del header["sha256"]
-    path.write_text(json.dumps(header))
-
-
 def edit(place, sealed=False, **values):
-    """Change entries of the header at ``place``, such as "optimizer groups 0"; None removes one."""
+    """Change entries of the header at ``place``, such as "optimizer groups 0"; None removes one; ``sealed``: the sum fits."""
 
-    def change(header):
+    def apply(folder):
+        path = folder / "checkpoint.json"
+        at = header = json.loads(path.read_text())
         for key in place.split():
-            header = header[int(key) if key.isdigit() else key]
-        for name, value in values.items():
-            header[name] = value
-            if value is None:
-                del header[name]
+            at = at[int(key) if key.isdigit() else key]
+        at.update(values)
+        for name in [name for name, value in values.items() if value is None]:
+            del at[name]
+        path.write_text(json.dumps(header | ({"sha256": files.seal_of(header)} if sealed else {})))
 
-    return lambda folder: rewrite(folder, change, sealed=sealed)
+    return apply
 
 
 sealed = partial(edit, sealed=True)
@@ -179,14 +169,13 @@ def damage(name, change=None):
 
 
 EDITED, FIRST = r"checkpoint.json must .* check sum", "optimizer groups 0"
-STEP, NO_SUM = "step must be a whole number of at least 0, got", "an earlier one without a check sum"
 SPOILED = [
     *((edit(place, **change), EDITED) for place, change in [
         ("progress", {"step": 999}), (FIRST, {"lr": 0.5}), ("rng", {"torch": "AAAAAAA="}), ("extra", {"run": "another"}),
         ("crc32", {"policy.safetensors": "00000000"}), ("", {"sha256": None})]),
     # Numbers that no run writes, whoever sealed them.
     (sealed("progress", step=999), "step must be at most the 4 steps of the run, got 999"),
-    (sealed("progress", step=-1), f"{STEP} -1"), (sealed("progress", step=1.5), f"{STEP} 1.5"),
+    *((sealed("progress", step=x), f"step must be a whole number of at least 0, got {x}") for x in (-1, 1.5)),
     (sealed("progress", epoch=9), "epoch must be at most the 2 steps done, got 9"),
     (sealed("progress", seed=True), "seed must be a whole number of at least 0, got True"),
     (sealed("coefficients", entropy=math.inf), "coefficient 'entropy' must be finite, got inf"),
@@ -194,7 +183,7 @@ SPOILED = [
     (sealed("optimizer groups 1", weight_decay=math.nan), "weight_decay of group head must be finite and at least 0, got nan"),
     (sealed(FIRST, betas=[1.0, 0.9]), r"betas of group body must be at least 0 and below 1, got \[1.0, 0.9\]"),
     (sealed("", progress=None), "checkpoint.json must be complete, got no usable 'progress'"),
-    (edit("", format=1), f"must be of format 3, got 1, {NO_SUM}"), (edit("", format=2), f"must be of format 3, got 2, {NO_SUM}"),
+    *((edit("", format=x, sha256=None), f"must be of format 3, got {x}, an earlier one without a check sum") for x in (1, 2)),
     (sealed("", format=99), "must be of format 3, got 99; go on with the version that wrote it, or remove"),
     (damage("policy.safetensors", lambda content: content[:-7]), "policy.safetensors must have check sum"),
     (damage("optimizer.safetensors", lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]),
@@ -322,22 +311,17 @@ def test_a_killed_writer_leaves_the_old_or_the_new_checkpoint_whole(tmp_path):
 
 @pytest.mark.parametrize("place", ["flush", "swap"])
 def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_half_written(tmp_path, monkeypatch, place):
-    folder = tmp_path / "c"
+    folder, rename = tmp_path / "c", Path.rename
     save_checkpoint(folder, snapshot(build()))
     old = names_in(folder)
-    full = OSError(errno.ENOSPC, "No space left on device")
 
-    def refuse(*args, **kwargs):
-        raise full
-
-    def refuse_to_leave_partial(path, target, rename=Path.rename):
-        return refuse() if ".partial-" in path.name else rename(path, target)
+    def refuse(path, target=None):
+        if target is None or ".partial-" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return rename(path, target)
 
     with monkeypatch.context() as patch:
-        if place == "flush":
-            patch.setattr(os, "fsync", refuse)
-        else:
-            patch.setattr(Path, "rename", refuse_to_leave_partial)
+        patch.setattr(*((os, "fsync") if place == "flush" else (Path, "rename")), refuse)
         with pytest.raises(CheckpointError, match=r"must be writable, got .*No space left on device; free some space"):
             save_checkpoint(folder, snapshot(build(seed=1)))
     assert names_in(folder) == old
