@@ -141,6 +141,7 @@ def test_split_stored_and_merged_each_group_comes_back_and_the_buffer_owns_what_
     ]
     buffer, again = ReplayBuffer(4, 4), ReplayBuffer(4, 4)
     buffer.add(groups)
+    assert not any(stored.behaviour_logprobs.requires_grad for stored in buffer.groups)
     for tensor in vars(graph).values():
         if tensor is not None:
             tensor.detach().zero_()
