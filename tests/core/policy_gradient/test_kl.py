@@ -141,7 +141,7 @@ def test_which_divergence_each_estimator_descends_by_enumeration():
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_kl_in_reward_is_the_estimate_per_decision_and_detached(estimator):
     old, _, ref, is_valid = example()
-    got = kl_in_reward(old.requires_grad_(), ref, is_valid, estimator=estimator)
+    got = kl_in_reward(old.requires_grad_(), ref.requires_grad_(), is_valid, estimator=estimator)
     gap = (old - ref).detach()[is_valid]
     want = {"k1": gap, "k2": gap**2 / 2, "k3": (-gap).exp() + gap - 1}[estimator]
     torch.testing.assert_close(got, torch.zeros_like(got).masked_scatter(is_valid, want), atol=1e-14, rtol=0)
