@@ -66,10 +66,10 @@ def test_is_exact_when_one_cell_holds_nearly_all_mass(dtype, gap):
 @pytest.mark.parametrize("draws_per_choice", [1, 2, 4])  # with 1 nearly half of the samples are completed with noise
 def test_the_draws_of_each_row_follow_its_own_likelihood(draws_per_choice, monkeypatch):
     monkeypatch.setattr(plackett_luce, "DRAWS_PER_CHOICE", draws_per_choice)
-    logits = torch.tensor([[0.0, 0.7, -0.5, 1.2, 9.0], [-0.5, 1.5, 9.0, 0.2, -0.4]], dtype=F64)
+    logits = torch.tensor([[0.0, 0.7, -0.5, 1.2, 9.0], [-0.5, 1.5, 9.0, 0.2, -0.4], [0.5, 9.0, -0.9, 1.7, 9.0]], dtype=F64)
     allowed, n = logits < 9, 40_000
     drawn = gumbel_top_k(logits, 3, n, generator=torch.Generator().manual_seed(2), temperature=0.8, is_allowed=allowed)
-    for row, base in product(range(2), [torch.tensor([25, 5, 1])]):
+    for row, base in product(range(3), [torch.tensor([25, 5, 1])]):
         subsets = torch.tensor(list(permutations(allowed[row].nonzero()[:, 0].tolist(), 3)))
         counts = torch.bincount((drawn[row] * base).sum(-1), minlength=125)[(subsets * base).sum(-1)]
         assert int(counts.sum()) == n
