@@ -173,14 +173,11 @@ def only(found):
     return sentence
 
 
-def test_a_sound_reward_has_no_warning_nor_a_trivial_policy_within_chance_of_the_start():
+def test_a_trivial_policy_that_is_paid_more_than_the_start_and_a_ceiling_that_is_not_paid_for():
+    """A sound reward has no warning, nor a trivial policy within chance of the start."""
     assert judge(sound())[1] == []
     document, found = judge(policy("parrot", MODEL.mean(1, keepdims=True) + np.array([[0.5], [0.4], [-0.2], [-0.3]])))
-    assert document["policies"]["parrot"]["more_than_start"]["value"] > 0
-    assert found == []
-
-
-def test_a_trivial_policy_that_is_paid_more_than_the_start_and_a_ceiling_that_is_not_paid_for():
+    assert (document["policies"]["parrot"]["more_than_start"]["value"] > 0, found) == (True, [])
     parrot = np.full((4, 1), 0.9)
     document, found = judge(policy("parrot", parrot, quality=0.0))
     # The model is paid mean f1 0.23333 + 0.5 * 0.4 * 0.23333 = 0.28; (0.9 - 0.28) / (1 - 0.28) = 0.861.
@@ -227,9 +224,7 @@ def test_reward_and_metric_disagree_inside_groups_only():
     assert only(found).startswith("reward and quality disagree within groups: rho = -")
     assert only(found).endswith("over 4 groups, where higher quality is better")
     assert judge(rows, disagreement=0.99)[1] == []
-
-
-def test_a_correlation_without_an_interval_is_no_warning():
+    # A correlation without an interval is no warning.
     f1 = np.full((4, 3), 0.25)
     f1[0] = [0.1, 0.2, 0.3]
     document, found = judge(with_model(f1, style=f1, quality=-f1), tied_groups=1.0, constant_groups=1.0)

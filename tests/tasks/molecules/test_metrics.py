@@ -16,26 +16,22 @@ KNOWN = {"CCC"}
 
 def rows(smiles=SMILES, *, rule="policy", reward=1.0, shift=0.0):
     valid, places, generator = np.array([bool(text) for text in smiles]), np.arange(len(smiles)), np.random.default_rng(0)
-    where_valid = {
-        "is_known": [float(text in KNOWN) for text in smiles],
-        "qed": generator.random(len(smiles)),
-        "logp": generator.normal(size=len(smiles)) + shift,
-        "sa": 2.0,
-    }
+    known, qed, logp = (
+        [float(text in KNOWN) for text in smiles],
+        generator.random(len(smiles)),
+        generator.normal(size=len(smiles)),
+    )
+    where_valid = {"is_known": known, "qed": qed, "logp": logp + shift, "sa": 2.0}
+    drawn = {"reward": reward + generator.random(len(smiles))}
+    drawn |= {name: generator.integers(*ends, len(smiles)) for name, ends in
+              {"atoms_C": (1, 5), "atoms_O": (0, 3), "valency_4": (0, 2)}.items()}  # fmt: skip
     columns = {
-        "sample_id": [f"s{place}" for place in places],
-        "prompt_id": [f"p{place // 2}" for place in places],
-        **{"rule": rule, "smiles": smiles, "is_valid": valid.astype(int), "is_connected": valid.astype(int)},
-        **{"sanitises": 1, "fragment_is_valid": 1, "stable_atoms": 3, "bonds_single": 2},
-        "n_atoms": 3 + places % 2,
+        "sample_id": [f"s{place}" for place in places], "prompt_id": [f"p{place // 2}" for place in places], "rule": rule,
+        "smiles": smiles, "is_valid": valid.astype(int), "is_connected": valid.astype(int), "sanitises": 1,
+        "fragment_is_valid": 1, "stable_atoms": 3, "bonds_single": 2, "n_atoms": 3 + places % 2,
         "is_stable": (places % 2 == 0).astype(int),
-        **{name: np.where(valid, values, np.nan) for name, values in where_valid.items()},
-        "reward": reward + generator.random(len(smiles)),
-        "atoms_C": generator.integers(1, 5, size=len(smiles)),
-        "atoms_O": generator.integers(0, 3, size=len(smiles)),
-        "valency_4": generator.integers(0, 2, size=len(smiles)),
-    }
-    return pd.DataFrame(columns)
+    }  # fmt: skip
+    return pd.DataFrame(columns | {name: np.where(valid, values, np.nan) for name, values in where_valid.items()} | drawn)
 
 
 def both():
@@ -52,15 +48,9 @@ def test_shares_of_the_sample():
     """Of 8 graphs 6 are valid; those are 4 different molecules (CCO, CCN, CCC, CCF), of which all but CCC are new."""
     found = {name: value[0] for name, value in values(both()[0]).items()}
     expected = {
-        "validity": 6 / 8,
-        "connected": 6 / 8,
-        "uniqueness": 4 / 6,
-        "novelty": 3 / 4,
-        "vun": 3 / 8,
-        "sa": 2.0,
-        "size": 3.5,
-    }
-    expected |= {"size": 3.5, "validity_fragment": 1.0, "molecule_stability": 0.5, "atom_stability": 24 / 28}
+        "validity": 6 / 8, "connected": 6 / 8, "uniqueness": 4 / 6, "novelty": 3 / 4, "vun": 3 / 8, "sa": 2.0, "size": 3.5,
+        "validity_fragment": 1.0, "molecule_stability": 0.5, "atom_stability": 24 / 28,
+    }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
 
 
