@@ -122,3 +122,13 @@ def test_the_updates_begin_at_nothing_and_are_all_that_learns(architecture: str)
     gradients = torch.autograd.grad(hidden.square().sum(), [*trained.values()])
     # A gets no gradient while B is 0
     assert all(bool(g.any()) == ("lora_B" in name) for name, g in zip(trained, gradients, strict=True))
+
+
+def test_alpha_over_rank_scales_the_update() -> None:
+    language_model = tiny_reader("llama")
+    layer = language_model.model.base_model.layers[0].self_attn
+    weight, x = layer.q_proj.weight.detach().clone(), torch.linspace(-1, 1, 32, dtype=torch.float64).view(4, 8)
+    add_lora(language_model, LoraParams(rank=2, alpha=5.0))
+    language_model.double()
+    a, b = layer.q_proj.lora_A["default"].weight, torch.nn.init.eye_(layer.q_proj.lora_B["default"].weight)
+    torch.testing.assert_close(layer.q_proj(x), x @ (weight + 2.5 * b @ a).T, rtol=1e-12, atol=1e-12)
