@@ -92,11 +92,16 @@ def test_folds_of_any_table(table, scheme, folds, seed, order):
         assert abs(watched - 0.2 * (watched + trained)) <= 1
 
 
-def test_the_same_seed_gives_the_same_folds_and_another_one_others():
+def test_folds_follow_from_the_seed_and_equal_shares_take_turns():
     table = cores()
     for scheme in SCHEMES:
         plans = [plan_folds(table, drawn_splits(table), params(scheme, seed=seed)) for seed in (0, 0, 1)]
         assert plans[0] == plans[1] != plans[2]
+    # Equal shares take turns.
+    strata = {f"p{i}": (int(i > 4), "a") for i in range(8)}
+    dealt = deal_groups(strata, [1 / 3] * 3, rng=np.random.default_rng(0))
+    assert sorted(dealt.values()) == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert sorted(part for group, part in dealt.items() if strata[group] == (0, "a")) == [0, 0, 1, 1, 2]
 
 
 CENTERS = pd.DataFrame(
@@ -144,10 +149,3 @@ def test_a_patient_of_two_centers_is_tested_in_each_and_never_trained_on_where_i
 def test_what_cannot_be_divided_is_refused(table, settings_, message):
     with pytest.raises(ValueError, match=message):
         plan_folds(table, {}, settings_)
-
-
-def test_equal_shares_take_turns():
-    strata = {f"p{i}": (int(i > 4), "a") for i in range(8)}
-    dealt = deal_groups(strata, [1 / 3] * 3, rng=np.random.default_rng(0))
-    assert sorted(dealt.values()) == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert sorted(part for group, part in dealt.items() if strata[group] == (0, "a")) == [0, 0, 1, 1, 2]

@@ -34,7 +34,7 @@ def test_texts_of_prompts_and_references() -> None:
     assert all(text[-1] == EOS for row in range(13) for text in texts_of(data.references, row))
 
 
-def test_what_is_too_long_loses_its_beginning_and_is_counted() -> None:
+def test_what_is_too_long_loses_its_beginning_and_is_counted_or_refused() -> None:
     data, report = tokenised(max_tokens=60, max_reply_tokens=8)
     whole, _ = tokenised()
     assert int(data.prompts.lengths().max()) == 60
@@ -47,9 +47,7 @@ def test_what_is_too_long_loses_its_beginning_and_is_counted() -> None:
     assert train["longest_prompt_text"] == int(lengths.max()) - 1  # without its end
     assert train["cut_reference_replies"] == 4  # "i like …" of every second example
     assert report["splits"]["test"]["examples"] == 3
-
-
-def test_a_text_that_fits_exactly_is_kept_and_a_longer_one_refused() -> None:
+    # A text that fits exactly is kept, and a longer one refused where that is asked.
     longest = int(tokenised()[0].prompts.lengths().max())
     assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest)[1]["splits"].values()) == 0
     assert sum(part["cut_prompt_texts"] for part in tokenised(max_tokens=longest - 1)[1]["splits"].values()) > 0

@@ -204,15 +204,7 @@ def letters_of(smiles: list[str]) -> np.ndarray:
     return np.array([np.nan if "N" in text else sum(map(str.isalpha, text)) for text in smiles], dtype=float)
 
 
-def test_rows_of_an_audit_hold_what_their_own_molecule_earned() -> None:
-    task = tiny.make_task(rewards=LETTERS)
-    rows = task.audit(start(task).policy, tiny.make_data(), np.array([0, 4, 12, 6]), seed=0, n_samples=6)
-    valid = rows[rows["is_valid"] == 1]
-    np.testing.assert_array_equal(valid["reward_letters"], letters_of(list(valid["smiles"])))
-    assert valid.groupby("policy")["reward_letters"].nunique().max() > 1
-
-
-def test_rows_of_an_evaluation_hold_what_their_own_molecule_earned_and_was_left_without() -> None:
+def test_rows_of_audits_and_evaluations_hold_what_their_own_molecule_earned_and_was_left_without() -> None:
     task = tiny.make_task(rewards=LETTERS)
     rows_of = [0, 4, 12]  # 2, 3 and 4 atoms
     policy, batch = start(task).policy, task.make_batch(tiny.make_data(), np.array(rows_of))
@@ -228,3 +220,6 @@ def test_rows_of_an_evaluation_hold_what_their_own_molecule_earned_and_was_left_
     assert rows["unscored_letters"].tolist() == (is_valid & np.isnan(letters)).astype(int).tolist()
     assert 0 < rows["unscored_letters"].sum() < is_valid.sum() < len(rows)
     np.testing.assert_array_equal(rows["reward"], sampled.rewards.total.flatten())
+    audited = task.audit(policy, tiny.make_data(), np.array([0, 4, 12, 6]), seed=0, n_samples=6).query("is_valid == 1")
+    np.testing.assert_array_equal(audited["reward_letters"], letters_of(list(audited["smiles"])))
+    assert audited.groupby("policy")["reward_letters"].nunique().max() > 1

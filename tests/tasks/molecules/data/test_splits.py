@@ -26,13 +26,10 @@ def test_every_molecule_is_in_one_split_whatever_the_order(by):
     assert split(by=by, seed=1) != parts
 
 
-def test_shares_of_molecules_are_exact_and_none_is_empty():
+def test_shares_are_exact_none_is_empty_and_scaffolds_are_not_divided():
     assert [len(split()[name]) for name in SPLITS] == [42, 14, 14]
     with pytest.raises(ValueError, match=r"split 'val' must hold molecules, got none; change molecules.split.fractions"):
         split(["CC", "CCC"], by="scaffold")
-
-
-def test_scaffolds_are_not_divided():
     scaffolds = {}
     for name, members in split(by="scaffold").items():
         scaffolds[name] = {MurckoScaffold.MurckoScaffoldSmiles(smiles=smiles) for smiles in members}

@@ -10,16 +10,14 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import MoleculeGraphs
 from grpo_pipeline.tasks.text_lines import RowError
 
 
-def test_classes_of_acetate():
+def test_classes_of_acetate_and_of_aromatic_rings():
     """CC(=O)[O-]: C-C single, C=O double, C-O single; O is class 2, charge -1 is class 1."""
     graphs = encoding.encode([parsed("CC(=O)[O-]"), parsed("CO")], vocabulary())
     assert graphs.atoms.tolist() == [[0, 0, 2, 2], [0, 2, 0, 0]]
     assert graphs.charges.tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
     assert graphs.bonds[0].tolist() == [[0, 1, 0, 0], [1, 0, 2, 1], [0, 2, 0, 0], [0, 1, 0, 0]]
     assert graphs.sizes.tolist() == [4, 2]
-
-
-def test_aromatic_atoms_with_a_hydrogen_are_a_class():
+    # Aromatic atoms with a hydrogen are a class.
     assert parsed("Cc1c[nH]cn1", "aromatic").atoms == ("C", "C", "C", "[nH]", "C", "N")
     assert parsed("Cc1c[nH]cn1", "kekulised").atoms == ("C", "C", "C", "N", "C", "N")
     assert parsed("c1cc[nH+]cc1", "aromatic").atoms == ("C", "C", "C", "N", "C", "C")  # its charge says it

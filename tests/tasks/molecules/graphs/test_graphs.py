@@ -90,9 +90,7 @@ def test_masks_count_each_entry_once_and_leave_out_padding_and_loops() -> None:
     back = graphs_of(entries_of(graphs).each(lambda part: part.to(torch.uint8)), graphs.sizes)
     for name in ("atoms", "charges", "bonds", "sizes"):
         assert torch.equal(getattr(back, name), getattr(graphs, name))
-
-
-def test_repeated_prompts_keep_rows_of_a_group_adjacent() -> None:
+    # Repeated prompts keep the rows of a group adjacent.
     many = make_prompts(torch.tensor([2, 3]), 4, torch.tensor([[0.5], [1.5]])).repeated(3)
     assert many.sizes.tolist() == [2, 2, 2, 3, 3, 3]
     assert many.conditions[:, 0].tolist() == [0.5] * 3 + [1.5] * 3
