@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from grpo_pipeline.pipelines import gradient_flow
 from grpo_pipeline.pipelines.gradient_flow import GradientFlowError
 from grpo_pipeline.pipelines.params import GradientFlowParams
-from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.training.loop import StepRunner, rows_of_step
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -107,9 +107,7 @@ def test_a_sound_task_passes_with_the_norms_of_a_backward_pass_per_term(tmp_path
     batches = [task.make_batch(data, rows_of_step(np.arange(8), step, batch_size=4, seed=0)) for step in range(4)]
     for batch in batches[:3]:
         state, _ = StepRunner(task, algorithm, training)(state, batch)
-    context = task.encode(state.policy, batches[3])
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    experience = attention.judge(task, algorithm, state, task.replicate(batches[3], 4), context, rollouts, temperature)
+    experience = attention.gather(algorithm, training, task, state, batches[3])
     terms, diagnostics = update.policy_terms(algorithm, training, task, state, experience, 0)
     losses = update.mix_losses(algorithm, task, state, terms, update.supervised_term(task, state, experience, 0), diagnostics)
     for term, loss in losses.terms.items():

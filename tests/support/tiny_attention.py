@@ -1,5 +1,6 @@
 """A tiny attention task for tests: the committed smoke parameters, 32-pixel images, a 4 x 4 grid, k = 3 points."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +97,20 @@ def make_state(
     task: Any, data: Any, algorithm: AlgorithmParams | None = None, training: TrainingParams | None = None, *, seed: int = 0
 ) -> TrainState:
     return build_state(algorithm or algorithm_params(), training or training_params(), seed, task, data)
+
+
+def gather(
+    algorithm: AlgorithmParams,
+    training: TrainingParams,
+    task: Any,
+    state: TrainState,
+    batch: Any,
+    change: Callable[[Rollouts], Rollouts] = lambda drawn: drawn,
+) -> Experience:
+    """Run the collect half of a step on a batch; what was drawn may be changed before it is judged."""
+    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
+    drawn, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    return judge(task, algorithm, state, replicated, context, change(drawn), temperature)
 
 
 def judge(

@@ -9,10 +9,9 @@ import pytest
 import tiny_chemist
 import tiny_talk
 import torch
-from tiny_attention import judge
+from tiny_attention import gather
 
 from grpo_pipeline.core.storage.weights import weights_of
-from grpo_pipeline.pipelines.step import collect
 from grpo_pipeline.pipelines.training.loop import StepRunner
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.tasks.defaults import AuditPlan
@@ -65,12 +64,11 @@ def test_an_arm_without_samples_has_no_reward_and_its_metrics_are_absent(kit):
     task, data, algorithm = kit.make_task(), kit.make_data(), kit.algorithm_params("supervised")
     training = kit.training_params(gradient_report_every_steps=1, group_size=3)
     state, batch = build_state(algorithm, training, 0, task, data), task.make_batch(data, np.arange(4))
-    context, grouped = task.encode(state.policy, batch), task.replicate(batch, 3)
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
+    experience = gather(algorithm, training, task, state, batch)
+    rollouts, rewards = experience.rollouts, experience.rewards
     assert rollouts.actions.shape == (4, 3, 0)
-    rewards = judge(task, algorithm, state, grouped, context, rollouts, temperature).rewards
     assert all(part.isnan().all() and part.shape == (4, 3) for part in (rewards.total, *rewards.components.values()))
-    assert len(task.tabulate(data, grouped, rollouts)) == 12
+    assert len(task.tabulate(data, experience.batch, rollouts)) == 12
     _, metrics = StepRunner(task, algorithm, training)(state, batch)
     assert np.isnan(metrics.pop("reward/mean"))
     assert [name for name, value in metrics.items() if not np.isfinite(value)] == []

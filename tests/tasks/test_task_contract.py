@@ -19,7 +19,7 @@ from grpo_pipeline.core.storage.checkpoint import restore, snapshot
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores, replicate
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
-from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.step.collect import Experience
 from grpo_pipeline.pipelines.training.loader import make_training_batch
 from grpo_pipeline.pipelines.training.loop import StepRunner, quiet_nodes
@@ -165,12 +165,7 @@ def score(case: Case, policy: Any, rollouts: Rollouts) -> Scores:
 
 
 def collected(case: Case, state: TrainState) -> Experience:
-    """Run the collect half of a step."""
-    task, algorithm, training = case.task(), case.algorithm(), case.training()
-    batch = case.batch()
-    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    return attention.judge(task, algorithm, state, replicated, context, rollouts, temperature)
+    return attention.gather(case.algorithm(), case.training(), case.task(), state, case.batch())
 
 
 def group_gradients(case: Case, state: TrainState, loss: Tensor) -> dict[str, float]:

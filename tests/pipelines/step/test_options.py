@@ -12,7 +12,7 @@ from tiny_attention import (
     algorithm_params,
     constant,
     differing,
-    judge,
+    gather,
     make_batch,
     make_data,
     make_state,
@@ -45,10 +45,7 @@ def moved(algorithm: AlgorithmParams) -> TrainState:
 
 
 def experience_of(algorithm: AlgorithmParams, state: TrainState) -> Any:
-    training, batch = training_params(), make_batch(TASK)
-    context, replicated = TASK.encode(state.policy, batch), TASK.replicate(batch, training.group_size)
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, TASK, state, context)
-    return judge(TASK, algorithm, state, replicated, context, rollouts, temperature)
+    return gather(algorithm, training_params(), TASK, state, make_batch(TASK))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_attention import algorithm_params, judge, make_batch, make_data, make_state, make_task, shake, training_params
+from tiny_attention import algorithm_params, gather, make_batch, make_data, make_state, make_task, shake, training_params
 from torch import Tensor
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
@@ -27,10 +27,7 @@ def moved(precision: str, *, task: AttentionTask, **changes: Any) -> TrainState:
 
 
 def collected(state: TrainState, task: AttentionTask) -> Any:
-    algorithm, training, batch = algorithm_params(), training_params(), make_batch(task)
-    context, replicated = collect.encode_batch(task, state, batch), task.replicate(batch, training.group_size)
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    return judge(task, algorithm, state, replicated, context, rollouts, temperature)
+    return gather(algorithm_params(), training_params(), task, state, make_batch(task))
 
 
 def ratios(state: TrainState, experience: Any, task: AttentionTask) -> Tensor:

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_attention import algorithm_params, judge, make_batch, make_data, make_state, make_task, shake, training_params
+from tiny_attention import algorithm_params, gather, make_batch, make_data, make_state, make_task, shake, training_params
 from torch import Tensor
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay
-from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.step.collect import Experience
 from grpo_pipeline.pipelines.training import nodes
 from grpo_pipeline.tasks.attention.inference.predictor import CorePrediction, point_rows, score_row
@@ -39,14 +39,12 @@ def moved_state(task: AttentionTask, **algorithm: Any) -> TrainState:
 
 def collected(task: AttentionTask, state: TrainState, *, garbage: bool) -> Experience:
     """Run the collect half; with garbage, arbitrary cells stand where a sample has stopped."""
-    algorithm, training = algorithm_params(), training_params(group_size=8)
-    batch = make_batch(task)
-    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
-    rollouts, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    if garbage:
-        noise = torch.randint(0, CELLS, rollouts.actions.shape, generator=torch.Generator().manual_seed(9))
-        rollouts = replace(rollouts, actions=torch.where(rollouts.is_valid, rollouts.actions, noise))
-    return judge(task, algorithm, state, replicated, context, rollouts, temperature)
+
+    def spoilt(drawn: Rollouts) -> Rollouts:
+        noise = torch.randint(0, CELLS, drawn.actions.shape, generator=torch.Generator().manual_seed(9))
+        return replace(drawn, actions=torch.where(drawn.is_valid | (not garbage), drawn.actions, noise))
+
+    return gather(algorithm_params(), training_params(group_size=8), task, state, make_batch(task), spoilt)
 
 
 def gradients(task: AttentionTask, state: TrainState, experience: Experience) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.training.micro_batches import join_prompts
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.pipelines.step import collect, update
+from grpo_pipeline.pipelines.step import update
 from grpo_pipeline.pipelines.training.nodes import build_state
 from grpo_pipeline.rewards.pool import RewardFailedError
 from grpo_pipeline.tasks.molecules import evaluation
@@ -41,9 +41,8 @@ def test_the_kl_of_an_update_is_the_mean_over_decisions(chunk: int | None, estim
     task = tiny.make_task(trajectory={"entry_reduction": "sum", "steps_per_chunk": chunk})
     algorithm, training = tiny.algorithm_params(kl_weight=tiny.constant(1.0), kl_estimator=estimator), tiny.training_params()
     state, batch = start(task), task.make_batch(tiny.make_data(), ROWS)
-    context, replicated = collect.encode_batch(task, state, batch), collect.replicate_batch(training, task, batch)
-    drawn, temperature = collect.sample_rollouts(algorithm, training, task, state, context)
-    experience = tiny_attention.judge(task, algorithm, state, replicated, context, drawn, temperature)
+    experience = tiny_attention.gather(algorithm, training, task, state, batch)
+    drawn, temperature = experience.rollouts, experience.temperature
     assert (experience.reference.logprobs is None) == (estimator == "exact")  # asked while the update scores, or before
     terms, _ = update.policy_terms(algorithm, training, task, state, experience, 0)
     asked = {"params": task.trajectory, "temperature": temperature}
