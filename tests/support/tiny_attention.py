@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import torch
 from tiny import CONF, Sections, constant, merge
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.storage.checkpoint import snapshot
+from grpo_pipeline.core.storage.weights import save_weights
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.pipelines.step import collect
 from grpo_pipeline.pipelines.step.collect import Experience, Resampled
-from grpo_pipeline.pipelines.training.nodes import build_state
+from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionData
 from grpo_pipeline.tasks.attention.build import build_task
 from grpo_pipeline.tasks.attention.data.examples import Examples
@@ -151,3 +154,13 @@ def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 def differing(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> list[str]:
     """Name the tensors that are not bit-identical."""
     return [name for name in a if not torch.equal(a[name], b[name])]
+
+
+def export(folder: Path, kit: Any, task: Any, data: Any, *known: Any, scale: float = 0.05) -> Any:
+    """Write a model as a run does, its weights far from the start; returns the policy."""
+    rates = dict.fromkeys(task.parameter_groups(task.build_policy(0)), 0.1)
+    training = kit.training_params(optimizer={"learning_rates": rates})
+    state = build_state(kit.algorithm_params(), training, 0, task, data)
+    shake(state.policy, seed=1, scale=scale)
+    save_weights(folder, export_model(task, snapshot(state, progress={"position": 0, "total_steps": 1}), *known))
+    return state.policy

@@ -7,33 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_attention
 import tiny_chemist
 import tiny_predictor
 import torch
 from tiny import tiny
+from tiny_attention import export
 
-from grpo_pipeline.core.storage.checkpoint import snapshot
 from grpo_pipeline.core.storage.weights import ModelWeights, save_weights
-from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.exported import TrainedArms, load_exported, version_of
 from grpo_pipeline.tasks.molecules.exported import draw_molecules
 
 
-def export(kit: Any, task: Any, data: Any, folder: Path) -> Any:
-    """Export a policy with weights far from its start; returns the policy."""
-    state = build_state(kit.algorithm_params(), kit.training_params(), 0, task, data)
-    tiny_attention.shake(state.policy, seed=1, scale=0.05)
-    checkpoint = snapshot(state, progress={"position": 0, "total_steps": 1})
-    save_weights(folder, export_model(task, checkpoint, tiny_predictor.CALIBRATION))
-    return state.policy
-
-
 @pytest.mark.parametrize("prompt", [{}, {"conditions": ["logp", "qed"]}], ids=["sizes", "properties"])
 def test_a_denoiser_draws_the_same_molecules(tmp_path: Path, prompt: dict[str, Any]) -> None:
     task, data = tiny_chemist.make_task(prompt=prompt), tiny_chemist.make_data(**prompt)
-    policy = export(tiny_chemist, task, data, tmp_path / "model")
+    policy = export(tmp_path / "model", tiny_chemist, task, data)
     rows = np.arange(12)
     batch = task.make_batch(data, rows)
     generator = torch.Generator().manual_seed(5)
@@ -72,7 +61,7 @@ def test_every_task_gives_the_weights_back(tmp_path: Path, name: str, settings: 
     data = {"dialogue": lambda: kit.make_data(task), "molecules": lambda: kit.make_data(**settings.get("prompt", {}))}
     if name == "attention":
         task = replace(task, preprocessing=ModelPreprocessing.model_validate(tiny_predictor.preprocessing()))
-    policy = export(kit, task, data.get(name, kit.make_data)(), tmp_path / "model")
+    policy = export(tmp_path / "model", kit, task, data.get(name, kit.make_data)(), tiny_predictor.CALIBRATION)
     model = load_exported(tmp_path / "model")
     assert not model.policy.training
     found, expected = model.policy.state_dict(), policy.state_dict()

@@ -13,9 +13,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from grpo_pipeline.core.storage.checkpoint import snapshot
 from grpo_pipeline.core.storage.weights import load_weights, save_weights
-from grpo_pipeline.pipelines.training.nodes import build_state, export_model
 from grpo_pipeline.tasks.dialogue.exported import FOLDER, plain_model, read_exported, write_reply
 from grpo_pipeline.tasks.dialogue.language_model.base import story_text
 from grpo_pipeline.tasks.dialogue.language_model.build import build_language_model
@@ -41,14 +39,8 @@ def model_folder(path: Path, architecture: str) -> dict[str, Any]:
 
 
 def exported(folder: Path, language_model: dict[str, Any]) -> tuple[Any, Any]:
-    """Export a policy with weights far from its start; returns the task and the policy."""
     task = tiny.make_task(language_model=language_model)
-    rates = dict.fromkeys(task.parameter_groups(task.build_policy(0)), 0.1)
-    training = tiny.training_params(optimizer={"learning_rates": rates})
-    state = build_state(tiny.algorithm_params(), training, 0, task, tiny.make_data(task))
-    tiny_attention.shake(state.policy, seed=1)
-    save_weights(folder, export_model(task, snapshot(state, progress={"position": 0, "total_steps": 1})))
-    return task, state.policy
+    return task, tiny_attention.export(folder, tiny, task, tiny.make_data(task), scale=0.3)
 
 
 @pytest.mark.parametrize(
