@@ -14,7 +14,7 @@ from tiny_grid import SHORT, Memory, tiny_parameters, tiny_plan
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.experiments.compare import tables
 from grpo_pipeline.pipelines.experiments.compare.document import compare_trials, describe_correction, metric_sentence, summary
-from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials
+from grpo_pipeline.pipelines.experiments.compare.nodes import arrange_trials, score_rows
 from grpo_pipeline.pipelines.experiments.trials.arms import CompareParams
 from grpo_pipeline.pipelines.experiments.trials.records import CompareError, TrialHeader, TrialRecord
 from grpo_pipeline.statistics.bootstrap import cluster_weights, holm
@@ -209,3 +209,12 @@ def test_what_cannot_be_compared_is_refused(changes, message):
     plan = arranged(primary=("reward_class",), set={"reward": {"heatmap_weight": 1.0}})
     assert [trial.key for trial in plan.trials] == ["supervised.seed3", "grpo.seed3", "supervised.seed1", "grpo.seed1"]
     assert plan.arms["grpo"].parameters["reward"]["heatmap_weight"] == 1.0
+
+
+def test_scores_are_those_of_one_rule_without_the_undefined(predictions):
+    rows = predictions(seed=0)
+    oracle = rows[rows["rule"] == "oracle"]
+    found = score_rows(rows, "oracle", suite=SUITE, cluster="patient_id")
+    assert found["auroc"] == pytest.approx(roc_auc_score(oracle["label"], oracle["prob"]))
+    assert "prompt_sensitivity_images" not in found
+    assert all(np.isfinite(value) for value in found.values())
