@@ -69,15 +69,10 @@ def test_trivial_replies_are_bad():
     assert max(average(rows, reply_of) for reply_of in trivial) < 0.35
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"personas": 784}, r"personas \+ extra_stories must be at most 784, one per job and town, got 791"),
-        ({"sentences": 7}, "less than or equal to 6"),
-        ({"needs": {"persona": 0.5, "story": 0.3, "none": 0.3}}, "must add up to 1, got 1.1"),
-        ({"people": 3}, "Extra inputs are not permitted"),
-    ],
-)
-def test_what_cannot_be_generated_is_refused(changes, message):
-    with pytest.raises(ValidationError, match=message):
-        persona_params(**changes)
+def test_what_cannot_be_generated_is_refused():
+    for name, value, message in (
+        ("personas", 784, r"personas \+ extra_stories must be at most 784, one per job and town, got 791"),
+        ("needs", {"persona": 0.5, "story": 0.3, "none": 0.3}, "must add up to 1, got 1.1"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            persona_params(**{name: value})

@@ -51,23 +51,15 @@ def of(smiles):
     return standardise(Chem.MolFromSmiles(smiles, sanitize=False))
 
 
-@pytest.mark.parametrize(
-    ("smiles", "wanted", "lost_stereo"),
-    [
-        ("OCC", "CCO", False),
-        ("C1=CC=CN1", "c1cc[nH]c1", False),
-        ("C[C@H](N)C(=O)O", "CC(N)C(=O)O", True),
-        ("C/C=C/C", "CC=CC", True),
-        ("[H]C([H])([H])O[H]", "CO", False),
-        ("[CH3:7]O", "CO", False),
+def test_one_form():
+    for smiles, wanted, lost_stereo in (
+        ("OCC", "CCO", False), ("C1=CC=CN1", "c1cc[nH]c1", False), ("C[C@H](N)C(=O)O", "CC(N)C(=O)O", True),
+        ("C/C=C/C", "CC=CC", True), ("[H]C([H])([H])O[H]", "CO", False), ("[CH3:7]O", "CO", False),
         ("CC(=O)[O-]", "CC(=O)[O-]", False),
-    ],
-)
-def test_one_form(smiles, wanted, lost_stereo):
-    for text in {smiles, *(Chem.MolToSmiles(Chem.MolFromSmiles(smiles), doRandom=True) for _ in range(10))}:
-        found = of(text)
-        assert (found.smiles, found.lost_stereo) == (wanted, lost_stereo)
-        assert Chem.MolToSmiles(found.molecule) == wanted
+    ):  # fmt: skip
+        for text in {smiles, *(Chem.MolToSmiles(Chem.MolFromSmiles(smiles), doRandom=True) for _ in range(10))}:
+            found = of(text)
+            assert (found.smiles, found.lost_stereo, Chem.MolToSmiles(found.molecule)) == (wanted, lost_stereo, wanted)
 
 
 @pytest.mark.parametrize(
