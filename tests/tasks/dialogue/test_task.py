@@ -92,25 +92,20 @@ def test_a_causal_architecture_learns_in_a_step(architecture: str, top_k: int | 
     assert sorted(tiny_attention.differing(tiny_attention.weights(state.policy), before)) == sorted(before)
 
 
-@pytest.mark.parametrize(
-    ("arm", "change", "sentence"),
-    [
+def test_what_a_reader_cannot_do_is_refused_before_anything_is_built() -> None:
+    """Also options of image encoders, and prompts that leave no room for a reply."""
+    task = tiny.make_task(replies={"top_p": 0.9})
+    for arm, change, sentence in (
         ("supervised", {"proposal": None}, "proposal must be policy or none for the dialogue task, got uniform"),
         ("supervised", {"proposal": "oracle"}, "proposal must be policy or none for the dialogue task, got oracle"),
         ("grpo", {"value_weight": 0.1}, "value_weight must be 0 and advantage.baseline group for the dialogue task"),
         ("grpo", {"kl_estimator": "exact"}, "kl_estimator must be k2, k3 or ratio_k3 for the dialogue task, got exact"),
-    ],
-)
-def test_what_a_reader_cannot_do_is_refused_before_anything_is_built(arm: str, change: dict[str, Any], sentence: str) -> None:
-    task, algorithm = tiny.make_task(replies={"top_p": 0.9}), tiny.algorithm_params(arm, **change)
-    with pytest.raises(ValueError, match=sentence):
-        check_arms(task, [tiny.algorithm_params(), algorithm])
-    with pytest.raises(ValueError, match=sentence):
-        build_state(algorithm, tiny.training_params(), 0, task, tiny.make_data())
-
-
-def test_options_of_image_encoders_and_prompts_that_leave_no_room_for_a_reply_are_refused() -> None:
-    task = tiny.make_task()
+    ):
+        algorithm = tiny.algorithm_params(arm, **change)
+        with pytest.raises(ValueError, match=sentence):
+            check_arms(task, [tiny.algorithm_params(), algorithm])
+        with pytest.raises(ValueError, match=sentence):
+            build_state(algorithm, tiny.training_params(), 0, task, tiny.make_data())
     parts = (task.language_model, task.prompt, task.replies, task.rewards, task.supervised)
     for name, value in (("compile", "encoder"), ("memory_format", "channels_last"), ("activation_checkpointing", "encoder")):
         said = f"dialogue.training.{name} must be .*, got {value}; the models of this task know no other"

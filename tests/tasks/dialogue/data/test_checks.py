@@ -16,11 +16,9 @@ def check(rows, stories=STORIES, **changes):
 def test_sound_rows():
     rows = [row(example_id="0012", needs="story", story_id="s1"), row("i sing.", answers=["a", "b"], persona_id="p")]
     checked, stories, quarantine, report = check(rows, on_bad_row="fail")
-    assert checked["example_id"].tolist()[0] == "0012"
-    assert checked["persona_id"].tolist()[1] == "p"
-    assert checked["question"].tolist()[0] == "persona: i bake. context: hi"
-    assert stories["story_id"].tolist() == ["s1", "s2"]
-    assert len(quarantine) == 0
+    first = checked.iloc[0]
+    assert (first["example_id"], first["question"]) == ("0012", "persona: i bake. context: hi")
+    assert (checked["persona_id"].tolist()[1], stories["story_id"].tolist(), len(quarantine)) == ("p", ["s1", "s2"], 0)
     assert (report["examples"], report["persona_groups"], report["stories"]) == (2, 2, 2)
     assert report["needs"] == {"persona": 0, "story": 1, "none": 0, "unknown": 1}
     assert report["answers_per_example"] == {"1": 1, "2": 1}

@@ -9,16 +9,12 @@ from grpo_pipeline.tasks.molecules.graphs.graphs import Components
 
 
 @pytest.mark.parametrize(("start", "different"), [("per_group", 1), ("independent", 4)])
-def test_a_group_starts_from_one_graph_or_each_sample_from_its_own(start: str, different: int) -> None:
+def test_a_group_starts_from_one_graph_or_each_sample_from_its_own_and_may_be_one_sample(start: str, different: int) -> None:
     drawn = sample(policy(), prompts([5, 5], 5), 4, start=start)
     starts = [{tuple(row) for row in group.tolist()} for group in drawn.bonds[:, :, 5]]
     assert [len(group) for group in starts] == [different] * 2
     assert not starts[0] & starts[1]
     assert len({tuple(row) for row in drawn.bonds[0, :, 4].tolist()}) > 1  # they part at the first step
-
-
-@pytest.mark.parametrize("start", ["per_group", "independent"])
-def test_a_group_may_be_one_sample_that_is_scored_as_it_was_drawn(start: str) -> None:
     model = policy()
     drawn = sample(model, prompts([3, 5], 5), 1, start=start)
     assert drawn.atoms.shape == (2, 1, 6, 5)
