@@ -87,13 +87,6 @@ def test_of_many_that_start_at_once_one_gets_it(tmp_path: Path) -> None:
             other.communicate()
 
 
-def test_a_process_number_used_again_is_not_taken_for_the_owner(tmp_path: Path) -> None:
-    parent = os.getppid()
-    note = {**process_tags(), "process.pid": str(parent), "process.start": "1", "run": "old"}
-    (tmp_path / "x.lock").write_text(json.dumps(note))
-    take(tmp_path / "x.lock").release()
-
-
 def test_one_process_does_not_get_it_twice_and_a_release_frees_it(tmp_path: Path) -> None:
     lock = take(tmp_path / "x.lock", run="first")
     with pytest.raises(HeldError, match="by run first"):
@@ -104,6 +97,8 @@ def test_one_process_does_not_get_it_twice_and_a_release_frees_it(tmp_path: Path
     take(tmp_path / "x.lock").release()
 
 
-def test_a_damaged_note_does_not_hold_it(tmp_path: Path) -> None:
-    (tmp_path / "x.lock").write_bytes(b"{\x00 half")
+@pytest.mark.parametrize("note", ["of a process number used again", "damaged"])
+def test_a_note_left_behind_does_not_hold_it(tmp_path: Path, note: str) -> None:
+    used_again = json.dumps({**process_tags(), "process.pid": str(os.getppid()), "process.start": "1", "run": "old"})
+    (tmp_path / "x.lock").write_bytes(b"{\x00 half" if note == "damaged" else used_again.encode())
     take(tmp_path / "x.lock").release()

@@ -115,22 +115,17 @@ def test_an_arm_that_was_complete_uses_what_it_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", [("v1", "v2"), ("v9", "v0")])
 def test_the_last_run_counts_whatever_its_version_is_called(tmp_path: Path, order: tuple[str, str]) -> None:
-    for number, save in enumerate(order):
-        finish(tmp_path, run=f"run{number}", save=save)
-    _, _, get = begin(tmp_path, run="later", save="v5", nodes=("report",))
-    assert get("table") == {"auroc": order[1]}
-
-
-@pytest.mark.parametrize("order", [("v1", "v2"), ("v9", "v0")])
-def test_outside_of_a_run_the_record_says_what_is_loaded(tmp_path: Path, order: tuple[str, str]) -> None:
+    """In a later run and, by the record, outside of one: as a notebook, and as who names a version."""
     for save in order:
         finish(tmp_path, run=f"run {save}", save=save)
     hooks = RunHooks()
     hooks._data = tmp_path
-    for versions, expected in (({}, order[1]), ({"table": order[0]}, order[0])):  # as a notebook, and as who names a version
+    for versions, expected in (({}, order[1]), ({"table": order[0]}, order[0])):
         catalog = catalog_of(tmp_path, save=None, load=versions)
         hooks.after_catalog_created(catalog=catalog, save_version=None)
         assert catalog.load("table") == {"auroc": expected}
+    _, _, get = begin(tmp_path, run="later", save="v5", nodes=("report",))
+    assert get("table") == {"auroc": order[1]}
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_run(tmp_path: Path) -> None:
