@@ -86,6 +86,7 @@ class AttentionBatch:
         clinical: [P, F], values of the clinical columns in their own units, NaN where unknown or dropped; None for a model
             without clinical prompts.
         folds: of the training patients, int64 [P], -1 for a core of another split; None where the decoder has no folds.
+        levels: [P, 2], mean and standard deviation of the grey levels before they were standardised, as shares of white.
     """
 
     rows: Tensor
@@ -100,6 +101,7 @@ class AttentionBatch:
     lesion_cells: Tensor | None
     clinical: Tensor | None
     folds: Tensor | None
+    levels: Tensor
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ def make_batch(
     return AttentionBatch(
         rows=torch.as_tensor(rows, device=device),
         images=standardise(pixels.images),
+        levels=describe_levels(pixels.images),
         cells=region_cells(pixels.region, grid),
         bag=F.adaptive_avg_pool2d(bag.float(), 4 * grid),
         label=label,
@@ -209,9 +212,18 @@ def centre_pixels(grid: int, size: int, *, device: torch.device | None = None) -
 
 def standardise(images: Tensor) -> Tensor:
     """Return uint8 images [P, S, S] as [P, 1, S, S] with mean 0 and standard deviation 1 over the non-zero pixels."""
-    values = images.float()
-    seen = (values > 0).float()
+    values, seen = images.float(), (images > 0).float()
+    mean, variance = _moments(values, seen)
+    return ((values - mean) * seen / (variance.sqrt() + 1.0))[:, None]
+
+
+def describe_levels(images: Tensor) -> Tensor:
+    """Return mean and standard deviation of the non-zero pixels of uint8 images [P, S, S], as shares of white, [P, 2]."""
+    mean, variance = _moments(images.float(), (images > 0).float())
+    return torch.cat([mean, variance.sqrt()], dim=2)[:, 0] / 255
+
+
+def _moments(values: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     count = seen.sum((1, 2), keepdim=True).clamp(min=1)
     mean = values.sum((1, 2), keepdim=True) / count
-    variance = ((values - mean).square() * seen).sum((1, 2), keepdim=True) / count
-    return ((values - mean) * seen / (variance.sqrt() + 1.0))[:, None]
+    return mean, ((values - mean).square() * seen).sum((1, 2), keepdim=True) / count

@@ -9,6 +9,7 @@ SampleChoice = Literal["all", "best", "one"]
 
 
 ValuePool = Literal["image", "region", "attention"]
+PolicyReads = Literal["image", "cell", "statistics"]
 
 
 class CheckpointParams(BaseModel):
@@ -97,7 +98,8 @@ class ModelParams(BaseModel):
         decoder_folds: of the training patients, with a regression of ``statistics`` each that does not learn from its fold,
             and alone judges its points; 1 is one regression that judges what it learned from.
         policy_reads: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields
-            alone, so that points cannot become a code for what the image shows elsewhere.
+            alone, so that points cannot become a code for what the image shows elsewhere; ``statistics``: these statistics
+            alone, by one linear map, with class_decoder: statistics.
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
             middles of dark blobs (a difference of Gaussians).
         prior_strength: nats per standard deviation of the blob map.
@@ -137,7 +139,7 @@ class ModelParams(BaseModel):
     stop: StopParams | None = None
     reads_region: bool = False
     decoder_folds: int = Field(default=1, ge=1, le=20)
-    policy_reads: Literal["image", "cell"] = "image"
+    policy_reads: PolicyReads = "image"
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
 
@@ -152,10 +154,16 @@ class ModelParams(BaseModel):
 
     @model_validator(mode="after")
     def _check_statistics(self) -> Self:
-        for name, neutral in (("reads_region", False), ("decoder_folds", 1)):
-            if self.class_decoder != "statistics" and getattr(self, name) != neutral:
+        if self.class_decoder == "statistics":
+            return self
+        for name, rule, is_met in (
+            ("reads_region", "false", not self.reads_region),
+            ("decoder_folds", "1", self.decoder_folds == 1),
+            ("policy_reads", "image or cell", self.policy_reads != "statistics"),
+        ):
+            if not is_met:
                 raise ValueError(
-                    f"attention.model.{name} must be {str(neutral).lower()} with class_decoder: {self.class_decoder}, got "
+                    f"attention.model.{name} must be {rule} with class_decoder: {self.class_decoder}, got "
                     f"{str(getattr(self, name)).lower()}; only class_decoder: statistics has it"
                 )
         return self

@@ -207,7 +207,7 @@ class AttentionTask(BaseTask):
             lesion_cells=batch.lesion_cells,
             statistics=policy.describe_fields(batch.images, batch.cells),
             prior=self._prior(batch),
-            region=policy.describe_region(batch.images, batch.cells),
+            region=policy.describe_region(batch.images, batch.cells, batch.levels),
             folds=batch.folds,
         )
 

@@ -13,7 +13,7 @@ from tiny_attention import make_data, make_examples, make_task, model_params, sh
 from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
-from grpo_pipeline.tasks.attention.batch import AttentionData, patient_folds, standardise
+from grpo_pipeline.tasks.attention.batch import AttentionData, describe_levels, patient_folds, standardise
 from grpo_pipeline.tasks.attention.losses import location_loss
 from grpo_pipeline.tasks.attention.model.decoders import StatisticsDecoder, penalty
 from grpo_pipeline.tasks.attention.model.field_statistics import (
@@ -131,13 +131,15 @@ def test_the_penalty_counts_once_a_step_and_once_a_head() -> None:
 def test_what_the_whole_region_looks_like_beside_loops() -> None:
     rng = np.random.default_rng(2)
     side, grid, k = 32, 4, len(OF_A_FIELD)
-    images = standardise(torch.from_numpy(rng.integers(1, 255, (2, side, side), dtype=np.uint8)))
+    grey = rng.integers(0, 255, (2, side, side), dtype=np.uint8)
+    grey[1] //= 3
+    images, levels = standardise(torch.from_numpy(grey)), describe_levels(torch.from_numpy(grey))
     cells = torch.from_numpy(rng.random((2, grid * grid)) < 0.6)
-    got = describe_region(images, cells, grid)
+    got = describe_region(images, cells, levels, grid)
     assert got.shape == (2, REGION_WIDTH)
     everywhere = torch.ones_like(cells)
     relative = describe_fields(images, everywhere, grid)[:, :k].flatten(2)  # to the whole image's mean
-    means = describe_region(images, everywhere, grid)[:, :k] * k**0.5 * 0.7
+    means = describe_region(images, everywhere, levels, grid)[:, :k] * k**0.5 * 0.7
     for p in range(2):
         inside = relative[p][:, cells[p]]
         np.testing.assert_allclose(got[p, :k] * k**0.5, (means[p] + inside.mean(1)) / 0.7, atol=1e-4)
@@ -157,7 +159,10 @@ def test_what_the_whole_region_looks_like_beside_loops() -> None:
         histogram /= (side // BLOCKS) ** 2
         shares = histogram / (np.sqrt((histogram**2).sum(0)) + 0.02)
         expected = 0.5 * (shares.ravel() - 0.3) / 0.15 / shares.size**0.5
-        np.testing.assert_allclose(got[p, 2 * k :].numpy(), expected, atol=1e-4)
+        np.testing.assert_allclose(got[p, 2 * k : -2].numpy(), expected, atol=1e-4)
+        seen = grey[p][grey[p] > 0] / 255
+        brightness = np.array([(seen.mean() - 0.33) / 0.08, (seen.std() - 0.2) / 0.04]) / 2**0.5
+        np.testing.assert_allclose(got[p, -2:].numpy(), brightness, atol=1e-4)
 
 
 def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:

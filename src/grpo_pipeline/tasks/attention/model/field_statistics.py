@@ -56,7 +56,7 @@ OF_A_FIELD = (
     "uniformity",
 )
 WIDTH = len(FIELDS) * len(OF_A_FIELD)
-REGION_WIDTH = 2 * len(OF_A_FIELD) + ORIENTATIONS * BLOCKS**2
+REGION_WIDTH = 2 * len(OF_A_FIELD) + ORIENTATIONS * BLOCKS**2 + 2
 
 
 def describe_fields(images: Tensor, cells: Tensor, grid: int) -> Tensor:
@@ -75,16 +75,17 @@ def describe_fields(images: Tensor, cells: Tensor, grid: int) -> Tensor:
         return (described - _mean_inside(described, inside)) * inside
 
 
-def describe_region(images: Tensor, cells: Tensor, grid: int) -> Tensor:
+def describe_region(images: Tensor, cells: Tensor, levels: Tensor, grid: int) -> Tensor:
     """Return the statistics of the whole region, [P, REGION_WIDTH]: what it looks like wherever the points lie.
 
-    Mean and spread over its cells of each statistic of the smallest field, and the oriented gradients of the image's blocks.
-    Each of the three groups is divided by the root of its size, so that none outweighs the others by its number; the
-    gradients, of which most say little, count half.
+    Mean and spread over its cells of each statistic of the smallest field, the oriented gradients of the image's blocks,
+    and the brightness and contrast that standardisation has taken away. Each of the four groups is divided by the root of
+    its size, so that none outweighs the others by its number; the gradients, of which most say little, count half.
 
     Args:
         images: standardised, [P, 1, S, S].
         cells: bool [P, V], True inside the region; at least one per row.
+        levels: mean and standard deviation of the grey levels before, as shares of white, [P, 2].
         grid: side h = w of the cell grid.
     """
     with exact_region(images):
@@ -96,6 +97,7 @@ def describe_region(images: Tensor, cells: Tensor, grid: int) -> Tensor:
             mean.flatten(1) / 0.7,
             (spread.flatten(1) - 1) / 0.4,
             0.5 * (_orientations(images.float()) - 0.3) / 0.15,
+            torch.cat([(levels[:, :1] - 0.33) / 0.08, (levels[:, 1:] - 0.2) / 0.04], 1).float(),
         )
         return torch.cat([group / math.sqrt(group.shape[1]) for group in groups], dim=1)
 

@@ -145,13 +145,17 @@ class AttentionModel(nn.Module):
         self.texture = FilterBank(params.texture_channels)
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
         looks = self.texture.width + (WIDTH + 1) * (params.class_decoder == "statistics")
+        if params.policy_reads == "statistics":
+            looks = WIDTH
+            self.texture.requires_grad_(False)  # nobody reads it
         self.policy = PolicyNetwork(
             params.feature_channels,
             params.policy_channels,
             looks,
             params.value_pool,
-            reads_image=params.policy_reads == "image",
+            reads=params.policy_reads,
         )
+        self.policy_reads = params.policy_reads
         self.class_decoder = DECODERS[params.class_decoder](params)
         tune_encoder(self.sam.net.vision_encoder, params)
         # Last, so that everything else starts as it does without them.
@@ -196,7 +200,9 @@ class AttentionModel(nn.Module):
     def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
         """Return what the policy says about the point sets of each core, and its values [P]."""
         looks = context.texture
-        if isinstance(self.class_decoder, StatisticsDecoder) and context.statistics is not None:
+        if self.policy_reads == "statistics" and context.statistics is not None:
+            looks = context.statistics
+        elif isinstance(self.class_decoder, StatisticsDecoder) and context.statistics is not None:
             # The evidence is read as it is: the policy's gradient teaches the decoder nothing.
             evidence = self.class_decoder.map_evidence(context.statistics, context.folds).detach()
             looks = torch.cat([looks, context.statistics, evidence], dim=1)
@@ -212,14 +218,14 @@ class AttentionModel(nn.Module):
             return None
         return describe_fields(images, cells, self.sam.grid)
 
-    def describe_region(self, images: Tensor, cells: Tensor) -> Tensor | None:
+    def describe_region(self, images: Tensor, cells: Tensor, levels: Tensor) -> Tensor | None:
         """Return the statistics [P, R] of the whole region where the class decoder reads them."""
         if (
             not isinstance(self.class_decoder, StatisticsDecoder)
             or self.class_decoder.region is None
         ):
             return None
-        return describe_region(images, cells, self.sam.grid)
+        return describe_region(images, cells, levels, self.sam.grid)
 
     def decode(
         self,

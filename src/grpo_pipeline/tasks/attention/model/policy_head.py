@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.core.sampling.plackett_luce import log_policy
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
-from grpo_pipeline.tasks.attention.params import ValuePool
+from grpo_pipeline.tasks.attention.params import PolicyReads, ValuePool
 
 # When to stop placing points: one number per image and number of points so far.
 
@@ -98,20 +98,25 @@ class PolicyNetwork(nn.Module):
         texture_channels: int,
         value_pool: ValuePool = "image",
         *,
-        reads_image: bool = True,
+        reads: PolicyReads = "image",
     ) -> None:
-        """Build the network; with ``reads_image`` False a cell's logit depends on the texture of that cell alone."""
+        """Build the network; unless it reads the ``image``, a cell's logit depends on the texture of that cell alone.
+
+        With ``statistics`` the logit is linear in it: there is no hidden layer.
+        """
         super().__init__()
-        self.value_pool, self.reads_image = value_pool, reads_image
-        self.trunk = (
-            nn.Sequential(
+        self.value_pool, self.reads_image = value_pool, reads == "image"
+        self.trunk: nn.Module
+        if reads == "image":
+            self.trunk = nn.Sequential(
                 _conv_block(feature_channels + texture_channels, hidden_channels),
                 _conv_block(hidden_channels, hidden_channels),
             )
-            if reads_image
+        elif reads == "cell":
             # No neighbours, and no GroupNorm, which would take means over the image.
-            else nn.Sequential(nn.Conv2d(texture_channels, hidden_channels, 1), nn.ReLU())
-        )
+            self.trunk = nn.Sequential(nn.Conv2d(texture_channels, hidden_channels, 1), nn.ReLU())
+        else:
+            self.trunk, hidden_channels = nn.Identity(), texture_channels
         self.attention = nn.Conv2d(hidden_channels, 1, kernel_size=1)
         for parameter in self.attention.parameters():
             nn.init.zeros_(parameter)
