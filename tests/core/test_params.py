@@ -94,6 +94,15 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], dict[str, Any], str]] = [
      r"update_epochs must be 1 for algorithm reinforce, got 4; it has no ratio to correct for a policy that has moved: use grpo"),
     (AlgorithmParams, REINFORCE, {"replay": REPLAY}, "replay must be null for name = reinforce, got a value; it has no ratio"),
     (AlgorithmParams, REINFORCE, {"kl_estimator": "ratio_k3"}, "kl_estimator must not be ratio_k3 for name = reinforce"),
+    *[
+        (AlgorithmParams, GRPO, {"advantage": ADVANTAGE | given | {"credit": "marginal"}} | beside, f"must be set with {said}")
+        for given, beside, said in (
+            ({"baseline": "value"}, {}, "baseline = value and method = group, got marginal"),
+            ({"method": "per_reward"}, {}, "baseline = group and method = per_reward, got marginal"),
+            ({}, {"policy_loss": POLICY_LOSS | {"ratio_level": "joint"}}, "policy_loss.ratio_level = joint, got marginal"),
+            ({}, {"kl_placement": "reward", "kl_estimator": "k1"}, "kl_placement = reward, got marginal"),
+        )
+    ],
     (AlgorithmParams, GRPO, {"name": "ppo"}, "advantage.baseline must be value for name = ppo, got group"),
     (AlgorithmParams, PPO, {"value_weight": 0.0}, "value_weight must be positive with a value baseline, got 0 for name = ppo"),
     (AlgorithmParams, GRPO, {"value_weight": 0.0, "value_clip": 0.2}, "value_clip must be null without value_weight, got 0.2"),

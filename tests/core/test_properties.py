@@ -10,7 +10,7 @@ from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, 
 from grpo_pipeline.core.policy_gradient.denominators import all_reduce_counts, count
 from grpo_pipeline.core.policy_gradient.kl import rollout_kl_loss
 from grpo_pipeline.core.policy_gradient.losses import importance_ratio, policy_loss, value_loss
-from grpo_pipeline.core.rewards import apply_failure_rule, subtract_kl
+from grpo_pipeline.core.rewards import apply_failure_rule, credit_decisions, subtract_kl
 from grpo_pipeline.core.sampling.dynamic import find_silent
 from grpo_pipeline.core.training.replay import importance_weights
 from grpo_pipeline.core.types import Rewards
@@ -77,6 +77,9 @@ def test_rewards_and_advantages_carry_no_gradient(seed):
         "weighted": apply_prompt_weights(advantages, values).values,
         "failed": apply_failure_rule(total, is_valid[..., 0], rule="penalty", penalty=-1.0),
         "charged": subtract_kl(Rewards({}, total), new - old, is_valid, weight=0.1).total,
+        "credited": credit_decisions(
+            Rewards({}, total), total[..., None].expand_as(new), is_valid, credit="marginal"
+        ).credits.values,
         "importance": importance_weights(new, old, is_valid, cap=None),
     }
     assert [name for name, tensor in made.items() if tensor.requires_grad] == []

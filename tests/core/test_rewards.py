@@ -1,11 +1,17 @@
 import math
+from itertools import pairwise, product
+from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 from refusals import refuses
+from torch.nn.functional import one_hot
 
-from grpo_pipeline.core.rewards import apply_failure_rule, combine_rewards, subtract_kl
-from grpo_pipeline.core.types import Rewards
+from grpo_pipeline.core.policy_gradient.advantages import apply_prompt_weights, compute_advantages, decision_advantages, keep_top
+from grpo_pipeline.core.policy_gradient.losses import policy_loss
+from grpo_pipeline.core.rewards import Credit, apply_failure_rule, combine_rewards, credit_decisions, kept_decisions, subtract_kl
+from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
 
 F64 = torch.float64
 
@@ -81,3 +87,99 @@ test_refuses = refuses(
     (lambda: charge(ONES / 0), "infinite one"),
     (lambda: charge(kl=torch.tensor([[[0.0, -math.inf, 0.0]] * 2])), r"finite where valid, got -inf at \[0, 0, 1\]"),
 )
+
+
+# Credit of single decisions: exact expectations over all samples, and plain loops.
+
+CELLS, DRAWS = 5, ("without_replacement", "with_replacement", "with_stop", "one")
+UNBIASED = {("marginal_to_go", draw) for draw in DRAWS} | {(credit, "one") for credit in get_args(Credit)}
+UNBIASED |= {("leave_one_out", "with_replacement")}  # decisions that know nothing of each other
+
+
+def every_sample(draw):
+    """Return all samples of a distribution as rows [N, 1, L]; CELLS is the stop."""
+    length, choices = {"one": 1}.get(draw, 3), CELLS + (draw == "with_stop")
+    is_open = draw == "with_replacement"
+    rows = [s for s in product(range(choices), repeat=length) if is_open or len(set(s) - {CELLS}) == sum(c < CELLS for c in s)]
+    actions = torch.tensor([s for s in rows if all(a < CELLS or b == CELLS for a, b in pairwise(s))])[:, None]
+    stops = (actions == CELLS).long()
+    return Rollouts(actions, torch.empty(0), stops.cumsum(-1) - stops == 0)
+
+
+def logprobs_of(z, samples, draw):
+    """Return log P of each decision given those before it, [N, 1, L]: a softmax over what is left; z [CELLS + 1]."""
+    found, left = [], torch.ones(len(samples.actions), CELLS + 1, dtype=torch.bool)
+    left[:, CELLS] = draw == "with_stop"
+    for a in samples.actions[:, 0].T:
+        found.append(z.masked_fill(~left, -torch.inf).log_softmax(-1).gather(1, a[:, None]))
+        taken = torch.zeros_like(left).scatter(1, a[:, None], value=True)
+        left = left if draw == "with_replacement" else left & (~taken | (torch.arange(CELLS + 1) == CELLS))
+    return torch.stack(found, -1).masked_fill(~samples.is_valid, 0.0)
+
+
+def earned(samples, kept):
+    """Return the rewards [..., M] of parts of samples: a number of its own for each set of cells, whatever their order."""
+    is_point = samples.is_valid & (samples.actions < CELLS)
+    cells = one_hot(samples.actions, CELLS + 1)[..., None, :, :CELLS] * (is_point[..., None, :] & kept)[..., None]
+    codes = (cells.sum(-2) * 4 ** torch.arange(CELLS)).sum(-1)  # [..., M, L, CELLS] -> [..., M]
+    return torch.randn(4**CELLS, dtype=F64, generator=torch.Generator().manual_seed(1))[codes]
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("credit", ["set", *get_args(Credit)])
+@pytest.mark.parametrize(("method", "share"), [("leave_one_out", 1.0), ("mean_only", 0.5)])
+def test_credit_is_unbiased_where_it_is_said_to_be(credit, draw, method, share):
+    """Every group of two, weighed by its probability, through credit, advantage and surrogate. Known: docs/algorithms.md."""
+    samples = every_sample(draw)
+    z = torch.randn(CELLS + 1, dtype=F64, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    logprobs, n, length = logprobs_of(z, samples, draw), len(samples.actions), samples.actions.shape[-1]
+    chance = logprobs.sum((1, 2)).exp()
+    assert float(chance.detach().sum()) == pytest.approx(1)
+    total = earned(samples, torch.ones(1, length, dtype=torch.bool))[..., 0]  # [N, 1]
+    (want,) = torch.autograd.grad((chance * total[:, 0]).sum(), z, retain_graph=True)
+    first, second = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
+    pairs = torch.stack([first.flatten(), second.flatten()], 1)  # [N * N, 2]
+    logprobs, is_valid, total = logprobs[:, 0][pairs], samples.is_valid[:, 0][pairs], total[:, 0][pairs]
+    if credit == "set":
+        advantages = compute_advantages(total, method=method, eps=0.0, tie_tolerance=0.0)
+    else:
+        of_subsets = earned(samples, kept_decisions(credit, length))[:, 0][pairs]
+        credits = credit_decisions(Rewards({}, total), of_subsets, is_valid, credit=credit).credits
+        advantages = decision_advantages(credits, method=method, eps=0.0, tie_tolerance=0.0)
+    advantages = apply_prompt_weights(advantages, chance.detach()[pairs].prod(1))
+    names = {"algorithm": "grpo", "reduction": "per_decision", "denominator": 2.0}  # two samples a group
+    loss = policy_loss(logprobs, logprobs.detach(), advantages.values, is_valid, **names)
+    (got,) = torch.autograd.grad(-loss, z)
+    error = float((got - share * want).abs().max())
+    is_unbiased = credit == "set" or (credit, draw) in UNBIASED
+    assert error < 1e-12 if is_unbiased else error > 0.02, error
+
+
+@pytest.mark.parametrize("credit", get_args(Credit))
+def test_credit_and_its_advantages_agree_with_plain_loops(credit):
+    """Three prompts of four samples; some have ended early, one was not scored, nor was a part of another."""
+    generator = torch.Generator().manual_seed(0)
+    total, parts = (torch.randn(shape, dtype=F64, generator=generator) for shape in ((3, 4), (3, 4, 3)))
+    length = torch.tensor([[3, 1, 2, 3], [3, 3, 3, 1], [1, 1, 1, 1]])
+    total[0, 0], parts[1, 1, 1], is_valid = math.nan, math.nan, torch.arange(3) < length[..., None]
+    rewards = credit_decisions(Rewards({}, total.requires_grad_()), parts, is_valid, credit=credit)
+    want, of_group = np.zeros((3, 4, 3)), np.zeros((3, 4, 3))
+    for p, g, d in product(range(3), range(4), range(3)):
+        first = [*parts[p, g].tolist(), float(total[p, g])]
+        gain = first[d + 1] - first[d] if credit == "marginal" else first[3] - first[d]
+        want[p, g, d] = math.nan if math.isnan(first[3]) else gain if d < length[p, g] else 0.0
+    np.testing.assert_allclose(rewards.credits.values.numpy(), want, atol=1e-15)
+    for p, d in product(range(3), range(3)):
+        known = want[p, :, d][~np.isnan(want[p, :, d])]
+        for g in range(4):
+            if d < length[p, g] and not math.isnan(want[p, g, d]):
+                of_group[p, g, d] = (want[p, g, d] - known.mean()) / (known.std(ddof=1) + 0.1)
+    found = decision_advantages(rewards.credits, eps=0.1)
+    np.testing.assert_allclose(found.values.numpy(), of_group, atol=1e-12)
+    assert not found.values.requires_grad
+    assert not found.is_tied.any()
+    tied = credit_decisions(Rewards({}, torch.ones(3, 4)), torch.ones(3, 4, 3), is_valid, credit=credit)
+    assert decision_advantages(tied.credits).is_tied.all()
+    best = keep_top(Advantages(found.values, found.is_tied), total, ratio=0.25)
+    is_best = total.nan_to_num(-9) == total.nan_to_num(-9).amax(1, keepdim=True)
+    torch.testing.assert_close(best.values, found.values * is_best[..., None], atol=0, rtol=0)

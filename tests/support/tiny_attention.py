@@ -128,6 +128,7 @@ def judge(
     """Turn given rollouts into experience: decode, reward, compare."""
     outcomes = collect.decode_rollouts(task, state, context, rollouts, replicated)
     measured = collect.compute_rewards(task, replicated, rollouts, outcomes)
+    measured = collect.credit_decisions(algorithm, task, state, context, rollouts, replicated, measured)
     reference = collect.score_reference(algorithm, task, state, replicated, rollouts, temperature)
     rewards = collect.penalise_kl(algorithm, state, measured, rollouts, reference)
     baseline = collect.predict_values(algorithm, task, state, context, rollouts, temperature)

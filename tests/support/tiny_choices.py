@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.sampling.plackett_luce import entropy_of
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores
 
@@ -96,6 +97,15 @@ class TinyChoices:
         return (context.features * (1.0 + seen)).sum(-1)
 
     def reward(self, batch: Choices, rollouts: Rollouts, outcomes: Tensor) -> tuple[dict[str, Tensor], dict[str, float]]:
+        return self.pay(batch, rollouts)
+
+    def subset_rewards(self, policy: Any, context: Any, rollouts: Rollouts, batch: Choices, *, kept: Tensor) -> Tensor:
+        is_valid = rollouts.is_valid[:, :, None] & kept  # [P, G, M, L]
+        actions = rollouts.actions[:, :, None].masked_fill(~is_valid, CHOICES)
+        parts = Rollouts(actions.flatten(1, 2), torch.empty(0), is_valid.flatten(1, 2))
+        return combine_rewards(*self.pay(batch, parts)).total.reshape(is_valid.shape[:3])
+
+    def pay(self, batch: Choices, rollouts: Rollouts) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Pay for choice 3 in whole numbers (ties are frequent), and for small choices with very little."""
         hits = (rollouts.actions == 3).sum(-1).double()
         small = -rollouts.actions.double().masked_fill(~rollouts.is_valid, 0.0).sum(-1) / LENGTH

@@ -14,7 +14,7 @@ import tiny_talk as dialogue
 import torch
 from torch import Tensor, nn
 
-from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
+from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.checkpoint import restore, snapshot
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Rollouts, Scores, replicate
@@ -70,6 +70,12 @@ def with_value_baseline(**changes: Any) -> AlgorithmParams:
 
 
 PROMPTED = {"clinical": {"dropout": 0.25}, "value_pool": "attention", "encoder": "adapter", "encoder_tuning": {"rank": 2}}
+
+
+def with_credit(**changes: Any) -> AlgorithmParams:
+    return attention.algorithm_params(**attention.merge({"advantage": {"credit": "leave_one_out"}}, changes))
+
+
 # A part of the reward that differs between any two replies, so that an untrained model's groups do not tie.
 DISTINCT = {"own": {"distinct": {"function": "tiny_rewards:distinct", "weight": 1.0}}}
 TRUNCATED = {"replies": {"top_k": 20, "top_p": 0.9, "tokens_per_batch": 30}, "mean": "per_sequence"}
@@ -127,6 +133,9 @@ TASKS = {
         factors=3,
     ),
     "attention_independent": replace(IMAGES, task=lambda: attention.make_task(likelihood="independent")),
+    "attention_credit": replace(
+        IMAGES, task=lambda: attention.make_task(stop={"min_points": 1}), factors=3, algorithm=with_credit
+    ),
     "attention_value": replace(IMAGES, algorithm=with_value_baseline),
     "dialogue": TALK,
     "dialogue_truncated": replace(TALK, task=lambda: dialogue.make_task(rewards=DISTINCT, **TRUNCATED)),
@@ -391,3 +400,17 @@ def test_a_prompt_is_independent_of_its_batch(case: Case):
     alone = replace(rollouts, **{name: value[2:3] for name, value in vars(rollouts).items() if value is not None})
     logprobs = task.score(state.policy, task.encode(state.policy, batch), alone, temperature=TEMPERATURE).logprobs
     torch.testing.assert_close(logprobs.detach()[0], together[2], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["dialogue", "molecules"])
+def test_credit_per_decision_is_refused_with_what_to_write(name: str) -> None:
+    task = TASKS[name].task()
+    asked = (
+        TASKS[name]
+        .algorithm("grpo")
+        .model_copy(update={"advantage": AdvantageParams(method="group", std="sample", credit="marginal")})
+    )
+    rule = rf"advantage.credit must be set for the task {name}, got marginal; .*write {type(task).__name__}.subset_rewards"
+    with pytest.raises(ValueError, match=rule):
+        task.check_algorithm(asked)
+    task.check_algorithm(asked.model_copy(update={"policy_loss": None}))  # the control has no policy to credit

@@ -53,6 +53,8 @@ class AdvantageParams(BaseModel):
 
     Attributes:
         method: the baseline and the scale, see ``core.policy_gradient.advantages``.
+        credit: what a decision is credited with: the reward of its whole sample (``set``), or its own part of it, for a task that
+            can reward parts of a sample, see ``core.rewards.credit_decisions``.
         std: ``sample`` divides by n - 1, ``population`` by n; read where the method divides by a deviation.
         baseline: the mean of the group, or the predicted value of the prompt.
         top_k_ratio: share of the best samples of a group that teach.
@@ -64,6 +66,10 @@ class AdvantageParams(BaseModel):
 
     method: Literal["group", "leave_one_out", "mean_only", "batch", "per_reward"]
     std: Literal["sample", "population"]
+    # Left out of dumps where it is off, and so of digests.
+    credit: Literal["set", "leave_one_out", "marginal", "marginal_to_go"] = Field(
+        default="set", exclude_if=lambda credit: credit == "set"
+    )
     baseline: Literal["group", "value"] = "group"
     top_k_ratio: float = Field(default=1.0, gt=0, le=1)
     eps: float = Field(default=1e-4, ge=0, allow_inf_nan=False)
@@ -74,6 +80,11 @@ class AdvantageParams(BaseModel):
         if self.baseline == "value" and self.method in ("leave_one_out", "per_reward"):
             raise ValueError(
                 f"method must be group, mean_only or batch with baseline = value, got {self.method}; it has a baseline of its own"
+            )
+        if self.credit != "set" and (self.baseline == "value" or self.method == "per_reward"):
+            raise ValueError(
+                f"credit must be set with baseline = {self.baseline} and method = {self.method}, got {self.credit}; values and "
+                "reward parts are of whole samples: use baseline = group with method group, leave_one_out, mean_only or batch"
             )
         return self
 
@@ -264,6 +275,11 @@ class AlgorithmParams(BaseModel):
         return {**values, "proposal": "uniform" if values.get("name") == "supervised" else "policy"}
 
     @property
+    def credits_decisions(self) -> bool:
+        """Whether the policy learns from what each decision has contributed, and not from its sample's reward alone."""
+        return self.advantage.credit != "set" and self.policy_loss is not None
+
+    @property
     def pays_kl(self) -> bool:
         """Whether a reference policy is needed."""
         return is_on(self.kl_weight)
@@ -347,6 +363,11 @@ class AlgorithmParams(BaseModel):
             clip_high=loss.clip_high,
         )
         _check_readers(self.name, loss)
+        if self.credits_decisions and loss.ratio_level != "decision":
+            raise ValueError(
+                f"advantage.credit must be set with policy_loss.ratio_level = {loss.ratio_level}, got {self.advantage.credit}; a "
+                "whole sample has one ratio there: use ratio_level = decision"
+            )
         if self.replay is not None and self.name == "reinforce":
             raise ValueError(
                 "replay must be null for name = reinforce, got a value; it has no ratio to correct with: use grpo"
@@ -365,6 +386,11 @@ class AlgorithmParams(BaseModel):
             raise ValueError(
                 f"kl_estimator must be one of {', '.join(allowed)} with kl_placement = {self.kl_placement}, got "
                 f"{self.kl_estimator}; {why}"
+            )
+        if self.credits_decisions and self.pays_kl and self.kl_placement == "reward":
+            raise ValueError(
+                f"advantage.credit must be set with kl_placement = reward, got {self.advantage.credit}; that KL lowers the "
+                "reward of whole samples: use kl_placement = loss"
             )
         if is_on(self.rollout_kl_weight) and self.update_epochs == 1:
             raise ValueError(

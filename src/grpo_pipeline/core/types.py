@@ -58,6 +58,19 @@ class ReferenceScores:
 
 
 @dataclass(frozen=True)
+class Credits:
+    """Shares of the reward that decisions are credited with (``rewards.credit_decisions``).
+
+    Attributes:
+        values: float64 [P, G, L], detached, in units of the reward; 0 where no decision was taken, NaN where not scored.
+        is_valid: bool [P, G, L], True where a decision was really taken.
+    """
+
+    values: Tensor
+    is_valid: Tensor
+
+
+@dataclass(frozen=True)
 class Rewards:
     """Named components of the reward and their weighted sum.
 
@@ -66,20 +79,22 @@ class Rewards:
         total: float64 [P, G]; NaN where no component was scored.
         weights: name -> what each component counts in the total.
         kl_penalty: float64 [P, G], what the KL to the reference took off the total; None where it is not paid in the reward.
+        credits: what each decision is credited with; None where all of a sample's share its total.
     """
 
     components: Mapping[str, Tensor]
     total: Tensor
     weights: Mapping[str, float] = field(default_factory=dict)
     kl_penalty: Tensor | None = None
+    credits: Credits | None = None
 
 
 @dataclass(frozen=True)
 class Advantages:
-    """How much better each sample did than its baseline.
+    """How much better each sample, or each of its decisions, did than its baseline.
 
     Attributes:
-        values: float64 [P, G], detached, finite; exactly 0 where a sample teaches nothing.
+        values: float64 [P, G], or [P, G, L] of decisions, detached, finite; exactly 0 where it teaches nothing.
         is_tied: bool [P], True where all scored samples of the prompt earned the same reward.
     """
 

@@ -133,6 +133,16 @@ class Task(Protocol):
         """
         ...
 
+    def subset_rewards(
+        self, policy: Any, context: Any, rollouts: Rollouts, batch: Any, *, kept: Tensor
+    ) -> Tensor:
+        """Return the total rewards that parts of each sample would have earned, float64 [P, G, M] (no grad).
+
+        Part m has the decisions l with ``kept`` [M, L], bool, and no others; it may be empty. The batch is replicated to G. Only
+        a task that can say this has credit per decision (``advantage.credit``); all parts are measured in one call.
+        """
+        ...
+
     def score(self, policy: Any, context: Any, rollouts: Rollouts, *, temperature: float) -> Scores:
         """Return log-probabilities of exactly these actions, the analytic entropy, the distribution and the values."""
         ...
@@ -304,8 +314,12 @@ class BaseTask(ABC):
         return {}
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
-        """Accept every algorithm; ``sample`` refuses a proposal that it does not know."""
-        return None
+        """Accept every algorithm but credit per decision without ``subset_rewards``; ``sample`` refuses unknown proposals."""
+        if algorithm.credits_decisions and type(self).subset_rewards is BaseTask.subset_rewards:
+            raise ValueError(
+                f"advantage.credit must be set for the task {self.name}, got {algorithm.advantage.credit}; it rewards whole "
+                f"samples: write {type(self).__name__}.subset_rewards, the rewards of parts of a sample (docs/adding_a_task.md)"
+            )
 
     def parameter_groups(self, policy: Any) -> dict[str, list[nn.Parameter]]:
         """Return all trainable parameters as one group, ``policy``."""
@@ -328,6 +342,12 @@ class BaseTask(ABC):
     def decode(self, policy: Any, context: Any, rollouts: Rollouts, batch: Any) -> Any:
         """Return nothing, which is not None: samples are rewarded as they are."""
         return ()
+
+    def subset_rewards(
+        self, policy: Any, context: Any, rollouts: Rollouts, batch: Any, *, kept: Tensor
+    ) -> Tensor:
+        """Refuse, as ``check_algorithm`` has done before: the task rewards whole samples alone."""
+        raise NotImplementedError(f"{type(self).__name__} has no subset_rewards")
 
     def prompt_weights(self, batch: Any) -> Tensor | None:
         """Return None: every prompt counts the same."""

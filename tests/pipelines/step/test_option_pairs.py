@@ -112,6 +112,7 @@ SETTINGS: dict[str, Settings] = {path: simple(path, value) for path, value in ON
         *simple("advantage.method", "leave_one_out", "mean_only", "batch", "per_reward"),
         *simple("advantage.method", "per_reward", kl_placement="reward", kl_estimator="k1"),
     ],
+    "advantage.credit": simple("advantage.credit", "leave_one_out", "marginal", "marginal_to_go"),
     "policy_loss": [("null", {"policy_loss": None}, {})],
     "policy_loss.ratio_level": simple("policy_loss.ratio_level", "joint", "sequence"),
     "policy_loss.reduction": simple("policy_loss.reduction", "per_decision", "constant", "per_decision_local"),

@@ -212,6 +212,38 @@ def test_ties_retries_dead_parts_and_unscored_samples_are_counted(task: Any, adv
     assert "reward/same/unscored_fraction" not in metrics
 
 
+class Levelled(TinyChoices):
+    """Every sample earns 1, whatever it is made of; its parts do not."""
+
+    def reward(self, *given: Any) -> Any:
+        parts, weights = super().reward(*given)
+        return {name: torch.ones_like(part) for name, part in parts.items()}, weights
+
+
+@pytest.mark.parametrize("credit", ["set", "marginal_to_go"])
+def test_credit_is_reported_by_place_and_teaches_where_the_samples_tie(credit: str) -> None:
+    """Of three places the later ones are not reached by all."""
+    algorithm = algorithm_params(dynamic_sampling={"max_retries": 2}, advantage={"credit": credit})
+    training = own_rates(training_params(batch_size=8, group_size=4), 0.1)
+    task = Levelled()
+    done = StepRunner(task, algorithm, training).run(
+        make_state(task, None, algorithm, training), task.make_batch(None, np.arange(8)), collect.nothing_replayed()
+    )
+    metrics, experience = done.metrics, done.experience
+    assert (metrics["reward/ties_before_retries"] == 1.0) == (metrics["reward/retries"] == 2.0) == (credit == "set")
+    assert bool(experience.advantages.values.any()) == (credit != "set")
+    found = {name: value for name, value in metrics.items() if name.startswith("credit/")}
+    is_valid, credits = experience.rollouts.is_valid, experience.rewards.credits
+    assert not is_valid.all()
+    want = (
+        {}
+        if credits is None
+        else {f"credit/decision_{d}": float(credits.values[..., d][is_valid[..., d]].mean()) for d in range(3)}
+    )
+    assert found == pytest.approx(want)
+    assert bool(want) == (credit != "set")
+
+
 FALLING = {"kind": "linear", "start": 1.0, "end": 0.0}
 
 

@@ -6,13 +6,14 @@ The loops share no formula with the package: they read which rows and actions we
 import math
 import statistics
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tiny_attention import merge, section
-from tiny_choices import CHOICES, WIDTH, ChoicePolicy, TinyChoices
+from tiny_choices import CHOICES, LENGTH, WIDTH, ChoicePolicy, TinyChoices
 from torch import Tensor
 
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
@@ -46,13 +47,21 @@ class Uneven(TinyChoices):
         self.seen[-1] |= {"temperature": kwargs["temperature"], "drawn": drawn.actions.clone()}
         return drawn
 
-    def reward(self, batch: Any, rollouts: Any, outcomes: Any) -> Any:
-        parts, _ = super().reward(batch, rollouts, outcomes)
+    def pay(self, batch: Any, rollouts: Any) -> Any:
+        parts, _ = super().pay(batch, rollouts)
         first = rollouts.actions[..., 0]
         is_lost = (first == 1) | ((batch.rows == 6)[:, None] & (first != 3))  # of row 6 nearly all, often all of the group
-        self.seen[-1] |= {"actions": rollouts.actions.clone(), "is_valid": rollouts.is_valid.clone()}
-        self.seen[-1]["parts"] = {name: part.masked_fill(is_lost, math.nan) for name, part in parts.items()}
+        return {name: part.masked_fill(is_lost, math.nan) for name, part in parts.items()}, PARTS
+
+    def reward(self, batch: Any, rollouts: Any, outcomes: Any) -> Any:
+        self.seen[-1] |= {"actions": rollouts.actions.clone(), "is_valid": rollouts.is_valid.clone(), "of_subsets": []}
+        self.seen[-1]["parts"] = self.pay(batch, rollouts)[0]
         return self.seen[-1]["parts"], PARTS
+
+    def subset_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        found = super().subset_rewards(*args, **kwargs)
+        self.seen[-1]["of_subsets"] += found.tolist()  # by micro-batches
+        return found
 
     def prompt_weights(self, batch: Any) -> Tensor:
         return 0.5 + 0.25 * batch.rows.double()
@@ -88,6 +97,7 @@ ARMS: dict[str, dict[str, Any]] = {
         "name": "dr_grpo", "policy_loss": {"reduction": "constant", "max_decisions": 4}, "kl_estimator": "exact",
         "advantage": {"method": "mean_only", "baseline": "value"},
     },
+    "credited": {"advantage": {"credit": "marginal"}, "policy_loss": {"reduction": "per_decision"}},
 }  # fmt: skip
 LOOPS: dict[str, dict[str, Any]] = {
     "micro_batches": {"micro_batch_size": 2, "encoder_refresh": "every_epoch"},
@@ -202,14 +212,18 @@ class PlainLoop:
             for p in range(PROMPTS):
                 for g in range(GROUP):
                     rewards[p][g] -= weight * sum(o - r for o, r in zip(old[p][g], ref[p][g], strict=True))
-        advantages = self.advantages(rewards, rows, values)
-        taught = [sum(abs(a) for a in group) / GROUP for group in advantages]
+        if self.p["advantage"].get("credit"):
+            advantages = self.of_decisions(rewards, rows, actions, seen["of_subsets"])
+        else:
+            advantages = [[[a] * LENGTH for a in group] for group in self.advantages(rewards, rows, values)]
+        taught = [sum(abs(a) for sample in group for a in sample) / GROUP / LENGTH for group in advantages]
         frozen = [[x.detach() for x in self.features(row, self.w)] for row in rows]
         collected = []
         for epoch in range(self.p["update_epochs"]):
             again = epoch == 0 or self.t["encoder_refresh"] == "every_epoch"
             features = [self.features(row, self.w) for row in rows] if again else frozen
-            weighed = [[a * importance[p][g] for g, a in enumerate(group)] for p, group in enumerate(advantages)]
+            weighed = [[[a * importance[p][g] for a in sample] for g, sample in enumerate(group)]
+                       for p, group in enumerate(advantages)]  # fmt: skip
             terms = self.terms(epoch, rows, features, actions, seen, old, ref, values, rewards, weighed)
             weights = self.weights(terms)
             self.update(sum(weights[name] * term for name, term in terms.items()))
@@ -249,7 +263,7 @@ class PlainLoop:
         method, eps = self.p["advantage"]["method"], self.p["advantage"]["eps"]
         everything = [r for group in rewards for r in group if not math.isnan(r)]
         found = []
-        for row, group, value in zip(rows, rewards, values, strict=True):
+        for row, group, value in zip_longest(rows, rewards, values):
             if self.p["advantage"].get("baseline") == "value":
                 found.append([0.0 if math.isnan(r) else (0.5 + 0.25 * row) * (r - value) for r in group])
                 continue
@@ -268,6 +282,21 @@ class PlainLoop:
                     a = (r - mean) / (math.sqrt(sum((x - middle) ** 2 for x in scope) / len(scope)) + eps)
                 out.append((0.5 + 0.25 * row) * a)
             found.append(out)
+        return found
+
+    def of_decisions(self, rewards: Any, rows: Any, actions: Any, of_subsets: Any) -> list[list[list[float]]]:
+        """Compare what each decision has added to the reward; one that was not taken has added nothing."""
+        found = [[[0.0] * LENGTH for _ in range(GROUP)] for _ in range(PROMPTS)]
+        for d in range(LENGTH):
+            added = [[0.0] * GROUP for _ in range(PROMPTS)]
+            for p in range(PROMPTS):
+                for g in range(GROUP):
+                    first = [*of_subsets[p][g], rewards[p][g]]  # what the first 0, 1, ... decisions earn
+                    taken = d < len(actions[p][g])
+                    added[p][g] = math.nan if math.isnan(rewards[p][g]) else first[d + 1] - first[d] if taken else 0.0
+            for p, group in enumerate(self.advantages(added, rows, [])):
+                for g, a in enumerate(group):
+                    found[p][g][d] = a if d < len(actions[p][g]) else 0.0
         return found
 
     def terms(
@@ -302,7 +331,7 @@ class PlainLoop:
                     x = sum(moved) / length if loss["ratio_level"] == "sequence" else moved[d]
                     ratio = x.exp()
                     clipped = clamp(ratio, 1 - loss["clip_low"], 1 + loss["clip_high"])
-                    terms["policy"] = terms["policy"] - share * min(ratio * a[p][g], clipped * a[p][g], key=float)
+                    terms["policy"] = terms["policy"] - share * min(ratio * a[p][g][d], clipped * a[p][g][d], key=float)
                     terms["kl_rollout"] = terms["kl_rollout"] + share * (moved[d].exp() - 1 - moved[d])
                     if "kl" in terms and not exact:
                         away = ref[p][g][d] - log_p[actions[p][g][d]]

@@ -261,6 +261,22 @@ def test_each_row_has_the_reward_of_its_reply_and_the_advantage_in_its_group():
     assert not shown(seed=1)["reply"].equals(table["reply"])
 
 
+class Shown(AttentionTask):
+    shown_temperature = 1.0
+
+
+def test_rows_of_credited_decisions_say_what_each_has_contributed():
+    task = Shown(TASK.model, TASK.rewards, TASK.supervised, TASK.image_size, TASK.device)
+    algorithm = algorithm_params(advantage={"credit": "marginal"})
+    table = nodes.shown_samples(task, task.build_policy(0), DATA, np.arange(4), algorithm=algorithm, group_size=6, seed=0)
+    credits = table[[f"credit_{place}" for place in range(task.model.points)]].to_numpy().reshape(4, 6, -1)
+    scaled = (credits - credits.mean(1, keepdims=True)) / (credits.std(1, ddof=1, keepdims=True) + EPSILON)
+    assert table["advantage"].to_numpy() == pytest.approx(scaled.mean(2).ravel(), abs=1e-9)
+    # Of an empty set and a whole one: the sum differs from the reward by the same number for all sets of a core.
+    rest = table["reward"].to_numpy().reshape(4, 6) - credits.sum(2)
+    assert np.ptp(rest, axis=1).max() < 1e-5
+
+
 def test_the_probe_moves_a_copy_and_training_starts_from_the_untouched_weights(tmp_path: Path):
     """The catalogue holds values by reference, and the checkpoint on disk under two names."""
     arm, path, prefix = create_pipeline("attention", "grpo"), str(tmp_path / "checkpoint"), "attention.grpo"

@@ -276,3 +276,49 @@ def test_a_step_without_points_teaches_the_decoders(decoder: str):
     table = task.tabulate(make_data(), make_batch(task), done.experience.rollouts)
     assert table.columns.tolist() == ["core_id", "sample", "label"]
     assert len(table) == 16
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"glimpse_pool": "logsumexp"},
+        {
+            "glimpse_pool": "noisy_or",
+            "stop": {"min_points": 1},
+            "reward": {"points_weight": 0.3, "boundary_weight": 0.4, "boundary_margin": 0.3},
+        },
+        {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 2},
+        {"class_decoder": "global"},
+        {"reward": {"heatmap_weight": 0.7, "activation_weight": 0.5}},
+    ],
+    ids=["points", "stop", "statistics", "global", "heatmap"],
+)
+def test_parts_of_a_set_earn_what_they_earn_when_nothing_else_was_drawn(changes):
+    """Each part is decoded as the set of its points, whatever stands in the places that are left out."""
+    task = make_task(**changes)
+    policy, batch = make_policy(task), make_batch(task)
+    rollouts, context = sample(task, policy, group=3), task.encode(policy, batch)
+    kept = torch.tensor([[False, False, False], [True, False, False], [False, True, True], [True, True, True]])
+    found = task.subset_rewards(policy, context, rollouts, task.replicate(batch, 3), kept=kept)
+    assert (found.dtype, found.requires_grad) == (torch.float64, False)
+    want = torch.zeros(len(batch.rows), 3, len(kept), dtype=torch.float64)
+    for p, g, m in np.ndindex(*want.shape):
+        one = task.make_batch(make_data(), np.array([p]))
+        is_point = kept[m] & rollouts.is_valid[p, g] & (rollouts.actions[p, g] < task.grid**2)
+        actions = rollouts.actions[p, g][is_point][None, None]
+        alone = Rollouts(actions, torch.zeros(actions.shape), torch.ones_like(actions, dtype=torch.bool))
+        with torch.no_grad():
+            outcomes = task.decode(policy, task.encode(policy, one), alone, task.replicate(one, 1))
+        parts, weights = task.reward(task.replicate(one, 1), alone, outcomes)
+        if "points" in parts:
+            parts["points"] = parts["points"] * len(actions[0, 0]) / 3  # k is that of the model
+        want[p, g, m] = combine_rewards(parts, weights).total
+    torch.testing.assert_close(found, want, atol=2e-6, rtol=0)
+    assert want.std(2).mean() > 1e-3
+
+
+def test_credit_per_point_is_refused_beside_a_reward_that_compares_sets():
+    task = make_task(reward={"diversity_weight": 0.5})
+    task.check_algorithm(algorithm_params())
+    with pytest.raises(ValueError, match=r"diversity_weight must be 0 with advantage.credit = marginal, got 0.5; it compares"):
+        task.check_algorithm(algorithm_params(advantage={"credit": "marginal"}))

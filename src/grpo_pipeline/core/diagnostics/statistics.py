@@ -18,7 +18,7 @@ from grpo_pipeline.core.policy_gradient.algorithms import (
     with_clip,
 )
 from grpo_pipeline.core.policy_gradient.kl import unbounded_k3
-from grpo_pipeline.core.policy_gradient.losses import UNITS, decision_units
+from grpo_pipeline.core.policy_gradient.losses import UNITS, decision_units, per_unit
 
 Gradient = Mapping[str, list[Tensor]]
 
@@ -43,7 +43,7 @@ def ratio_statistics(
     Args:
         logprobs: [P, G, L], present policy.
         old_logprobs: [P, G, L], as drawn.
-        advantages: [P, G].
+        advantages: [P, G] or [P, G, L].
         is_valid: bool [P, G, L].
         ratio_level: as in ``policy_loss``.
         clip_low: as in ``policy_loss``.
@@ -73,9 +73,7 @@ def ratio_statistics(
             "at least one decision must be valid, got none; check the is_valid mask of the rollouts"
         )
     r = units.ratio[units.is_valid]
-    a = advantages.unsqueeze(-1).expand_as(units.log_ratio)[
-        units.is_valid
-    ]  # [P, G, U] -> [n], as r
+    a = per_unit(advantages).expand_as(units.log_ratio)[units.is_valid]  # [P, G, U] -> [n], as r
     # The effective share in units of the largest ratio, so that nothing under- or overflows.
     log_ratio = units.log_ratio[units.is_valid]
     weights = (log_ratio - log_ratio.max()).exp()

@@ -1,4 +1,4 @@
-"""Turn rewards [P, G] into advantages [P, G], always in float64.
+"""Turn rewards [P, G] into advantages [P, G], or credits of decisions [P, G, L] into theirs, always in float64.
 
 How this differs from the papers: a group that ties is exactly 0 (the papers divide its round-off by std + eps), and a
 NaN reward is a sample that was not scored: it leaves the statistics and gets advantage 0. For advantages per decision,
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from grpo_pipeline.core.rewards import check_components
-from grpo_pipeline.core.types import Advantages
+from grpo_pipeline.core.types import Advantages, Credits
 
 Method = Literal["group", "leave_one_out", "mean_only", "batch"]
 Std = Literal["sample", "population"]
@@ -139,6 +139,45 @@ def per_reward_advantages(
     return Advantages(values=summed, is_tied=is_tied)
 
 
+def decision_advantages(
+    credits: Credits,
+    *,
+    method: Method = "group",
+    std: Std = "sample",
+    eps: float = 1e-4,
+    tie_tolerance: float = 1e-8,
+) -> Advantages:
+    """Score each decision against the same decision of the other samples of its group: ``compute_advantages`` per position.
+
+    A sample that has ended earlier counts with its credit of 0, so that the baseline of a decision knows nothing of it; with
+    ``leave_one_out`` it is unbiased for samples of unequal length, too.
+
+    Args:
+        credits: of the samples, [P, G, L].
+        method: the baseline and the scale; ``batch`` takes its deviation over all positions of the batch.
+        std: as there.
+        eps: as there.
+        tie_tolerance: as there; a prompt ties where every position does.
+
+    Returns:
+        Values [P, G, L], 0 where no decision was taken.
+    """
+    n_prompts, group_size, length = credits.values.shape
+    # Each position of a prompt is a group: [P, G, L] -> [P * L, G].
+    found = compute_advantages(
+        credits.values.transpose(1, 2).reshape(n_prompts * length, group_size),
+        method=method,
+        std=std,
+        eps=eps,
+        tie_tolerance=tie_tolerance,
+    )
+    values = found.values.reshape(n_prompts, length, group_size).transpose(1, 2)
+    return Advantages(
+        values=values.masked_fill(~credits.is_valid, 0.0),
+        is_tied=found.is_tied.reshape(n_prompts, length).all(dim=1),
+    )
+
+
 def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advantages:
     """Silence all but the best share of each group, after normalisation: A = 0 outside the ceil(ratio * n) highest rewards.
 
@@ -147,7 +186,7 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
     kept only, every remaining A pushes up.
 
     Args:
-        advantages: values [P, G].
+        advantages: values [P, G] or [P, G, L].
         rewards: [P, G], what the samples are ranked by, NaN where not scored.
         ratio: share of the scored samples to keep, in (0, 1].
 
@@ -159,9 +198,9 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
     """
     if not 0.0 < ratio <= 1.0:
         raise ValueError(f"ratio must be within (0, 1], got {ratio}; use 1 to keep every sample")
-    if rewards.shape != advantages.values.shape:
+    if rewards.shape != advantages.values.shape[:2]:
         raise ValueError(
-            f"rewards must have shape {list(advantages.values.shape)}, got {list(rewards.shape)}; give one each"
+            f"rewards must have shape {list(advantages.values.shape[:2])}, got {list(rewards.shape)}; give one each"
         )
     _refuse_infinite(rewards)
     is_scored = ~rewards.isnan()
@@ -174,7 +213,8 @@ def keep_top(advantages: Advantages, rewards: Tensor, *, ratio: float) -> Advant
     # 0.07 * 100 is 7.000000000000001 in float64 and must keep 7 (test_keep_top_counts_shares_that_are_not_exact_in_binary).
     kept = (ratio * is_scored.sum(dim=1, keepdim=True).double() - 1e-9).ceil().clamp(min=1.0)
     is_top = (order.argsort(dim=1) < kept) & is_scored
-    return replace(advantages, values=advantages.values.masked_fill(~is_top, 0.0))
+    is_silent = along(~is_top, advantages.values)
+    return replace(advantages, values=advantages.values.masked_fill(is_silent, 0.0))
 
 
 def subtract_penalty(advantages: Advantages, penalty: Tensor, is_scored: Tensor) -> Advantages:
@@ -257,7 +297,7 @@ def apply_prompt_weights(advantages: Advantages, weights: Tensor) -> Advantages:
     """Scale each prompt's advantages, after normalisation: a factor on the rewards would cancel in the z-score.
 
     Args:
-        advantages: values [P, G].
+        advantages: values [P, G] or [P, G, L].
         weights: [P], finite and at least 0.
 
     Raises:
@@ -273,7 +313,14 @@ def apply_prompt_weights(advantages: Advantages, weights: Tensor) -> Advantages:
         raise ValueError(
             f"prompt weights must be finite and >= 0, got {float(weights[row])} for prompt {row}; correct them"
         )
-    return replace(advantages, values=advantages.values * weights.detach().double()[:, None])
+    return replace(
+        advantages, values=advantages.values * along(weights.detach().double(), advantages.values)
+    )
+
+
+def along(x: Tensor, values: Tensor) -> Tensor:
+    """Return x, of prompts [P] or samples [P, G], with further axes of size 1 for values [P, G] or [P, G, L]."""
+    return x.reshape(*x.shape, *[1] * (values.ndim - x.ndim))
 
 
 def _whiten(values: Tensor, is_valid: Tensor, *, scope: Scope, std: Std, eps: float) -> Tensor:

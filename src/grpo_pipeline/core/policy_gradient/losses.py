@@ -195,6 +195,11 @@ def importance_ratio(
     return choose(UNITS, level, "ratio_level")(logprobs, old_logprobs.detach(), is_valid).ratio
 
 
+def per_unit(advantages: Tensor) -> Tensor:
+    """Return advantages of samples [P, G] or of decisions [P, G, L] beside units: [P, G, 1] or [P, G, L]."""
+    return advantages if advantages.ndim == 3 else advantages.unsqueeze(-1)
+
+
 def _kept(x: Tensor, is_valid: Tensor) -> Tensor:
     return x.masked_fill(~is_valid, 0.0)
 
@@ -285,7 +290,7 @@ def policy_loss(
     Args:
         logprobs: [P, G, L], present policy, with gradient, of exactly the stored actions.
         old_logprobs: [P, G, L], as drawn; detached here.
-        advantages: [P, G]; detached here.
+        advantages: [P, G], or with ratios of decisions [P, G, L]; detached here.
         is_valid: bool [P, G, L]; units that are not valid contribute exactly 0 and get no gradient.
         algorithm: a key of ``SURROGATES``; ``check_combination`` says what goes with it.
         clip_low: replaces ``options.clip_low`` where given.
@@ -303,10 +308,10 @@ def policy_loss(
     """
     options = with_clip(options, clip_low, clip_high)
     _check_names(algorithm, ratio_level, reduction, options)
-    _check_shapes(logprobs, old_logprobs, advantages, is_valid)
+    _check_shapes(logprobs, old_logprobs, advantages, is_valid, ratio_level)
     units = UNITS[ratio_level](logprobs, old_logprobs.detach(), is_valid)
-    per_unit_advantage = advantages.detach().to(logprobs.dtype).unsqueeze(-1)
-    surrogate = SURROGATES[algorithm](units, per_unit_advantage, options)
+    of_units = per_unit(advantages.detach().to(logprobs.dtype))
+    surrogate = SURROGATES[algorithm](units, of_units, options)
     return reduce_units(
         surrogate,
         counted_units(is_valid, ratio_level),
@@ -422,7 +427,7 @@ def _check_names(algorithm: str, ratio_level: str, reduction: str, options: Loss
 
 
 def _check_shapes(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is_valid: Tensor
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, is_valid: Tensor, ratio_level: str
 ) -> None:
     if (
         logprobs.ndim != 3
@@ -433,7 +438,12 @@ def _check_shapes(
             f"logprobs, old_logprobs and is_valid must share one shape [P, G, L], got {list(logprobs.shape)}, "
             f"{list(old_logprobs.shape)} and {list(is_valid.shape)}; pass the log-probabilities of the stored actions"
         )
-    if advantages.shape != logprobs.shape[:2]:
+    if advantages.shape == logprobs.shape and ratio_level != "decision":
+        raise ValueError(
+            f"advantages must have shape {list(logprobs.shape[:2])} with ratio_level {ratio_level}, got one per decision; a "
+            "sample is one unit there: use ratio_level decision"
+        )
+    if advantages.shape not in (logprobs.shape[:2], logprobs.shape):
         raise ValueError(
             f"advantages must have shape {list(logprobs.shape[:2])}, got {list(advantages.shape)}; give one each"
         )

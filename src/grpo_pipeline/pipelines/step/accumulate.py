@@ -300,6 +300,16 @@ class InMicroBatches:
         """Return the task's reward components of the whole batch."""
         return self._task.reward(batch, rollouts, outcomes)
 
+    @torch.no_grad()
+    def subset_rewards(
+        self, policy: Any, context: Any, rollouts: Rollouts, batch: Any, *, kept: Tensor
+    ) -> Tensor:
+        """Return what parts of the samples would have earned."""
+        cut = self._cut(context, rollouts, batch)
+        return torch.cat(
+            [self._task.subset_rewards(policy, *micro_batch, kept=kept) for micro_batch in cut]
+        )
+
     def _cut(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         for place in bounds(count_prompts(values[-1]), self._size):
             yield tuple(take_prompts(value, *place) for value in values)

@@ -14,14 +14,15 @@ from grpo_pipeline.core.params import AdvantageParams, AlgorithmParams, Training
 from grpo_pipeline.core.policy_gradient import advantages as advantage_functions
 from grpo_pipeline.core.policy_gradient.denominators import StepDenominators
 from grpo_pipeline.core.policy_gradient.kl import RewardEstimator, kl_in_reward
-from grpo_pipeline.core.rewards import combine_rewards, subtract_kl
+from grpo_pipeline.core.rewards import Credit, combine_rewards, kept_decisions, subtract_kl
+from grpo_pipeline.core.rewards import credit_decisions as credited
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.sampling.dynamic import resample_tied
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.replay import StoredGroup, importance_weights, merge_groups
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.core.types import Advantages, ReferenceScores, Rewards, Rollouts
+from grpo_pipeline.core.types import Advantages, Credits, ReferenceScores, Rewards, Rollouts
 from grpo_pipeline.tasks.base import Task, scores_kl
 
 # Data that the collect half of a step hands to the update half.
@@ -77,7 +78,7 @@ class Experience:
         rollouts: the stored actions with the log-probabilities that the ratio is taken to.
         outcomes: what the samples led to, attached to the decoders' graph.
         rewards: named parts and their weighted total.
-        advantages: [P, G], detached, importance weights included.
+        advantages: [P, G], or [P, G, L] of credited decisions, detached, importance weights included.
         reference: what the reference policy says, where a KL is paid.
         temperature: the one that sampled; the update scores at the same.
         baseline: the values at the time of the rollout, where they are read.
@@ -152,6 +153,12 @@ def dynamic_sampling(
         with torch.no_grad():
             outcomes = decode_rollouts(task, state, detached, rollouts, replicated)
             rewards = compute_rewards(task, replicated, rollouts, outcomes)
+            rewards = credit_decisions(
+                algorithm, task, state, detached, rollouts, replicated, rewards
+            )
+        # Decisions may differ in what they contributed where the sets tie.
+        if rewards.credits is not None:
+            return _compare_decisions(algorithm.advantage, rewards.credits).values.flatten(1)
         # Parts may differ where their sum ties, and teach under per_reward: its scores are all 0 exactly where it has no signal.
         is_by_component = algorithm.advantage.method == "per_reward"
         return (
@@ -234,6 +241,41 @@ def compute_rewards(task: Task, replicated: Any, rollouts: Rollouts, outcomes: A
     return combine_rewards(parts, weights)
 
 
+def credit_decisions(
+    algorithm: AlgorithmParams,
+    task: Task,
+    state: TrainState,
+    context: Any,
+    rollouts: Rollouts,
+    replicated: Any,
+    measured: Rewards,
+) -> Rewards:
+    """Say what each decision has contributed, where the arm asks for it, in the precision of the step."""
+    with network_precision(state):
+        return credit_samples(
+            algorithm, task, state.policy, context, rollouts, replicated, measured
+        )
+
+
+@torch.no_grad()
+def credit_samples(
+    algorithm: AlgorithmParams,
+    task: Task,
+    policy: Any,
+    context: Any,
+    rollouts: Rollouts,
+    replicated: Any,
+    measured: Rewards,
+) -> Rewards:
+    """Return the rewards with what each decision has contributed: all parts of the samples are measured in one call."""
+    if not algorithm.credits_decisions:
+        return measured
+    credit = cast(Credit, algorithm.advantage.credit)
+    kept = kept_decisions(credit, rollouts.actions.shape[2], device=rollouts.actions.device)
+    of_subsets = task.subset_rewards(policy, task.detach(context), rollouts, replicated, kept=kept)
+    return credited(measured, of_subsets, rollouts.is_valid, credit=credit)
+
+
 def score_reference(
     algorithm: AlgorithmParams,
     task: Task,
@@ -296,7 +338,7 @@ def compute_advantages(
     baseline: Baseline,
     importance: Tensor,
 ) -> Advantages:
-    """Compare each sample with its own group, or with the predicted value of its prompt; then weigh the prompts.
+    """Compare each sample, or decision, with its own group, or with the predicted value of its prompt; then weigh the prompts.
 
     A KL that is paid in the reward is in the total. ``per_reward`` does not read the total: it pays the KL after normalisation.
     """
@@ -311,6 +353,8 @@ def compute_advantages(
             advantages = advantage_functions.subtract_penalty(
                 advantages, rewards.kl_penalty, is_scored
             )
+    elif rewards.credits is not None:
+        advantages = _compare_decisions(params, rewards.credits)
     else:
         values = baseline.values if params.baseline == "value" else None
         advantages = advantage_functions.compute_advantages(
@@ -328,7 +372,8 @@ def compute_advantages(
     weights = task.prompt_weights(replicated)
     if weights is not None:
         advantages = advantage_functions.apply_prompt_weights(advantages, weights)
-    return replace(advantages, values=advantages.values * importance.double())
+    weighed = advantages.values * advantage_functions.along(importance.double(), advantages.values)
+    return replace(advantages, values=weighed)
 
 
 def collect_experience(
@@ -368,6 +413,16 @@ def _compare_components(params: AdvantageParams, rewards: Rewards, *, whiten: bo
         eps=params.eps,
         tie_tolerance=params.tie_tolerance,
         whiten=whiten,
+    )
+
+
+def _compare_decisions(params: AdvantageParams, credits: Credits) -> Advantages:
+    return advantage_functions.decision_advantages(
+        credits,
+        method=cast(advantage_functions.Method, params.method),
+        std=params.std,
+        eps=params.eps,
+        tie_tolerance=params.tie_tolerance,
     )
 
 

@@ -187,6 +187,12 @@ def _judging() -> Pipeline:
                 name="compute_rewards",
             ),
             Node(
+                collect.credit_decisions,
+                [ALGORITHM, "task", "state", "context", "rollouts", "replicated", "measured"],
+                "credited",
+                name="credit_decisions",
+            ),
+            Node(
                 collect.score_reference,
                 [ALGORITHM, "task", "state", "batch", "rollouts", "temperature"],
                 "reference",
@@ -194,7 +200,7 @@ def _judging() -> Pipeline:
             ),
             Node(
                 collect.penalise_kl,
-                [ALGORITHM, "state", "measured", "rollouts", "reference"],
+                [ALGORITHM, "state", "credited", "rollouts", "reference"],
                 "rewards",
                 name="penalise_kl",
             ),

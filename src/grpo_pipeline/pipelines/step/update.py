@@ -33,11 +33,13 @@ from grpo_pipeline.core.training.execution import network_precision
 from grpo_pipeline.core.training.optim import ReferenceUpdate, update_reference
 from grpo_pipeline.core.training.optim import apply_update as update_weights
 from grpo_pipeline.core.training.state import TrainState
-from grpo_pipeline.core.types import Scores
+from grpo_pipeline.core.types import Credits, Scores
 from grpo_pipeline.pipelines.step.collect import Experience, LossTerms
 from grpo_pipeline.tasks.base import Task, scores_kl
 
 ENTROPY = "entropy_weight"
+# Places of a sample whose mean credit is a metric of its own.
+CREDITED_PLACES = 16
 
 
 def first_update_epoch() -> int:
@@ -426,7 +428,8 @@ def _reward_metrics(experience: Experience) -> dict[str, Tensor | float]:
         "advantage/abs_mean": experience.advantages.values.abs().mean(),
         "temperature": experience.temperature,
     }
-    return metrics | dict(experience.resampling) | _component_metrics(rewards.components)
+    metrics |= dict(experience.resampling) | _component_metrics(rewards.components)
+    return metrics | _credit_metrics(rewards.credits)
 
 
 def _component_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]:
@@ -439,6 +442,14 @@ def _component_metrics(parts: Mapping[str, Tensor]) -> dict[str, Tensor | float]
                 f"reward/{name}/unscored_count": unscored.double().sum(),
             }
     return metrics
+
+
+def _credit_metrics(credits: Credits | None) -> dict[str, Tensor | float]:
+    """Return the mean credit of the decisions that were taken at each place of a sample, of the first places."""
+    if credits is None:
+        return {}
+    taken = credits.values.masked_fill(~credits.is_valid, torch.nan).nanmean((0, 1))
+    return {f"credit/decision_{place}": x for place, x in enumerate(taken[:CREDITED_PLACES])}
 
 
 def _widest(x: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def remember(
     sampled = replace(
         rollouts, **{name: part[fresh] for name, part in parts.items() if part is not None}
     )
-    signal = experience.advantages.values.abs().mean(1)[fresh]
+    signal = experience.advantages.values.abs().flatten(1).mean(1)[fresh]
     groups = split_groups(
         sampled,
         rows[fresh].tolist(),

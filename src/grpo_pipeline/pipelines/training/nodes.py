@@ -21,7 +21,12 @@ from grpo_pipeline.core.training.optim import build_optimizer, frozen_copy, load
 from grpo_pipeline.core.training.replay import ReplayBuffer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Advantages, Rewards, Rollouts
-from grpo_pipeline.pipelines.step.collect import Baseline, compute_advantages, compute_rewards
+from grpo_pipeline.pipelines.step.collect import (
+    Baseline,
+    compute_advantages,
+    compute_rewards,
+    credit_samples,
+)
 from grpo_pipeline.pipelines.training.loader import (
     BatchLoader,
     LoadedBatch,
@@ -87,20 +92,29 @@ def shown_samples(
     rewards = compute_rewards(
         task, replicated, sampled, task.decode(policy, context, sampled, replicated)
     )
+    rewards = credit_samples(algorithm, task, policy, context, sampled, replicated, rewards)
     once = torch.ones_like(rewards.total)
     advantages = compute_advantages(algorithm, task, replicated, rewards, Baseline(None), once)
     return add_rewards(task.tabulate(data, batch, sampled), rewards, advantages)
 
 
 def add_rewards(table: pd.DataFrame, rewards: Rewards, advantages: Advantages) -> pd.DataFrame:
-    """Return the table of samples with ``reward_<part>``, ``reward``, ``advantage`` and ``group_is_tied``."""
+    """Return the table of samples with ``reward_<part>``, ``reward``, ``advantage`` and ``group_is_tied``.
+
+    Where decisions are credited, ``credit_<l>`` is what each has contributed, and the advantage is the mean over the decisions.
+    """
     parts = {
         f"reward_{name}": part.flatten().cpu().numpy() for name, part in rewards.components.items()
     }
+    of_samples = advantages.values
+    if rewards.credits is not None:
+        places = rewards.credits.values.flatten(0, 1).unbind(1)
+        parts |= {f"credit_{place}": x.cpu().numpy() for place, x in enumerate(places)}
+        of_samples = of_samples.sum(2) / rewards.credits.is_valid.sum(2).clamp(min=1)
     return table.assign(
         **parts,
         reward=rewards.total.flatten().cpu().numpy(),
-        advantage=advantages.values.flatten().cpu().numpy(),
+        advantage=of_samples.flatten().cpu().numpy(),
         group_is_tied=advantages.is_tied.repeat_interleave(rewards.total.shape[1]).cpu().numpy(),
     )
 

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.agreement import decisive
-from grpo_pipeline.core.params import ExecutionParams
+from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
 from grpo_pipeline.core.rewards import combine_rewards
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
 from grpo_pipeline.tasks.attention import audit, evaluation
@@ -112,6 +112,14 @@ class AttentionTask(BaseTask):
     def repeats_prompts(self) -> bool:
         """Whether a core is the same prompt in every batch: not where augmentation moves it."""
         return self.augmentation is None or not self.augmentation.moves
+
+    def check_algorithm(self, algorithm: AlgorithmParams) -> None:
+        """Refuse credit per point beside a reward that compares whole sets with each other."""
+        if algorithm.credits_decisions and self.rewards.diversity_weight:
+            raise ValueError(
+                f"reward.diversity_weight must be 0 with advantage.credit = {algorithm.advantage.credit}, got "
+                f"{self.rewards.diversity_weight}; it compares whole sets with each other: use credit = set"
+            )
 
     def build_policy(self, seed: int) -> AttentionModel:
         """Return a freshly initialised model; leaves the global random state as it was."""
@@ -255,9 +263,23 @@ class AttentionTask(BaseTask):
         batch: AttentionBatch,
     ) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
+        return self._decode(
+            policy, context, rollouts, batch, has_padding=self.model.stop is not None
+        )
+
+    def _decode(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        rollouts: Rollouts,
+        batch: AttentionBatch,
+        *,
+        has_padding: bool,
+        with_heatmap: bool = True,
+    ) -> Outcomes:
         placed = chosen_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
-        is_point = None if self.model.stop is None else placed.is_valid
+        is_point = placed.is_valid if has_padding else None
         outcomes = policy.decode(
             context.features,
             context.images,
@@ -268,6 +290,7 @@ class AttentionTask(BaseTask):
             statistics=context.statistics,
             region=context.region,
             folds=context.folds,
+            with_heatmap=with_heatmap,
         )
         return replace(outcomes, rollouts=rollouts)
 
@@ -283,6 +306,35 @@ class AttentionTask(BaseTask):
         if self.model.stop is not None:
             parts["points"] = points_component(placed)
         return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
+
+    @torch.no_grad()
+    def subset_rewards(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        rollouts: Rollouts,
+        batch: AttentionBatch,
+        *,
+        kept: Tensor,
+    ) -> Tensor:
+        """Return the rewards of parts of each set of points, [P, G, M], decoded as G * M sets of an image; a stop is no point.
+
+        Heatmaps are decoded only where a weighted component reads them.
+        """
+        n_prompts, group_size, k = rollouts.actions.shape
+        shape = (n_prompts, group_size, len(kept), k)
+        whole = (rollouts.actions, rollouts.logprobs, rollouts.is_valid)
+        actions, logprobs, is_valid = (x[:, :, None].expand(shape) for x in whole)
+        parts = [x.flatten(1, 2) for x in (actions, logprobs, is_valid & kept)]  # [P, G * M, k]
+        sets = Rollouts(*parts)
+        targets = replace(batch, label=batch.label[:, 0], involvement=batch.involvement[:, 0])
+        targets = self.replicate(targets, group_size * len(kept))
+        with_heatmap = bool(self.rewards.heatmap_weight or self.rewards.activation_weight)
+        outcomes = self._decode(
+            policy, context, sets, targets, has_padding=True, with_heatmap=with_heatmap
+        )
+        measured = combine_rewards(*self.reward(targets, sets, outcomes))
+        return measured.total.reshape(shape[:3])
 
     def score(
         self,

@@ -205,6 +205,7 @@ class DialogueTask(BaseTask):
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse a value baseline, random replies, and the exact KL."""
+        super().check_algorithm(algorithm)
         check_algorithm(algorithm)
 
     def check_data(self, data: DialogueData) -> None:

@@ -211,6 +211,7 @@ class MoleculeTask(BaseTask):
 
     def check_algorithm(self, algorithm: AlgorithmParams) -> None:
         """Refuse a value baseline, random graphs, replay, and what the estimator of this task does not allow."""
+        super().check_algorithm(algorithm)
         check_steps(self.noise, self.trajectory)
         check_algorithm(algorithm, self.trajectory)
 

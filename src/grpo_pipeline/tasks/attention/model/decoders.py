@@ -96,7 +96,7 @@ class PointDecoder(nn.Module):
         Args:
             view: what ``weigh`` reads, P of them.
             points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the learned prior answers.
-            is_point: bool [P, G, k], False for padding, which is not pooled, at least one per set; None: all are points.
+            is_point: bool [P, G, k], False for padding, which is not pooled; None: all are points.
         """
         n_prompts, group_size, k, _ = points.shape
         if k == 0:
@@ -296,10 +296,11 @@ def crop_patches(images: Tensor, points: Tensor, size: int) -> Tensor:
 def pool_evidence(evidence: Tensor, pool: str, is_point: Tensor | None = None) -> Tensor:
     """Pool per-point logits [..., k] into one logit [...]: their mean, their log-mean-exp, or the noisy or.
 
-    Where bool [..., k] ``is_point`` is False, the logit does not count; at least one per set must.
+    Where bool [..., k] ``is_point`` is False, the logit does not count; a set of none is 0, without gradient.
     """
     if is_point is not None:
-        return _pool_some(evidence, pool, is_point)
+        is_empty = ~is_point.any(-1, keepdim=True)
+        return _pool_some(evidence, pool, is_point | is_empty).masked_fill(is_empty[..., 0], 0.0)
     if pool == "mean":
         return evidence.mean(-1)
     if pool == "logsumexp":

@@ -42,7 +42,7 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.pretrained import build_net, load_net
-from grpo_pipeline.tasks.attention.model.sam import Sam
+from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
 # Clinical values as prompt tokens: one token per column beside the tokens of the points.
@@ -239,6 +239,7 @@ class AttentionModel(nn.Module):
         statistics: Tensor | None = None,
         region: Tensor | None = None,
         folds: Tensor | None = None,
+        with_heatmap: bool = True,
     ) -> Outcomes:
         """Decode point sets [P, G, k, 2] into class logits, bag probabilities and heatmaps.
 
@@ -252,12 +253,19 @@ class AttentionModel(nn.Module):
             statistics: of the fields around the cells, for a class decoder that reads them.
             region: of the whole region, for one that reads them.
             folds: int64 [P] of the patients, for one with folds.
+            with_heatmap: False leaves out the mask decoder, most of the work, where the class decoder does not read it: then
+                mask_logits are [P, G, 0, 0] and bag_probs 0.
 
         Raises:
             ValueError: if the model has clinical prompts and gets no values.
         """
         prompts = self._embed_clinical(clinical)
-        decoded = self.sam.decode(features, points, prompts, is_point=is_point)
+        with_heatmap = with_heatmap or isinstance(self.class_decoder, GlobalDecoder)
+        decoded = (
+            self.sam.decode(features, points, prompts, is_point=is_point)
+            if with_heatmap
+            else Decoded.nothing(points)
+        )
         heads = learners = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
             logits = self.class_decoder.heads(statistics, region, points, is_point)  # [P, G, F]
@@ -275,8 +283,11 @@ class AttentionModel(nn.Module):
                 told = self.clinical_read_out(prompts)[:, None]
             class_logits = class_logits + told
             heads = None if heads is None else heads + told[..., None]
-        weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
-        bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
+        if with_heatmap:
+            weight = bag / bag.sum((1, 2), keepdim=True).clamp(min=1e-6)
+            bag_probs = (decoded.mask_logits.sigmoid() * weight[:, None]).sum((2, 3))
+        else:
+            bag_probs = torch.zeros_like(class_logits)
         return Outcomes(
             class_logits=class_logits,
             bag_probs=bag_probs,

@@ -11,7 +11,7 @@ token for the class decoder.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +95,12 @@ class Decoded:
 
     mask_logits: Tensor
     token: Tensor
+
+    @classmethod
+    def nothing(cls, points: Tensor) -> Self:
+        """Return outputs without pixels and channels for points [P, G, k, 2]."""
+        shape = points.shape[:2]
+        return cls(mask_logits=points.new_zeros(*shape, 0, 0), token=points.new_zeros(*shape, 0))
 
 
 class Sam(nn.Module):
