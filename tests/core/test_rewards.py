@@ -165,7 +165,7 @@ def test_credit_and_its_advantages_agree_with_plain_loops(credit):
     rewards = credit_decisions(Rewards({}, total.requires_grad_()), parts, is_valid, credit=credit)
     want, of_group = np.zeros((3, 4, 3)), np.zeros((3, 4, 3))
     for p, g, d in product(range(3), range(4), range(3)):
-        first = [*parts[p, g].tolist(), float(total[p, g])]
+        first = [*parts[p, g].tolist(), total[p, g].item()]
         gain = first[d + 1] - first[d] if credit == "marginal" else first[3] - first[d]
         want[p, g, d] = math.nan if math.isnan(first[3]) else gain if d < length[p, g] else 0.0
     np.testing.assert_allclose(rewards.credits.values.numpy(), want, atol=1e-15)

@@ -85,8 +85,9 @@ test_refuses = refuses(
 def test_the_shares_count_exactly_the_units_without_gradient(algorithm, options):
     has_clip = algorithm in ("grpo", "gspo")
     generator = torch.Generator().manual_seed(0)
-    new, old = torch.randn(4, 5, 1, dtype=F64, generator=generator, requires_grad=True), torch.zeros(4, 5, 1, dtype=F64)
-    data = old, torch.randn(4, 5, dtype=F64, generator=generator), torch.rand(4, 5, 1, generator=generator) < 0.8
+    shape, of_units = ((4, 5, 1), (4, 5)) if algorithm == "gspo" else ((4, 5, 3), (4, 5, 3))  # of samples, or of decisions
+    new, old = torch.randn(shape, dtype=F64, generator=generator, requires_grad=True), torch.zeros(shape, dtype=F64)
+    data = old, torch.randn(of_units, dtype=F64, generator=generator), torch.rand(shape, generator=generator) < 0.8
     names = {"algorithm": algorithm, "ratio_level": "sequence" if algorithm == "gspo" else "decision"}
     names |= {"options": LossOptions(**(options if has_clip else {})), "clip_low": 0.2, "clip_high": 0.3}
     policy_loss(new, *data, **names).backward()

@@ -75,7 +75,8 @@ def naive_policy_loss(new, old, advantages, is_valid, *, algorithm, level, reduc
             units = [(sum(now), math.exp(min(20.0, sum(at) - sum(old_row))))]
         if level == "sequence" and picked:
             units = [(0.0, math.exp((sum(at) - sum(old_row)) / len(picked)))] * len(picked)
-        rows.append([naive_unit(algorithm, x, r, float(advantages[p, g]), options) for x, r in units])
+        own = advantages[p, g].expand(new.shape[2])[picked].tolist()  # of a sample or of each decision
+        rows.append([naive_unit(algorithm, x, r, a, options) for (x, r), a in zip(units, own, strict=False)])
     if reduction == "per_sequence":
         return sum(sum(units) / max(1, len(units)) for units in rows) / len(rows)
     fixed = len(rows) * (1 if level == "joint" else new.shape[-1])
@@ -91,10 +92,12 @@ def options_of(algorithm):
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), COMBINATIONS)
 def test_agrees_with_a_naive_loop_also_far_from_the_rollout_policy(algorithm, level, reduction, spread):
     for options, seed in product(options_of(algorithm), range(3)):
-        data = example(seed, spread=spread)
+        new, old, advantages, is_valid = example(seed, spread=spread)
         names = {"algorithm": algorithm, "reduction": reduction, "options": options}
-        got = policy_loss(*data, clip_low=0.2, clip_high=0.28, ratio_level=level, **names)
-        assert float(got) == pytest.approx(naive_policy_loss(*data, level=level, **names), rel=1e-12, abs=1e-12)
+        for each in (advantages, advantages[..., None] * new.sin())[: 1 + (level == "decision")]:
+            data = new, old, each, is_valid
+            got = policy_loss(*data, clip_low=0.2, clip_high=0.28, ratio_level=level, **names)
+            assert float(got) == pytest.approx(naive_policy_loss(*data, level=level, **names), rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize(("algorithm", "level", "reduction"), [c for c in COMBINATIONS if c[0] != "cispo"])
@@ -178,7 +181,8 @@ test_refuses = refuses(
     (lambda: policy_loss_of(ratio_level="joint", options=LossOptions(max_decisions=9)), "be absent for ratio_level joint"),
     (lambda: policy_loss_of(reduction="constant", options=LossOptions(max_decisions=4)), "the length of a row, 5, got 4"),
     (lambda: policy_loss_of(old_logprobs=torch.zeros(3, 4)), r"must share one shape \[P, G, L\]"),
-    (lambda: policy_loss_of(advantages=torch.zeros(3, 4, 5)), r"advantages must have shape \[3, 4\], got \[3, 4, 5\]"),
+    (lambda: policy_loss_of(advantages=torch.zeros(3, 4, 1)), r"advantages must have shape \[3, 4\], got \[3, 4, 1\]"),
+    (lambda: policy_loss_of(advantages=torch.zeros(3, 4, 5), ratio_level="joint"), "ratio_level joint, got one per decision"),
     (lambda: importance_ratio(TWO, TWO, TWO > 0, level="row"), "must be one of decision, joint, sequence, got 'row'"),
     (lambda: value_loss(TWO, TWO[:, None]), "shape of values"),
     (lambda: value_loss(TWO, TWO, clip=0.1), "old_values must be given"),

@@ -285,11 +285,11 @@ def test_a_step_without_points_teaches_the_decoders(decoder: str):
         {
             "glimpse_pool": "noisy_or",
             "stop": {"min_points": 1},
-            "reward": {"points_weight": 0.3, "boundary_weight": 0.4, "boundary_margin": 0.3},
+            "reward": {"points_weight": 0.3, "activation_weight": 0.5, "boundary_weight": 0.4, "boundary_margin": 0.3},
         },
         {"class_decoder": "statistics", "reads_region": True, "decoder_folds": 2},
         {"class_decoder": "global"},
-        {"reward": {"heatmap_weight": 0.7, "activation_weight": 0.5}},
+        {"reward": {"heatmap_weight": 0.7}},
     ],
     ids=["points", "stop", "statistics", "global", "heatmap"],
 )
