@@ -49,6 +49,7 @@ PANELS = {
     "policy/ratio_mean": "Mean probability ratio",
     "grad_norm/supervised": "Gradient norm, supervised",
     "grad_norm/rl": "Gradient norm, RL",
+    **{f"credit/decision_{place}": f"Mean credit of decision {place}" for place in range(4)},
 }
 COLUMNS = 2
 POINTS = 500
