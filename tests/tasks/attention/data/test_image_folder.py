@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, UnreadableFileError, file_names, read_manifest
+from grpo_pipeline.tasks.attention.data.planes import with_values
 
 
 def picture(folder, name, array, **options):
@@ -90,13 +91,34 @@ class TestNpySlices:
 
 
 class TestReadMask:
-    def test_everything_but_zero_is_true(self, folder):
+    def test_several_values_are_refused_until_those_inside_are_named(self, folder):
         mask = np.array([[0, -1, 2], [0, 0, 3]], np.int8)
         np.save(folder.root / "m.npy", mask, allow_pickle=False)
         np.testing.assert_array_equal(folder.read_image("m.npy#axis=2,take=middle"), mask)  # a plane is that plane
-        picture(folder, "m.png", np.abs(mask).astype(np.uint8))
+        picture(folder, "m.png", mask.clip(0).astype(np.uint8))
         for name in ("m.npy", "m.npy#axis=0,take=middle", "m.png"):
-            np.testing.assert_array_equal(folder.read_mask(name), mask != 0)
+            with pytest.raises(
+                UnreadableFileError, match=r"must have one value beside 0, got 2, 3; say which .* lesion_mask: \[2\]"
+            ):
+                folder.read_mask(name)
+            np.testing.assert_array_equal(folder.read_mask(f"{name}#values=3"), mask == 3)
+            np.testing.assert_array_equal(folder.read_mask(with_values(name, (2, 3.0))), mask > 0)
+
+    def test_several_files_are_one_mask_and_must_have_one_size(self, folder):
+        for name, values in (("a", [[0, 1], [0, 0]]), ("b", [[0, 2], [3, 0]]), ("c", [[1, 0, 0]])):
+            picture(folder, f"{name}.png", np.array(values, np.uint8))
+        named = with_values("a.png;b.png", (1, 3))
+        assert named == "a.png#values=1,3;b.png#values=1,3"
+        np.testing.assert_array_equal(folder.read_mask(named), [[False, True], [True, False]])
+        with pytest.raises(UnreadableFileError, match=r"'c.png' must have the size of 'a.png', got \(1, 3\) beside \(2, 2\)"):
+            folder.read_mask("a.png;c.png")
+
+    def test_a_mask_of_many_values_is_inside_from_half_of_the_highest_on(self, folder):
+        picture(folder, "m.png", np.arange(0, 200, 10, dtype=np.uint8)[None])
+        plane = folder.read_mask_plane("m.png")
+        np.testing.assert_array_equal(plane.values[0], np.arange(0, 200, 10) >= 95)
+        assert plane.is_smeared
+        assert not folder.read_mask_plane("m.png#values=10,20").is_smeared
 
     def test_palette_index_counts_not_its_colour(self, folder):
         mask = Image.fromarray(np.array([[0, 1], [1, 0]], np.uint8), mode="P")

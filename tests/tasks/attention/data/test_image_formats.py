@@ -166,7 +166,7 @@ def test_dicom_frames_keep_values_and_type_and_a_mask_is_not_turned_round(folder
     read = slices_of(folder, "i.dcm")
     np.testing.assert_array_equal(read, VOLUME)
     assert read.dtype == np.uint8
-    save_dicom(pydicom, folder.root / "m.dcm", np.array([[[0, 1], [255, 0]]], np.uint8), kind="MONOCHROME1")
+    save_dicom(pydicom, folder.root / "m.dcm", np.array([[[0, 255], [255, 0]]], np.uint8), kind="MONOCHROME1")
     np.testing.assert_array_equal(folder.read_mask("m.dcm"), [[False, True], [True, False]])
 
 
@@ -352,7 +352,7 @@ def test_planes_against_numpy(axis):
 def test_floats_are_not_rounded_and_a_mask_is_not_zero_before_it_is_projected():
     # (0.25 + 0.5) / 2
     np.testing.assert_array_equal(project(np.array([[[0.25]], [[0.5]]]), volume(0, "mean_projection")), [[0.375]])
-    values = [[[-1, 1, 0], [0, 0, 0]], [[0, -9, 0], [0, 0, 2]]]
+    values = [[[-1, 2, 0], [0, 0, 0]], [[0, -9, 0], [0, 0, 2]]]
     for take in ("max_projection", "mean_projection"):
         plane = take_plane(stack(values), "m.nii", volume(0, take), as_mask=True)
         np.testing.assert_array_equal(plane.values, [[False, True, False], [False, False, True]])

@@ -88,6 +88,48 @@ def test_empty_bag_becomes_the_region_where_that_is_the_rule(data_set, data_para
     assert report["bags_replaced_by_region"] == 1
 
 
+def test_masks_that_look_inverted_or_smeared_are_said_and_their_shares_stand_in_the_report(data_set, data_params, caplog):
+    inside = np.zeros((24, 32), np.uint8)
+    inside[8:14, 6:12] = np.linspace(60, 250, 36, dtype=np.uint8).reshape(6, 6)  # as a JPEG file leaves it
+    data_set.save("lesion/c01.png", inside)
+    inverted = np.ones((24, 32), bool)
+    inverted[8:14, 6:12] = False
+    data_set.save("lesion/c03.png", inverted)
+    _, _, report = check_manifest(data_set.open(), OWN, data_params())
+    smeared = float((inside >= 125).mean())
+    assert report["masks"]["lesion_mask"] == {
+        "files": 6,
+        "empty": 0,
+        "lowest_share": round(smeared, 4),
+        "median_share": round(36 / 768, 4),
+        "highest_share": round(1 - 36 / 768, 4),
+        "more_than_half": 1,
+        "smeared": 1,
+    }
+    said = [record.getMessage() for record in caplog.records]
+    assert any("1 of 6 masks of lesion_mask cover more than half of their image" in line for line in said)
+    assert any("1 of 6 masks of lesion_mask have more than 16 values" in line for line in said)
+    assert not any("region_mask" in line for line in said)  # a region may cover most of it
+
+
+def test_values_of_masks_are_named_for_every_file_of_a_row(data_set, data_params):
+    zones = np.zeros((24, 32), np.uint8)
+    zones[8:14, 6:12], zones[4:6, 6:12] = 1, 2
+    data_set.save("lesion/c01.png", zones)
+    data_set.save("lesion/c01b.png", np.roll(zones, 8, axis=1))
+    data_set.rows[1]["lesion_mask"] = "lesion/c01.png; lesion/c01b.png"
+    data_set.save("lesion/c03.png", 2 * zones.clip(0, 1))
+    with pytest.raises(ValueError, match=r"line 3 \(c01\): 'lesion/c01.png' must have one value beside 0, got 1, 2; say which"):
+        check_manifest(data_set.open(), OWN, data_params())
+    raw, params = data_set.open(), data_params(mask_values={"lesion_mask": [2, 255]})
+    checked, _, report = check_manifest(raw, OWN, params)
+    assert checked["lesion_mask"][1] == "lesion/c01.png#values=2,255;lesion/c01b.png#values=2,255"
+    np.testing.assert_array_equal(raw.read_mask(checked["lesion_mask"][1]), (zones == 2) | (np.roll(zones, 8, axis=1) == 2))
+    assert report["masks"]["lesion_mask"]["lowest_share"] == round(24 / 768, 4)
+    data_set.save("lesion/c01b.png", zones)
+    assert check_manifest(data_set.open(), OWN, params)[2]["digests"]["files"] != report["digests"]["files"]
+
+
 def test_phantom_asked_for_but_another_folder_read(data_set, data_params):
     written = {"source": "phantom", "cores": 1042, "complete": True}
     with pytest.raises(ValueError, match="1042 generated cores while .* got 12 rows; set attention.data.source: manifest"):

@@ -6,7 +6,7 @@ import io
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
@@ -17,14 +17,17 @@ from PIL import Image, UnidentifiedImageError
 from grpo_pipeline.tasks.attention.data.image_formats import read_stack
 from grpo_pipeline.tasks.attention.data.planes import (
     HDF5_SUFFIXES,
+    SEVERAL_FILES,
     Plane,
     Stack,
     UnreadableFileError,
     check_finite,
     describe,
     is_volume_format,
+    mask_inside,
     split_address,
     split_key,
+    split_values,
     take_plane,
 )
 from grpo_pipeline.tasks.text_lines import broken_record
@@ -58,12 +61,28 @@ class ImageFolder:
         return self.read_plane(relpath, as_mask=False).values
 
     def read_mask(self, relpath: str) -> np.ndarray:
-        """Read a mask, bool [H, W]: True where the file is not 0, for a format of volumes above 0. Raises as ``read_image``."""
-        return np.asarray(self.read_plane(relpath, as_mask=True).values != 0)
+        """Read a mask, bool [H, W], from one file or several (``planes.mask_inside``). Raises as ``read_image``."""
+        return self.read_mask_plane(relpath).values
+
+    def read_mask_plane(self, relpath: str) -> Plane:
+        """Read a mask with what its file tells; of several files, what lies inside in any of them."""
+        names = relpath.split(SEVERAL_FILES)
+        planes = [self.read_plane(name, as_mask=True) for name in names]
+        first = planes[0]
+        for name, other in zip(names[1:], planes[1:], strict=True):
+            if other.values.shape != first.values.shape:
+                raise UnreadableFileError(
+                    f"{name!r} must have the size of {names[0]!r}, got {other.values.shape} beside {first.values.shape}; "
+                    "export it again"
+                )
+        together = np.logical_or.reduce([plane.values for plane in planes])
+        smeared = any(plane.is_smeared for plane in planes)
+        return replace(first, values=together, is_smeared=smeared)
 
     def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
-        """Read an image or a mask with its spacing; the path may say which plane of a volume is meant (``planes.py``)."""
-        name, volume = split_address(relpath)
+        """Read an image or a mask, bool, with its spacing; the path may say which plane and which values (``planes.py``)."""
+        address, values = split_values(relpath) if as_mask else (relpath, None)
+        name, volume = split_address(address)
         file, key = split_key(name)
         path = resolve_below(self.root, file)
         if not key and file.lower().endswith(HDF5_SUFFIXES):
@@ -72,13 +91,21 @@ class ImageFolder:
             )
         if is_volume_format(name):
             return take_plane(
-                read_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask
+                read_stack(path, name, as_mask=as_mask),
+                name,
+                volume,
+                as_mask=as_mask,
+                values=values,
             )
         if volume is not None:
             return take_plane(
-                read_npy_stack(path, name, as_mask=as_mask), name, volume, as_mask=as_mask
+                read_npy_stack(path, name), name, volume, as_mask=as_mask, values=values
             )
-        return Plane(read_pixels(path, name, as_mask=as_mask), spacing_mm=None, n_slices=1)
+        pixels = read_pixels(path, name, as_mask=as_mask)
+        if not as_mask:
+            return Plane(pixels, spacing_mm=None, n_slices=1)
+        inside, is_smeared = mask_inside(pixels[None], name, values)
+        return Plane(inside, spacing_mm=None, n_slices=1, is_smeared=is_smeared)
 
 
 @dataclass(frozen=True)
@@ -187,7 +214,7 @@ def read_pixels(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
     return array
 
 
-def read_npy_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
+def read_npy_stack(path: Path, relpath: str) -> Stack:
     """Map the slices of an NPY file, [H, W] or [slices, H, W]: of a large file only what is taken is read."""
     array = read_npy(path, relpath)
     if array.ndim not in (2, 3) or 0 in array.shape:
@@ -196,7 +223,7 @@ def read_npy_stack(path: Path, relpath: str, *, as_mask: bool) -> Stack:
         )
     check_numbers(array, relpath)
     values = array.reshape(-1, *array.shape[-2:])
-    return Stack(values != 0 if as_mask else values, (None, None, None))
+    return Stack(values, (None, None, None))
 
 
 def check_numbers(array: np.ndarray, relpath: str) -> None:
@@ -250,7 +277,8 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
                 array = np.asarray(picture.convert("L"))
     except UnidentifiedImageError as error:
         raise UnreadableFileError(
-            f"{relpath!r} must be a PNG or NPY image, got a file of another kind; convert it"
+            f"{relpath!r} must be a {', '.join(PIXEL_FORMATS)} or NPY image, or a volume by its ending, got a file of another "
+            "kind; convert it"
         ) from error
     except (
         OSError,

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +25,15 @@ from grpo_pipeline.tasks.attention.data.params import (
     DataParams,
     Preprocessing,
 )
-from grpo_pipeline.tasks.attention.data.planes import split_address, split_key
+from grpo_pipeline.tasks.attention.data.planes import (
+    FEW_VALUES,
+    SEVERAL_FILES,
+    split_address,
+    split_key,
+    split_values,
+)
 from grpo_pipeline.tasks.attention.data.row_checks import (
+    PATHS,
     CheckedMasks,
     RowError,
     check_columns,
@@ -38,6 +46,8 @@ from grpo_pipeline.tasks.attention.data.row_checks import (
 from grpo_pipeline.tasks.folds import SPLITS
 
 # Splits that a file beside the manifest names: ``{"train": [core ids], "val": [...], "test": [...]}``.
+
+logger = logging.getLogger(__name__)
 
 SHOWN = 3
 """Ids that a message gives as examples."""
@@ -141,7 +151,7 @@ def check_manifest(
         named_splits(raw, params),
     )
     read = partial(read_split_row, params=params, split_of=split_of)
-    rows, refused, bags = check_rows(
+    rows, refused, found = check_rows(
         raw, RowReader(params, read, name_column, params.spacing_mm, params.workers)
     )
     reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.names_splits else {})
@@ -157,7 +167,7 @@ def check_manifest(
     columns = [*names[:after], *params.columns.clinical, *names[after:]]
     checked = pd.DataFrame(rows, columns=columns)
     quarantine = pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS))
-    return checked, quarantine, data_report(raw, checked, quarantine, bags=bags, params=params)
+    return checked, quarantine, data_report(raw, checked, quarantine, found=found, params=params)
 
 
 def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> None:
@@ -219,8 +229,8 @@ def read_split_row(
     return row | {"split": split_of[core_id]}
 
 
-def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], dict[str, int]]:
-    """Return the usable rows, the refused ones with their reasons, and how many bags are what, for the data report."""
+def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], dict[str, Any]]:
+    """Return the usable rows, the refused ones with their reasons, and what the masks are like, for the data report."""
     lines, workers = list(raw.manifest.itertuples()), reader.workers or usable_cores()
     found = map_ahead(
         partial(check_row, raw, reader=reader), lines, workers=workers, ahead=4 * workers
@@ -232,11 +242,51 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
         row | {"bag_mask": "" if masks.bag_is_empty else row["bag_mask"]} for row, masks in usable
     ]
     refused = [row for row, masks in results if masks is None]
-    bags = {
+    described: dict[str, Any] = {
         "bags_replaced_by_region": sum(masks.bag_is_empty for _, masks in usable),
         "bags_that_are_the_lesion_outline": sum(masks.bag_is_lesion for _, masks in usable),
+        "masks": {
+            name: describe_masks(
+                [masks.shares[name] for _, masks in usable if name in masks.shares],
+                smeared=sum(name in masks.smeared for _, masks in usable),
+            )
+            for name in PATHS[1:]
+            if any(name in masks.shares for _, masks in usable)
+        },
     }
-    return rows, refused, bags
+    warn_of_masks(described["masks"])
+    return rows, refused, described
+
+
+def describe_masks(shares: Sequence[float], *, smeared: int) -> dict[str, float | int]:
+    """Return what shares of their images the masks of one kind cover, and how many are empty, mostly inside, or smeared."""
+    low, middle, high = np.quantile(shares, (0, 0.5, 1)).round(4).tolist()
+    return {
+        "files": len(shares),
+        "empty": sum(share == 0 for share in shares),
+        "lowest_share": low,
+        "median_share": middle,
+        "highest_share": high,
+        "more_than_half": sum(share > 0.5 for share in shares),
+        "smeared": smeared,
+    }
+
+
+def warn_of_masks(masks: Mapping[str, Mapping[str, float | int]]) -> None:
+    """Say which masks look inverted (lesions and bags that cover most of their image) or smeared."""
+    for name, found in masks.items():
+        if name != "region_mask" and found["more_than_half"]:
+            logger.warning(
+                "%d of %d masks of %s cover more than half of their image (median %.0f%%): are they inverted? "
+                "Name the values that lie inside: attention.data.mask_values.%s",
+                *(found["more_than_half"], found["files"], name, 100 * found["median_share"], name),
+            )
+        if found["smeared"]:
+            logger.warning(
+                "%d of %d masks of %s have more than %d values, as a JPEG file has: inside is what is at least half of the "
+                "highest value; save masks without loss, as PNG",
+                *(found["smeared"], found["files"], name, FEW_VALUES),
+            )
 
 
 def check_row(
@@ -250,7 +300,7 @@ def check_row(
         row |= reader.read(cells)
         masks = check_files(raw, row, reader.preprocessing, spacing_mm=reader.spacing_mm)
     except RowError as error:
-        return refusal(row, str(error), file=split_address(error.file)[0]), None
+        return refusal(row, str(error), file=split_address(split_values(error.file)[0])[0]), None
     size = f"{masks.shape[0]} {masks.shape[1]}"
     return row | {
         "has_lesion_mask": masks.has_lesion,
@@ -294,7 +344,7 @@ def data_report(
     checked: pd.DataFrame,
     quarantine: pd.DataFrame,
     *,
-    bags: Mapping[str, int],
+    found: Mapping[str, Any],
     params: DataParams,
 ) -> dict[str, object]:
     """Count what was found; all values are plain JSON."""
@@ -312,7 +362,7 @@ def data_report(
             str(k): int(v) for k, v in checked["center"].value_counts().sort_index().items()
         },
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
-        **bags,
+        **found,
         "unknown": {
             name: int(np.isnan(checked[name]).sum())
             for name in (*NUMBERS, *params.columns.clinical)
@@ -339,8 +389,9 @@ def files_digest(raw: ImageFolder, checked: pd.DataFrame, params: DataParams) ->
         for path in checked[column]
         if path
     }
-    # The file alone, without the plane and the key that a path may name.
-    names = {split_key(split_address(name)[0])[0] for name in names}
+    # The file alone, without the plane, the key and the values that a path may name.
+    files = {file for name in names for file in name.split(SEVERAL_FILES)}
+    names = {split_key(split_address(split_values(name)[0])[0])[0] for name in files}
     names |= {
         str(PurePosixPath(name).with_name(metaimage_data(raw.root / name, name).name))
         for name in names

@@ -183,6 +183,22 @@ class VolumeParams(BaseModel):
         return self
 
 
+class MaskValues(BaseModel):
+    """Which values of a mask's file lie inside; null = the one value that it has beside 0.
+
+    Attributes:
+        region_mask: of where points may fall.
+        bag_mask: of where the label is known.
+        lesion_mask: of the lesion.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    region_mask: Annotated[tuple[float, ...], Field(min_length=1)] | None = None
+    bag_mask: Annotated[tuple[float, ...], Field(min_length=1)] | None = None
+    lesion_mask: Annotated[tuple[float, ...], Field(min_length=1)] | None = None
+
+
 class Preprocessing(BaseModel):
     """Steps that turn the files of a biopsy core into the model's input; a trained model keeps them and is used with no others.
 
@@ -192,6 +208,7 @@ class Preprocessing(BaseModel):
         empty_bag: what an all-zero bag mask means: an ``error``, or the whole ``region`` is the bag.
         image_size: side of the square model image in pixels.
         volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
+        mask_values: which values of the masks' files lie inside; a mask with several is refused until they are named.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -200,6 +217,7 @@ class Preprocessing(BaseModel):
     empty_bag: Literal["error", "region"]
     image_size: Annotated[int, Field(ge=16, le=2048)]
     volume: VolumeParams | None = None
+    mask_values: MaskValues = MaskValues()
 
 
 class ModelPreprocessing(Preprocessing):

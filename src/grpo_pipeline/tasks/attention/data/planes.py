@@ -2,10 +2,12 @@
 
 A path in the checked table says by itself which plane of the file the row means, ``scan.nii.gz#axis=0,take=middle``: what is read
 later needs no parameter, and a manifest may choose another slice for each row in the same way. An HDF5 file holds many arrays,
-and a path names one of them: ``data.h5::bmode/0001``, or ``data.h5::bmode/0001#axis=0,take=middle``.
+and a path names one of them: ``data.h5::bmode/0001``, or ``data.h5::bmode/0001#axis=0,take=middle``. The path of a mask may say
+which of its values lie inside, ``zones.nii#axis=0,take=middle#values=1,2``, and name several files, ``a.png;b.png``.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +34,12 @@ ADDRESS = re.compile(
 )
 
 
+VALUES = re.compile(r"(.+)#values=([^#;]+)")
+SEVERAL_FILES = ";"
+FEW_VALUES = 16
+"""A mask with more values than this beside 0 is a smeared one: compressed with loss, or drawn with soft edges."""
+
+
 @dataclass(frozen=True)
 class Stack:
     """The slices of one file in canonical orientation.
@@ -53,11 +61,13 @@ class Plane:
         values: [H, W].
         spacing_mm: row and column spacing; None where the file does not say.
         n_slices: slices of the file along the axis that was taken, 1 for a picture.
+        is_smeared: whether a mask held so many values that half of the highest was taken for its edge.
     """
 
     values: np.ndarray
     spacing_mm: tuple[float, float] | None
     n_slices: int
+    is_smeared: bool = False
 
 
 def is_volume_format(path: str) -> bool:
@@ -95,11 +105,56 @@ def split_address(path: str) -> tuple[str, VolumeParams | None]:
     )
 
 
-def take_plane(stack: Stack, relpath: str, volume: VolumeParams | None, *, as_mask: bool) -> Plane:
+def with_values(path: str, values: Sequence[float] | None) -> str:
+    """Return the path of a mask, or of several files, with the values that lie inside; None leaves it as it is."""
+    if not values or not path:
+        return path
+    named = ",".join(f"{value:g}" for value in values)
+    return SEVERAL_FILES.join(f"{file}#values={named}" for file in path.split(SEVERAL_FILES))
+
+
+def split_values(path: str) -> tuple[str, tuple[float, ...] | None]:
+    """Return the path without the values that lie inside, and these; None where it does not say."""
+    found = VALUES.fullmatch(path)
+    return (found[1], tuple(map(float, found[2].split(",")))) if found else (path, None)
+
+
+def mask_inside(
+    slices: np.ndarray, relpath: str, values: Sequence[float] | None
+) -> tuple[np.ndarray, bool]:
+    """Return what lies inside in any of the slices [K, H, W], bool [H, W], and whether the mask is smeared.
+
+    Inside are the named ``values``; without any, the one value that the mask has beside 0 and below. A smeared mask, of more
+    than ``FEW_VALUES``, is inside from half of its highest value on.
+
+    Raises:
+        UnreadableFileError: if it has a few values and none is named.
+    """
+    if values is not None:
+        return np.asarray(np.isin(slices, values).any(axis=0)), False
+    found = np.unique(slices[slices > 0])
+    if len(found) <= 1:
+        return np.asarray((slices > 0).any(axis=0)), False
+    if len(found) > FEW_VALUES:
+        return np.asarray((slices >= found[-1] / 2).any(axis=0)), True
+    listed = ", ".join(f"{value:g}" for value in found)
+    raise UnreadableFileError(
+        f"{relpath!r} must have one value beside 0, got {listed}; say which of them lie inside, in "
+        f"attention.data.mask_values, for example lesion_mask: [{found[0]:g}]"
+    )
+
+
+def take_plane(
+    stack: Stack,
+    relpath: str,
+    volume: VolumeParams | None,
+    *,
+    as_mask: bool,
+    values: Sequence[float] | None = None,
+) -> Plane:
     """Return the plane that ``volume`` asks for; a file with one slice is that slice, whatever is asked for.
 
-    An image keeps its type, a mean of integers is rounded to the nearest (half to even). A mask is bool: True where one of the
-    slices that are taken is above 0.
+    An image keeps its type, a mean of integers is rounded to the nearest (half to even). A mask is bool (``mask_inside``).
 
     Raises:
         UnreadableFileError: if there are several slices and no parameter, no slice of that index, or NaN or Inf in those taken.
@@ -109,8 +164,11 @@ def take_plane(stack: Stack, relpath: str, volume: VolumeParams | None, *, as_ma
     slices = np.moveaxis(stack.values, axis, 0)[chosen_slices(n_slices, relpath, volume)]
     check_finite(slices, relpath)
     row, column = (spacing for i, spacing in enumerate(stack.spacing_mm) if i != axis)
-    values = np.asarray((slices > 0).any(axis=0)) if as_mask else project(slices, volume)
-    return Plane(values, None if row is None or column is None else (row, column), n_slices)
+    spacing = None if row is None or column is None else (row, column)
+    if as_mask:
+        inside, is_smeared = mask_inside(slices, relpath, values)
+        return Plane(inside, spacing, n_slices, is_smeared)
+    return Plane(project(slices, volume), spacing, n_slices)
 
 
 def slice_axis(values: np.ndarray, relpath: str, volume: VolumeParams | None) -> int:

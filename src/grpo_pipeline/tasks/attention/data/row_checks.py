@@ -20,10 +20,12 @@ from grpo_pipeline.tasks.attention.data.params import (
     canonical_value,
 )
 from grpo_pipeline.tasks.attention.data.planes import (
+    SEVERAL_FILES,
     UnreadableFileError,
     split_address,
     split_key,
     with_address,
+    with_values,
 )
 
 TRUTH = {"true": 1.0, "false": 0.0}
@@ -51,7 +53,8 @@ class CheckedMasks:
 
     ``bag_is_lesion``: both masks hold the same pixels, not none, so that the outline is what the losses learn from.
 
-    ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say.
+    ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say. ``shares`` are
+    what of the image lies inside each mask, and ``smeared`` the masks whose edge had to be guessed.
     """
 
     bag_is_empty: bool
@@ -59,6 +62,8 @@ class CheckedMasks:
     bag_is_lesion: bool
     shape: tuple[int, int]
     spacing_mm: str
+    shares: Mapping[str, float]
+    smeared: frozenset[str]
 
 
 def check_columns(manifest: pd.DataFrame, columns: ColumnParams) -> None:
@@ -105,7 +110,7 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
         "involvement": involvement,
         "grade_group": grade,
         **{name: read_clinical(cells[name], column=name) for name in columns.clinical},
-        **{name: with_address(path, params.volume) for name, path in paths.items()},
+        **addressed(paths, params),
         "split": read_split(cells, columns.split),
     }
 
@@ -134,10 +139,31 @@ def read_paths(
                 f"column {column!r} must hold the path of the {name}, got an empty cell; fill it in"
             )
         # A plain join: an absolute path or ".." in the cell must reach the check of the data root unchanged.
-        paths[name] = (
-            f"{folder.rstrip('/')}/{cell}" if cell and folder and not cell.startswith("/") else cell
+        paths[name] = SEVERAL_FILES.join(
+            f"{folder.rstrip('/')}/{file}" if file and folder and not file.startswith("/") else file
+            for file in files_of(name, cell)
         )
     return paths
+
+
+def addressed(paths: Mapping[str, str], params: Preprocessing) -> dict[str, str]:
+    """Return the paths with the plane that the parameters ask for, and those of masks with the values that lie inside."""
+    found = {
+        name: SEVERAL_FILES.join(with_address(file, params.volume) for file in files_of(name, path))
+        for name, path in paths.items()
+    }
+    values = params.mask_values
+    return {
+        name: with_values(path, getattr(values, name)) if name in PATHS[1:] else path
+        for name, path in found.items()
+    }
+
+
+def files_of(name: str, cell: str) -> list[str]:
+    """Return the files that a cell names: a mask may be drawn in several, ``a.png;b.png``."""
+    if name == "image":
+        return [cell]
+    return [file.strip() for file in cell.split(SEVERAL_FILES)]
 
 
 def file_stem(path: str) -> str:
@@ -285,13 +311,11 @@ def check_files(
     try:
         plane = raw.read_plane(image_path, as_mask=False)
         image = to_grey8(plane.values, name=image_path, intensity=params.intensity)
-        planes = {
-            name: raw.read_plane(str(row[name]), as_mask=True) for name in PATHS[1:] if row[name]
-        }
+        planes = {name: raw.read_mask_plane(str(row[name])) for name in PATHS[1:] if row[name]}
     except UnreadableFileError as error:
         raise RowError(str(error), file=first_unreadable(raw, row)) from error
     check_contrast(image, plane.values, path=image_path)
-    masks = {name: mask.values != 0 for name, mask in planes.items()}
+    masks = {name: mask.values for name, mask in planes.items()}
     for name, mask in masks.items():
         if planes[name].n_slices not in (1, plane.n_slices):
             raise RowError(
@@ -323,7 +347,13 @@ def check_files(
     spacing = plane.spacing_mm or spacing_mm
     text = "" if spacing is None else f"{spacing[0]:.9g} {spacing[1]:.9g}"
     return CheckedMasks(
-        bag_is_empty, has_lesion, bag_is_lesion, (image.shape[0], image.shape[1]), text
+        bag_is_empty,
+        has_lesion,
+        bag_is_lesion,
+        (image.shape[0], image.shape[1]),
+        text,
+        shares={name: float(mask.mean()) for name, mask in masks.items()},
+        smeared=frozenset(name for name, plane in planes.items() if plane.is_smeared),
     )
 
 

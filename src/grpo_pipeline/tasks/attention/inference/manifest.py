@@ -25,9 +25,9 @@ from grpo_pipeline.tasks.attention.data.params import (
     SPACING_COLUMN,
     ModelPreprocessing,
 )
-from grpo_pipeline.tasks.attention.data.planes import with_address
 from grpo_pipeline.tasks.attention.data.row_checks import (
     RowError,
+    addressed,
     duplicate_reasons,
     file_stem,
     read_number,
@@ -205,7 +205,7 @@ def read_core_row(
         "patient_id": cells[named.patient_id] if named.patient_id else "",
         **unknown,
         **{name: read_number(cells[name], column=name) for name in columns.clinical},
-        **{name: with_address(path, preprocessing.volume) for name, path in paths.items()},
+        **addressed(paths, preprocessing),
         "lesion_mask": "",
     }
 

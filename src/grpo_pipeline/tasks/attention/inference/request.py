@@ -17,7 +17,7 @@ import pandas as pd
 from PIL import Image
 
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.planes import Plane, UnreadableFileError
+from grpo_pipeline.tasks.attention.data.planes import Plane, UnreadableFileError, split_values
 from grpo_pipeline.tasks.attention.inference.manifest import (
     PATHS,
     CoreReading,
@@ -51,7 +51,7 @@ class RequestFolder(ImageFolder):
 
     def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
         """Read an image or a mask from the request, or from the data root."""
-        if relpath.startswith(REQUEST) and (self.inline.root / relpath).is_file():
+        if relpath.startswith(REQUEST) and (self.inline.root / split_values(relpath)[0]).is_file():
             return self.inline.read_plane(relpath, as_mask=as_mask)
         return super().read_plane(relpath, as_mask=as_mask)
 
