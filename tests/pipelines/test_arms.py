@@ -5,11 +5,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kedro.config import OmegaConfigLoader
 from kedro.pipeline import Node, Pipeline
 
-from grpo_pipeline.pipelines.arms import arms_of, with_arms
+from grpo_pipeline.pipelines.arms import arms_of, described_arms, with_arms
 from grpo_pipeline.pipelines.of_task import task_pipelines
 from grpo_pipeline.pipelines.params import sections
+from grpo_pipeline.runs.parameters import check_parameters
 from grpo_pipeline.tasks import TASKS, find_task
 
 SPEC = find_task("attention")
@@ -37,6 +39,21 @@ def test_an_arm_has_what_it_does_not_say_from_its_base() -> None:
     assert found["attention"]["grpo"] == described()["attention"]["grpo"]
     assert arms_of(SPEC, found) == {"far": ("training",), "supervised": ()}
     assert with_arms(found) == found  # a loader may hand on what it has completed
+
+
+def test_the_parameters_of_an_arm_that_is_not_trained_are_known() -> None:
+    """``attention.arms=grpo`` must work in an environment that describes a third arm."""
+    near = {"base": "grpo", "algorithm": {"kl_weight": 0.5}}
+    given = with_arms(described(arms=["grpo"], near=near))
+    assert described_arms("attention", given["attention"]) == ["supervised", "grpo", "near"]
+    loader = OmegaConfigLoader(
+        "conf", base_env="base", default_run_env="base", runtime_params={"attention": {"near": near, "arms": "grpo"}}
+    )
+    given = with_arms(dict(loader["parameters"]))
+    check_parameters(given, loader, ["dialogue"])
+    given["attention"]["nearer"] = {"x": 1}
+    with pytest.raises(ValueError, match="attention.nearer must be a parameter of this project, got an unknown name"):
+        check_parameters(given, loader, ["dialogue"])
 
 
 def test_an_absent_control_is_named_and_the_first_arm_takes_its_place() -> None:

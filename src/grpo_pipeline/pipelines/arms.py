@@ -52,11 +52,16 @@ def arms_of(spec: TaskSpec, parameters: Mapping[str, Any]) -> Arms:
     return {arm: tuple(name for name in section[arm] if name != ALGORITHM) for arm in section[ARMS]}
 
 
+def described_arms(task: str, section: Any) -> list[str]:
+    """Return the arms that a task's parameters describe, whether they are trained or not."""
+    if not isinstance(section, Mapping):
+        return []
+    stages = find_task(task).stages
+    return [name for name, value in section.items() if _is_arm(value) and name not in stages]
+
+
 def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
-    found, spec = dict(section), find_task(task)
-    described = [
-        name for name, value in section.items() if _is_arm(value) and name not in spec.stages
-    ]
+    found, described = dict(section), described_arms(task, section)
     for name in described:
         found[name] = _whole(task, name, section, described)
     if ARMS not in section:

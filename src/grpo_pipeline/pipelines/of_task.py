@@ -12,6 +12,7 @@ from grpo_pipeline.pipelines.experiments.cross_validation.pipeline import (
 )
 from grpo_pipeline.pipelines.gradient_flow import create_pipeline as create_flow
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline as create_reporting
+from grpo_pipeline.pipelines.reward_audit.pipeline import create_gate
 from grpo_pipeline.pipelines.reward_audit.pipeline import create_pipeline as create_reward_audit
 from grpo_pipeline.pipelines.step.pipeline import create_pipeline as create_step
 from grpo_pipeline.pipelines.training.pipeline import create_pipeline as create_arm
@@ -43,6 +44,7 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     prepare = built + create_stages(spec, own)
     audit = create_reward_audit(task)
     train = sum((create_arm(task, arm, own=own[arm]) for arm in arms), start=prepare) + audit
+    train += create_gate(task)
     if spec.baselines:
         train += create_baselines(task)
     evaluate = create_evaluation(task, arms, has_baselines=bool(spec.baselines)) + create_reporting(

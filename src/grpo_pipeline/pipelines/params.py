@@ -105,6 +105,11 @@ class RewardAuditParams(BaseModel):
     resamples: int = Field(
         ge=20, description="bootstrap resamples of whole clusters behind each interval"
     )
+    no_ceiling: Literal["stop", "warn"] = Field(
+        default="stop",
+        description="whether training stops where the audit finds that the ceiling, which knows the answer, is not paid more "
+        "than the start",
+    )
     warn: WarningLimits = Field(description="from where on a finding is a warning")
 
 

@@ -13,7 +13,7 @@ from kedro.validation.parameter_validator import ParameterValidator
 from kedro.validation.type_extractor import TypeExtractor
 
 from grpo_pipeline.pipeline_registry import SHORT
-from grpo_pipeline.pipelines.arms import arms_of
+from grpo_pipeline.pipelines.arms import arms_of, described_arms
 from grpo_pipeline.pipelines.params import sections
 from grpo_pipeline.runs.machine import check_threads
 from grpo_pipeline.runs.moved import RENAMED
@@ -59,6 +59,12 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
         *OF_A_STEP,
         *(f"{task}.arms" for task in TASKS),
         *(path for found in models.values() for path in found),
+        *(
+            f"{task}.{arm}.{name}"
+            for task in TASKS
+            for arm in described_arms(task, given.get(task))
+            for name in given[task][arm]
+        ),
     ]
     check_names(given, _base_parameters(loader), known, others=others)
     check_threads(given.get("threads", 1))

@@ -9,9 +9,12 @@ import tiny_attention as attention
 from kedro.io import DataCatalog, MemoryDataset
 from kedro.runner import SequentialRunner
 from pydantic import ValidationError
+from tiny_audit import audit_document, with_model
 
+from grpo_pipeline.pipelines.of_task import task_pipelines
 from grpo_pipeline.pipelines.params import RewardAuditParams
 from grpo_pipeline.pipelines.reward_audit import pipeline as reward_audit
+from grpo_pipeline.tasks import TASKS, find_task
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 LIMITS = {"trivial_share": 0.0, "tied_groups": 0.5, "constant_groups": 0.95, "explained_share": 0.01, "disagreement": 0.1}
@@ -88,3 +91,26 @@ def test_the_start_is_the_control_after_the_warm_up():
     moved = attention.differing(watched(warmup_steps=2)[0], untrained)
     assert any(name.startswith("class_decoder") for name in moved)
     assert not [name for name in moved if name.startswith(("policy.", "texture"))]  # what only the reward teaches
+
+
+def test_a_run_that_trains_stops_where_the_answer_is_not_paid_more_unless_it_may_go_on():
+    paid, unpaid = audit_document(), audit_document(with_model(np.ones((4, 3))))
+    for stop in ("stop", "warn"):
+        reward_audit.admit_training(params(no_ceiling=stop), paid)
+    reward_audit.admit_training(params(no_ceiling="warn"), unpaid)
+    sentence = (
+        r"the reward of talk must pay a policy that knows the answer .* got: the ceiling \(answer\) is paid 1.000, not more than "
+        r"the start \(model\) 1.000 .*set talk.reward_audit.no_ceiling: warn to train all the same"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        reward_audit.admit_training(params(), unpaid)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_arm_is_trained_after_the_audit_has_admitted_it(task):
+    names = [node.name for node in task_pipelines(find_task(task))[task].nodes]
+    trained = [names.index(f"{task}.{arm}.train") for arm in find_task(task).arms]
+    assert names.index(f"{task}.audit.admit_training") < min(trained)
+    assert f"{task}.audit.admit_training" not in {
+        node.name for node in task_pipelines(find_task(task))[f"{task}_reward_audit"].nodes
+    }

@@ -180,9 +180,9 @@ NO_LESION = {"value": None, "ci95": None, "n": 0, "reason": "undefined: needs a 
 @pytest.mark.parametrize(
     ("interval", "ending"),
     [
-        ((0.01, 0.2), "the policy has learned from reward."),
+        ((0.01, 0.2), "its points are better than chance."),
         ((-0.01, 0.2), "no difference shown."),
-        ((-0.2, -0.01), "the policy is worse than chance."),
+        ((-0.2, -0.01), "its points are worse than chance."),
     ],
 )
 def test_reward_is_judged_by_its_interval(interval, ending):

@@ -23,7 +23,11 @@ from grpo_pipeline.pipelines.params import RewardAuditParams
 from grpo_pipeline.pipelines.reporting.figures import BLUE, GREEN, GRID, INK, VERMILLION
 from grpo_pipeline.pipelines.reward_audit.document import RewardDocument
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
-from grpo_pipeline.pipelines.reward_audit.warnings import find_warnings, policy_table
+from grpo_pipeline.pipelines.reward_audit.warnings import (
+    find_no_ceiling,
+    find_warnings,
+    policy_table,
+)
 from grpo_pipeline.pipelines.training.warm_up import train_steps
 from grpo_pipeline.tasks.base import Task
 
@@ -183,6 +187,38 @@ def judge_reward(
         "warmup_steps": params.warmup_steps,
     }
     return {**facts, **found, "warnings": find_warnings(found, params.warn)}
+
+
+def admit_training(params: RewardAuditParams, document: Document) -> None:
+    """Let a run go on to its training, or stop it before: where the reward does not ask for what is wanted.
+
+    Raises:
+        ValueError: naming what the ceiling is paid, and the parameter that lets the run go on.
+    """
+    found = find_no_ceiling(document)
+    if found and params.no_ceiling == "stop":
+        name = document["task"]
+        raise ValueError(
+            f"the reward of {name} must pay a policy that knows the answer more than the start before it is trained on, got: "
+            f"{'; '.join(found)}; look at kedro run --pipelines {name}_reward_audit and change the reward, give the decoders "
+            f"more {name}.reward_audit.warmup_steps, or set {name}.reward_audit.no_ceiling: warn to train all the same"
+        )
+
+
+def create_gate(task: str) -> Pipeline:
+    """Stop a run that trains where its audit says so; in the order of the nodes it comes before every training."""
+    return Pipeline(
+        [
+            Node(
+                admit_training,
+                [f"params:{task}.reward_audit", f"{task}.reward_audit"],
+                None,
+                name="admit_training",
+                namespace=f"{task}.audit",
+            )
+        ],
+        tags=[task, "reward_audit"],
+    )
 
 
 def create_pipeline(task: str, *, control: str = "supervised") -> Pipeline:

@@ -98,7 +98,7 @@ def reward_sentence(arm: str, gain: Entry | None) -> str:
     if gain["ci95"] is None:
         return f"{arm}: reward against uniform points: no statement ({gain['reason']})."
     ending = judge(
-        gain, above="the policy has learned from reward", below="the policy is worse than chance"
+        gain, above="its points are better than chance", below="its points are worse than chance"
     )
     return f"{arm}: with the same decoder, the policy's points earn {signed(gain)} reward over uniform points: {ending}."
 
