@@ -122,6 +122,7 @@ TASKS = {
             prior="dark_blobs",
             reads_region=True,
             decoder_folds=3,
+            policy_reads="statistics",
             supervised={"class_penalty": 0.01, "location_weight": 0.5},
         ),
         policy_groups=(),

@@ -199,6 +199,7 @@ def test_the_policy_learns_from_outlines_where_they_are_shown() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"policy_reads": "statistics"}, "policy_reads must be image or cell with class_decoder: glimpse, got statistics"),
         ({"reads_region": True}, "attention.model.reads_region must be false with class_decoder: glimpse, got true"),
         (
             {"decoder_folds": 2, "class_decoder": "global"},

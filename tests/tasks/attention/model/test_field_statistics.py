@@ -125,8 +125,11 @@ def test_an_untrained_policy_is_its_prior_and_uniform_points_know_nothing_of_it(
 
 
 def test_a_policy_that_reads_cells_cannot_see_the_rest_of_the_image() -> None:
-    """Change the features everywhere, the looks of one cell: that cell's logit moves and no other; ``image`` moves them all."""
-    for reads, moved_by_features in (("cell", 0), ("image", 16)):
+    """Change the features everywhere, the looks of one cell: that cell's logit moves and no other; ``image`` moves them all.
+
+    With ``statistics`` it moves by the weights, and the texture moves nothing.
+    """
+    for reads, moved_by_features in (("cell", 0), ("statistics", 0), ("image", 16)):
         task = make_task(class_decoder="statistics", policy_reads=reads)
         policy = task.build_policy(0)
         with torch.no_grad():
@@ -140,4 +143,10 @@ def test_a_policy_that_reads_cells_cannot_see_the_rest_of_the_image() -> None:
             assert context.statistics is not None
             near = policy.propose(replace(context, statistics=context.statistics + place))[0].cells
             changed = (near != before)[0].nonzero().flatten().tolist()
-            assert changed == [6] if reads == "cell" else len(changed) > 1
+            assert changed == [6] if reads != "image" else len(changed) > 1
+            textured = policy.propose(replace(context, texture=context.texture + 1))[0].cells
+            assert torch.equal(textured, before) == (reads == "statistics")
+            if reads == "statistics":
+                by = policy.policy.attention.weight.sum()
+                torch.testing.assert_close((near - before)[:, 6], by.expand(2), rtol=0, atol=1e-5)
+                assert not any(p.requires_grad for p in policy.texture.parameters())
