@@ -2,7 +2,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
-from scipy.ndimage import binary_dilation
 from sklearn.metrics import roc_auc_score
 
 from grpo_pipeline.tasks.attention.metrics import (
@@ -10,10 +9,7 @@ from grpo_pipeline.tasks.attention.metrics import (
     add_prob_shift,
     auroc_sentence,
     build_suite,
-    hausdorff95,
     lesion_sentence,
-    mask_dice,
-    mask_iou,
     oracle_sentences,
     reward_sentence,
     sensitivity_sentence,
@@ -214,34 +210,3 @@ def test_what_is_undefined_is_not_claimed():
         assert "no statement (undefined: needs a core with a lesion outline)" in sentence
     assert oracle_sentences({"baselines": {}, "baseline_arm": "grpo"}) == []
     assert oracle_sentences({"baselines": {"oracle": {"metrics": {"auroc": NO_LESION}}}, "baseline_arm": "grpo"}) == []
-
-
-def edge_pixels(mask: np.ndarray) -> list[tuple[int, int]]:
-    padded = np.pad(mask, 1)
-    return [
-        (i, j)
-        for i, j in np.argwhere(mask)
-        if not all(padded[i + 1 + di, j + 1 + dj] for di, dj in ((0, 1), (1, 0), (0, -1), (-1, 0)))
-    ]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_masks_are_compared_as_by_plain_sets_and_loops(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    masks = np.stack([binary_dilation(rng.random((14, 17)) < 0.02, iterations=2) for _ in range(4)])
-    masks[2, 3, 0] = True  # an edge of the image
-    masks[3] = False
-    spacing = (0.7, 1.3)
-    outline = masks[0] | masks[2]
-    a, b = (set(map(tuple, np.argwhere(m))) for m in (masks[1], outline))
-    assert mask_dice(masks[1], outline) == pytest.approx(2 * len(a & b) / (len(a) + len(b)))
-    assert mask_iou(masks[1], outline) == pytest.approx(len(a & b) / len(a | b))
-    assert mask_dice(masks, outline).shape == (4,)
-    assert mask_dice(masks, outline)[3] == mask_iou(masks[3], outline) == 0
-    edges = [np.array(edge_pixels(m)) * spacing for m in (masks[1], outline)]
-    directed = [[min(np.hypot(*(x - y)) for y in other) for x in own] for own, other in (edges, edges[::-1])]
-    assert hausdorff95(masks[1], outline, spacing) == pytest.approx(max(np.quantile(d, 0.95) for d in directed))
-    assert hausdorff95(masks[3], outline, spacing) == pytest.approx(np.hypot(14 * 0.7, 17 * 1.3))
-    assert np.isnan([mask_dice(outline, masks[3]), mask_iou(outline, masks[3]), hausdorff95(outline, masks[3])]).all()
-    assert hausdorff95(outline, outline) == 0
-    assert mask_dice(outline, outline) == mask_iou(outline, outline) == 1

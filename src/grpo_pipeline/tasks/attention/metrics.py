@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.ndimage import binary_erosion, distance_transform_edt
 
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.metric import (
@@ -22,50 +21,6 @@ from grpo_pipeline.statistics.metric import (
     mean_metric,
 )
 from grpo_pipeline.statistics.wording import Entry, judge, signed
-
-# How well a mask matches an outline, both bool and at the same size. NaN where there is no outline: nothing is known there.
-
-
-def mask_dice(mask: np.ndarray, outline: np.ndarray) -> np.ndarray:
-    """Return 2 |A and B| / (|A| + |B|) of masks [..., H, W], float64 [...]; 0 for an empty mask."""
-    both, sizes = _overlap(mask, outline)
-    return np.where(outline.any((-2, -1)), 2 * both / np.maximum(sizes, 1), np.nan)
-
-
-def mask_iou(mask: np.ndarray, outline: np.ndarray) -> np.ndarray:
-    """Return |A and B| / |A or B| of masks [..., H, W], float64 [...]; 0 for an empty mask."""
-    both, sizes = _overlap(mask, outline)
-    return np.where(outline.any((-2, -1)), both / np.maximum(sizes - both, 1), np.nan)
-
-
-def _overlap(mask: np.ndarray, outline: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return (mask & outline).sum((-2, -1)), mask.sum((-2, -1)) + outline.sum((-2, -1))
-
-
-def hausdorff95(
-    mask: np.ndarray, outline: np.ndarray, spacing: tuple[float, float] = (1.0, 1.0)
-) -> float:
-    """Return the larger of the two directed distances between the edges that 95 % of their pixels do not exceed.
-
-    The edge of a mask are its pixels with a 4-neighbour outside; outside the image is outside. A quantile in the place of the
-    maximum, which a single pixel decides (Huttenlocher et al. 1993, section 3). An empty mask is as far away as the image
-    is long, its diagonal: leaving it out would reward it.
-
-    Args:
-        mask: bool [H, W].
-        outline: bool [H, W]; without a pixel the result is NaN.
-        spacing: of rows and of columns, in the unit of the result.
-    """
-    if not outline.any():
-        return float("nan")
-    if not mask.any():
-        return float(np.hypot(mask.shape[0] * spacing[0], mask.shape[1] * spacing[1]))
-    edges = [shape & ~binary_erosion(shape) for shape in (mask, outline)]
-    to_edge = [distance_transform_edt(~edge, sampling=spacing) for edge in edges]
-    return float(
-        max(np.quantile(to_edge[1][edges[0]], 0.95), np.quantile(to_edge[0][edges[1]], 0.95))
-    )
-
 
 # Plain sentences about a comparison document, each read off an interval; nothing here looks at more than the numbers.
 
