@@ -88,11 +88,15 @@ def test_of_the_baselines_the_headline_is_shown_else_every_metric_whatever_its_n
     scores = metric(0.5) | {"bycatch": {"value": 0.125, "ci95": None}, "reward": {"value": -0.75, "ci95": None}}
     text = shown({**COMPARISON, "baselines": {"uniform": {"metrics": scores}}})
     assert text.partition("Other rules")[2].split()[5:9] == ["rule", "auroc", "bycatch", "reward"]
-    own = {"uniform": {"bycatch": {"value": 0.25, "ci95": [-0.125, 0.5]}}}
-    chosen = {"headline": ["bycatch"], "baselines": {"uniform": {"metrics": scores}}, "own_minus_baseline": own}
-    text = shown({**COMPARISON, **chosen}, width=120).partition("Other rules")[2]
-    assert re.search(r"^rule +bycatch +grpo - rule, bycatch *$", text, re.MULTILINE)
-    assert re.search(r"^uniform +0.125 +\+0.250 \[-0.125, \+0.500\] *$", text, re.MULTILINE)
+    own = {"uniform": {"bycatch": {"value": 0.25, "ci95": [-0.125, 0.5]}, "reward": {"value": None, "ci95": None}}}
+    own |= {"blobs": {"bycatch": {"value": None, "ci95": None}, "reward": {"value": None, "ci95": None}}}
+    verdicts = {rule: {"bycatch": told, "reward": told} for rule, told in (("uniform", "no difference shown"), ("blobs", ""))}
+    chosen = {"headline": ["bycatch"], "baselines": {"uniform": {"metrics": scores}}}
+    text = shown({**COMPARISON, **chosen, "own_minus_baseline": own, "verdicts": verdicts}, width=120).partition("Other rules")[2]
+    assert re.search(r"^rule +bycatch *$", text, re.MULTILINE)
+    assert re.search(r"^rule +grpo - rule, bycatch +is it better\? *$", text, re.MULTILINE)  # and no column of the reward
+    assert re.search(r"^uniform +\+0.250 \[-0.125, \+0.500\] +not shown *$", text, re.MULTILINE)
+    assert re.search(r"^blobs +- *$", text, re.MULTILINE)
 
 
 def test_a_row_that_compares_nothing_is_left_out():

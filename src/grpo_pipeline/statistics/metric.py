@@ -86,6 +86,28 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """What a policy must beat before its choices mean something: every rule here, each by a paired interval of its own.
+
+    Attributes:
+        metrics: names of the metrics in which it is judged, each by itself.
+        control: the rule that keeps the policy's choices and takes away what they depend on, such as those of another example.
+        fixed: rules that a user has without training; the best of them in a metric is named.
+        ceilings: rules that know the answer, and are no competitors.
+    """
+
+    metrics: tuple[str, ...]
+    control: str
+    fixed: tuple[str, ...]
+    ceilings: tuple[str, ...] = ()
+
+    def role(self, rule: str) -> str:
+        """Return what a rule is beside the policy."""
+        roles = {self.control: "control"} | dict.fromkeys(self.fixed, "fixed rule")
+        return (roles | dict.fromkeys(self.ceilings, "ceiling")).get(rule, "instead")
+
+
+@dataclass(frozen=True)
 class MetricSuite:
     """Everything the evaluation asks of a task.
 
@@ -101,6 +123,7 @@ class MetricSuite:
         discover: names of columns (or of metrics) -> the metrics that only the configuration knows, such as components of a
             reward that a user wrote; each is named like its column.
         headline: names of the metrics that a short table shows; none: all of them.
+        bar: what its policy must beat; None where the task states none.
     """
 
     unit: Unit
@@ -112,6 +135,15 @@ class MetricSuite:
     summary: Callable[[Mapping[str, Any]], list[str]] = no_sentences
     discover: Callable[[Iterable[str]], Mapping[str, Metric]] = no_more
     headline: tuple[str, ...] = ()
+    bar: Bar | None = None
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The metrics in which the policy is held against each other rule: the bar's, else the first of the headline."""
+        if self.bar is not None:
+            return tuple(name for name in self.bar.metrics if name in self.metrics)
+        known = (name for name in self.headline if name in self.metrics)
+        return tuple(name for name in known if self.metrics[name].better != "none")[:1]
 
     def for_names(self, names: Iterable[str]) -> Self:
         """Return the suite with the metrics that these names of columns (or of metrics) ask for."""

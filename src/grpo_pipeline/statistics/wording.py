@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.statistics.metric import Bar, Metric
 
 Entry = Mapping[str, Any]
 
@@ -74,33 +74,127 @@ def changes(entries: Mapping[str, Entry], metrics: Mapping[str, Metric]) -> dict
     return found
 
 
-def baseline_sentences(
-    comparison: Mapping[str, Any], metrics: Mapping[str, Metric], headline: Sequence[str]
-) -> list[str]:
-    """Say which other rules and baselines the policy is better and worse than, by the first headline metric.
+# Hold the policy against what one would try instead: a verdict for each other rule, and whether the task's bar is met.
 
-    Rules without an interval are left out: they do not have the metric.
+VERDICTS = {"better": "better", "same": "no difference shown", "worse": "worse"}
+UNKNOWN = "no statement"
+
+
+def verdicts(
+    gaps: Mapping[str, Mapping[str, Entry]], metrics: Mapping[str, Metric], judged: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Return rule -> metric -> "better", "no difference shown", "worse" (of the policy), or "no statement" without an interval.
 
     Args:
-        comparison: with ``baseline_arm`` and ``own_minus_baseline``, rule -> metric -> paired difference.
+        gaps: rule -> metric -> paired difference, policy minus rule.
         metrics: of the task.
-        headline: names of the metrics of a short table; the first one judges.
+        judged: names of the metrics that are looked at.
     """
-    gaps = comparison.get("own_minus_baseline", {})
-    name = next((name for name in headline if metrics[name].better != "none"), None)
-    if name is None or not gaps:
-        return []
-    named: dict[str, list[str]] = {"better": [], "same": [], "worse": []}
-    for rule, entries in gaps.items():
-        for kind, names in changes({name: entries[name]}, metrics).items():
-            named[kind] += [rule] * len(names)
-    words = {"better": "better than", "same": "not shown to differ from", "worse": "worse than"}
-    told = "; ".join(f"{words[kind]} {', '.join(rules)}" for kind, rules in named.items() if rules)
+    return {
+        rule: {name: _verdict(entries[name], metrics[name]) for name in judged}
+        for rule, entries in gaps.items()
+    }
+
+
+def _verdict(gap: Entry, metric: Metric) -> str:
+    found = changes({"gap": gap}, {"gap": metric})
+    return next((VERDICTS[kind] for kind, names in found.items() if names), UNKNOWN)
+
+
+def judge_bar(
+    comparison: Mapping[str, Any], bar: Bar, metrics: Mapping[str, Metric]
+) -> dict[str, dict[str, Any]]:
+    """Return metric -> whether the policy of the baseline arm is above the bar, and what decided.
+
+    Met: the interval of own minus control lies on the good side of 0, and so does that of own minus each fixed rule, which
+    makes it better than the best of them (an intersection-union test, Berger 1982: no correction is needed). Missed: one of
+    them lies on the bad side. Else not shown.
+
+    Args:
+        comparison: with ``baselines``, ``own_minus_baseline`` and ``verdicts``.
+        bar: the rules.
+        metrics: of the task.
+
+    Returns:
+        Of each of the bar's metrics ``verdict`` (met, not shown, missed, no statement), ``control`` and ``best_fixed``, the
+        fixed rule with the best value, None where none has one.
+    """
+    found = {}
+    for name in bar.metrics:
+        measured = {
+            rule: scores["metrics"][name]["value"]
+            for rule, scores in comparison["baselines"].items()
+            if scores["metrics"][name]["value"] is not None
+        }
+        fixed = [rule for rule in bar.fixed if rule in measured]
+        told = [comparison["verdicts"].get(rule, {}).get(name) for rule in (bar.control, *fixed)]
+        if told[0] in (None, UNKNOWN) or not fixed:
+            verdict = UNKNOWN
+        elif "worse" in told:
+            verdict = "missed"
+        else:
+            verdict = "met" if {*told} == {"better"} else "not shown"
+        best = min if metrics[name].better == "lower" else max
+        found[name] = {
+            "verdict": verdict,
+            "control": bar.control,
+            "best_fixed": best(fixed, key=lambda rule: measured[rule]) if fixed else None,
+        }
+    return found
+
+
+def bar_sentence(comparison: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[str]:
+    """Say what the bar is and, metric by metric, whether it was met, with the differences to the control and the best fixed rule.
+
+    A metric that none of the two has is left out.
+    """
+    gaps, told = comparison["own_minus_baseline"], []
+    for name, entry in comparison.get("bar", {}).items():
+        rules = [rule for rule in (entry["control"], entry["best_fixed"]) if rule in gaps]
+        parts = [
+            f"own − {rule} {signed(gaps[rule][name])}" for rule in rules if gaps[rule][name]["ci95"]
+        ]
+        if parts:
+            told.append(f"{entry['verdict']} by {metrics[name].title}: {', '.join(parts)}")
     if not told:
         return []
+    control = next(iter(comparison["bar"].values()))["control"]
     return [
-        f"{comparison['baseline_arm']}, its own policy beside what one would try instead, by {metrics[name].title}: {told}."
+        f"{comparison['baseline_arm']}, its bar (own − {control} above 0, and above every fixed rule): {'; '.join(told)}."
     ]
+
+
+def baseline_sentences(
+    comparison: Mapping[str, Any],
+    metrics: Mapping[str, Metric],
+    judged: Sequence[str],
+    bar: Bar | None = None,
+) -> list[str]:
+    """Say which other rules and baselines the policy is better and worse than, in each of the judged metrics.
+
+    Rules without an interval are left out: they do not have the metric; ceilings, too: they know the answer.
+
+    Args:
+        comparison: with ``baseline_arm`` and ``verdicts``, rule -> metric -> verdict.
+        metrics: of the task.
+        judged: names of the metrics, in their order.
+        bar: says which rules are ceilings.
+    """
+    words = {"better": "better than", "same": "not shown to differ from", "worse": "worse than"}
+    sentences = []
+    for name in judged:
+        named: dict[str, list[str]] = {kind: [] for kind in words}
+        for rule, told in comparison.get("verdicts", {}).items():
+            for kind, verdict in VERDICTS.items():
+                if told[name] == verdict and (bar is None or bar.role(rule) != "ceiling"):
+                    named[kind].append(rule)
+        said = "; ".join(
+            f"{words[kind]} {', '.join(rules)}" for kind, rules in named.items() if rules
+        )
+        if said:
+            who = f"{comparison['baseline_arm']}, its own policy beside what one would try instead"
+            sentences.append(f"{who}, by {metrics[name].title}: {said}.")
+    return sentences
 
 
 def _told(

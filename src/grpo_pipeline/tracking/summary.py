@@ -47,7 +47,8 @@ def comparison_tables(comparison: Mapping[str, Any]) -> Iterator[Table | Text]:
         yield Text(f"Other rules beside the policy of {arm}", style="bold")
         headline = comparison.get("headline") or []
         chosen = [name for name in _metrics(baselines) if name in headline] or _metrics(baselines)
-        yield from _rules_table(baselines, chosen, comparison.get("own_minus_baseline", {}), arm)
+        yield from _rules_table(baselines, chosen)
+        yield from _answer_table(comparison, arm)
     for sentence in comparison.get("summary", []):
         yield Text(sentence)
     if not_covered := comparison.get("interval", {}).get("not_covered"):
@@ -131,13 +132,8 @@ def _is_constant(cells: Sequence[Mapping[str, Any] | None]) -> bool:
     )
 
 
-def _rules_table(
-    rules: Mapping[str, Entries], metrics: Sequence[str], own: Mapping[str, Entries], arm: str
-) -> Iterator[Table | Text]:
-    """Yield one row per rule, and the arm's own policy minus the rule in the first of the metrics.
-
-    Without ``own`` there is no such column. A rule that does not have a metric has a dash there.
-    """
+def _rules_table(rules: Mapping[str, Entries], metrics: Sequence[str]) -> Iterator[Table | Text]:
+    """Yield one row per rule; one that does not have a metric has a dash there."""
     metrics = [
         name
         for name in metrics
@@ -145,13 +141,40 @@ def _rules_table(
     ]
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("rule", no_wrap=True)
-    for name in [*metrics, *([f"{arm} - rule, {metrics[0]}"] if own and metrics else [])]:
+    for name in metrics:
         table.add_column(name, justify="right")
     for rule, entries in rules.items():
         cells = [cell_text(entries.get(name), sign=False, with_interval=False) for name in metrics]
-        if own and metrics:
-            gap = own.get(rule, {}).get(metrics[0])
-            cells.append(cell_text(gap, sign=True, with_interval=True))
+        table.add_row(rule, *cells)
+    yield table
+
+
+MARKS = {"better": "better", "worse": "worse", "no difference shown": "not shown"}
+
+
+def _answer_table(comparison: Mapping[str, Any], arm: str) -> Iterator[Table | Text]:
+    """Yield one row per rule: the arm's own policy minus the rule, and whether it is better, in each judged metric."""
+    verdicts = comparison.get("verdicts", {})
+    gaps = comparison.get("own_minus_baseline", {})
+    judged = [
+        name
+        for name in dict.fromkeys(name for told in verdicts.values() for name in told)
+        if any(gaps[rule][name]["value"] is not None for rule in verdicts)
+    ]
+    if not judged:
+        return
+    yield Text(f"\n{arm}, its own policy minus each of them, paired", style="bold")
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("rule", no_wrap=True)
+    for name in judged:
+        table.add_column(f"{arm} - rule, {name}", justify="right")
+        table.add_column("is it better?")
+    for rule, told in verdicts.items():
+        cells: list[str] = []
+        for name in judged:
+            entry = gaps[rule][name]
+            cells.append(cell_text(entry, sign=True, with_interval=True))
+            cells.append("" if entry["value"] is None else MARKS.get(told[name], told[name]))
         table.add_row(rule, *cells)
     yield table
 

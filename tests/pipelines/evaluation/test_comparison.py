@@ -35,7 +35,7 @@ def test_document_follows_the_schema_whatever_the_order_of_rows(document, arms):
     assert list(document) == [
         "task", "control", "split", "n", "seed", "commit", "headline", "interval",
         "arms", "differences", "policy_gain", "baseline_arm", "baselines", "own_minus_baseline",
-        "summary", "run",
+        "verdicts", "bar", "summary", "run",
     ]  # fmt: skip
     assert document["n"] == {"examples": 240, "clusters": 40, "cluster": "patient_id"}
     assert (document["commit"], document["control"], document["seed"]) == ("abc123", "supervised", 0)
@@ -91,6 +91,8 @@ def test_what_one_would_try_instead_is_compared_on_the_same_cores(arms):
         assert gap[name]["auroc"]["value"] == pytest.approx(roc_auc_score(own["label"], own["prob"]) - theirs)
     assert gap["uniform"] == document["policy_gain"]["grpo"]
     [sentence] = [text for text in document["summary"] if "what one would try instead, by AUROC" in text]
+    assert document["verdicts"]["perfect"] == {"auroc": "worse", "lesion_hit": "no statement"}
+    assert "oracle" not in sentence
     better, _, worse = sentence.partition("worse than")
     assert "noise" in better
     assert "perfect" in worse

@@ -16,7 +16,13 @@ from grpo_pipeline.statistics.bootstrap import (
 )
 from grpo_pipeline.statistics.metric import ASKED, UNSCORED, Metric, MetricSuite
 from grpo_pipeline.statistics.over_seeds import NOT_COVERED
-from grpo_pipeline.statistics.wording import baseline_sentences, change_sentences
+from grpo_pipeline.statistics.wording import (
+    bar_sentence,
+    baseline_sentences,
+    change_sentences,
+    judge_bar,
+    verdicts,
+)
 
 # Count the samples for which a user's reward gave no value, per arm and component, and say it: no other result shows it.
 
@@ -128,6 +134,9 @@ def compare(
         **score_sections(scores, params, clusters=clusters),
         **({"unscored": found} if any(found.values()) else {}),
     }
+    document["verdicts"] = verdicts(document["own_minus_baseline"], suite.metrics, suite.judged)
+    if suite.bar is not None:
+        document["bar"] = judge_bar(document, suite.bar, suite.metrics)
     told = change_sentences(document, suite.metrics, chance_rule=params.chance_rule)
     if params.not_run is not None:
         beside = (
@@ -141,7 +150,8 @@ def compare(
         "summary": [
             *told,
             *suite.summary(document),
-            *baseline_sentences(document, suite.metrics, suite.headline),
+            *baseline_sentences(document, suite.metrics, suite.judged, suite.bar),
+            *bar_sentence(document, suite.metrics),
             *unscored_sentences(document.get("unscored", {})),
         ]
     }

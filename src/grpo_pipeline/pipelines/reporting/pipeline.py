@@ -66,6 +66,7 @@ def render_task(
         "words": words,
         "arms": tables.arms_table(comparison, metrics, words=words),
         "baselines": tables.baselines_table(comparison, metrics, words=words),
+        **tables.answer_parts(comparison, suite, words=words),
         "learning_curves": learning_curves,
         "samples": tables.frame_table(f"Samples of {params.baseline_arm}", rollouts, limit=SAMPLES),
         "reward": reward_section(reward_audit),

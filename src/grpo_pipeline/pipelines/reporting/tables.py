@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_pipeline.statistics.metric import Metric
+from grpo_pipeline.statistics.metric import Metric, MetricSuite
+from grpo_pipeline.statistics.wording import bar_sentence
 from grpo_pipeline.tasks.spec import Wording
 
 Entry = Mapping[str, Any]
@@ -78,6 +79,44 @@ def baselines_table(
         )
     ]
     return Table(f"{words.rules} {arm}", ["metric", *columns], rows)
+
+
+def answer_parts(
+    comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording
+) -> dict[str, Any]:
+    """Return what the block "answer" of every page shows: the table, and the sentence about the bar where there is one."""
+    return {
+        "answer": answer_table(comparison, suite, words=words),
+        "bar": bar_sentence(comparison, suite.metrics),
+    }
+
+
+def answer_table(comparison: Mapping[str, Any], suite: MetricSuite, *, words: Wording) -> Table:
+    """Return what one would try instead x (role, how it chooses; of each judged metric its value and own − rule)."""
+    arm, bar = comparison["baseline_arm"], suite.bar
+    metrics = {name: suite.metrics[name] for name in suite.judged}
+    heads = [
+        text
+        for metric in metrics.values()
+        for text in (metric_cell(metric).text, f"{arm} − this", "is it better?")
+    ]
+    own = comparison["arms"][arm]["metrics"]
+    first = [
+        cell for name in metrics for cell in (value_cell(own[name]), Cell(""), Cell(""))
+    ]  # the policy itself
+    rows = [[Cell(f"{arm}, its own policy"), Cell(""), *first]]
+    for rule, gaps in comparison["own_minus_baseline"].items():
+        role = "instead" if bar is None else bar.role(rule)
+        cells = [Cell(rule, note=words.choices.get(rule, "")), Cell(role)]
+        for name, metric in metrics.items():
+            value = comparison["baselines"][rule]["metrics"][name]
+            if value["value"] is None:
+                cells += [Cell("–"), Cell(""), Cell("")]
+                continue
+            verdict = comparison["verdicts"][rule][name]
+            cells += [value_cell(value), difference_cell(gaps[name], metric), Cell(verdict)]
+        rows.append(cells)
+    return Table(f"{arm}, and what one would try instead", ["", "role", *heads], rows)
 
 
 def metric_cell(metric: Metric) -> Cell:

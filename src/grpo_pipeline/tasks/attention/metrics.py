@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.statistics.metric import (
+    Bar,
     Metric,
     MetricSuite,
     Unit,
@@ -413,5 +414,11 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
             "lesion_hit",
             "lesion_hit_ratio",
             "reward",
+        ),
+        bar=Bar(
+            metrics=("auroc", "lesion_hit"),
+            control="shuffled",
+            fixed=("centre", "fixed", "constant", "blobs"),
+            ceilings=("oracle",),
         ),
     )

@@ -185,6 +185,7 @@ def render_report(
     parts = {
         "arms": tables.arms_table(comparison, suite.metrics, words=words),
         "baselines": tables.baselines_table(comparison, suite.metrics, words=words),
+        **tables.answer_parts(comparison, suite, words=words),
         "reward": reward_section(reward_audit),
         "reward_figure": reward_audit_figure,
         "data": tables.facts_table("Data report", data_report),

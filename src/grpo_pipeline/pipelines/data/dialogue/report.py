@@ -185,6 +185,7 @@ def render_replies(
     parts = {
         "arms": tables.arms_table(comparison, metrics, words=words),
         "baselines": tables.baselines_table(comparison, metrics, words=words),
+        **tables.answer_parts(comparison, suite, words=words),
         "learning_curves": learning_curves,
         "scores_by_need": scores_by_need,
         "replies": reply_groups(rollouts, limit=SHOWN_EXAMPLES),
