@@ -11,6 +11,7 @@ from grpo_pipeline.tasks.attention.metrics import (
     build_suite,
     lesion_sentence,
     oracle_sentences,
+    reader_sentences,
     reward_sentence,
     sensitivity_sentence,
 )
@@ -135,6 +136,45 @@ def test_a_patient_is_one_unit():
     per_patient = rows.groupby("patient_id").agg({"label": "max", "prob": "max"})
     expected = roc_auc_score(per_patient["label"], per_patient["prob"])
     assert value("auroc_patient", rows) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_readers_score_is_compared_on_the_cores_that_have_one():
+    """Oracle: scikit-learn on the scored cores alone, with each drawn patient as often as it is drawn."""
+    rng = np.random.default_rng(1)
+    n = 60
+    label = rng.integers(0, 2, n)
+    rows = pd.DataFrame(
+        {"core_id": [f"c{i:02d}" for i in range(n)], "patient_id": [f"p{i // 3}" for i in range(n)], "label": label}
+    )
+    rows = rows.assign(
+        prob=np.clip(0.3 * label + 0.7 * rng.random(n), 0, 1), reader_score=np.round(2 * label + 3 * rng.random(n))
+    )
+    rows.loc[rng.permutation(n)[:13], "reader_score"] = NAN
+    suite = build_suite({}).for_names(rows.columns)
+    counts = np.repeat(rng.integers(0, 3, n // 3), 3)
+    drawn = rows.loc[rows.index.repeat(counts)].dropna(subset="reader_score")
+    own, read = (roc_auc_score(drawn["label"], drawn[name]) for name in ("prob", "reader_score"))
+    expected = {"reader_auroc": read, "auroc_where_read": own, "auroc_minus_reader": own - read}
+    for name, number in expected.items():
+        assert suite.metrics[name](rows, counts[None].astype(float))[0] == pytest.approx(number, abs=1e-12)
+        assert suite.metrics[name].count(rows) == n - 13
+    assert suite.metrics["auroc"].count(rows) == n
+    assert suite.metrics["reader_auroc"].better == "none"  # the same for every arm
+    assert not set(expected) & set(build_suite({}).for_names(ROWS.columns).metrics)
+    assert set(expected) <= set(build_suite({}).for_names(["auroc_minus_reader"]).metrics)  # from a document's metrics
+
+
+def test_the_reader_stands_in_the_summary():
+    entry = {"value": -0.05, "ci95": [-0.09, -0.01], "n": 47, "reason": None}
+    metrics = {"auroc_minus_reader": entry, "reader_auroc": {**entry, "value": 0.9}}
+    document = {"n": {"examples": 60}, "arms": {"grpo": {"metrics": metrics}, "other": {"metrics": {}}}}
+    assert reader_sentences(document) == [
+        "grpo: AUROC minus that of the reader's score, 0.900, on 47 cores (13 without a score are left out of this comparison "
+        "alone): -0.050 (95% interval -0.090 to -0.010): worse than the reader."
+    ]
+    entry.update(ci95=None, reason="one class")
+    document["n"]["examples"] = 47
+    assert reader_sentences(document) == ["grpo: AUROC beside the reader's score on 47 cores: no statement (one class)."]
 
 
 def test_splitting_a_patient_between_resamples_is_refused():

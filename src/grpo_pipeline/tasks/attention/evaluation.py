@@ -26,6 +26,7 @@ from grpo_pipeline.tasks.attention.batch import (
 )
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
+from grpo_pipeline.tasks.attention.metrics import fact_columns
 from grpo_pipeline.tasks.attention.model.baselines import (
     CONSTANT,
     ORACLE,
@@ -369,9 +370,7 @@ def _rows(
     # The first set's heatmap, the mean of each cell's pixels: [P, 4h, 4w] -> [P, V].
     heatmap = adaptive_avg_pool2d(outcomes.mask_logits[:, 0].sigmoid(), task.grid).flatten(1)
     table = data.examples.table.iloc[batch.rows.cpu().numpy()]
-    frame = table[
-        ["core_id", "patient_id", "center", "label", "involvement", "grade_group"]
-    ].reset_index(drop=True)
+    frame = table[fact_columns(table)].reset_index(drop=True)
     return frame.assign(
         rule=rule,
         prob=probs[:, 0].cpu().numpy(),

@@ -3,7 +3,8 @@
 Definitions, directions and the rule for "undefined" are in docs/metrics.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from grpo_pipeline.statistics.metric import (
     mean_metric,
 )
 from grpo_pipeline.statistics.wording import Entry, judge, signed
+from grpo_pipeline.tasks.attention.data.params import READER_COLUMN
 
 # Plain sentences about a comparison document, each read off an interval; nothing here looks at more than the numbers.
 
@@ -44,7 +46,37 @@ def summary(comparison: Mapping[str, Any]) -> list[str]:
             auroc_sentence(arm, comparison["differences"][arm]["auroc"], control=control),
         )
     ]
-    return sentences + oracle_sentences(comparison) + outline_sentences(comparison)
+    return [
+        *sentences,
+        *reader_sentences(comparison),
+        *oracle_sentences(comparison),
+        *outline_sentences(comparison),
+    ]
+
+
+def reader_sentences(comparison: Mapping[str, Any]) -> list[str]:
+    """Say of every arm whether its AUROC differs from that of a reader's score, and how many cores have no such score."""
+    sentences = []
+    for arm, scores in comparison["arms"].items():
+        found = scores["metrics"]
+        if (difference := found.get("auroc_minus_reader")) is None:
+            continue
+        reader, count = found["reader_auroc"], difference["n"]
+        missing = comparison["n"]["examples"] - count
+        left_out = f" ({missing} without a score are left out of this comparison alone)" * (
+            missing > 0
+        )
+        if difference["ci95"] is None:
+            sentences.append(
+                f"{arm}: AUROC beside the reader's score on {count} cores{left_out}: no statement ({difference['reason']})."
+            )
+            continue
+        ending = judge(difference, above="better than the reader", below="worse than the reader")
+        sentences.append(
+            f"{arm}: AUROC minus that of the reader's score, {reader['value']:.3f}, on {count} cores{left_out}: "
+            f"{signed(difference)}: {ending}."
+        )
+    return sentences
 
 
 def reward_sentence(arm: str, gain: Entry | None) -> str:
@@ -135,6 +167,7 @@ RULES = (
     *("policy", "greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle"),
     *("shuffled", "picture", "texture", "cnn", "attention_cnn"),
 )
+FACTS = ("core_id", "patient_id", "center", "label", "involvement", "grade_group")
 OUTLINE = " (reads the test outline)"
 BOTH_CLASSES = "needs at least one positive and one negative core"
 
@@ -154,6 +187,11 @@ class MetricOptions(BaseModel):
     high_involvement: float = Field(
         default=0.4, gt=0, le=1, description="least involvement of a high-involvement positive"
     )
+
+
+def fact_columns(table: pd.DataFrame) -> list[str]:
+    """Return the columns of the examples' table that prediction rows repeat: what is true of a core, whatever is predicted."""
+    return [*FACTS, *(name for name in (READER_COLUMN,) if name in table)]
 
 
 def label_target(rows: pd.DataFrame) -> np.ndarray:
@@ -390,6 +428,44 @@ def add_prob_shift(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(prob_shift=shift.where(rows["rule"] == "policy").astype(np.float64))
 
 
+def reader_metrics() -> dict[str, Metric]:
+    """Return what compares with a reader's score, on the cores that have one: its AUROC, the model's there, and the difference.
+
+    Both are computed on the same resamples of whole patients, so that the interval of the difference is a paired one.
+    """
+    reason = "needs a positive and a negative core with a reader's score"
+    reader = ranking_metric(
+        weighted.auroc,
+        label_target,
+        score=READER_COLUMN,
+        title="AUROC of the reader's score",
+        reason=reason,
+    )
+    own = replace(
+        ranking_metric(
+            weighted.auroc, label_target, title="AUROC where a reader has scored", reason=reason
+        ),
+        usable=lambda rows: _has_prob(rows) & reader.usable(rows),
+    )
+    return {
+        "reader_auroc": replace(reader, better="none"),
+        "auroc_where_read": own,
+        "auroc_minus_reader": replace(
+            own,
+            title="AUROC minus that of the reader's score",
+            compute=lambda rows, weights: (
+                own.compute(rows, weights) - reader.compute(rows, weights)
+            ),
+        ),
+    }
+
+
+def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
+    """Return the metrics of facts that not every data set has; ``names`` are columns of prediction rows, or metrics."""
+    found = set(names)
+    return reader_metrics() if found & {READER_COLUMN, *reader_metrics()} else {}
+
+
 METRICS: dict[str, Metric] = build_metrics(MetricOptions())
 
 
@@ -407,6 +483,7 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         finite=("label", "prob"),
         prepare=add_prob_shift,
         summary=summary,
+        discover=further_metrics,
         headline=(
             "auroc",
             "average_precision",

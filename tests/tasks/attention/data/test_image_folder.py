@@ -153,6 +153,8 @@ BAD_FILES = {
     "missing": (lambda root: None, "bad.png", "got nothing there; add the file or correct the manifest"),
     "folder": (lambda root: (root / "bad.png").mkdir(), "bad.png", "got nothing there"),
     "text": (lambda root: (root / "bad.png").write_text("hello"), "bad.png", "got a file of another kind; convert it"),
+    "webp": (lambda root: (root / "bad.png").write_bytes(b"RIFF\0\0\0\0WEBPVP8 "), "bad.png", "or NPY image, .* got a WebP file"),
+    "dicom": (lambda root: (root / "bad").write_bytes(b"\0" * 128 + b"DICM"), "bad", r"got a DICOM file .*end with \.dcm"),
     "empty": (lambda root: (root / "bad.png").write_bytes(b""), "bad.png", "got a file of another kind"),
     "half a png": (lambda root: bad_png(root, 800), "bad.png", "must be a complete image file"),
     "png without its last 12 bytes": (lambda root: bad_png(root, 12), "bad.png", "got a PNG without its end"),

@@ -105,6 +105,8 @@ def test_masks_that_look_inverted_or_smeared_are_said_and_their_shares_stand_in_
         "highest_share": round(1 - 36 / 768, 4),
         "more_than_half": 1,
         "smeared": 1,
+        "shared": 0,
+        "unnamed": 0,
     }
     said = [record.getMessage() for record in caplog.records]
     assert any("1 of 6 masks of lesion_mask cover more than half of their image" in line for line in said)
@@ -128,6 +130,46 @@ def test_values_of_masks_are_named_for_every_file_of_a_row(data_set, data_params
     assert report["masks"]["lesion_mask"]["lowest_share"] == round(24 / 768, 4)
     data_set.save("lesion/c01b.png", zones)
     assert check_manifest(data_set.open(), OWN, params)[2]["digests"]["files"] != report["digests"]["files"]
+
+
+def test_outlines_of_other_images_are_said(data_set, data_params, caplog):
+    data_set.rows[3]["lesion_mask"] = data_set.rows[5]["lesion_mask"]  # c03 has the outline of c05, and its own is unread
+    (data_set.root / "lesion/notes.txt").write_text("no mask")
+    data_set.save("lesion/none.png", np.zeros((24, 32), bool))
+    for row in data_set.rows[::2]:
+        row["lesion_mask"] = "lesion/none.png"  # one empty file for all that have none is no fault
+    for row in data_set.rows:
+        row["region_mask"] = "region/c00.png"  # nor is one region for all
+    _, _, report = check_manifest(data_set.open(), OWN, data_params())
+    found = {name: (one["shared"], one["unnamed"]) for name, one in report["masks"].items()}
+    assert found == {"region_mask": (1, 11), "bag_mask": (0, 0), "lesion_mask": (1, 1)}
+    said = [record.getMessage() for record in caplog.records]
+    assert any(
+        line.startswith("1 files beside those of lesion_mask belong to no row") and "'lesion/c03.png'" in line for line in said
+    )
+    assert any(line.startswith("1 files of lesion_mask mark something in several images") for line in said)
+    assert not any("of region_mask mark" in line for line in said)
+
+
+def test_a_readers_score_stands_in_the_table_and_unknown_ones_are_counted(data_set, data_params):
+    cells = ["4a", "2", "?", "4B", "", "5", "1", "3", "2", "4b", "5", "0"]
+    for row, cell in zip(data_set.rows, cells, strict=True):
+        row["birads"] = cell
+    values = {"0": -1, "1": 1, "2": 2, "3": 3, "4A": 4.1, "4b": 4.2, "5": 5}
+    params = data_params(columns={"reader_score": "birads"}, reader_values=values)
+    checked, _, report = check_manifest(data_set.open(), OWN, params)
+    read = parse_checked(pd.read_csv(io.StringIO(checked.to_csv(index=False)), dtype=str, keep_default_na=False), params)
+    np.testing.assert_array_equal(read["reader_score"], [4.1, 2, np.nan, 4.2, np.nan, 5, 1, 3, 2, 4.2, 5, -1])
+    assert report["unknown"]["reader_score"] == 2
+    with pytest.raises(ValueError, match="column 'birads' must be a number or empty, got '4a'"):
+        check_manifest(data_set.open(), OWN, data_params(columns={"reader_score": "birads"}))
+    del values["4A"]
+    with pytest.raises(
+        ValueError, match="column 'birads' must be one of .* or empty, got '4a'; correct attention.data.reader_values"
+    ):
+        check_manifest(data_set.open(), OWN, data_params(columns={"reader_score": "birads"}, reader_values=values))
+    with pytest.raises(ValueError, match="reader_score must not be among the clinical columns, which the model sees, got 'psa'"):
+        data_params(columns={"reader_score": "psa"})
 
 
 def test_phantom_asked_for_but_another_folder_read(data_set, data_params):

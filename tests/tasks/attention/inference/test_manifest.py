@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiny_predictor import make_predictor
 
 from grpo_pipeline.tasks.attention.data.params import ModelPreprocessing
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules, check_predict_manifest, find_columns
@@ -48,6 +49,21 @@ def test_an_image_alone_is_enough(data_set):
     assert checked.loc[0, ["core_id", "patient_id", "region_mask", "bag_mask"]].tolist() == ["c00", "", "", ""]
     assert np.isnan(checked[["age", "psa"]].to_numpy()).all()
     assert absent == ("core_id", "patient_id", "region_mask", "bag_mask", "age", "psa")
+
+
+def test_the_models_own_mask_values_count(data_set):
+    """Zones 1 and 2 of one file: the model knows that 2 is its region; without that knowledge the mask is refused."""
+    zones = np.ones((24, 32), np.uint8)
+    zones[:, 16:] = 2
+    data_set.save("region/c00.png", zones)
+    data_set.rows[:] = [{"image": "images/c00.png", "region_mask": "region/c00.png"}]
+    predictor = make_predictor(mask_values={"region_mask": [2]})
+    checked, _, _ = check_predict_manifest(data_set.open(), params(), predictor.rules)
+    [row] = checked.to_dict(orient="records")
+    points = predictor.predict(data_set.open(), row, seed=0, n_samples=8).points
+    assert set(np.unique(points[..., 0])) <= {20.0, 28.0}
+    with pytest.raises(ValueError, match="'region/c00.png' must have one value beside 0, got 1, 2"):
+        check_predict_manifest(data_set.open(), params(), make_predictor().rules)
 
 
 def test_an_empty_cell_of_an_optional_column_is_unknown(data_set):

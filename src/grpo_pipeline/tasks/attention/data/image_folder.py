@@ -33,6 +33,7 @@ from grpo_pipeline.tasks.attention.data.planes import (
 from grpo_pipeline.tasks.text_lines import broken_record
 
 PIXEL_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF")
+OTHER_FORMATS = "NIfTI (.nii, .nii.gz), DICOM (.dcm), MetaImage (.mha, .mhd) or HDF5 (.h5, .hdf5)"
 SEVERAL_FRAMES = ("TIFF", "GIF", "PNG")
 MAX_PIXELS = 64_000_000
 OPENING = Lock()
@@ -277,8 +278,8 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
                 array = np.asarray(picture.convert("L"))
     except UnidentifiedImageError as error:
         raise UnreadableFileError(
-            f"{relpath!r} must be a {', '.join(PIXEL_FORMATS)} or NPY image, or a volume by its ending, got a file of another "
-            "kind; convert it"
+            f"{relpath!r} must be a {', '.join(PIXEL_FORMATS)} or NPY image, or by its ending a {OTHER_FORMATS} file, got "
+            f"{other_kind(content)}"
         ) from error
     except (
         OSError,
@@ -295,6 +296,15 @@ def read_picture(path: Path, relpath: str, *, as_mask: bool) -> np.ndarray:
             f"{relpath!r} must be a complete image file, got a PNG without its end; copy it again"
         )
     return array
+
+
+def other_kind(content: bytes) -> str:
+    """Return what a file is that is no picture, as far as its first bytes tell, and what to do with it."""
+    if content[128:132] == b"DICM":
+        return "a DICOM file without that ending; rename it to end with .dcm"
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "a WebP file; convert it to PNG"
+    return "a file of another kind; convert it"
 
 
 # Names of files made from names that a user chose.

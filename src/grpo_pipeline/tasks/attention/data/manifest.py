@@ -20,6 +20,7 @@ from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve
 from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data
 from grpo_pipeline.tasks.attention.data.params import (
     CANONICAL_COLUMNS,
+    READER_COLUMN,
     SIZE_COLUMN,
     SPACING_COLUMN,
     DataParams,
@@ -40,6 +41,7 @@ from grpo_pipeline.tasks.attention.data.row_checks import (
     check_files,
     duplicate_reasons,
     file_stem,
+    read_paths,
     read_row,
     split_reasons,
 )
@@ -155,6 +157,11 @@ def check_manifest(
         raw, RowReader(params, read, name_column, params.spacing_mm, params.workers)
     )
     reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.names_splits else {})
+    unnamed = unnamed_masks(raw, params)
+    warn_of_unnamed(unnamed)
+    for name, files in unnamed.items():
+        if name in found["masks"]:
+            found["masks"][name]["unnamed"] = len(files)
     refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
     refused.sort(key=lambda entry: entry["row"])
     rows = [row for row in rows if row["row"] not in reasons]
@@ -162,6 +169,7 @@ def check_manifest(
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
     # The canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one.
     names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
+    names += [READER_COLUMN] if params.columns.reader_score else []
     names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
     after = names.index("grade_group") + 1
     columns = [*names[:after], *params.columns.clinical, *names[after:]]
@@ -249,6 +257,7 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
             name: describe_masks(
                 [masks.shares[name] for _, masks in usable if name in masks.shares],
                 smeared=sum(name in masks.smeared for _, masks in usable),
+                shared=count_shared(name, usable),
             )
             for name in PATHS[1:]
             if any(name in masks.shares for _, masks in usable)
@@ -258,8 +267,57 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
     return rows, refused, described
 
 
-def describe_masks(shares: Sequence[float], *, smeared: int) -> dict[str, float | int]:
-    """Return what shares of their images the masks of one kind cover, and how many are empty, mostly inside, or smeared."""
+def count_shared(name: str, usable: Sequence[tuple[Row, CheckedMasks]]) -> int:
+    """Return how many files of masks that are not empty belong to several images, which one drawing hardly fits."""
+    images: dict[str, set[str]] = {}
+    for row, masks in usable:
+        if masks.shares.get(name):
+            images.setdefault(row[name], set()).add(row["image"])
+    return sum(len(of_one) > 1 for of_one in images.values())
+
+
+def unnamed_masks(raw: ImageFolder, params: DataParams) -> dict[str, list[str]]:
+    """Return the files of masks that no row names, per kind of mask: outlines that nobody reads, of other images perhaps.
+
+    They are looked for beside those that are named, in folders that hold no image of the data set.
+    """
+    named: dict[str, set[str]] = {name: set() for name in PATHS}
+    for line in raw.manifest.itertuples(index=False, name=None):
+        cells = dict(zip(raw.manifest.columns, line, strict=True))
+        paths = read_paths(cells, params.columns, params.folders, may_be_empty=PATHS)
+        for name, path in paths.items():
+            # An HDF5 file holds its masks under keys; those that are not named are not looked for.
+            files = (split_address(file)[0] for file in path.split(SEVERAL_FILES))
+            named[name] |= {file for file in files if file and not split_key(file)[1]}
+    taken = set().union(*named.values())
+    folders_of_images = {str(PurePosixPath(file).parent) for file in named["image"]}
+    found = {}
+    for name in PATHS[1:]:
+        folders = {str(PurePosixPath(file).parent) for file in named[name]} - folders_of_images
+        endings = {PurePosixPath(file).suffix.lower() for file in named[name]}
+        there = {
+            f"{folder}/{path.name}".removeprefix("./")
+            for folder in folders
+            if (raw.root / folder).is_dir()
+            for path in (raw.root / folder).iterdir()
+            if path.suffix.lower() in endings and path.is_file()
+        }
+        found[name] = sorted(there - taken)
+    return found
+
+
+def warn_of_unnamed(unnamed: Mapping[str, Sequence[str]]) -> None:
+    """Say which files of masks no row names."""
+    for name, files in unnamed.items():
+        if files:
+            logger.warning(
+                "%d files beside those of %s belong to no row of the manifest, such as %r: are they outlines of other images?",
+                *(len(files), name, files[0]),
+            )
+
+
+def describe_masks(shares: Sequence[float], *, smeared: int, shared: int) -> dict[str, float | int]:
+    """Return what shares of their images masks of one kind cover, and how many are empty, mostly inside, smeared or shared."""
     low, middle, high = np.quantile(shares, (0, 0.5, 1)).round(4).tolist()
     return {
         "files": len(shares),
@@ -269,6 +327,7 @@ def describe_masks(shares: Sequence[float], *, smeared: int) -> dict[str, float 
         "highest_share": high,
         "more_than_half": sum(share > 0.5 for share in shares),
         "smeared": smeared,
+        "shared": shared,
     }
 
 
@@ -280,6 +339,11 @@ def warn_of_masks(masks: Mapping[str, Mapping[str, float | int]]) -> None:
                 "%d of %d masks of %s cover more than half of their image (median %.0f%%): are they inverted? "
                 "Name the values that lie inside: attention.data.mask_values.%s",
                 *(found["more_than_half"], found["files"], name, 100 * found["median_share"], name),
+            )
+        if name != "region_mask" and found["shared"]:
+            logger.warning(
+                "%d files of %s mark something in several images each: does one drawing fit all of them?",
+                *(found["shared"], name),
             )
         if found["smeared"]:
             logger.warning(
@@ -328,10 +392,16 @@ def failure(
 
 def parse_checked(table: pd.DataFrame, params: DataParams) -> pd.DataFrame:
     """Give a table that was read back as text its types again; a table that has them is returned equal."""
-    numbers = {name: to_floats(table[name]) for name in (*NUMBERS, *params.columns.clinical)}
+    numbers = {name: to_floats(table[name]) for name in number_columns(params)}
     integers = {name: table[name].astype(int) for name in ("label", "row")}
     flags = {"has_lesion_mask": table["has_lesion_mask"].astype(str) == "True"}
     return table.assign(**numbers, **integers, **flags)
+
+
+def number_columns(params: DataParams) -> tuple[str, ...]:
+    """Return the columns of the checked table whose numbers may be unknown."""
+    scored = (READER_COLUMN,) if params.columns.reader_score else ()
+    return (*NUMBERS, *params.columns.clinical, *scored)
 
 
 def to_floats(column: pd.Series) -> pd.Series:
@@ -363,10 +433,7 @@ def data_report(
         },
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
         **found,
-        "unknown": {
-            name: int(np.isnan(checked[name]).sum())
-            for name in (*NUMBERS, *params.columns.clinical)
-        },
+        "unknown": {name: int(np.isnan(checked[name]).sum()) for name in number_columns(params)},
         "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
         "digests": {
             "manifest": file_digest(raw.manifest_path),

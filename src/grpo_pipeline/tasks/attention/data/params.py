@@ -11,6 +11,8 @@ CANONICAL_COLUMNS = (
     "has_lesion_mask", "row", "split",
 )  # fmt: skip
 
+READER_COLUMN = "reader_score"
+"""Score of a person who has read the image: present where a column of the manifest is mapped to it."""
 SIZE_COLUMN, SPACING_COLUMN = "stored_size", "spacing_mm"
 """Rows and columns of the image as it is stored, and the distances between them: present where any spacing is known."""
 MODEL_SPACING_COLUMNS = ("row_mm", "column_mm")
@@ -44,6 +46,8 @@ class ColumnParams(BaseModel):
         core_id: unique name of the row; null = the image's file name without its ending.
         split: train, val or test; null = drawn by the ``attention.split`` parameters.
         clinical: numeric columns, may hold unknown values.
+        reader_score: a person's score, such as PI-RADS or BI-RADS, higher for more suspicion; null = none. The model never sees
+            it: it is compared with.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -60,12 +64,28 @@ class ColumnParams(BaseModel):
     core_id: ColumnName | None
     split: ColumnName | None
     clinical: tuple[ColumnName, ...]
+    reader_score: ColumnName | None = None
+
+    @model_validator(mode="after")
+    def _reader_is_not_shown(self) -> Self:
+        if self.reader_score in self.clinical:
+            raise ValueError(
+                f"attention.data.columns.reader_score must not be among the clinical columns, which the model sees, got "
+                f"{self.reader_score!r} in both; drop it from clinical"
+            )
+        return self
 
     @model_validator(mode="after")
     def _clinical_names_are_free(self) -> Self:
         taken = sorted(
             set(self.clinical)
-            & {*CANONICAL_COLUMNS, SIZE_COLUMN, SPACING_COLUMN, *MODEL_SPACING_COLUMNS}
+            & {
+                *CANONICAL_COLUMNS,
+                READER_COLUMN,
+                SIZE_COLUMN,
+                SPACING_COLUMN,
+                *MODEL_SPACING_COLUMNS,
+            }
         )
         if taken:
             raise ValueError(
@@ -239,6 +259,7 @@ class DataParams(Preprocessing):
         on_bad_row: ``fail`` stops at the end of the checks; ``quarantine`` goes on without the bad rows and lists them.
         spacing_mm: row and column spacing of images whose file does not tell it; null = unknown.
         grade_values: cell of the grade column -> grade group, ``{benign: 0, GG1: 1}``; null = cells are the numbers 0 to 5.
+        reader_values: cell of the reader's score -> number, ``{"4a": 4.1, "4b": 4.2}``; null = cells are numbers.
         splits_file: JSON file below the root that names the cores of train, val and test; null = a column, or drawn.
         workers: threads that read files; null = one per core of the machine, at most 8. No result depends on it.
     """
@@ -252,6 +273,7 @@ class DataParams(Preprocessing):
     on_bad_row: Literal["fail", "quarantine"]
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
     grade_values: dict[GradeValue, Annotated[int, Field(ge=0, le=5)]] | None = None
+    reader_values: dict[GradeValue, Annotated[float, Field(allow_inf_nan=False)]] | None = None
     splits_file: Annotated[str, Field(min_length=1)] | None = None
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
 
@@ -275,10 +297,14 @@ class DataParams(Preprocessing):
         return self
 
     @model_validator(mode="after")
-    def _grade_values_have_a_column(self) -> Self:
+    def _values_have_a_column(self) -> Self:
         if self.grade_values is not None and self.columns.grade_group is None:
             raise ValueError(
                 "attention.data.grade_values must be null while columns.grade_group is null, got a table; map the column"
+            )
+        if self.reader_values is not None and self.columns.reader_score is None:
+            raise ValueError(
+                "attention.data.reader_values must be null while columns.reader_score is null, got a table; map the column"
             )
         return self
 

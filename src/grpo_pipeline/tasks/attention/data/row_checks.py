@@ -12,6 +12,7 @@ import pandas as pd
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
+    READER_COLUMN,
     ColumnParams,
     DataParams,
     FolderParams,
@@ -100,6 +101,11 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
     grade = read_grade(cells, columns.grade_group, values=params.grade_values)
     if params.label.above is None:
         check_truth(label, involvement, grade, columns)
+    scored = (
+        {READER_COLUMN: read_reader(cells, columns.reader_score, values=params.reader_values)}
+        if columns.reader_score
+        else {}
+    )
     return {
         "core_id": required(cells, columns.core_id, "core_id")
         if columns.core_id
@@ -112,6 +118,7 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
         **{name: read_clinical(cells[name], column=name) for name in columns.clinical},
         **addressed(paths, params),
         "split": read_split(cells, columns.split),
+        **scored,
     }
 
 
@@ -261,6 +268,21 @@ def read_grade(
             f"column {column!r} must be a grade group 0, 1, 2, 3, 4 or 5, got {value:g}; convert Gleason scores first"
         )
     return value
+
+
+def read_reader(
+    cells: Mapping[str, str], column: str, *, values: Mapping[str, float] | None = None
+) -> float:
+    """Return the score that a reader gave, NaN if there is none; with ``values``, what the table gives for the cell."""
+    cell = cells[column]
+    if values is None or cell.casefold() in UNKNOWN:
+        return read_number(cell, column=column)
+    score = values.get(canonical_value(cell))
+    if score is None:
+        raise RowError(
+            f"column {column!r} must be one of {sorted(values)} or empty, got {cell!r}; correct attention.data.reader_values"
+        )
+    return score
 
 
 def check_truth(label: int, involvement: float, grade: float, columns: ColumnParams) -> None:

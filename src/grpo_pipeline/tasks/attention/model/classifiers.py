@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells, sta
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation import PointTask
 from grpo_pipeline.tasks.attention.inference.appearance import QUANTILES, content_box
-from grpo_pipeline.tasks.attention.metrics import REQUIRED
+from grpo_pipeline.tasks.attention.metrics import FACTS, REQUIRED, fact_columns
 from grpo_pipeline.tasks.attention.model.baselines import lesion_coverage, lesion_share
 
 NAMES = ("picture", "texture", "cnn", "attention_cnn")
@@ -61,9 +61,7 @@ def fit_baselines(
         )
     examples = data.examples
     train = examples.rows("train")
-    facts = examples.table.iloc[rows][
-        ["core_id", "patient_id", "center", "label", "involvement", "grade_group"]
-    ].reset_index(drop=True)
+    facts = examples.table.iloc[rows][fact_columns(examples.table)].reset_index(drop=True)
     frames = []
     for name in names:
         points: dict[str, np.ndarray] = {}
@@ -85,7 +83,8 @@ def fit_baselines(
                     "lesion_coverage": lesion_coverage(lesion, cells),
                 }
         frames.append(facts.assign(rule=name, prob=probs, **points))
-    return pd.concat(frames, ignore_index=True).reindex(columns=list(REQUIRED))
+    further = [name for name in facts if name not in FACTS]
+    return pd.concat(frames, ignore_index=True).reindex(columns=[*REQUIRED, *further])
 
 
 def describe_picture(image: np.ndarray, region: np.ndarray) -> np.ndarray:
