@@ -207,6 +207,34 @@ def test_showcase_arrays_belong_together():
         assert np.take_along_axis(cells, row * task.grid + column, 1).all()
 
 
+@pytest.mark.parametrize("stop", [None, {"min_points": 1}], ids=["points", "stop"])
+def test_a_contribution_is_the_reward_of_the_set_minus_that_of_the_set_without_the_point(stop):
+    """Sets of k - 1 points are decoded one by one, without a mask, and rewarded as sets of their own."""
+    task, data, rows = make_task(stop=stop), make_data(), ROWS[:4]
+    policy = make_policy(task)
+    if stop is not None:
+        policy.stop.log_odds.bias.data += 8.0
+    shown = task.showcase(policy, data, rows, seed=0)
+    placed = np.isfinite(shown["points_trained"]).all(2)
+    np.testing.assert_array_equal(np.isfinite(shown["contribution"]), placed)
+    assert (stop is None) == placed.all()
+    for place, row in enumerate(rows):
+        batch = task.make_batch(data, np.array([row]))
+        context, grouped = task.encode(policy, batch), task.replicate(batch, 1)
+        at = [int(y * GRID) * GRID + int(x * GRID) for x, y in shown["points_trained"][place][placed[place]]]
+
+        def earned(cells: list[int], batch=batch, context=context, grouped=grouped) -> float:
+            sets = evaluation.as_rollouts(torch.tensor(cells, dtype=torch.int64)[None, None])
+            parts, weights = task.reward(grouped, sets, task.decode(policy, context, sets, batch))
+            if stop is not None:
+                parts["points"] = torch.tensor(-len(cells) / 3)
+            return sum(weight * float(parts[name]) for name, weight in weights.items())
+
+        differences = [earned(at) - earned(at[:left_out] + at[left_out + 1 :]) for left_out in range(len(at))]
+        np.testing.assert_allclose(shown["contribution"][place][placed[place]], differences, atol=1e-5)
+        assert np.abs(differences).max() > 1e-3
+
+
 def with_spacing(row_mm, column_mm):
     examples = make_examples()
     return replace(examples, table=examples.table.assign(row_mm=row_mm, column_mm=column_mm))

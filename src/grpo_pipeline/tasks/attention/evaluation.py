@@ -212,7 +212,11 @@ def validate(
 def showcase(
     task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points."""
+    """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points.
+
+    ``contribution`` [m, k] is what each point of the policy adds to the reward: that of its set minus that of the set without
+    it; NaN where no point was placed.
+    """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
     points = {}
@@ -223,6 +227,13 @@ def showcase(
         )
     outcomes = task.decode(policy, context, points["policy"], batch)
     attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
+    placed = point_coordinates(points["policy"], task.grid)[:, 0]  # [m, k, 2]
+    k, device = placed.shape[1], placed.device
+    kept = torch.cat([torch.ones(1, k, device=device), 1 - torch.eye(k, device=device)]).bool()
+    earned = task.subset_rewards(
+        policy, context, points["policy"], task.replicate(batch, 1), kept=kept
+    )[:, 0]  # [m, 1 + k]: the whole set, then without each of its points
+    contribution = (earned[:, :1] - earned[:, 1:]).masked_fill(placed[..., 0].isnan(), torch.nan)
     examples = data.examples
     return {
         "core_id": examples.table["core_id"].to_numpy(str)[rows],
@@ -235,7 +246,8 @@ def showcase(
         "heatmap": outcomes.mask_logits[:, 0].sigmoid().cpu().numpy(),
         "attention": attention.reshape(-1, task.grid, task.grid).cpu().numpy(),
         "points_untrained": point_coordinates(points["uniform"], task.grid)[:, 0].cpu().numpy(),
-        "points_trained": point_coordinates(points["policy"], task.grid)[:, 0].cpu().numpy(),
+        "points_trained": placed.cpu().numpy(),
+        "contribution": contribution.double().cpu().numpy(),
     }
 
 

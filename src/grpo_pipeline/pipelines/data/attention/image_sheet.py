@@ -1,16 +1,25 @@
-"""Draw a sheet of test images with outlines, heatmap and points."""
+"""Draw a sheet of test images: each with outlines, points and what each point contributes, and its heatmap beside it."""
 
 from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
-from grpo_pipeline.pipelines.reporting.figures import GREEN, ORANGE, SKY, VERMILLION, YELLOW
+from grpo_pipeline.pipelines.reporting.figures import (
+    BLUE,
+    GREEN,
+    SKY,
+    VERMILLION,
+    YELLOW,
+)
 
-COLUMNS = 4
+PAIRS = 2
+"""Cores of a line, each an image and a heatmap."""
 OUTLINES = {
     "region": (SKY, "-", "region"),
     "bag": (YELLOW, "--", "needle"),
@@ -18,59 +27,151 @@ OUTLINES = {
 }
 MARKERS = {
     "points_untrained": ("X", "white", "black", "points of the untrained policy"),
-    "points_trained": ("o", VERMILLION, "white", "points of the trained policy"),
+    "points_trained": ("o", "white", "black", "points of the trained policy"),
 }
 HEATMAP, HEATMAP_OPACITY, LINE_WIDTH = "inferno", 0.55, 1.5
+# Lower reward, none, higher reward: two colours that people with the common colour-vision deficiencies can tell apart.
+CONTRIBUTION = LinearSegmentedColormap.from_list("contribution", [VERMILLION, "white", BLUE])
+FRAME = (0.0, 1.0, 1.0, 0.0)
+"""Of every picture: [0, 1] with y downwards, so that grids of any size lie over each other."""
+ACROSS, UP = 24.0, 15.0
+"""Of a number from its point, in points of type."""
 
 
 def image_sheet(showcase: Mapping[str, np.ndarray], *, arm: str) -> Figure:
-    """Draw one panel per core; the heatmap's opacity is its probability.
+    """Draw two panels per core: the image with its points, and the heatmap.
 
     Args:
-        showcase: the arrays of docs/architecture.md; images [m, S, S], masks [m, S, S], heatmap [m, H, W] and points
-            [m, k, 2] as (x, y), all in the frame [0, 1] x [0, 1] of the square image.
+        showcase: the arrays of docs/architecture.md; images [m, S, S], masks [m, S, S], heatmap [m, H, W], points
+            [m, k, 2] as (x, y), all in the frame [0, 1] x [0, 1] of the square image, and contributions [m, k].
         arm: name of the arm, for the title.
     """
     count = len(showcase["core_id"])
-    columns = min(COLUMNS, max(count, 1))
-    lines = max(-(-count // columns), 1)
-    figure = Figure(figsize=(3.1 * columns, 3.3 * lines + 1.1), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False).ravel()
-    for i, axes in enumerate(grid):
-        axes.set_axis_off()
+    pairs = min(PAIRS, max(count, 1))
+    lines = max(-(-count // pairs), 1)
+    figure = Figure(figsize=(6.0 * pairs, 3.35 * lines + 1.7), layout="constrained")
+    grid = figure.subplots(lines, 2 * pairs, squeeze=False).reshape(-1, 2)
+    scale = contribution_scale(showcase["contribution"])
+    for i, pair in enumerate(grid):
+        for axes in pair:
+            axes.set_axis_off()
         if i < count:
-            draw_core(axes, {name: array[i] for name, array in showcase.items()})
+            core = {name: array[i] for name, array in showcase.items()}
+            draw_core(pair[0], core, scale)
+            draw_heatmap(pair[1], core)
     figure.suptitle(f"Held-out cores, points and heatmap of {arm}", fontsize=13)
     figure.legend(
-        handles=legend_handles(), loc="outside lower center", ncols=3, fontsize=9, frameon=False
+        handles=legend_handles(), loc="outside lower center", ncols=5, fontsize=9, frameon=False
     )
+    for colours, label in (
+        (ScalarMappable(scale, CONTRIBUTION), "contribution of a point to the reward"),
+        (ScalarMappable(Normalize(0, 1), HEATMAP), "heatmap"),
+    ):
+        figure.colorbar(
+            colours,
+            ax=grid.ravel().tolist(),
+            label=label,
+            location="bottom",
+            aspect=60,
+            shrink=0.5,
+            pad=0.04 / lines,
+            fraction=0.06 / lines,
+        )
     return figure
 
 
-def draw_core(axes: Axes, core: Mapping[str, np.ndarray]) -> None:
-    """Draw one core; everything lives in the image's own frame, [0, 1] with y downwards, so grids of any size overlay."""
-    frame = (0.0, 1.0, 1.0, 0.0)
-    heatmap = np.clip(core["heatmap"], 0, 1)
-    axes.imshow(core["image"], cmap="gray", vmin=0, vmax=255, extent=frame, interpolation="nearest")
-    axes.imshow(
-        heatmap,
-        cmap=HEATMAP,
-        vmin=0,
-        vmax=1,
-        extent=frame,
-        alpha=HEATMAP_OPACITY * heatmap,
-        interpolation="nearest",
-    )
+def contribution_scale(contribution: np.ndarray) -> Normalize:
+    """Return the scale of the colours, symmetric around 0: one for the whole sheet, so that panels can be compared."""
+    known = np.abs(contribution[np.isfinite(contribution)])
+    limit = float(known.max()) if known.size and known.max() > 0 else 1.0
+    return Normalize(-limit, limit)
+
+
+def draw_core(axes: Axes, core: Mapping[str, np.ndarray], scale: Normalize) -> None:
+    """Draw one core's image, outlines and points, and beside each point of the policy what it contributes."""
+    axes.imshow(core["image"], cmap="gray", vmin=0, vmax=255, extent=FRAME, interpolation="nearest")
     for name, (colour, dashes, _) in OUTLINES.items():
         draw_outline(axes, core[name], colour=colour, dashes=dashes)
-    for name, (marker, face, edge, _) in MARKERS.items():
-        x, y = core[name].T
-        axes.scatter(
-            x, y, marker=marker, s=46, facecolor=face, edgecolor=edge, linewidths=1.2, zorder=3
-        )
+    marker, face, edge, _ = MARKERS["points_untrained"]
+    axes.scatter(
+        core["points_untrained"][:, 0],
+        core["points_untrained"][:, 1],
+        marker=marker,
+        s=36,
+        facecolor=face,
+        edgecolor=edge,
+        linewidths=1.0,
+        alpha=0.8,
+        zorder=3,
+    )
+    points, contribution = core["points_trained"], core["contribution"]
+    marker, _, edge, _ = MARKERS["points_trained"]
+    axes.scatter(
+        points[:, 0],
+        points[:, 1],
+        marker=marker,
+        s=46,
+        facecolor=CONTRIBUTION(scale(contribution)),
+        edgecolor=edge,
+        linewidths=1.2,
+        zorder=4,
+    )
+    write_numbers(axes, points, contribution)
     axes.set(xlim=(0, 1), ylim=(1, 0))
     truth = "cancer" if core["label"] == 1 else "benign"
     axes.set_title(f"{core['core_id']}\n{truth}, P(cancer) = {float(core['prob']):.2f}", fontsize=9)
+
+
+def write_numbers(axes: Axes, points: np.ndarray, values: np.ndarray) -> None:
+    """Write a number [k] beside each point [k, 2], in such directions that the numbers of neighbours part."""
+    known = np.isfinite(points).all(axis=1) & np.isfinite(values)
+    for point, value, angle in zip(
+        points[known], values[known], spread_angles(points[known]), strict=True
+    ):
+        axes.annotate(
+            f"{value:+.2f}",
+            xy=(float(point[0]), float(point[1])),
+            xytext=(ACROSS * np.cos(angle), -UP * np.sin(angle)),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=9,
+            color="white",
+            path_effects=[withStroke(linewidth=2, foreground="black")],
+            annotation_clip=False,
+            zorder=5,
+        )
+
+
+def spread_angles(points: np.ndarray) -> np.ndarray:
+    """Return in which direction the number of each point stands, radians [k], from x towards y.
+
+    The directions divide the circle evenly, in the order of the points around their middle, and are turned as near to the
+    points' own directions as they can be.
+    """
+    across, down = (points - points.mean(axis=0)).T if len(points) else np.zeros((2, 0))
+    own = np.arctan2(down, across)
+    even = np.empty(len(points))
+    even[np.argsort(own, kind="stable")] = 2 * np.pi * np.arange(len(points)) / max(len(points), 1)
+    turn = np.angle(np.exp(1j * (own - even)).sum())
+    return np.asarray(even + turn)
+
+
+def draw_heatmap(axes: Axes, core: Mapping[str, np.ndarray]) -> None:
+    """Draw one core's heatmap, with the outlines of region and lesion to find one's way."""
+    axes.imshow(
+        np.clip(core["heatmap"], 0, 1),
+        cmap=HEATMAP,
+        vmin=0,
+        vmax=1,
+        extent=FRAME,
+        interpolation="nearest",
+    )
+    for name in ("region", "lesion"):
+        colour, dashes, _ = OUTLINES[name]
+        draw_outline(axes, core[name], colour=colour, dashes=dashes)
+    axes.set(xlim=(0, 1), ylim=(1, 0))
+    axes.set_title("heatmap", fontsize=9)
 
 
 def draw_outline(axes: Axes, mask: np.ndarray, *, colour: str, dashes: str) -> None:
@@ -84,8 +185,8 @@ def draw_outline(axes: Axes, mask: np.ndarray, *, colour: str, dashes: str) -> N
         )
 
 
-def legend_handles() -> list[Line2D | Patch]:
-    """Return one legend entry per outline, marker and the heatmap."""
+def legend_handles() -> list[Line2D]:
+    """Return one legend entry per outline and kind of point."""
     outlines = [
         Line2D([], [], color=colour, ls=dashes, lw=LINE_WIDTH, label=label)
         for colour, dashes, label in OUTLINES.values()
@@ -103,8 +204,4 @@ def legend_handles() -> list[Line2D | Patch]:
         )
         for marker, face, _, label in MARKERS.values()
     ]
-    return [
-        *outlines,
-        *markers,
-        Patch(color=ORANGE, alpha=0.7, label="heatmap: brighter and denser = more probable"),
-    ]
+    return [*outlines, *markers]
