@@ -87,7 +87,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Bar:
-    """The bar that a policy must pass before its choices mean something: it beats every rule here, each by a paired interval of its own.
+    """The bar of a policy whose choices mean something: it beats every rule here, each by a paired interval of its own.
 
     Attributes:
         metrics: names of the metrics in which it is judged, each by itself.
