@@ -72,7 +72,7 @@ def molecules_run(changed: Changed) -> tuple[Any, Any]:
 
 
 TASKS = {"attention": (attention_run, attention), "dialogue": (dialogue_run, dialogue), "molecules": (molecules_run, molecules)}
-OF_ROWS = ("evaluate", "validate", "showcase", "calibrate", "audit")
+OF_ROWS = ("evaluate", "validate", "showcase", "training_frame", "calibrate", "audit")
 Note = tuple[str, list[int], bool]  # method, rows, whether it is a batch to train on
 
 
@@ -158,7 +158,10 @@ def test_each_phase_reads_the_rows_that_it_may(name: str) -> None:
     assert batches[:2] != batches[2:]
     assert given(found.notes["train"], "validate") == [val, val]
     assert found.metrics.loc[found.metrics["split"] == VAL, "step"].tolist() == [1, 3]
-    assert {method for method, *_ in found.notes["train"]} == {"make_batch", "validate"}
+    assert {method for method, *_ in found.notes["train"]} == {"make_batch", "validate", "training_frame"}
+    frames = given(found.notes["train"], "training_frame")
+    assert len(frames) == 3  # at the start, after each epoch
+    assert all(rows == frames[0] and set(rows) <= set(val) for rows in frames)
     assert given(found.notes["calibrate"], "calibrate") == [val]
     assert read(found.notes["calibrate"]) == val
     assert set(read(found.notes["export"])) <= {*train, *val}

@@ -515,6 +515,8 @@ class TrainingParams(ExecutionParams):
         gradient_report_every_steps: steps between two reports of the gradient of each loss term.
         validate_every_epochs: epochs between two validations.
         validation_samples: samples per prompt in a validation.
+        animation_frames: pictures of the policy on a few validation examples, from the start to the end of training, of a task
+            that has such; 0 makes none. Left out of dumps, and so of digests.
         loader: how batches are prepared; left out of dumps, and so of digests.
     """
 
@@ -530,6 +532,7 @@ class TrainingParams(ExecutionParams):
     gradient_report_every_steps: Annotated[int, EXECUTION] = Field(ge=1)
     validate_every_epochs: int = Field(ge=1)
     validation_samples: int = Field(ge=1)
+    animation_frames: Annotated[int, EXECUTION] = Field(default=12, ge=0, exclude=True)
     loader: Annotated[LoaderParams, EXECUTION] = Field(default=LoaderParams(), exclude=True)
 
     @model_validator(mode="after")

@@ -47,6 +47,8 @@ class Stream(StrEnum):
     EVALUATION = "evaluation"
     EVALUATION_ROWS = "evaluation_rows"
     SHOWCASE = "showcase"
+    FRAME_ROWS = "frame_rows"
+    FRAMES = "frames"
     CALIBRATION = "calibration"
     INPUTS = "inputs"
     PREDICTION = "prediction"

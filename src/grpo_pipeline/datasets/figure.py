@@ -27,6 +27,26 @@ class FigureDataset(MatplotlibDataset):  # type: ignore[misc]
             return bytes(file.read())
 
 
+class PictureDataset(FigureDataset):
+    """Bytes of an image file, written as they are: a picture that was drawn without Matplotlib, or an animation.
+
+    Example:
+        ::
+
+            <task>.animation:
+              type: grpo_pipeline.datasets.figure.PictureDataset
+              filepath: data/08_reporting/animation.png
+              versioned: true
+    """
+
+    def save(self, data: bytes) -> None:
+        """Write the bytes; none make an empty file, which says that there is no picture."""
+        path = get_filepath_str(self._get_save_path(), self._protocol)
+        with self._fs.open(path, mode="wb") as file:
+            file.write(data)
+        self._invalidate_cache()
+
+
 # Several Matplotlib figures saved as one folder of images.
 
 

@@ -212,6 +212,16 @@ class Task(Protocol):
         """Return arrays of a few examples for the report."""
         ...
 
+    def training_frame(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, Tensor]:
+        """Return how a few examples look to the policy now, on the CPU: one frame of an animation of training (no grad).
+
+        Called a few times in a training, with the same rows and seed; the names and shapes are the same each time. Whatever is
+        drawn has generators of its own. Nothing: the task shows no animation.
+        """
+        ...
+
     @property
     def audit_plan(self) -> AuditPlan:
         """Which policies a reward audit compares, with their roles, the weights of the reward's components, and the metrics.
@@ -391,6 +401,12 @@ class BaseTask(ABC):
         self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
     ) -> Mapping[str, np.ndarray]:
         """Return nothing to look at."""
+        return {}
+
+    def training_frame(
+        self, policy: Any, data: Any, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, Tensor]:
+        """Return nothing: training is not shown as an animation."""
         return {}
 
     @property

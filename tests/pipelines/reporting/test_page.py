@@ -1,10 +1,13 @@
+import io
 import json
 import re
+from base64 import b64decode
 from html import unescape
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from sampled_graphs import ARMS, all_arms, evaluation_params, reward_params
 from tiny_audit import audit_document
 from tiny_replies import evaluation_params as reply_params
@@ -14,6 +17,7 @@ from grpo_pipeline.pipelines.data.attention.report import oracle_arms, outline_s
 from grpo_pipeline.pipelines.data.dialogue.report import plot_scores_by_need, render_replies
 from grpo_pipeline.pipelines.data.molecules.report import draw_molecules, measure_window, render_molecules
 from grpo_pipeline.pipelines.evaluation.nodes import compare_arms
+from grpo_pipeline.pipelines.reporting.page import image_source
 from grpo_pipeline.pipelines.reporting.pipeline import create_pipeline, plot_learning_curves
 from grpo_pipeline.pipelines.reporting.tables import difference_cell, frame_table, shorten
 from grpo_pipeline.tasks.attention.metrics import METRICS
@@ -28,7 +32,7 @@ def make_page(params, arms, metric_rows):
     parts = {
         "comparison": compare_arms(params, "0123abc", **arms),
         "learning_curves": plot_learning_curves(params, supervised=metric_rows(seed=1), grpo=metric_rows(seed=2)),
-        "roc": plot_roc(params, **arms), "image_sheet": PNG,
+        "roc": plot_roc(params, **arms), "image_sheet": PNG, "animation": b"",
         "reward_audit": audit_document(), "reward_audit_figure": PNG, "data_report": DATA, "quarantine": QUARANTINE,
         "parameters": {"attention": {"evaluation": params, "training": {"lr": 0.001}}, "other": 1},
     }  # fmt: skip
@@ -70,6 +74,18 @@ def test_the_page_is_self_contained_and_shows_verdict_numbers_commit_and_configu
     assert "nan" not in words_of(html).lower().split()
 
 
+def test_the_animation_stands_on_the_page_with_a_still_picture_for_those_who_ask_for_less_motion(make_page):
+    pictures, file = [Image.new("P", (3, 2), colour) for colour in (7, 1, 7)], io.BytesIO()
+    pictures[0].save(file, "PNG", save_all=True, default_image=True, append_images=pictures[1:], duration=[1, 2])
+    html = make_page(animation=file.getvalue())
+    found = re.search(r'<source media="\(prefers-reduced-motion: reduce\)" srcset="(data:[^"]*)"><img src="(data:[^"]*)"', html)
+    assert found[2] == image_source(file.getvalue())
+    with Image.open(io.BytesIO(b64decode(found[1].partition(",")[2]))) as still:
+        assert (getattr(still, "is_animated", False), still.size) == (False, (3, 2))
+    assert "#training" in html
+    assert "#training" not in make_page()
+
+
 def test_a_difference_is_marked_by_interval_and_direction():
     for metric, low, high, tone in [
         ("auroc", 0.01, 0.03, "better"), ("auroc", -0.03, -0.01, "worse"), ("auroc", -0.01, 0.03, ""),
@@ -101,7 +117,7 @@ def test_whether_outlines_taught_the_model_is_read_off_the_data() -> None:
 
 
 READ = {
-    "attention": ({"grpo.showcase"}, set(), set()),
+    "attention": ({"grpo.showcase", "grpo.frames"}, set(), set()),
     "dialogue": ({"token_report", "retrieval_report", "grpo.rollouts"}, set(), set()),
     "molecules": (set(), {"rewards"}, {"{arm}.best_before", "{arm}.best_after", "{arm}.random_before", "{arm}.random_after"}),
 }

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_talk
 import torch
@@ -30,6 +31,7 @@ HOW: dict[str, tuple[Any, float]] = {
     "device": ("auto", 0.0), "compile": ("encoder", 1e-4), "memory_format": ("channels_last", 1e-4),
     "activation_checkpointing": ("encoder", 0.0), "micro_batch_size": (2, 1e-4), "log_every_steps": (3, 0.0),
     "checkpoint_every_steps": (1, 0.0), "gradient_report_every_steps": (4, 0.0), "loader": ({"prefetch": 0, "workers": 1}, 0.0),
+    "animation_frames": (0, 0.0),
 }  # fmt: skip
 WHAT: dict[str, Any] = {
     "precision": "bf16", "float32_products": "ieee", "batch_size": 3, "group_size": 3, "encoder_refresh": "every_epoch",
@@ -101,6 +103,24 @@ def test_what_says_how_may_change_when_a_run_goes_on(unbroken: list[Checkpoint])
     first, expected = (next(r for rows, _ in train(one, start=unbroken[0]) for r in rows) for one in (loop(**near), loop()))
     for name in ("supervised/loss", "reward/mean", "policy/entropy", "kl/reference"):
         assert first[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6)
+
+
+def test_a_run_that_goes_on_has_the_frames_of_one_that_was_never_stopped(unbroken: list[Checkpoint], tmp_path: Path):
+    """3 epochs of 2 steps: at the start, after each epoch; with 2 frames at the start and the end."""
+    whole = nodes.develop(unbroken[-1])
+    assert whole["step"].tolist() == [0, 2, 4, 6]
+    assert len(whole["image"]) == 4
+    assert (np.abs(np.diff(whole["attention"], axis=0)).max((1, 2, 3)) > 0).all()  # the policy moves
+    dataset = CheckpointDataset(str(tmp_path / "checkpoint"))
+    dataset.save(unbroken[1])
+    going_on = nodes.develop(run(loop(), start=dataset.load())[-1])
+    assert going_on.keys() == whole.keys()
+    assert all(going_on[name].tobytes() == whole[name].tobytes() for name in whole)
+    two, none = (run(loop(animation_frames=count))[-1] for count in (2, 0))
+    assert nodes.develop(two)["step"].tolist() == [0, 6]
+    assert nodes.develop(none) == {}
+    assert differing(dict(two.policy), dict(unbroken[-1].policy)) == differing(dict(none.policy), dict(two.policy)) == []
+    assert none.rng == unbroken[-1].rng  # taking frames draws from no stream of training
 
 
 @pytest.mark.parametrize("key", WHAT)

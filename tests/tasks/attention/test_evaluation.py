@@ -235,6 +235,21 @@ def test_a_contribution_is_the_reward_of_the_set_minus_that_of_the_set_without_t
         assert np.abs(differences).max() > 1e-3
 
 
+def test_a_frame_of_training_shows_the_policy_as_it_is_now_on_small_images():
+    task, data, rows = make_task(), make_data(), np.array([8, 9])
+    before, after = make_policy(task), make_policy(task, seed=2)
+    first, again, other = (task.training_frame(policy, data, rows, seed=0) for policy in (before, before, after))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert {name for name in first if not torch.equal(first[name], other[name])} >= {"attention", "points", "prob"}
+    np.testing.assert_array_equal(first["image"], data.examples.images[rows])  # 32 pixels: as they are
+    np.testing.assert_array_equal(first["lesion"], data.examples.lesion[rows])
+    shown = task.showcase(before, data, rows, seed=0)
+    np.testing.assert_allclose(first["attention"], shown["attention"], rtol=1e-6)
+    cells = region_cells(first["region"], GRID)
+    column, row = (first["points"] * GRID).long().unbind(-1)
+    assert torch.gather(cells, 1, row * GRID + column).all()
+
+
 def with_spacing(row_mm, column_mm):
     examples = make_examples()
     return replace(examples, table=examples.table.assign(row_mm=row_mm, column_mm=column_mm))

@@ -117,6 +117,7 @@ class Checkpoint:
         extra: free text by name; a hook keeps the tracking run's id here.
         replay: content of the replay buffer, or None.
         coefficients: numbers that training adapts, by name.
+        frames: "<step>/<name>" -> what a few examples looked like to the policy after so many steps, for an animation.
         folder: where it was read; "" before it was written.
     """
 
@@ -131,6 +132,7 @@ class Checkpoint:
     coefficients: Mapping[str, float] = field(default_factory=dict)
     frozen_reference: str | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+    frames: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
     folder: str = ""
 
     @property
@@ -159,6 +161,7 @@ def snapshot(
     frozen_reference: str | None = None,
     extra: Mapping[str, str] | None = None,
     generators: Mapping[str, torch.Generator] | None = None,
+    frames: Mapping[str, Tensor] | None = None,
 ) -> Checkpoint:
     """Copy the state as it is now; later training does not change the copy.
 
@@ -170,6 +173,7 @@ def snapshot(
         frozen_reference: digest of a reference that never moves, in the place of its tensors.
         extra: free text by name.
         generators: named generators whose streams go on across steps.
+        frames: what an animation shows, "<step>/<name>" -> tensor; they are not copied.
 
     Raises:
         CheckpointError: if a coefficient is not finite.
@@ -196,6 +200,7 @@ def snapshot(
         coefficients=dict(state.coefficients),
         frozen_reference=None if state.reference is None else frozen_reference,
         code=dict(code or {}),
+        frames=dict(frames or {}),
     )
 
 
@@ -266,6 +271,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         "reference": checkpoint.reference,
     }
     parts["replay"] = None if replay is None else replay.tensors
+    parts["frames"] = checkpoint.frames or None
     header = {
         "format": FORMAT,
         "progress": dict(checkpoint.progress),
@@ -318,6 +324,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             coefficients=header["coefficients"],
             frozen_reference=header["frozen_reference"],
             code=header["code"],
+            frames=tensors.get("frames", {}),
             folder=str(folder),
         )
     except (CorruptFolderError, KeyError, TypeError, AttributeError) as error:

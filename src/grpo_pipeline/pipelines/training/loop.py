@@ -116,6 +116,50 @@ class StepRunner:
         _run(self._apply, values)
 
 
+FRAME_ROWS = 6
+
+
+class Film:
+    """The frames of one arm's training: how a few validation examples look to the policy, from the start to the end.
+
+    A frame is taken before the first step, at about ``animation_frames`` - 1 evenly spaced ends of epochs, and at the end. A
+    checkpoint holds the frames until then, so that a resumed run has those before it.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        data: Any,
+        training: TrainingParams,
+        state: TrainState,
+        before: Mapping[str, Tensor],
+    ) -> None:
+        """Take the first frame; of a run that goes on, begin with the frames ``before``."""
+        self.frames = dict(before)
+        self._task, self._data, self._count = task, data, training.animation_frames
+        per_epoch = steps_per_epoch(len(task.rows(data, "train")), training.batch_size)
+        epochs = -(-state.total_steps // per_epoch)
+        self._every = per_epoch * max(1, round(epochs / max(self._count - 1, 1)))
+        rows = task.rows(data, "val")
+        order = numpy_generator(state.generator_seed, Stream.FRAME_ROWS).permutation(rows)
+        self._rows = np.sort(order[:FRAME_ROWS])
+        if state.step == 0:
+            self.take(state)
+
+    @torch.no_grad()
+    def take(self, state: TrainState) -> None:
+        """Take a frame, if it is time for one; every global random stream stays as it was."""
+        is_time = state.step % self._every == 0 or state.step == state.total_steps
+        if not (self._count and is_time and len(self._rows)):
+            return
+        devices = [self._task.device] if self._task.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            frame = self._task.training_frame(
+                state.policy, self._data, self._rows, seed=state.generator_seed
+            )
+        self.frames |= {f"{state.step:09d}/{name}": shown for name, shown in frame.items()}
+
+
 @contextmanager
 def quiet_nodes() -> Iterator[None]:
     """Mute the INFO line that Kedro writes for every node run: half a millisecond each."""

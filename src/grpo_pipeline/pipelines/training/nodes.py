@@ -35,6 +35,7 @@ from grpo_pipeline.pipelines.training.loader import (
     replay_metrics,
 )
 from grpo_pipeline.pipelines.training.loop import (
+    Film,
     StepRunner,
     quiet_nodes,
     rows_of_step,
@@ -245,6 +246,8 @@ def train(
         sentence = "%s.max_steps = %d: training ends at step %d of the %d steps of %d epochs"
         numbers = (training.max_steps, state.total_steps, whole, training.epochs)
         logger.info(sentence, sections["training"], *numbers)
+    before = resume_from.frames if state.step and isinstance(resume_from, Checkpoint) else {}
+    film = Film(task, data, training, state, before)
     data = data_of_arm(algorithm, task, data)
     if state.reference is not None and algorithm.reference.update == "frozen":
         with network_precision(state):
@@ -262,6 +265,7 @@ def train(
         while state.step < state.total_steps:
             state, rows = loop.step(state, batches.take(state))
             pending += rows
+            film.take(state)
             # The reward, or the loss of an arm whose samples nobody scored.
             shown.update(
                 1,
@@ -275,7 +279,9 @@ def train(
             if saves or state.step % training.log_every_steps == 0:
                 yield (
                     pending,
-                    loop.checkpoint(state, parameters, frozen_reference) if saves else False,
+                    loop.checkpoint(state, parameters, frozen_reference, film.frames)
+                    if saves
+                    else False,
                 )
                 pending = []
 
@@ -312,7 +318,11 @@ class _Loop:
         return state, measured
 
     def checkpoint(
-        self, state: TrainState, parameters: Mapping[str, Any], frozen_reference: str | None
+        self,
+        state: TrainState,
+        parameters: Mapping[str, Any],
+        frozen_reference: str | None,
+        frames: Mapping[str, Tensor],
     ) -> Checkpoint:
         """Copy the state with the position in the data order."""
         position = {"position": state.step % self._per_epoch, "total_steps": state.total_steps}
@@ -323,7 +333,21 @@ class _Loop:
             parameters=parameters,
             code=code,
             frozen_reference=frozen_reference,
+            frames=frames,
         )
+
+
+def develop(checkpoint: Checkpoint | NoCheckpoint) -> dict[str, np.ndarray]:
+    """Return the frames of a training, stacked: ``step`` int64 [f] and each array [f, ...]; nothing where none were taken."""
+    frames = _trained(checkpoint).frames
+    steps = sorted({key.partition("/")[0] for key in frames})
+    names = sorted({key.partition("/")[2] for key in frames})
+    if not steps:
+        return {}
+    stacked = {
+        name: np.stack([frames[f"{step}/{name}"].numpy() for step in steps]) for name in names
+    }
+    return {"step": np.array([int(step) for step in steps]), **stacked}
 
 
 def calibrate(

@@ -1,4 +1,7 @@
-"""Wiring of one arm: build -> probe -> train -> calibrate -> export -> predict, the same template for every task and arm."""
+"""Wiring of one arm, the same template for every task: build -> probe -> train -> calibrate -> export -> predict.
+
+Beside it, the frames of an animation of the training come out of the last checkpoint.
+"""
 
 from collections.abc import Collection, Mapping
 from functools import partial, update_wrapper
@@ -28,8 +31,9 @@ def create_pipeline(task: str, arm: str, *, own: Collection[str] = ()) -> Pipeli
     inputs = [ALGORITHM, TRAINING, "params:seed", "task", "data", "model"]
     outputs = ["predictions", "rollouts", "showcase"]  # what the evaluation and the report read
     predict = Node(nodes.predict, inputs, outputs, name="predict")
+    develop = Node(nodes.develop, ["checkpoint"], "frames", name="develop_frames")
     return Pipeline(
-        _training({**sections, "task": task}) + Pipeline([predict]),
+        _training({**sections, "task": task}) + Pipeline([predict, develop]),
         namespace=f"{task}.{arm}",
         inputs=shared_inputs(task, own),
         parameters={

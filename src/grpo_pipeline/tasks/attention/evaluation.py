@@ -251,6 +251,49 @@ def showcase(
     }
 
 
+FRAME_SIZE = 128
+"""Largest side of the images of an animation, in pixels."""
+
+
+@torch.no_grad()
+def training_frame(
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
+) -> dict[str, Tensor]:
+    """Return one frame of an animation of training: what the policy makes of these cores now.
+
+    The points of all frames are drawn with the same random numbers, so that what moves is the policy.
+
+    Returns:
+        ``attention`` [m, h, w], probability of each cell as the first point; ``points`` [m, k, 2], (x, y) in [0, 1], NaN where
+        none was placed; ``prob`` [m], of cancer; and what stays: ``image`` uint8 [m, s, s], ``region`` and ``lesion``
+        bool [m, s, s], s at most FRAME_SIZE, and ``label`` [m].
+    """
+    batch = task.make_batch(data, rows)
+    context = task.encode(policy, batch)
+    generator = step_generator(seed, stream=Stream.FRAMES, device=task.device)
+    points = task.sample(
+        policy, context, 1, temperature=1.0, proposal="policy", generator=generator
+    )
+    outcomes = task.decode(policy, context, points, batch)
+    attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
+    examples = data.examples
+    small = min(FRAME_SIZE, examples.image_size)
+    pictures, region, lesion = (
+        adaptive_avg_pool2d(torch.from_numpy(np.array(masks[rows])).float(), small)
+        for masks in (examples.images, examples.region, examples.lesion)
+    )
+    shown = {
+        "attention": attention.reshape(-1, task.grid, task.grid),
+        "points": point_coordinates(points, task.grid)[:, 0],
+        "prob": outcomes.class_logits[:, 0].sigmoid(),
+        "image": pictures.round().to(torch.uint8),
+        "region": region >= 0.5,
+        "lesion": lesion >= 0.5,
+        "label": torch.from_numpy(examples.table["label"].to_numpy(np.int64)[rows]),
+    }
+    return {name: values.cpu() for name, values in shown.items()}
+
+
 def knows_lesions(data: AttentionData, rows: np.ndarray) -> bool:
     """Say whether any of these cores has a lesion outline: without one, an oracle would be uniform points under another name."""
     return any(

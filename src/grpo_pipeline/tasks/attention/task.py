@@ -524,6 +524,12 @@ class AttentionTask(BaseTask):
         """Return images, masks, heatmaps, attention maps and points of these cores."""
         return evaluation.showcase(self, policy, data, rows, seed=seed)
 
+    def training_frame(
+        self, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
+    ) -> Mapping[str, Tensor]:
+        """Return small images of these cores, the attention map and one set of points."""
+        return evaluation.training_frame(self, policy, data, rows, seed=seed)
+
     @property
     def audit_plan(self) -> AuditPlan:
         """Return the point rules that a reward audit compares, and what it reads beside the reward."""

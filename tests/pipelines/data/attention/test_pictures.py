@@ -1,5 +1,6 @@
 """ROC curves, the sheet of test images, overlays and stored heatmaps: everything lies where it belongs."""
 
+import io
 from pathlib import Path
 
 import nibabel
@@ -11,7 +12,7 @@ from PIL import Image
 from sklearn.metrics import roc_curve
 
 from grpo_pipeline.pipelines.data.attention.heatmaps import HeatmapFiles, HeatmapsDataset
-from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet
+from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet, still_of, times_uniform, training_animation
 from grpo_pipeline.pipelines.data.attention.prediction import draw_overlay, draw_sheet, shrink
 from grpo_pipeline.pipelines.data.attention.report import LEVELS, plot_roc
 
@@ -76,6 +77,38 @@ def test_a_pair_of_panels_shows_its_core_and_a_point_lies_on_its_cell_of_image_h
     np.testing.assert_allclose(full[:3], [0, 0x72 / 255, 0xB2 / 255], atol=0.01)
     assert half[0] > half[2]  # against the reward: orange
     assert 0.75 < tenth[0] < tenth[2]  # for it: a pale blue, a fifth of the way from white
+
+
+def test_training_is_an_animated_png_whose_still_picture_is_its_last_frame(showcase):
+    shown, steps = showcase(size=32, cells=8, cores=2, k=1), np.array([0, 10, 40])
+    frames = {name: shown[name][None].repeat(3, 0) for name in ("image", "region", "lesion", "label", "prob", "attention")}
+    frames |= {"step": steps, "points": np.array([0.25, 0.5, 0.75])[:, None, None, None] + np.zeros((3, 2, 1, 2))}
+    frames["attention"][0] = 1 / 64
+    animation = training_animation(frames, arm="grpo")
+    with Image.open(io.BytesIO(animation)) as picture:
+        assert (picture.n_frames, picture.info["default_image"], picture.info["loop"]) == (4, True, 0)
+        drawn, lengths = [], []
+        for number in range(4):
+            picture.seek(number)
+            drawn.append(np.asarray(picture.convert("RGB")).astype(int))
+            lengths.append(picture.info.get("duration"))
+    assert lengths[1:] == [700, 700, 2500]
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(still_of(animation))).convert("RGB")), drawn[0])
+    np.testing.assert_array_equal(drawn[0], drawn[3])
+    is_point = [np.abs(frame - [0xD5, 0x5E, 0x00]).max(-1) < 8 for frame in drawn[1:]]
+    middles = [np.argwhere(mask[: len(mask) // 2, : mask.shape[1] // 2]).mean(0) for mask in is_point]  # the first core's point
+    (down, right), again = (middles[1] - middles[0], middles[2] - middles[1])
+    assert down > 20
+    assert right > 20
+    np.testing.assert_allclose((down, right), again, atol=1.5)  # a quarter of the image each time
+    assert training_animation({}, arm="grpo") == b""
+
+
+@pytest.mark.parametrize(("attention", "log2"), [([[0.25, 0.25], [0.25, 0.25]], 0.0), ([[0.0, 0.5], [0.5, 0.0]], 0.0)])
+def test_a_uniform_policy_is_once_as_likely_as_a_uniform_policy(attention, log2):
+    found = times_uniform(np.array(attention))
+    np.testing.assert_allclose(found[np.array(attention) > 0], log2)
+    assert np.isnan(found[np.array(attention) == 0]).all()
 
 
 def test_an_overlay_colours_the_pixels_of_its_heatmap_and_draws_a_point_around_its_pixel():

@@ -10,7 +10,11 @@ from kedro.pipeline import Node
 from matplotlib.figure import Figure
 from plotly import graph_objects as go
 
-from grpo_pipeline.pipelines.data.attention.image_sheet import image_sheet
+from grpo_pipeline.pipelines.data.attention.image_sheet import (
+    image_sheet,
+    still_of,
+    training_animation,
+)
 from grpo_pipeline.pipelines.evaluation.nodes import build_suite
 from grpo_pipeline.pipelines.params import EvaluationParams
 from grpo_pipeline.pipelines.reporting import tables
@@ -167,12 +171,18 @@ def draw_image_sheet(params: EvaluationParams, showcase: dict[str, np.ndarray]) 
     return image_sheet(showcase, arm=params.baseline_arm)
 
 
+def draw_animation(params: EvaluationParams, frames: dict[str, np.ndarray]) -> bytes:
+    """Draw the training of the baseline arm as an animated PNG; nothing where no frames were taken."""
+    return training_animation(frames, arm=params.baseline_arm)
+
+
 def render_report(
     params: EvaluationParams,
     comparison: Mapping[str, Any],
     learning_curves: go.Figure,
     roc: go.Figure,
     image_sheet: bytes,
+    animation: bytes,
     reward_audit: Mapping[str, Any],
     reward_audit_figure: bytes,
     data_report: Mapping[str, Any],
@@ -193,6 +203,8 @@ def render_report(
         "learning_curves": learning_curves,
         "roc": roc,
         "image_sheet": image_sheet,
+        "animation": animation or None,
+        "still": still_of(animation) if animation else None,
         "outlines": outline_sentence(
             data_report, oracle_arms(comparison["arms"], parameters, task=params.task)
         ),
@@ -239,7 +251,8 @@ def outline_sentence(data_report: Mapping[str, Any], oracle_arms: Sequence[str] 
 
 
 PARTS = (
-    *("comparison", "learning_curves", "roc", "image_sheet", "data_report", "quarantine"),
+    *("comparison", "learning_curves", "roc", "image_sheet", "animation"),
+    *("data_report", "quarantine"),
     *("reward_audit", "reward_audit_figure"),
 )
 
@@ -260,6 +273,13 @@ def create_report(arms: Sequence[str], shown: str) -> list[Node]:
             inputs=params | {"showcase": f"attention.{shown}.showcase"},
             outputs="attention.image_sheet",
             name="draw_image_sheet",
+            namespace="attention.report",
+        ),
+        Node(
+            draw_animation,
+            inputs=params | {"frames": f"attention.{shown}.frames"},
+            outputs="attention.animation",
+            name="draw_animation",
             namespace="attention.report",
         ),
         Node(

@@ -181,6 +181,7 @@ def train_weights(
     algorithm: AlgorithmParams, training: TrainingParams, task: Task, data: Any, *, seed: int
 ) -> tuple[ModelWeights, list[Row]]:
     """Build, train and export an arm, or a stage before the arms; returns the final weights and the metrics by step."""
+    training = training.model_copy(update={"animation_frames": 0})  # nobody looks at a trial
     state = nodes.build_state(algorithm, training, seed, task, data)
     nothing = NoCheckpoint("a trial is trained from its start")
     rows: list[Row] = []
