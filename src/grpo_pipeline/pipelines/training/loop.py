@@ -152,8 +152,8 @@ class Film:
         is_time = state.step % self._every == 0 or state.step == state.total_steps
         if not (self._count and is_time and len(self._rows)):
             return
-        devices = [self._task.device] if self._task.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
+        places = {parameter.device for parameter in state.policy.parameters()}
+        with torch.random.fork_rng([place for place in places if place.type == "cuda"]):
             frame = self._task.training_frame(
                 state.policy, self._data, self._rows, seed=state.generator_seed
             )

@@ -49,7 +49,6 @@ from grpo_pipeline.tasks.attention.model.decoders import (
     PointDecoder,
     penalty,
 )
-from grpo_pipeline.tasks.attention.model.encoder_input import GreyBatch
 from grpo_pipeline.tasks.attention.model.model import (
     AttentionModel,
     empty_sets,
@@ -66,7 +65,7 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     score_sets,
     set_entropy,
 )
-from grpo_pipeline.tasks.attention.model.pretrained import fingerprint_of
+from grpo_pipeline.tasks.attention.model.pretrained import GreyBatch, fingerprint_of
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.rewards import point_reward_components

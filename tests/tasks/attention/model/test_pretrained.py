@@ -28,10 +28,10 @@ from grpo_pipeline.tasks.attention.build import FeatureSet, encode_examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams
 from grpo_pipeline.tasks.attention.model import model as model_module
 from grpo_pipeline.tasks.attention.model.checkpoint_files import read_weights
-from grpo_pipeline.tasks.attention.model.encoder_input import encoder_input
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.pretrained import (
     adopt_checkpoint,
+    encoder_input,
     fit_positions,
     load_net,
 )

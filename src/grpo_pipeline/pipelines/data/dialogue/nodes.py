@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from grpo_pipeline.tasks.dialogue.data import checks, examples, generate, retrieval, splits
+from grpo_pipeline.tasks.dialogue.data import checks, examples, generate, retrieval
 from grpo_pipeline.tasks.dialogue.data import retrieval as story_index
 from grpo_pipeline.tasks.dialogue.data.generate import PersonaParams
 from grpo_pipeline.tasks.dialogue.data.params import (
@@ -36,9 +36,9 @@ def check_dialogues(
     return checks.check_dialogues(raw, generated, data)
 
 
-def split_personas(split: DialogueSplitParams, checked: pd.DataFrame) -> splits.Splits:
-    """Divide the examples by persona; see ``tasks.dialogue.data.splits.split_personas``."""
-    return splits.split_personas(checked, split)
+def split_personas(split: DialogueSplitParams, checked: pd.DataFrame) -> examples.Splits:
+    """Divide the examples by persona; see ``tasks.dialogue.data.examples.split_personas``."""
+    return examples.split_personas(checked, split)
 
 
 def index_stories(retrieval: RetrievalParams, stories: pd.DataFrame) -> story_index.StoryIndex:
@@ -51,7 +51,7 @@ def build_dialogue_examples(
     index: story_index.StoryIndex,
     checked: pd.DataFrame,
     stories: pd.DataFrame,
-    parts: splits.Splits,
+    parts: examples.Splits,
 ) -> tuple[examples.DialogueExamples, dict[str, object]]:
     """Return the model input, and how often the story that a reply needs is found."""
     built = examples.build_examples(index, checked, stories, parts, params)

@@ -49,10 +49,10 @@ def check_molecules(
 
 
 def split_molecules(split: MoleculeSplitParams, checked: pd.DataFrame) -> dict[str, list[str]]:
-    """Divide the molecules; see ``tasks.molecules.data.splits.split_molecules``."""
-    from grpo_pipeline.tasks.molecules.data import splits
+    """Divide the molecules; see ``tasks.molecules.data.examples.split_molecules``."""
+    from grpo_pipeline.tasks.molecules.data.examples import split_molecules
 
-    return splits.split_molecules(checked, split)
+    return split_molecules(checked, split)
 
 
 def measure_molecules(checked: pd.DataFrame) -> pd.DataFrame:

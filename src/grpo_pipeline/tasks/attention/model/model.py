@@ -32,7 +32,6 @@ from grpo_pipeline.tasks.attention.model.decoders import (
     judging_heads,
     learning_heads,
 )
-from grpo_pipeline.tasks.attention.model.encoder_input import encoder_input
 from grpo_pipeline.tasks.attention.model.encoder_tuning import tune_encoder
 from grpo_pipeline.tasks.attention.model.field_statistics import (
     WIDTH,
@@ -41,7 +40,7 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
 )
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
-from grpo_pipeline.tasks.attention.model.pretrained import build_net, load_net
+from grpo_pipeline.tasks.attention.model.pretrained import build_net, encoder_input, load_net
 from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
