@@ -87,6 +87,6 @@ def test_the_end_is_that_of_a_training_that_was_not_stopped(stopped) -> None:
     got = results(project)
     assert start(project, "--pipelines", "attention_data,attention_train", "--params", f"{PARAMS},resume=never").wait(240) == 0
     expected = results(project)
-    assert len(expected) == 6  # policy and optimiser of both arms, and two tables of rows; grpo's reference never moves
+    assert len(expected) == 8  # policy, optimiser and frames of both arms, and two tables of rows; grpo's reference never moves
     assert got.keys() == expected.keys()
     assert [name for name in expected if got[name] != expected[name]] == []

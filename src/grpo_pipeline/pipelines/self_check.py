@@ -216,7 +216,7 @@ def training_params(batch_size: int, micro_batch_size: int | None) -> TrainingPa
                 "learning_rate_schedule": {"start": 1.0},
             },
             "log_every_steps": 1, "checkpoint_every_steps": STEPS, "validate_every_epochs": STEPS,
-            "gradient_report_every_steps": STEPS, "validation_samples": 1,
+            "gradient_report_every_steps": STEPS, "validation_samples": 1, "animation_frames": 0,
         }
     )  # fmt: skip
 

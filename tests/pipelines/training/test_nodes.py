@@ -156,18 +156,19 @@ def test_a_resumed_run_equals_an_unbroken_one(tmp_path: Path, name: str, stop_af
 def test_a_control_with_another_proposal_trains_and_predicts_and_only_the_oracle_sees_the_lesion(
     monkeypatch: pytest.MonkeyPatch, proposal: str
 ):
-    shown, make = [], AttentionTask.make_batch
+    shown, make = set(), AttentionTask.make_batch
 
     def record(self: AttentionTask, *args: Any, **options: Any) -> Any:
-        shown.append(make(self, *args, **options))
-        return shown[-1]
+        batch = make(self, *args, **options)
+        shown.add((options.get("generator") is not None, batch.lesion_cells is not None))  # of training; with the lesion
+        return batch
 
     monkeypatch.setattr(AttentionTask, "make_batch", record)
     algorithm, training = algorithm_params("supervised", proposal=proposal), short(epochs=1, validate_every_epochs=9)
     nodes.pick_probe_batch(algorithm, training, SEED, TASK, DATA)
     yielded = run("control", proposal=proposal, training=training)
     first = next((rows, checkpoint) for rows, checkpoint in yielded if rows)
-    assert {batch.lesion_cells is not None for batch in shown} == {proposal == "oracle"}
+    assert shown == {(True, proposal == "oracle"), (False, False)}
     yielded = [first, *yielded]
     checkpoint = last_checkpoint(yielded)
     changed = differing(weights(TASK.build_policy(SEED)), dict(checkpoint.policy))
