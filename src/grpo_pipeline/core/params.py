@@ -387,8 +387,8 @@ class AlgorithmParams(BaseModel):
         _check_readers(self.name, loss)
         if not is_on(self.supervised_weight) and self.gradient_projection != "none":
             raise ValueError(
-                f"gradient_projection must be none with supervised_weight = 0, got {self.gradient_projection}; there is no second "
-                "loss to contradict"
+                f"gradient_projection must be none with supervised_weight = 0, got {self.gradient_projection}; there is no "
+                "second loss to contradict"
             )
         if not is_on(self.supervised_weight) and self.policy_start_step:
             raise ValueError(

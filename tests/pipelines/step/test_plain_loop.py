@@ -99,7 +99,10 @@ ARMS: dict[str, dict[str, Any]] = {
     },
     "credited": {"advantage": {"credit": "marginal"}, "policy_loss": {"reduction": "per_decision"}},
     "projected": {"gradient_projection": "conflicting", "policy_weight": line(6.0, 9.0)},
-    "delayed": {"policy_start_step": 2, "entropy_target": {"target": 1.2, "learning_rate": 0.05, "minimum": 0.01, "maximum": 0.3}},
+    "delayed": {
+        "policy_start_step": 2,
+        "entropy_target": {"target": 1.2, "learning_rate": 0.05, "minimum": 0.01, "maximum": 0.3},
+    },
 }  # fmt: skip
 LOOPS: dict[str, dict[str, Any]] = {
     "micro_batches": {"micro_batch_size": 2, "encoder_refresh": "every_epoch"},
@@ -229,7 +232,9 @@ class PlainLoop:
             weighed = [[[a * importance[p][g] for a in sample] for g, sample in enumerate(group)]
                        for p, group in enumerate(advantages)]  # fmt: skip
             terms = self.terms(epoch, rows, features, actions, seen, old, ref, values, rewards, weighed)
-            weights = {name: weight * (not waits or name in ("supervised", "value")) for name, weight in self.weights(terms).items()}
+            weights = {
+                name: weight * (not waits or name in ("supervised", "value")) for name, weight in self.weights(terms).items()
+            }
             ours, others = (self.gradient(weights, terms, names) for names in ({"supervised"}, terms.keys() - {"supervised"}))
             cosines += self.update(ours, others)
             collected.append({name: float(term) for name, term in terms.items()})

@@ -181,7 +181,7 @@ def project_conflicts(state: TrainState) -> dict[str, Tensor]:
             smallest = torch.finfo(dot.dtype).tiny  # 0 / 0 where a gradient is exactly 0
             conflict = dot.clamp(max=0)
             keeps_ours, keeps_theirs = (1 - conflict / x.clamp(min=smallest) for x in squares)
-        for p, gradient in theirs.items():
+        for gradient in theirs.values():
             if keeps_theirs is not None:
                 gradient.mul_(keeps_theirs)
         for p, gradient in ours.items():
