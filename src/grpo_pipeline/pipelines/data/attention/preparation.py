@@ -54,6 +54,8 @@ def create_pipeline(stages: tuple[str, ...] = ()) -> Pipeline:
     With stages before the arms it is ``attention.untrained_task``, and ``attention.untrained_data`` for them; a frozen encoder
     is asked for its features when they are over.
     """
+    # A namespace is not interrupted by the nodes of another one.
+    after = f"attention.{stages[-1]}" if stages else "attention.data"
     parameters = [
         f"params:attention.{name}"
         for name in ("model", "reward", "supervised_loss", "training", "data")
@@ -72,7 +74,7 @@ def create_pipeline(stages: tuple[str, ...] = ()) -> Pipeline:
                 ["params:seed", "attention.task", "attention.examples", "attention.features_cache"],
                 "attention.features",
                 name="encode_examples",
-                namespace="attention.data",
+                namespace=after,
             ),
             *(
                 [
@@ -92,7 +94,7 @@ def create_pipeline(stages: tuple[str, ...] = ()) -> Pipeline:
                 ["attention.examples", "attention.features"],
                 "attention.data",
                 name="join_features",
-                namespace="attention.data",
+                namespace=after,
             ),
         ],
         tags="attention",

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, update_wrapper
+from functools import partial
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, ClassVar
 
 from kedro.pipeline import Node, Pipeline
 from pydantic import BaseModel, ConfigDict
@@ -32,6 +32,7 @@ class OptionalStageParams(StageParams):
     """A stage that an arm may leave out by null; its other sections are read by the task."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+    may_be_null: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def with_stages(setup: TaskSetup, spec: TaskSpec, stages: tuple[str, ...]) -> Ta
         train: Callable[..., Any] = train_stage
         begin: Callable[..., Any] = begin_with
         if stage in spec.optional_stages:
-            check = update_wrapper(partial(check_optional, stage), check_optional)
+            check = optional_check(stage)
             train, begin = train_optional, begin_with_optional
         inputs = [f"params:{task}.algorithm", section, current, data]
         nodes.append(Node(check, inputs, checked, name=f"check_{stage}", namespace=where))
@@ -143,17 +144,22 @@ def begin_with(task: Task, start: InitialWeights) -> Task:
     return begun
 
 
-def check_optional(
-    name: str, algorithm: AlgorithmParams, stage: OptionalStageParams | None, task: Task, data: Any
-) -> Task:
-    """Check as ``check_arm`` does; return the task that the stage trains, and the task itself without a stage."""
-    task.check_data(data)
-    task.check_algorithm(algorithm)
-    if stage is None:
-        return task
-    opened: Task = task.open_stage(name, stage.model_extra or {})
-    opened.check_algorithm(stage.algorithm)
-    return opened
+def optional_check(name: str) -> Callable[..., Task]:
+    """Return the node that checks as ``check_arm`` does and opens the optional stage of this name."""
+
+    def check_optional(
+        algorithm: AlgorithmParams, stage: OptionalStageParams | None, task: Task, data: Any
+    ) -> Task:
+        """Return the task that the stage trains, and the task itself without a stage."""
+        task.check_data(data)
+        task.check_algorithm(algorithm)
+        if stage is None:
+            return task
+        opened: Task = task.open_stage(name, stage.model_extra or {})
+        opened.check_algorithm(stage.algorithm)
+        return opened
+
+    return check_optional
 
 
 def train_optional(
