@@ -11,6 +11,7 @@ from typing import Any
 from kedro.pipeline import Pipeline
 
 from grpo_pipeline.tasks import TASKS, find_task
+from grpo_pipeline.tasks.spec import TaskSpec
 
 # Every task has these pipelines under "<task>_<name>", and one from end to end under its own name.
 PIPELINES = (
@@ -61,22 +62,22 @@ def register_pipelines() -> dict[str, Pipeline]:
 
 
 def use_arms(parameters: Mapping[str, Any]) -> None:
-    """Let the pipelines have the arms of these parameters; built are those that are used after it."""
+    """Let the pipelines have the arms and optional stages of these parameters; built are those that are used after it."""
     from kedro.framework.project import pipelines
 
     from grpo_pipeline.pipelines.arms import arms_of
 
-    chosen = {task: arms_of(find_task(task), parameters) for task in TASKS}
-    if chosen != _arms:
-        _arms.clear()
-        _arms.update(chosen)
+    specs = {task: find_task(task).with_stages_of(parameters.get(task)) for task in TASKS}
+    chosen = {task: (spec, arms_of(spec, parameters)) for task, spec in specs.items()}
+    if chosen != _chosen:
+        _chosen.clear()
+        _chosen.update(chosen)
         _pipelines.cache_clear()
         pipelines.configure(__name__)
 
 
-_arms: dict[
-    str, Mapping[str, tuple[str, ...]]
-] = {}  # task -> arms, once the parameters of a run are known
+# task -> its spec with the stages that are on, and its arms; once the parameters of a run are known
+_chosen: dict[str, tuple[TaskSpec, Mapping[str, tuple[str, ...]]]] = {}
 
 
 def _build(task: str, name: str) -> Pipeline:
@@ -87,7 +88,7 @@ def _build(task: str, name: str) -> Pipeline:
 def _pipelines(task: str) -> dict[str, Pipeline]:
     from grpo_pipeline.pipelines.of_task import task_pipelines  # imports torch
 
-    return task_pipelines(find_task(task), _arms.get(task))
+    return task_pipelines(*_chosen.get(task, (find_task(task), None)))
 
 
 def _build_self_check() -> Pipeline:

@@ -98,6 +98,29 @@ def test_pipelines_and_types_are_those_of_the_arms() -> None:
     assert all(types[name] is types[other] for name, other in of.items())
 
 
+def test_an_optional_stage_is_wired_where_the_parameters_have_it_and_says_only_what_differs() -> None:
+    section = described(pretraining={"training": {"epochs": 3}, "masking": {"block": 1}})["attention"]
+    whole = with_arms({"attention": section})["attention"]
+    assert whole["pretraining"] == {
+        "algorithm": whole["supervised"]["algorithm"] | {"proposal": "none"},
+        "training": whole["training"] | {"epochs": 3},
+        "masking": {"block": 1},
+    }
+    assert with_arms({"attention": whole})["attention"] == whole
+    assert "pretraining" not in described_arms("attention", whole)
+    off, null, on = (SPEC.with_stages_of(given) for given in ({}, {"pretraining": None}, whole))
+    assert off == null == SPEC
+    assert (off.stages, on.stages) == ((), ("pretraining",))
+    assert sections(on).keys() - sections(off).keys() == {f"pretraining.{name}" for name in ("algorithm", "training", "masking")}
+    with warnings.catch_warnings(action="error"):
+        plain, staged = (task_pipelines(spec)["attention"] for spec in (off, on))
+    assert not [name for name in plain.datasets() if "pretraining" in name or "untrained" in name]
+    assert {"attention.untrained_task", "attention.pretraining.model", "attention.task"} <= staged.all_outputs()
+    # A frozen encoder is asked for its features when it has been pretrained.
+    names = [node.name.rpartition(".")[2] for node in staged.nodes]
+    assert names.index("begin_with_pretraining") < names.index("encode_examples")
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_kedro_has_nothing_to_warn_of(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     """Datasets are named <task>.<arm>.<what>, each in the namespace of the node that reads or writes it."""
@@ -111,4 +134,4 @@ def test_a_task_wires_its_nodes_in_its_namespace() -> None:
     wiring = SimpleNamespace(create_pipeline=lambda: stray, create_preparation=lambda: Pipeline([]))
     message = 'node stray must be in a namespace of task attention, got None; give it namespace="attention.data"'
     with pytest.raises(ValueError, match=message):
-        task_pipelines(SimpleNamespace(name="attention", stages=(), wiring=lambda: wiring), {"grpo": ()})
+        task_pipelines(SimpleNamespace(name="attention", stages=(), optional_stages={}, wiring=lambda: wiring), {"grpo": ()})

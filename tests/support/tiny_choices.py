@@ -144,6 +144,9 @@ class TinyChoices:
         loss = nn.functional.binary_cross_entropy_with_logits(outcomes, batch.label)
         return loss if shares is None else loss * shares[0]
 
+    def training_frame(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        return {}
+
     def _log_probs(self, policy: ChoicePolicy, context: Encoded, temperature: float) -> Tensor:
         return (context.features @ policy.head / temperature).log_softmax(-1)
 

@@ -9,7 +9,7 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -56,7 +56,8 @@ def described_arms(task: str, section: Any) -> list[str]:
     """Return the arms that a task's parameters describe, whether they are trained or not."""
     if not isinstance(section, Mapping):
         return []
-    stages = find_task(task).stages
+    spec = find_task(task)
+    stages = {*spec.stages, *spec.optional_stages}
     return [name for name, value in section.items() if _is_arm(value) and name not in stages]
 
 
@@ -64,6 +65,9 @@ def _complete(task: str, section: Mapping[str, Any]) -> dict[str, Any]:
     found, described = dict(section), described_arms(task, section)
     for name in described:
         found[name] = _whole(task, name, section, described)
+    for stage, own in find_task(task).optional_stages.items():
+        if isinstance(section.get(stage), Mapping):
+            found[stage] = _whole_stage(section, section[stage], own)
     if ARMS not in section:
         return found
     found[ARMS] = _names(task, section[ARMS], described)
@@ -99,6 +103,16 @@ def _whole(task: str, arm: str, section: Mapping[str, Any], described: list[str]
     for name in reversed(chain):
         whole = merge(whole, {key: value for key, value in section[name].items() if key != BASE})
     return whole
+
+
+def _whole_stage(
+    section: Mapping[str, Any], given: Mapping[str, Any], own: Iterable[str]
+) -> dict[str, Any]:
+    """Return an optional stage that says what differs: from the control's algorithm without samples, and the arms' loop."""
+    control = section.get(str((section.get("evaluation") or {}).get("control"))) or {}
+    algorithm = merge(control.get(ALGORITHM) or {}, {"proposal": "none"})
+    begun = {ALGORITHM: algorithm, "training": section.get("training") or {}}
+    return merge(begun | {name: {} for name in own}, given)
 
 
 def _names(task: str, given: Any, described: list[str]) -> list[str]:

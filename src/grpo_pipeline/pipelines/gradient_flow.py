@@ -9,6 +9,7 @@ where several gradients are 0 whatever the code does.
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pandas as pd
@@ -170,8 +171,9 @@ def warm_up(
     task: Task,
     data: Any,
 ) -> TrainState:
-    """Build the arm's start and train it for ``warmup_steps`` batches."""
-    return train_steps(algorithm, training, params.warmup_steps, seed=seed, task=task, data=data)
+    """Build the arm's start and train it for ``warmup_steps`` batches; a policy that waits is judged at its first step."""
+    state = train_steps(algorithm, training, params.warmup_steps, seed=seed, task=task, data=data)
+    return replace(state, step=max(state.step, algorithm.policy_start_step))
 
 
 def pick_audited_batch(

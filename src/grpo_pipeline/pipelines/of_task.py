@@ -34,7 +34,8 @@ def task_pipelines(spec: TaskSpec, own: Arms | None = None) -> dict[str, Pipelin
     """
     own = arms_of(spec, {}) if own is None else own
     task, arms, wiring = spec.name, tuple(own), spec.wiring()
-    data, built = wiring.create_pipeline(), wiring.create_preparation()
+    data = wiring.create_pipeline()
+    built = wiring.create_preparation(*([spec.stages] if spec.optional_stages else []))
     for node in (data + built).nodes:
         if not (node.namespace or "").startswith(f"{task}."):
             raise ValueError(

@@ -190,4 +190,11 @@ def sections(spec: TaskSpec, arms: Arms | None = None) -> dict[str, Any]:
         for name in names
         if name in found
     }
-    return found | algorithms | {f"{stage}.training": TrainingParams for stage in spec.stages} | own
+    of_stages = {
+        f"{stage}.{name}": model
+        for stage in spec.stages
+        for name, model in (
+            {"training": TrainingParams} | dict(spec.optional_stages.get(stage, {}))
+        ).items()
+    }
+    return found | algorithms | of_stages | own

@@ -40,12 +40,12 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
         ValueError: for a name that nothing reads, or a wrong value of what concerns the whole run.
     """
     check_renamed(given)
+    specs = {task: find_task(task).with_stages_of(given.get(task)) for task in TASKS}
     models = {
         task: {
-            f"{task}.{name}": model
-            for name, model in sections(find_task(task), arms_of(find_task(task), given)).items()
+            f"{task}.{name}": model for name, model in sections(spec, arms_of(spec, given)).items()
         }
-        for task in TASKS
+        for task, spec in specs.items()
     }
     chosen = {path: model for task in tasks_of(pipelines) for path, model in models[task].items()}
     validator = ParameterValidator({})
@@ -58,6 +58,7 @@ def check_parameters(given: Mapping[str, Any], loader: Any, pipelines: Sequence[
     known = [
         *OF_A_STEP,
         *(f"{task}.arms" for task in TASKS),
+        *(f"{task}.{stage}" for task, spec in specs.items() for stage in spec.optional_stages),
         *(path for found in models.values() for path in found),
         *(
             f"{task}.{arm}.{name}"

@@ -67,8 +67,19 @@ class Task(Protocol):
         """
         ...
 
-    def begin_with(self, start: ModelWeights) -> Self:
-        """Return the task whose policies begin with these weights; everything else is the same."""
+    def begin_with(self, start: ModelWeights) -> Any:
+        """Return the task whose policies begin with these weights; everything else is the same.
+
+        Of a task that ``open_stage`` returned, it is the task whose stage that is.
+        """
+        ...
+
+    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
+        """Return the task that an optional stage trains, from the values of the stage's own sections.
+
+        Raises:
+            ValueError: if there is no such stage or section, or its values are not right.
+        """
         ...
 
     def build_policy(self, seed: int) -> nn.Module:
@@ -445,10 +456,15 @@ class BaseTask(ABC):
         changed: Self = defaults.changed_sections(self, sections, path=path)
         return changed
 
-    def begin_with(self, start: ModelWeights) -> Self:
+    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
+        """Refuse: no stage trains something else than the task itself."""
+        raise ValueError(
+            f"{self.name}.{stage} must be a stage of the task, got none of that name; remove it"
+        )
+
+    def begin_with(self, start: ModelWeights) -> Any:
         """Return the task with these weights as ``start``, which ``build_policy`` loads."""
-        begun: Self = defaults.begun_with(self, start)
-        return begun
+        return defaults.begun_with(self, start)
 
 
 @runtime_checkable

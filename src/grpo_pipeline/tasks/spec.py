@@ -4,7 +4,7 @@ A task is three places: ``tasks/<name>/`` with a module ``spec``, ``pipelines/da
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pkgutil import resolve_name
 from types import ModuleType
@@ -57,6 +57,8 @@ class TaskSpec:
         arms: in the order of the report; the control is named by ``<name>.evaluation``.
         metrics: ``module:function`` of (metric options) -> ``MetricSuite``; the metrics with their directions.
         stages: trained before the arms, each ``<name>.<stage>``; the arms begin with the weights of the last one.
+        optional_stages: stages that are trained, before the others, only where the parameters have their section
+            ``<name>.<stage>``, each with the models of the sections that it has beside ``algorithm`` and ``training``.
         own: arm -> the sections of parameters that it does not share with the others, beside its algorithm.
         words: how its report calls the samples.
         curves: metric of training rows -> title of its panel, of the metrics that this task alone has.
@@ -71,14 +73,16 @@ class TaskSpec:
             fitted on the training split, ``rule`` being its name; ``<name>.evaluation.baselines`` says which of them a run fits.
         pipelines: module with the Kedro side of the task, by default ``grpo_pipeline.pipelines.data.<name>``:
             ``create_pipeline()`` leads to ``<name>.examples``, ``create_preparation()`` from there to ``<name>.data`` and
-            ``<name>.task`` (``<name>.untrained_task`` where there are stages); ``create_report``, ``create_prediction`` and
-            ``adapt_setup`` where the task has its own.
+            ``<name>.task`` (``<name>.untrained_task`` where there are stages; with optional stages it is called with the names of
+            those that are on, and leads to ``<name>.untrained_data``, which they read, too); ``create_report``,
+            ``create_prediction`` and ``adapt_setup`` where the task has its own.
     """
 
     name: str
     arms: tuple[str, ...]
     metrics: str
     stages: tuple[str, ...] = ()
+    optional_stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     words: Wording = field(default_factory=Wording)
     curves: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +94,12 @@ class TaskSpec:
     sections: Mapping[str, Any] = field(default_factory=dict)
     baselines: str = ""
     pipelines: str = ""
+
+    def with_stages_of(self, section: Any) -> "TaskSpec":
+        """Return the spec whose ``stages`` begin with the optional ones that a task's parameters switch on."""
+        given = section if isinstance(section, Mapping) else {}
+        chosen = tuple(stage for stage in self.optional_stages if given.get(stage) is not None)
+        return replace(self, stages=(*chosen, *self.stages)) if chosen else self
 
     def build_suite(self, options: Mapping[str, float]) -> Any:
         """Return the ``MetricSuite``; raises ``pydantic.ValidationError`` if an option is unknown to the task."""

@@ -83,7 +83,16 @@ def create_accumulating_pipelines() -> tuple[Pipeline, Pipeline, Pipeline]:
         ),
         Node(
             accumulate.accumulate_gradient,
-            [TRAINING, "task", "state", "losses", "micro_batch_scores", "attached", "update_epoch"],
+            [
+                ALGORITHM,
+                TRAINING,
+                "task",
+                "state",
+                "losses",
+                "micro_batch_scores",
+                "attached",
+                "update_epoch",
+            ],
             "micro_batch_report",
             name="accumulate_gradient",
         ),

@@ -30,14 +30,23 @@ from grpo_pipeline.core.policy_gradient.losses import (
 )
 from grpo_pipeline.core.schedules import value_at
 from grpo_pipeline.core.training.execution import network_precision
-from grpo_pipeline.core.training.optim import ReferenceUpdate, update_reference
-from grpo_pipeline.core.training.optim import apply_update as update_weights
+from grpo_pipeline.core.training.optim import (
+    ReferenceUpdate,
+    accumulate,
+    accumulate_apart,
+    clear_gradients,
+    project_conflicts,
+    update_reference,
+)
+from grpo_pipeline.core.training.optim import step as step_optimizer
 from grpo_pipeline.core.training.state import TrainState
 from grpo_pipeline.core.types import Credits, Scores
 from grpo_pipeline.pipelines.step.collect import Experience, LossTerms
 from grpo_pipeline.tasks.base import Task, scores_kl
 
-ENTROPY = "entropy_weight"
+ENTROPY, SUPERVISED = "entropy_weight", "supervised"
+# Terms that count from ``policy_start_step`` on.
+POLICY_TERMS = ("policy", "kl", "kl_rollout", "entropy")
 # Places of a sample whose mean credit is a metric of its own.
 CREDITED_PLACES = 16
 
@@ -139,6 +148,8 @@ def mix_losses(
     weights = {name: value_at(schedules[name], state.step, state.total_steps) for name in terms}
     if "entropy" in weights and ENTROPY in state.coefficients:
         weights["entropy"] = state.coefficients[ENTROPY]
+    if algorithm.waits_at(state.step):
+        weights |= dict.fromkeys(terms.keys() & set(POLICY_TERMS), 0.0)
     is_over = not any(weights.values())
     total = (
         hybrid_loss(terms, dict.fromkeys(terms, 1.0)) * 0.0
@@ -164,8 +175,22 @@ def apply_update(
             losses.terms, losses.weights, task.parameter_groups(state.policy)
         )
         metrics |= silent_rewards(experience)
-    state, norms = update_weights(state, losses.total, **step_options(training, state))
+    clear_gradients(state)
+    back_propagate(algorithm, state, losses)
+    metrics |= project_conflicts(state)
+    norms = step_optimizer(state, **step_options(training, state))
     return finish_update(algorithm, state, losses, experience, {**metrics, **norms}, update_epoch)
+
+
+def back_propagate(algorithm: AlgorithmParams, state: TrainState, losses: LossTerms) -> None:
+    """Add the gradient of the losses to what was accumulated; the supervised one apart, where the two are to be compared."""
+    others = {name: weight for name, weight in losses.weights.items() if name != SUPERVISED}
+    supervised = losses.weights.get(SUPERVISED, 0.0)
+    if algorithm.gradient_projection == "none" or not (supervised and any(others.values())):
+        accumulate(state, losses.total)
+        return
+    of_others = hybrid_loss({name: losses.terms[name] for name in others}, others)
+    accumulate_apart(state, supervised * losses.terms[SUPERVISED], of_others)
 
 
 def step_options(training: TrainingParams, state: TrainState) -> dict[str, Any]:
@@ -352,14 +377,14 @@ def _after_update(
     algorithm: AlgorithmParams, state: TrainState, losses: LossTerms, update_epoch: int
 ) -> TrainState:
     """Move what follows the weights: the reference in its own rhythm, the entropy coefficient towards its target."""
-    if update_epoch < algorithm.update_epochs - 1:
+    if update_epoch < algorithm.update_epochs_at(state.step) - 1:
         return state
     rule = ReferenceUpdate(
         algorithm.reference.update, algorithm.reference.every_steps, algorithm.reference.decay
     )
     if state.reference is not None:
         update_reference(state.reference, state.policy, rule, state.step + 1)
-    if algorithm.entropy_target is None:
+    if algorithm.entropy_target is None or algorithm.waits_at(state.step):
         return state
     target = algorithm.entropy_target
     steering = AdaptiveEntropy(

@@ -54,7 +54,7 @@ class StepRunner:
         self._constants: dict[str, Any] = {"task": task, ALGORITHM: algorithm, TRAINING: training}
         self._collect, self._update, self._cut, self._part, self._apply = _loop_nodes()
         self._size = training.micro_batch_size
-        self._epochs = algorithm.update_epochs
+        self._epochs_at = algorithm.update_epochs_at
         self._draws = algorithm.proposal != "none"
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
@@ -72,7 +72,7 @@ class StepRunner:
         }
         self._gather(values)
         measured = []
-        for update_epoch in range(self._epochs):
+        for update_epoch in range(self._epochs_at(state.step)):
             values["update_epoch"] = update_epoch
             self._improve(values)
             values["state"] = values["next_state"]

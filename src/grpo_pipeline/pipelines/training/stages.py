@@ -1,5 +1,6 @@
 """Stages that come before the arms, for every task: checked, trained one after the other, and what the arms begin with."""
 
+from functools import partial, update_wrapper
 from typing import Any
 
 from kedro.pipeline import Node, Pipeline
@@ -44,9 +45,32 @@ def check_arms(task: Task, data: Any, **sections: Any) -> Task:
     return task
 
 
+def open_stage(stage: str, task: Task, data: Any, **sections: Any) -> Task:
+    """Check the arms as ``check_arms`` does, and return the task that an optional stage trains.
+
+    Args:
+        stage: its name.
+        task: the untrained task.
+        data: what the stage reads.
+        sections: as of ``check_arms``; the stage's own are handed to the task.
+    """
+    of_stage = {
+        name: sections.pop(name) for name in [*sections] if name.startswith(stage + BETWEEN)
+    }
+    own = {name.partition(BETWEEN)[2]: values for name, values in of_stage.items()}
+    algorithm = validate(
+        AlgorithmParams, own.pop("algorithm"), path=f"{task.name}.{stage}.algorithm"
+    )
+    assert isinstance(algorithm, AlgorithmParams)
+    opened: Task = check_arms(task, data, **sections).open_stage(stage, own)
+    opened.check_algorithm(algorithm)
+    return opened
+
+
 def begin_with(task: Task, model: ModelWeights) -> Task:
     """Return the task whose policies begin with a stage's weights."""
-    return task.begin_with(model)
+    begun: Task = task.begin_with(model)
+    return begun
 
 
 def take_sections(task: Task, **sections: Any) -> Task:
@@ -57,9 +81,8 @@ def take_sections(task: Task, **sections: Any) -> Task:
 def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
     """Wire ``<task>.untrained_task`` and ``<task>.data`` -> ``<task>.task``, and ``<task>.<arm>.task`` of an arm with its own."""
     task, nodes = spec.name, []
-    own = {
-        arm: [name for name in arms.get(arm, ()) if name != "training"]
-        for arm in (*spec.stages, *arms)
+    own = {stage: [*spec.optional_stages.get(stage, ())] for stage in spec.stages} | {
+        arm: [name for name in arms[arm] if name != "training"] for arm in arms
     }
     for arm in arms:
         if own[arm]:
@@ -82,15 +105,19 @@ def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
         for arm in own
         for name in ("algorithm", *own[arm])
     }
-    inputs = {"task": f"{task}.untrained_task", "data": f"{task}.data", **sections}
-    stages = sum((create_stage(task, stage) for stage in spec.stages), start=Pipeline([]))
+    data = {stage: data_of_stage(spec, stage) for stage in spec.stages}
+    stages = sum(
+        (create_stage(task, stage, data=data[stage]) for stage in spec.stages), start=Pipeline([])
+    )
+    first = spec.stages[0]
+    opens = first in spec.optional_stages
     nodes.append(
         Node(
-            check_arms,
-            inputs,
-            f"{task}.{spec.stages[0]}.task",
+            update_wrapper(partial(open_stage, first), open_stage) if opens else check_arms,
+            {"task": f"{task}.untrained_task", "data": data[first], **sections},
+            f"{task}.{first}.task",
             name="check_arms",
-            namespace=f"{task}.{spec.stages[0]}",
+            namespace=f"{task}.{first}",
         )
     )
     after = {
@@ -109,6 +136,11 @@ def create_stages(spec: TaskSpec, arms: Arms) -> Pipeline:
             )
         )
     return Pipeline(nodes, tags=task) + stages
+
+
+def data_of_stage(spec: TaskSpec, stage: str) -> str:
+    """Return the dataset that a stage reads: what an optional one trains may decide what is in ``<task>.data``."""
+    return f"{spec.name}.{'untrained_data' if stage in spec.optional_stages else 'data'}"
 
 
 # Train an arm for a few steps before an audit, because a fresh model may start with parts that are exactly 0.

@@ -218,6 +218,20 @@ class ModelParams(BaseModel):
         return self
 
 
+class MaskingParams(BaseModel):
+    """Cells that are hidden from the encoder and predicted (``attention.pretraining.masking``; docs/attention.md).
+
+    Attributes:
+        share: of the cells that are masked, in blocks; at least one block is, and at least one is not.
+        block: cells of the side of a block that is masked as a whole.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    share: float = Field(default=0.6, gt=0, lt=1)
+    block: int = Field(default=2, ge=1)
+
+
 class RewardParams(BaseModel):
     """Weights of the named reward components (``attention.reward``; docs/objectives.md).
 

@@ -3,7 +3,12 @@
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams, SplitParams
 from grpo_pipeline.tasks.attention.data.phantom.patients import PhantomParams
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
-from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
+from grpo_pipeline.tasks.attention.params import (
+    MaskingParams,
+    ModelParams,
+    RewardParams,
+    SupervisedParams,
+)
 from grpo_pipeline.tasks.spec import TaskSpec, Wording
 
 SPEC = TaskSpec(
@@ -11,6 +16,7 @@ SPEC = TaskSpec(
     arms=("supervised", "grpo"),
     key="core_id",
     noun="core",
+    optional_stages={"pretraining": {"masking": MaskingParams}},
     metrics="grpo_pipeline.tasks.attention.metrics:build_suite",
     baselines="grpo_pipeline.tasks.attention.model.classifiers:fit_baselines",
     words=Wording(

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from grpo_pipeline.core.agreement import decisive
 from grpo_pipeline.core.params import AlgorithmParams, ExecutionParams
 from grpo_pipeline.core.rewards import combine_rewards
+from grpo_pipeline.core.storage.weights import ModelWeights, digest_of_tensors
 from grpo_pipeline.core.types import ReferenceScores, Rollouts, Scores, replicate
 from grpo_pipeline.tasks.attention import audit, evaluation
 from grpo_pipeline.tasks.attention.batch import (
@@ -51,6 +52,7 @@ from grpo_pipeline.tasks.attention.model.decoders import (
 )
 from grpo_pipeline.tasks.attention.model.model import (
     AttentionModel,
+    begin_encoder,
     empty_sets,
     prepare_model,
     proposal_logits,
@@ -81,6 +83,7 @@ class AttentionTask(BaseTask):
     """Implements :class:`grpo_pipeline.tasks.base.Task` for point prompts (L = k points, V = cells of the grid).
 
     ``clinical`` names the columns that become prompts, normalised by the training rows of one split; None without them.
+    ``start`` are the weights of a pretraining, which every encoder begins with; None for fresh ones or those of a checkpoint.
     """
 
     model: ModelParams
@@ -101,6 +104,7 @@ class AttentionTask(BaseTask):
     clinical: ClinicalStatistics | None = None
     execution: ExecutionParams | None = None
     augmentation: AugmentationParams | None = None
+    start: ModelWeights | None = field(default=None, repr=False)
 
     @property
     def grid(self) -> int:
@@ -127,7 +131,23 @@ class AttentionTask(BaseTask):
             policy = AttentionModel(self.model, self.image_size, clinical=self.clinical).to(
                 self.device
             )
+        if self.start is not None:
+            begin_encoder(policy, self.start)
         return policy if self.execution is None else prepare_model(policy, self.execution)
+
+    def open_stage(self, stage: str, sections: Mapping[str, Any]) -> Any:
+        """Return the task of the stage ``pretraining``, which trains the encoder on the training images without labels."""
+        if stage != "pretraining":
+            return super().open_stage(stage, sections)
+        if self.model.encoder not in ("train", "frozen"):
+            raise ValueError(
+                f"attention.model.encoder must be train or frozen with attention.pretraining, got {self.model.encoder}; what is "
+                "added to a frozen encoder is not pretrained: use encoder: train, or no pretraining"
+            )
+        from grpo_pipeline.tasks.attention.model.pretraining import AutoencoderTask
+
+        opened = AutoencoderTask(self, self.device)
+        return opened.with_sections(sections, path=f"{self.name}.{stage}")
 
     def parameter_groups(self, policy: AttentionModel) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters of each component."""
@@ -597,6 +617,8 @@ class AttentionTask(BaseTask):
         )
         if self.augmentation is not None:
             dumped["augmentation"] = decisive(self.augmentation)
+        if self.start is not None:
+            dumped["start"] = {"encoder": digest_of_tensors(self.start.tensors)}
         return (
             dumped
             | {"examples": data.examples.digest, "split": digest}

@@ -43,8 +43,19 @@ def join_features(examples: Examples, encoded: FeatureSet) -> AttentionData:
     return build.join_features(examples, encoded)
 
 
-def create_pipeline() -> Pipeline:
-    """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``."""
+def without_features(examples: Examples) -> AttentionData:
+    """Return the data of a stage that trains the encoder: examples alone."""
+    return AttentionData(examples, None)
+
+
+def create_pipeline(stages: tuple[str, ...] = ()) -> Pipeline:
+    """Wire ``attention.examples`` -> ``attention.task`` and ``attention.data``.
+
+    With stages before the arms it is ``attention.untrained_task``, and ``attention.untrained_data`` for them; a frozen encoder
+    is asked for its features when they are over.
+    """
+    # A namespace is not interrupted by the nodes of another one.
+    after = f"attention.{stages[-1]}" if stages else "attention.data"
     parameters = [
         f"params:attention.{name}"
         for name in ("model", "reward", "supervised_loss", "training", "data")
@@ -54,7 +65,7 @@ def create_pipeline() -> Pipeline:
             Node(
                 build_task,
                 [*parameters, "attention.examples", "params:attention.augmentation"],
-                "attention.task",
+                "attention.untrained_task" if stages else "attention.task",
                 name="build_task",
                 namespace="attention.data",
             ),
@@ -63,14 +74,27 @@ def create_pipeline() -> Pipeline:
                 ["params:seed", "attention.task", "attention.examples", "attention.features_cache"],
                 "attention.features",
                 name="encode_examples",
-                namespace="attention.data",
+                namespace=after,
+            ),
+            *(
+                [
+                    Node(
+                        without_features,
+                        "attention.examples",
+                        "attention.untrained_data",
+                        name="without_features",
+                        namespace="attention.data",
+                    )
+                ]
+                if stages
+                else []
             ),
             Node(
                 join_features,
                 ["attention.examples", "attention.features"],
                 "attention.data",
                 name="join_features",
-                namespace="attention.data",
+                namespace=after,
             ),
         ],
         tags="attention",
@@ -93,8 +117,8 @@ def adapt_setup(setup: TaskSetup) -> TaskSetup:
     """Return the setup that computes features once for all trials with the same encoder."""
     return replace(
         setup,
-        without_features=lambda examples: AttentionData(examples, None),
-        memory={"attention.features_cache": FeatureSet(key="", values=None)},
-        carry={"attention.features_cache": "attention.features"},
+        without_features=without_features,
+        memory={**setup.memory, "attention.features_cache": FeatureSet(key="", values=None)},
+        carry={**setup.carry, "attention.features_cache": "attention.features"},
         gather={"attention.features": gather_features},
     )

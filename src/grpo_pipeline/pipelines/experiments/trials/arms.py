@@ -18,14 +18,15 @@ class ArmParams(BaseModel):
 
     Attributes:
         base: the arm ``<task>.<base>.algorithm`` that it starts from.
-        set: section -> changes. Mappings are merged, everything else replaces, ``null`` too (``arms.merge``).
+        set: section -> changes. Mappings are merged, everything else replaces, ``null`` too (``arms.merge``); null in the place
+            of all changes leaves an optional stage out.
         rule: the rule of the prediction rows by which the arm is judged.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     base: str
-    set: dict[str, dict[str, Any]] = {}
+    set: dict[str, dict[str, Any] | None] = {}
     rule: str = "policy"
 
 
@@ -184,6 +185,11 @@ def resolve_arm(
         raise ValueError(
             f"{path}.set must name sections among {', '.join(settable)}, got {unknown[0]!r}; {remedy}"
         )
+    for section, changes in arm.set.items():
+        if changes is None and not getattr(models[section], "may_be_null", False):
+            raise ValueError(
+                f"{path}.set.{section} must hold what differs from the base, got null; only an optional stage can be left out"
+            )
     base = parameters[arm.base]
     raw = {section: base.get(section, parameters.get(section)) for section in models}
     merged = merge(raw, arm.set)

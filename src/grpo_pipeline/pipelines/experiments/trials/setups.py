@@ -1,10 +1,10 @@
 """Every task as the engine sees it, from its spec and its preparation; the stages of a seed are trained once for all its arms."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, ClassVar
 
 from kedro.pipeline import Node, Pipeline
 from pydantic import BaseModel, ConfigDict
@@ -13,6 +13,7 @@ from grpo_pipeline.core.agreement import digest_of
 from grpo_pipeline.core.params import AlgorithmParams, TrainingParams
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.pipelines.experiments.trials.setup import TaskSetup, resplit_table, train_weights
+from grpo_pipeline.pipelines.training.stages import data_of_stage
 from grpo_pipeline.tasks import find_task
 from grpo_pipeline.tasks.base import Task
 from grpo_pipeline.tasks.spec import TaskSpec
@@ -25,6 +26,13 @@ class StageParams(BaseModel):
 
     algorithm: AlgorithmParams
     training: TrainingParams
+
+
+class OptionalStageParams(StageParams):
+    """A stage that an arm may leave out by null; its other sections are read by the task."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    may_be_null: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -50,11 +58,14 @@ def find_setup(task: str) -> TaskSetup:
     wiring = spec.wiring()
     setup = TaskSetup(
         task=task,
-        prepare=wiring.create_preparation(),
+        prepare=wiring.create_preparation(
+            *([tuple(spec.optional_stages)] if spec.optional_stages else [])
+        ),
         resplit=partial(resplit, spec),
         reward_section=spec.reward_section,
     )
-    setup = with_stages(setup, spec.stages) if spec.stages else setup
+    stages = (*spec.optional_stages, *spec.stages)
+    setup = with_stages(setup, spec, stages) if stages else setup
     adapted: TaskSetup = wiring.adapt_setup(setup) if hasattr(wiring, "adapt_setup") else setup
     return adapted
 
@@ -69,21 +80,30 @@ def resplit(spec: TaskSpec, examples: Any, split: Mapping[str, str]) -> Any:
     )
 
 
-def with_stages(setup: TaskSetup, stages: tuple[str, ...]) -> TaskSetup:
-    """Return the setup whose task begins with the weights that the last stage ends with, trained with the seed of each trial."""
+def with_stages(setup: TaskSetup, spec: TaskSpec, stages: tuple[str, ...]) -> TaskSetup:
+    """Return the setup whose task begins with the weights that the last stage ends with, trained with the seed of each trial.
+
+    An optional stage is there and does nothing for an arm without its section.
+    """
     task, nodes = setup.task, []
     untrained = current = f"{task}.untrained_task"
     for stage in stages:
         where = f"{task}.{stage}"
         section, checked, start = f"params:{where}", f"{where}.task", f"{where}.start"
         begun = f"{task}.task" if stage == stages[-1] else f"{where}.begun"
-        inputs = [f"params:{task}.algorithm", section, current, f"{task}.data"]
-        nodes.append(Node(check_arm, inputs, checked, name=f"check_{stage}", namespace=where))
-        inputs = [section, "params:seed", checked, f"{task}.data", f"{where}.known"]
-        nodes.append(Node(train_stage, inputs, start, name=f"train_{stage}", namespace=where))
-        nodes.append(
-            Node(begin_with, [checked, start], begun, name=f"begin_with_{stage}", namespace=where)
-        )
+        data = data_of_stage(spec, stage)
+        check: Callable[..., Any] = check_arm
+        train: Callable[..., Any] = train_stage
+        begin: Callable[..., Any] = begin_with
+        if stage in spec.optional_stages:
+            check = optional_check(stage)
+            train, begin = train_optional, begin_with_optional
+        inputs = [f"params:{task}.algorithm", section, current, data]
+        nodes.append(Node(check, inputs, checked, name=f"check_{stage}", namespace=where))
+        inputs = [section, "params:seed", checked, data, f"{where}.known"]
+        nodes.append(Node(train, inputs, start, name=f"train_{stage}", namespace=where))
+        inputs = [*([section] if begin is not begin_with else []), checked, start]
+        nodes.append(Node(begin, inputs, begun, name=f"begin_with_{stage}", namespace=where))
         current = begun
     return replace(
         setup,
@@ -120,4 +140,37 @@ def train_stage(
 
 def begin_with(task: Task, start: InitialWeights) -> Task:
     """Return the task whose policies begin with these weights."""
-    return task.begin_with(start.model)
+    begun: Task = task.begin_with(start.model)
+    return begun
+
+
+def optional_check(name: str) -> Callable[..., Task]:
+    """Return the node that checks as ``check_arm`` does and opens the optional stage of this name."""
+
+    def check_optional(
+        algorithm: AlgorithmParams, stage: OptionalStageParams | None, task: Task, data: Any
+    ) -> Task:
+        """Return the task that the stage trains, and the task itself without a stage."""
+        task.check_data(data)
+        task.check_algorithm(algorithm)
+        if stage is None:
+            return task
+        opened: Task = task.open_stage(name, stage.model_extra or {})
+        opened.check_algorithm(stage.algorithm)
+        return opened
+
+    return check_optional
+
+
+def train_optional(
+    stage: OptionalStageParams | None, seed: int, task: Task, data: Any, known: InitialWeights
+) -> InitialWeights:
+    """Train as ``train_stage`` does; without a stage keep what is known for the next arm that has one."""
+    return known if stage is None else train_stage(stage, seed, task, data, known)
+
+
+def begin_with_optional(
+    stage: OptionalStageParams | None, task: Task, start: InitialWeights
+) -> Task:
+    """Begin as ``begin_with`` does; without a stage return the task."""
+    return task if stage is None else begin_with(task, start)

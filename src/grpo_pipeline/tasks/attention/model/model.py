@@ -13,6 +13,7 @@ from transformers import SamModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_pipeline.core.params import ExecutionParams
+from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import (
@@ -357,6 +358,28 @@ def checkpoint_layers(encoder: nn.Module) -> int:
         layer.gradient_checkpointing = True
         layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
     return len(layers)
+
+
+def begin_encoder(model: AttentionModel, start: ModelWeights) -> None:
+    """Load the encoder's weights of a pretraining (``model/pretraining.py``), in place.
+
+    Raises:
+        ValueError: if they are those of an encoder of other sizes.
+    """
+    prefix = "encoder."
+    tensors = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in start.tensors.items()
+        if name.startswith(prefix)
+    }
+    try:
+        model.sam.net.vision_encoder.load_state_dict(tensors)
+    except RuntimeError as error:
+        sizes = start.config.get("model")
+        raise ValueError(
+            f"the encoder of attention.model must have the sizes of the pretraining that it begins with, got others than "
+            f"{sizes}; leave the sizes alone, or pretrain with them"
+        ) from error
 
 
 # Where the point sets of a training arm come from: the policy's map, or a fixed proposal that the policy is held against.
