@@ -132,6 +132,7 @@ def test_a_data_set_of_ones_own(project: Path) -> None:
     assert (project / "data/08_reporting/attention_mine/report.html").stat().st_size > 100_000
 
 
+ANY = "attention.split.single_class=allow,attention.reward_audit.no_ceiling=warn"
 CASES = {"attention_folder": "attention_cases", "attention_root": "../cases", "attention_manifest": "*/info.json"}
 
 
@@ -147,7 +148,7 @@ def test_a_folder_per_case_with_frames_is_trained_on_and_scored(project: Path, r
     (project / "conf/cases/globals.yml").write_text(yaml.safe_dump(CASES))
     section = documented(root, "attention:  # a folder per case, several frames")
     (project / "conf/cases/parameters/attention_data.yml").write_text(yaml.safe_dump(section))
-    done = run(project, "--params", f"{SMALL},attention.split.single_class=allow,attention.reward_audit.no_ceiling=warn", env="cases")
+    done = run(project, "--params", f"{SMALL},{ANY}", env="cases")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads((project / "data/02_intermediate/attention_cases/data_report.json").read_text())
     assert (report["rows"], report["cores"], report["frames"], report["patients"]) == (72, 24, 72, 12)

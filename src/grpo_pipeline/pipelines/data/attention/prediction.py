@@ -268,15 +268,16 @@ def tabulate(
     """Return scores per core, per frame and per patient, the points, a sheet of the first pictures, and the report on all."""
     outside = sum(row["outside"] is True for row in predicted.rows)
     rule = "get no score" if reading["abstain"] else "have a score not to rely on"
+    frames = frame_table(predicted.rows)
     told = [
-        f"{outside} of {len(predicted.rows)} images are unlike those of the training and {rule}: outside_why in scores.csv"
+        f"{outside} of {len(predicted.rows)} images are unlike those of the training and {rule}: outside_why in "
+        f"{'frames' if len(frames) else 'scores'}.csv"
     ]
     report = reading | {
         "outside": outside if reading["inputs"] else None,
         "notes": [*told * bool(outside), *reading["notes"]],
     }
     rules, calibration = predictor.preprocessing.aggregate, predictor.calibration
-    frames = frame_table(predicted.rows)
     scores = score_table(core_scores(predicted.rows, predicted.probs, calibration, rules))
     points = pd.concat(predicted.points, ignore_index=True)
     return (

@@ -423,11 +423,11 @@ def core_fault(
                 f"core {core_id!r} must have one {fact} in all its frames, got {', '.join(found[:SHOWN])}; correct its rows, or "
                 "give them core ids of their own"
             )
-    sizes = {row[SIZE_COLUMN]: row for row in rows}
+    sizes = {row[SIZE_COLUMN]: row for row in reversed(rows)}
     if len(sizes) > 1 and preprocessing.frame_sizes == "one":
         got = " and ".join(
             f"{width} x {height} ({row['image']!r})"
-            for size, row in list(sizes.items())[:2]
+            for size, row in reversed(list(sizes.items())[-2:])
             for height, width in (size.split(),)
         )
         return (

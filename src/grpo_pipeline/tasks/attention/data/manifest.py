@@ -27,6 +27,7 @@ from grpo_pipeline.tasks.attention.data.params import (
     SPACING_COLUMN,
     DataParams,
     Preprocessing,
+    canonical_value,
 )
 from grpo_pipeline.tasks.attention.data.planes import (
     FEW_VALUES,
@@ -190,6 +191,7 @@ def check_manifest(
     rows = [row for row in rows if row["row"] not in reasons]
     if refused and (params.on_bad_row == "fail" or not rows):
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
+    check_classes(raw.manifest[params.columns.label], rows, params)
     # The canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one.
     names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
     names[1:1] = [FRAME_COLUMN] if several else []
@@ -265,6 +267,37 @@ def read_split_row(
             file=file,
         )
     return row | {"split": split_of[core_id]}
+
+
+def check_classes(cells: pd.Series, rows: Sequence[Row], params: DataParams) -> None:
+    """Refuse labels that leave a class without a row, and say which listed values no row has: they may be misspelt.
+
+    Args:
+        cells: the label column of all rows.
+        rows: those that can be used.
+        params: with the label rule.
+
+    Raises:
+        ValueError: naming the rule and the values that are there.
+    """
+    there = sorted(set(cells) - {""})
+    shown = f"{there[: 2 * SHOWN]}" + (
+        f" and {len(there) - 2 * SHOWN} more" * (len(there) > 2 * SHOWN)
+    )
+    known = set(map(canonical_value, there))
+    for name, label in (("positive", 1), ("negative", 0)):
+        listed = getattr(params.label, name)
+        rule = f"above {params.label.above:g}" if params.label.above is not None else listed
+        if not any(row["label"] == label for row in rows):
+            raise ValueError(
+                f"attention.data.label must leave each class a row, got no usable {name} one ({rule or 'any other value'}) while "
+                f"column {params.columns.label!r} holds {shown}; correct the rule or add such rows"
+            )
+        if absent := [value for value in listed or () if canonical_value(value) not in known]:
+            logger.warning(
+                "attention.data.label.%s names %s, which no row has: column %r holds %s",
+                *(name, absent, params.columns.label, shown),
+            )
 
 
 def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], dict[str, Any]]:
