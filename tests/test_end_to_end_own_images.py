@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from case_folders import FRAMES, write_cases
 from kedro_processes import run
 from PIL import Image
 
@@ -128,3 +130,51 @@ def test_a_data_set_of_ones_own(project: Path) -> None:
     assert metrics["lesion_hit"]["value"] is None
     assert metrics["auroc"]["n"] > 0
     assert (project / "data/08_reporting/attention_mine/report.html").stat().st_size > 100_000
+
+
+ANY = "attention.split.single_class=allow,attention.reward_audit.no_ceiling=warn"
+CASES = {"attention_folder": "attention_cases", "attention_root": "../cases", "attention_manifest": "*/info.json"}
+
+
+def documented(root: Path, begins: str) -> dict:
+    """Return the YAML block of docs/data.md that begins with a line."""
+    text = (root / "docs/data.md").read_text().partition(f"```yaml\n{begins}\n")[2].partition("```")[0]
+    return yaml.safe_load(f"{begins}\n{text}")
+
+
+def test_a_folder_per_case_with_frames_is_trained_on_and_scored(project: Path, root: Path) -> None:
+    write_cases(project.parent / "cases", 24)
+    (project / "conf/cases/parameters").mkdir(parents=True)
+    (project / "conf/cases/globals.yml").write_text(yaml.safe_dump(CASES))
+    section = documented(root, "attention:  # a folder per case, several frames")
+    (project / "conf/cases/parameters/attention_data.yml").write_text(yaml.safe_dump(section))
+    done = run(project, "--params", f"{SMALL},{ANY}", env="cases")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads((project / "data/02_intermediate/attention_cases/data_report.json").read_text())
+    assert (report["rows"], report["cores"], report["frames"], report["patients"]) == (72, 24, 72, 12)
+    assert report["cores_by_label"] == {"0": 12, "1": 12}
+    assert report["unknown"]["age"] == FRAMES
+    splits = json.loads((project / "data/03_primary/attention_cases/splits.json").read_text())
+    assert sorted(core for cores in splits.values() for core in cores) == [f"case{number:02d}" for number in range(24)]
+    document = comparison(project, "attention_cases")
+    assert document["n"]["examples"] == len(splits["test"])
+    assert document["arms"]["grpo"]["metrics"]["auroc_patient"]["n"] == len(splits["test"]) / 2
+    assert document["arms"]["grpo"]["metrics"]["reader_auroc"]["value"] == 1
+    [path] = (project / "data/07_model_output/attention_cases/grpo/predictions.csv").glob("*/predictions.csv")
+    rows = pd.read_csv(path).query("rule == 'policy'")
+    assert len(rows) == FRAMES * len(splits["test"])
+    assert rows["frame"].tolist() == [0, 1, 2] * len(splits["test"])
+    mean = rows.groupby("core_id").agg({"prob": "mean", "label": "first"})
+    assert document["arms"]["grpo"]["metrics"]["brier"]["value"] == pytest.approx(((mean["prob"] - mean["label"]) ** 2).mean())
+    [path] = (project / "data/06_models/attention_cases/grpo/calibration.json").glob("*/calibration.json")
+    assert json.loads(path.read_text())["n"] == len(splits["val"])
+
+    done = run(project, "--pipelines", "attention_predict", env="cases")
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = project / "data/07_model_output/attention_cases/predict"
+    frames, cores, patients = (pd.read_csv(folder / f"{name}.csv") for name in ("frames", "scores", "patients"))
+    assert (len(frames), len(cores), len(patients)) == (72, 24, 12)
+    np.testing.assert_allclose(cores.set_index("core_id")["prob"], frames.groupby("core_id")["prob"].mean())
+    np.testing.assert_allclose(patients.set_index("patient_id")["prob"], cores.groupby("patient_id")["prob"].max())
+    assert len(list((folder / "heatmaps").glob("*.png"))) == 72
+    assert {"core_id", "frame", "set"} <= set(pd.read_csv(folder / "points.csv").columns)

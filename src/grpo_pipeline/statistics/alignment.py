@@ -47,7 +47,7 @@ def align_arms(
 def split_rules(rows: pd.DataFrame, suite: MetricSuite, *, arm: str, cluster: str) -> Rules:
     """Return rule -> rows in the order of their ids, the rules in the order of the report."""
     check_columns(rows, (*suite.required, cluster), arm=arm)
-    key = suite.unit.column
+    key, rows = suite.unit.column, suite.combine(rows)
     named = rows.assign(**{key: rows[key].astype(str)}).sort_values(
         ["rule", key], kind="stable", ignore_index=True
     )

@@ -117,6 +117,7 @@ class MetricSuite:
         rules: the point rules (or the like) in the order of the report; others follow by name.
         required: columns that every predictions table must have, beside the rule and the cluster.
         finite: columns that may not hold NaN.
+        combine: rows of parts of a unit, such as its frames, -> one row per unit and rule; comes before everything else.
         prepare: adds columns that compare the rules of one arm (all rows in, all rows out but those of a rule that is only
             compared with).
         summary: the comparison document -> sentences in plain words, beside those that every task gets.
@@ -131,6 +132,7 @@ class MetricSuite:
     rules: tuple[str, ...]
     required: tuple[str, ...] = ()
     finite: tuple[str, ...] = ()
+    combine: Callable[[pd.DataFrame], pd.DataFrame] = as_it_is
     prepare: Callable[[pd.DataFrame], pd.DataFrame] = as_it_is
     summary: Callable[[Mapping[str, Any]], list[str]] = no_sentences
     discover: Callable[[Iterable[str]], Mapping[str, Metric]] = no_more

@@ -11,7 +11,7 @@ from torch import Tensor
 from grpo_pipeline.pipelines.reward_audit.samples import read_samples
 from grpo_pipeline.tasks.attention import evaluation
 from grpo_pipeline.tasks.attention.batch import Outcomes, region_cells
-from grpo_pipeline.tasks.attention.evaluation import lesion_distances, mean_distance
+from grpo_pipeline.tasks.attention.evaluation import lesion_distances, mean_distance, points_of_others, turn_about
 from grpo_pipeline.tasks.attention.metrics import METRICS
 from grpo_pipeline.tasks.attention.model.baselines import RULES
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
@@ -321,3 +321,56 @@ def test_the_metric_is_undefined_without_spacing_and_for_older_tables():
     assert table["lesion_distance_mm"].isna().all()
     for rows in (table, table.drop(columns="lesion_distance_mm")):
         assert np.isnan(METRICS["lesion_distance_mm"](rows, np.ones((2, len(rows))))).all()
+
+
+def with_frames(cores: list[str]) -> Any:
+    """Return the data with these cores for its rows 0, 1, ..., each row being a frame."""
+    data = make_data()
+    frame = pd.Series(cores).groupby(pd.Series(cores)).cumcount().astype(str)
+    rest = len(data.examples.table) - len(cores)
+    names = {"core_id": [*cores, *(f"z{i}" for i in range(rest))], "frame": [*frame, *["0"] * rest]}
+    return replace(data, examples=replace(data.examples, table=data.examples.table.assign(**names)))
+
+
+def test_every_frame_has_a_row_and_the_rules_that_combine_it():
+    data, task = with_frames(["a"] * 7 + ["b"] * 2 + ["c"]), make_task()
+    table = task.evaluate(make_policy(task), data, np.arange(10), seed=0, n_samples=2)
+    policy = table.query("rule == 'policy'")
+    assert list(zip(policy["core_id"], policy["frame"], strict=True)) == [
+        *(("a", str(i)) for i in range(7)), ("b", "0"), ("b", "1"), ("c", "0")
+    ]  # fmt: skip
+    assert set(table["over_frames"]) | set(table["over_cores"]) == {"mean", "max"}
+    names = task.tabulate(data, task.make_batch(data, np.arange(8, 10)), task_rollouts(task, data))["core_id"]
+    assert names.tolist() == ["b / 1", "b / 1", "c / 0", "c / 0"]
+
+
+def task_rollouts(task: AttentionTask, data: Any) -> Any:
+    batch = task.make_batch(data, np.arange(8, 10))
+    policy = make_policy(task)
+    generator = torch.Generator().manual_seed(0)
+    context = task.encode(policy, batch)
+    return task.sample(policy, context, 2, temperature=1.0, proposal="policy", generator=generator)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 64])
+@pytest.mark.parametrize("cores", ["aaaaaaabbc", "abcdefghij", "aabb", "aaaa", "abbbbbbbbb"])
+def test_shuffled_points_are_those_of_another_core(cores: str, batch_size: int):
+    data = with_frames(list(cores))
+    rows = turn_about(data, np.arange(len(cores)))
+    assert sorted(rows) == list(range(len(cores)))
+    codes = np.array([ord(core) for core in cores])[rows]
+    earlier, taken = None, []
+    for start in range(0, len(rows), batch_size):
+        own = torch.as_tensor(rows[start : start + batch_size])[:, None, None]
+        points, earlier = points_of_others(own, codes[start : start + batch_size], earlier)
+        taken += points.flatten().tolist()
+    others = [codes[np.flatnonzero(rows == row)[0]] for row in taken]
+    differs = np.array(others) != codes
+    if len(set(cores)) == 1:
+        assert taken == rows.tolist()
+    else:
+        # A batch of one row has no other core yet.
+        assert differs[1 if batch_size == 1 else 0 :].all()
+    if cores == "abcdefghij":
+        assert taken[1:] == rows[:-1].tolist()  # the core before it, as it always was
+        assert taken[0] == rows[:batch_size][-1]

@@ -20,6 +20,7 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
     Outcomes,
 )
+from grpo_pipeline.tasks.attention.data.cases import picture_names
 from grpo_pipeline.tasks.attention.evaluation import (
     PointTask,
     as_rollouts,
@@ -129,7 +130,7 @@ def _score(
         drop=True
     )
     frame = table[["core_id", "patient_id"]].assign(
-        sample=np.tile(np.arange(n_samples), len(actions))
+        core_id=picture_names(table), sample=np.tile(np.arange(n_samples), len(actions))
     )
     columns = {"reward": rewards.total} | {
         f"reward_{name}": component for name, component in rewards.components.items()

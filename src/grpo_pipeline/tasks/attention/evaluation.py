@@ -24,9 +24,14 @@ from grpo_pipeline.tasks.attention.batch import (
     centre_pixels,
     region_cells,
 )
+from grpo_pipeline.tasks.attention.data.cases import picture_names
 from grpo_pipeline.tasks.attention.data.examples import Examples
-from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
-from grpo_pipeline.tasks.attention.metrics import fact_columns
+from grpo_pipeline.tasks.attention.data.params import (
+    FRAME_COLUMN,
+    MODEL_SPACING_COLUMNS,
+    AggregateParams,
+)
+from grpo_pipeline.tasks.attention.metrics import fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.model.baselines import (
     CONSTANT,
     ORACLE,
@@ -58,6 +63,11 @@ class PointTask(Task, Protocol):
     @property
     def grid(self) -> int:
         """Side of the cell grid."""
+        ...
+
+    @property
+    def aggregate(self) -> AggregateParams:
+        """How probabilities of frames become that of their core, and those of cores that of their patient."""
         ...
 
 
@@ -118,7 +128,7 @@ def evaluate(
     seed: int,
     n_samples: int,
 ) -> pd.DataFrame:
-    """Return one row per core and rule (columns: docs/architecture.md, prediction rows).
+    """Return one row per core, or frame of a core, and rule (columns: docs/architecture.md, prediction rows).
 
     Where none of the cores has a lesion outline there is no rule ``oracle``; ``constant`` asks for one among the
     training cores.
@@ -132,7 +142,8 @@ def evaluate(
         n_samples: number of sampled sets per core for the sampled rules.
     """
     frames = []
-    previous = None
+    earlier: EarlierPoints | None = None
+    rows, cores = turn_about(data, rows), data.examples.table["core_id"].astype("category")
     outlined = outlined_share(data, task.rows(data, "train"))
     frequency = lesion_frequency(data, task.rows(data, "train"), task.grid)
     absent = {
@@ -147,10 +158,8 @@ def evaluate(
         chosen = choose_points(
             task, policy, context, lesion, n_samples=n_samples, generator=generator
         )
-        # Give every core the points of the core before it; the first of a batch takes the last batch's last.
-        points = chosen["policy"][:, :1]
-        first = points[-1:] if previous is None else previous
-        chosen["shuffled"], previous = torch.cat([first, points[:-1]]), points[-1:]
+        codes = cores.cat.codes.to_numpy(np.int64)[batch.rows.cpu().numpy()]
+        chosen["shuffled"], earlier = points_of_others(chosen["policy"][:, :1], codes, earlier)
         k, cells = task.model.points, context.cells
         chosen["blobs"] = highest_points(blob_map(context.images, task.grid), cells, k)
         chosen[CONSTANT] = highest_points(frequency.to(cells.device).expand(cells.shape), cells, k)
@@ -159,7 +168,58 @@ def evaluate(
             frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
             distance = mean_distance(chosen[rule], distances)
             frames.append(frame.assign(lesion_distance_mm=distance, outlined_share=outlined))
-    return pd.concat(frames, ignore_index=True).sort_values(["rule", "core_id"], ignore_index=True)
+    told = pd.concat(frames, ignore_index=True).assign(
+        **rule_columns(data.examples.table, task.aggregate)
+    )
+    keys = [name for name in ("rule", "core_id", FRAME_COLUMN) if name in told]
+    return told.sort_values(keys, ignore_index=True)
+
+
+EarlierPoints = tuple[Tensor, np.ndarray]
+
+
+def turn_about(data: AttentionData, rows: np.ndarray) -> np.ndarray:
+    """Return the rows in an order in which cores take turns: the first frame of each, then the second ones, and so on.
+
+    Neighbours are different cores then, wherever more than one has frames left. Without frames the order stays.
+    """
+    table = data.examples.table.iloc[rows]
+    if FRAME_COLUMN not in table:
+        return rows
+    turn = table.groupby("core_id").cumcount().to_numpy()
+    return rows[np.argsort(turn, kind="stable")]
+
+
+def points_of_others(
+    points: Tensor, cores: np.ndarray, earlier: EarlierPoints | None
+) -> tuple[Tensor, EarlierPoints]:
+    """Give every row the points of the last row before it that is of another core; with no other core at all, its own.
+
+    The first rows of all take those of the last row of another core in their batch.
+
+    Args:
+        points: of each row, [P, 1, k].
+        cores: number of each row's core, int64 [P].
+        earlier: what this function returned for the batch before, None for the first one.
+
+    Returns:
+        the points [P, 1, k], and for the next batch the last two rows that are of different cores.
+    """
+    if earlier is not None:
+        points = torch.cat([earlier[0].to(points.device), points])
+        cores = np.concatenate([earlier[1], cores])
+    begins = np.concatenate([[True], cores[1:] != cores[:-1]])  # of a run of rows of one core
+    number = np.arange(len(cores))
+    source = np.maximum.accumulate(np.where(begins, number, 0)) - 1
+    others = np.flatnonzero(cores != cores[0])
+    source[source < 0] = others[-1] if len(others) else 0
+    if not len(others):
+        source = number
+    last = np.flatnonzero(cores != cores[-1])[-1:]
+    kept = np.concatenate([last, number[-1:]])
+    taken = points[torch.as_tensor(source, device=points.device)]
+    skipped = 0 if earlier is None else len(earlier[1])
+    return taken[skipped:], (points[torch.as_tensor(kept, device=points.device)], cores[kept])
 
 
 @torch.no_grad()
@@ -236,7 +296,7 @@ def showcase(
     contribution = (earned[:, :1] - earned[:, 1:]).masked_fill(placed[..., 0].isnan(), torch.nan)
     examples = data.examples
     return {
-        "core_id": examples.table["core_id"].to_numpy(str)[rows],
+        "core_id": picture_names(examples.table).to_numpy(str)[rows],
         "label": examples.table["label"].to_numpy()[rows],
         "prob": outcomes.class_logits[:, 0].sigmoid().cpu().numpy(),
         "image": np.asarray(examples.images[rows]),

@@ -23,7 +23,7 @@ from grpo_pipeline.statistics.metric import (
     mean_metric,
 )
 from grpo_pipeline.statistics.wording import Entry, judge, signed
-from grpo_pipeline.tasks.attention.data.params import READER_COLUMN
+from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, READER_COLUMN, AggregateParams
 
 # Plain sentences about a comparison document, each read off an interval; nothing here looks at more than the numbers.
 
@@ -191,7 +191,43 @@ class MetricOptions(BaseModel):
 
 def fact_columns(table: pd.DataFrame) -> list[str]:
     """Return the columns of the examples' table that prediction rows repeat: what is true of a core, whatever is predicted."""
-    return [*FACTS, *(name for name in (READER_COLUMN,) if name in table)]
+    return [*FACTS, *(name for name in (FRAME_COLUMN, READER_COLUMN) if name in table)]
+
+
+OVER_FRAMES, OVER_CORES = "over_frames", "over_cores"
+"""Columns of prediction rows: how the probabilities of frames become that of a core, and those of cores that of a patient."""
+SCORES = ("prob", "heatmap_prob", "heatmap_top")
+"""Columns that become one of the core by its rule; of other numbers the mean over the frames is taken."""
+
+
+def rule_columns(table: pd.DataFrame, rules: AggregateParams) -> dict[str, str]:
+    """Return the columns that tell prediction rows how they are combined; none where there is nothing out of the ordinary."""
+    if FRAME_COLUMN in table:
+        return {OVER_FRAMES: rules.core, OVER_CORES: rules.patient}
+    return {} if rules.patient == AggregateParams().patient else {OVER_CORES: rules.patient}
+
+
+def combine_frames(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per rule and core: what is said of its frames, combined; rows without frames stay as they are.
+
+    Scores become one by the rule that the rows name in ``over_frames``; a probability that is NaN stays NaN. A reader's score is
+    the highest of the frames, as a case is called by its most suspicious view. Other numbers become their mean over the frames
+    that have one, and facts of the core are those of its first frame.
+    """
+    if FRAME_COLUMN not in rows:
+        return rows
+    how = str(rows[OVER_FRAMES].iloc[0])
+    groups = rows.groupby(["rule", "core_id"], sort=False)
+    said = [
+        name for name in rows.select_dtypes("number").columns if name not in (*FACTS, READER_COLUMN)
+    ]
+    combined = groups.first().drop(columns=[FRAME_COLUMN, *said])
+    for name in said:
+        combined[name] = groups[name].agg(how if name in SCORES else "mean")
+    combined["prob"] = combined["prob"].mask(groups["prob"].count() < groups["prob"].size())
+    if READER_COLUMN in rows:
+        combined[READER_COLUMN] = groups[READER_COLUMN].max()
+    return combined.assign(frames=groups.size()).reset_index()
 
 
 def label_target(rows: pd.DataFrame) -> np.ndarray:
@@ -233,7 +269,10 @@ def ranking_metric(
 
 
 def _patients(rows: pd.DataFrame, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each patient's highest probability [p], whether any of its cores is positive [p], and its weights [B, p]."""
+    """Return each patient's probability [p], whether any of its cores is positive [p], and its weights [B, p].
+
+    The probability is the highest of its cores, or their mean where the rows say so.
+    """
     groups = rows.groupby("patient_id", sort=True)
     codes = groups.ngroup().to_numpy()
     _, first_row = np.unique(codes, return_index=True)
@@ -242,7 +281,7 @@ def _patients(rows: pd.DataFrame, weights: np.ndarray) -> tuple[np.ndarray, np.n
             "the weights of one patient's cores must be equal, got different ones; resample whole patients"
         )
     return (
-        groups["prob"].max().to_numpy(),
+        groups["prob"].agg(rows[OVER_CORES].iloc[0] if OVER_CORES in rows else "max").to_numpy(),
         groups["label"].max().to_numpy() == 1,
         weights[:, first_row],
     )
@@ -299,7 +338,7 @@ def _ranking_metrics(options: MetricOptions) -> dict[str, Metric]:
             better="higher",
             reason="needs at least one patient with a positive core and one without",
             usable=_has_prob,
-            # Highest probability against any positive core; a patient weighs as its cores.
+            # Its probability against any positive core; a patient weighs as its cores.
             compute=lambda rows, weights: weighted.auroc(*_patients(rows, weights)),
             # Pairs of a patient with cancer and one without.
             mass=lambda rows, weights: weighted.count_pairs(*_patients(rows, weights)[1:]),
@@ -481,6 +520,7 @@ def build_suite(options: Mapping[str, float]) -> MetricSuite:
         rules=RULES,
         required=REQUIRED,
         finite=("label", "prob"),
+        combine=combine_frames,
         prepare=add_prob_shift,
         summary=summary,
         discover=further_metrics,

@@ -26,12 +26,17 @@ from grpo_pipeline.tasks.attention.batch import (
     read_pixels,
 )
 from grpo_pipeline.tasks.attention.data.augmentation import augment
+from grpo_pipeline.tasks.attention.data.cases import picture_names
 from grpo_pipeline.tasks.attention.data.clinical import (
     ClinicalStatistics,
     drop_values,
     fit_statistics,
 )
-from grpo_pipeline.tasks.attention.data.params import AugmentationParams, ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.params import (
+    AggregateParams,
+    AugmentationParams,
+    ModelPreprocessing,
+)
 from grpo_pipeline.tasks.attention.inference import appearance
 from grpo_pipeline.tasks.attention.inference.calibration import calibrate
 from grpo_pipeline.tasks.attention.losses import (
@@ -504,7 +509,7 @@ class AttentionTask(BaseTask):
         table = data.examples.table.iloc[rows]
         frame = pd.DataFrame(
             {
-                "core_id": table["core_id"].to_numpy(),
+                "core_id": picture_names(table).to_numpy(),
                 "sample": np.tile(np.arange(group_size), n_prompts),
             }
         )
@@ -548,6 +553,11 @@ class AttentionTask(BaseTask):
     ) -> Mapping[str, Tensor]:
         """Return small images of these cores, the attention map and one set of points."""
         return evaluation.training_frame(self, policy, data, rows, seed=seed)
+
+    @property
+    def aggregate(self) -> AggregateParams:
+        """How probabilities of frames become that of their core, and those of cores that of their patient."""
+        return AggregateParams() if self.preprocessing is None else self.preprocessing.aggregate
 
     @property
     def audit_plan(self) -> AuditPlan:

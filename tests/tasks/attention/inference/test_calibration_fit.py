@@ -1,6 +1,7 @@
 """Calibration: the fit against another optimiser, its rule, and what it refuses to fit."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,3 +104,22 @@ def test_only_the_given_rows_count_and_each_has_its_verdict():
     assert not np.array_equal(logits, prediction_logits(task, policy, data, rows, seed=1))
     assert document["brier"] is None or document["brier"]["before"] == pytest.approx(np.mean((expit(logits) - [0, 1]) ** 2))
     assert np.isfinite(logit(expit(logits))).all()
+
+
+def test_a_core_counts_once_with_the_mean_of_its_frames():
+    data, task = make_data(), make_task()
+    table = data.examples.table
+    cores = table["core_id"].where(np.arange(len(table)) % 3 == 0).ffill()  # three frames each
+    label = table["label"].groupby(cores).transform("first")
+    named = table.assign(core_id=cores, frame=table["core_id"], label=label)
+    data = replace(data, examples=replace(data.examples, table=named))
+    rows = np.flatnonzero(np.arange(len(table)) < 12)
+    policy = task.build_policy(0)
+    logits = prediction_logits(task, policy, data, rows, seed=0)
+    together = logit(expit(logits).reshape(4, 3).mean(1))
+    expected = fit_calibration(together, label.to_numpy()[rows][::3] == 1)
+    found = Calibration.model_validate(calibrate(task, policy, data, rows, seed=0))
+    assert (found.n, found.method) == (4, expected.method)
+    np.testing.assert_allclose(
+        [found.slope or 0, found.intercept or 0], [expected.slope or 0, expected.intercept or 0], rtol=1e-6
+    )

@@ -13,10 +13,14 @@ from tiny_predictor import CALIBRATION, make_predictor, make_weights, preprocess
 from grpo_pipeline.core.storage.weights import weights_of
 from grpo_pipeline.core.types import replicate
 from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.data.params import AggregateParams
+from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.frame import Frame
 from grpo_pipeline.tasks.attention.inference.predictor import (
     CorePrediction,
     build_predictor,
+    core_scores,
+    frame_table,
     patient_table,
     point_rows,
     score_row,
@@ -188,3 +192,33 @@ def test_a_core_without_a_score_counts_and_a_patient_without_any_has_none():
     assert table["outside"].tolist() == [2, 1, 0]
     assert table["core_id"].tolist() == ["b", "", "e"]
     assert table["prob"].isna().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
+    far, near = Judgement(2.5, "texture"), Judgement(0.5, "")
+    calibration = Calibration(method="platt", reason="", slope=0.5, intercept=0.1, n=1, positives=1, bins=10)
+    given = [("a", (0.2, 0.6), near), ("b", (0.5, 0.1), near), ("a", (0.4, 0.3), far), ("a", (0.9, 0.9), far)]
+    frames = [
+        replace(prediction(core, "p", probs, judgement=judgement), frame=str(i))
+        for i, (core, probs, judgement) in enumerate(given)
+    ]
+    frames[3] = frames[3].withheld()
+    rows = [score_row(frame, heatmap=f"h{i}") for i, frame in enumerate(frames)]
+    assert frame_table(rows)["frame"].tolist() == ["0", "1", "2", "3"]
+    cores = core_scores(rows, [frame.probs for frame in frames], calibration, AggregateParams(core=how))
+    table = score_table(cores).set_index("core_id")
+    sets = getattr(np, how)([[0.2, 0.6], [0.4, 0.3]], axis=0)
+    assert table.loc["a", "prob"] == pytest.approx(sets[0])
+    assert (table.loc["a", "prob_mean"], table.loc["a", "prob_std"]) == (pytest.approx(sets.mean()), pytest.approx(sets.std()))
+    assert table.loc["a", "prob_calibrated"] == pytest.approx(expit(0.5 * logit(sets[0]) + 0.1))
+    assert table.loc["b", "prob"] == pytest.approx(0.5)
+    assert table["heatmap"].tolist() == ["h2", "h1"]
+    assert table["outside"].tolist() == [True, False]
+    assert table.loc["a", ["outside_why", "distance", "n_points"]].tolist() == ["texture", 2.5, 6]
+    patients = patient_table(score_table(cores), calibration)
+    assert patients["prob"][0] == pytest.approx((sets[0] + 0.5) / 2)
+    assert patients["prob_calibrated"][0] == pytest.approx(expit(0.5 * logit((sets[0] + 0.5) / 2) + 0.1))
+    assert patients["core_id"][0] == "b"
+    assert core_scores(rows[:0], [], calibration, AggregateParams()) == []
+    assert list(point_rows(frames[0]).columns[:2]) == ["core_id", "frame"]

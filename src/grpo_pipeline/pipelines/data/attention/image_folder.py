@@ -12,6 +12,7 @@ from kedro_datasets._typing import TablePreview
 from PIL import Image
 
 from grpo_pipeline.core.storage.files import replacing_folder
+from grpo_pipeline.tasks.attention.data.cases import list_cases
 from grpo_pipeline.tasks.attention.data.image_folder import ImageChunk, ImageFolder, read_manifest
 
 
@@ -20,7 +21,7 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
 
     Args:
         filepath: the data root; Kedro makes a relative path in the catalogue relative to the project.
-        manifest: name of the manifest below the root, or its absolute path.
+        manifest: name of the manifest below the root, or its absolute path; ``*/info.json`` for a folder per case.
         section: of the parameters that name root and manifest, for messages; globals.yml has their names with ``_`` for ``.``.
         metadata: for Kedro-Viz.
     """
@@ -55,12 +56,17 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
                 f"the data root must be an existing folder, got nothing at {self._root}; "
                 f"set {self._variable}_root in globals.yml or run with --params {self._section}.root=<folder>"
             )
+        if "*" in self._manifest:
+            try:
+                return list_cases(self._root, self._manifest)
+            except ValueError as error:
+                raise DatasetError(str(error)) from error
         path = self._root / self._manifest
         if not path.is_file():
             found = sorted(p.name for p in self._root.glob("*.csv")) or "no CSV file"
             raise DatasetError(
                 f"{path} must be the manifest, got {found} in {self._root}; set {self._variable}_manifest in globals.yml, "
-                "relative to the root"
+                "relative to the root, to '*/info.json' for a folder per case"
             )
         try:
             return ImageFolder(self._root, read_manifest(path), path)
@@ -106,6 +112,8 @@ class ImageFolderDataset(AbstractDataset[ImageChunk, ImageFolder]):
             staging.__exit__(DatasetError, DatasetError("abandoned"), None)
 
     def _exists(self) -> bool:
+        if "*" in self._manifest:
+            return any(self._root.glob(self._manifest))
         return (self._root / self._manifest).is_file()
 
     def _describe(self) -> dict[str, Any]:

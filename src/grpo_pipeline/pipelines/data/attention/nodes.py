@@ -26,10 +26,10 @@ def generate_phantom(
 ) -> Iterator[tuple[ImageChunk, dict[str, object]]]:
     """Yield the generated cores chunk by chunk, each with a summary of what is written so far.
 
-    With ``source: manifest`` one empty chunk is yielded, which writes nothing.
+    With another ``source`` one empty chunk is yielded, which writes nothing.
     """
-    if data.source == "manifest":
-        yield empty_chunk(), {"source": "manifest", "cores": 0, "complete": True}
+    if data.source != "phantom":
+        yield empty_chunk(), {"source": data.source, "cores": 0, "complete": True}
         return
     total, done = count_cores(phantom), 0
     cores = track(generate_cores(phantom), "generate phantom", total=total)

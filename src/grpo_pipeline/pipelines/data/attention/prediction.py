@@ -15,8 +15,9 @@ from grpo_pipeline.pipelines.data.attention.heatmaps import HeatmapFiles
 from grpo_pipeline.pipelines.data.attention.image_sheet import HEATMAP, HEATMAP_OPACITY
 from grpo_pipeline.pipelines.reporting.figures import VERMILLION
 from grpo_pipeline.runs.progress import track
+from grpo_pipeline.tasks.attention.data.cases import picture_names
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, file_names
-from grpo_pipeline.tasks.attention.data.params import DataParams, Preprocessing
+from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, DataParams, Preprocessing
 from grpo_pipeline.tasks.attention.inference.frame import heatmap_volume, is_nifti
 from grpo_pipeline.tasks.attention.inference.manifest import check_predict_manifest
 from grpo_pipeline.tasks.attention.inference.params import PredictParams
@@ -25,10 +26,13 @@ from grpo_pipeline.tasks.attention.inference.predictor import (
     CorePrediction,
     Predictor,
     build_predictor,
+    core_scores,
+    frame_table,
     patient_table,
     point_rows,
     score_row,
     score_table,
+    with_frame,
 )
 from grpo_pipeline.tasks.exported import TrainedArms, version_of
 from grpo_pipeline.tasks.familiarity import FALSE_ALARMS
@@ -94,7 +98,7 @@ def draw_sheet(rows: Sequence[dict[str, Any]], pictures: Sequence[np.ndarray]) -
     for axes, row, picture in zip(grid, rows, pictures, strict=False):
         axes.imshow(picture, interpolation="nearest")
         axes.set_title(
-            f"{short(row['core_id'])}\n{score_text(row)}",
+            f"{short(picture_name(row))}\n{score_text(row)}",
             fontsize=9,
             color=VERMILLION if row["outside"] else "black",
         )
@@ -102,6 +106,11 @@ def draw_sheet(rows: Sequence[dict[str, Any]], pictures: Sequence[np.ndarray]) -
         f"The first {len(pictures)} of {len(rows)} cores: heatmap and points", fontsize=12
     )
     return figure
+
+
+def picture_name(row: dict[str, Any]) -> str:
+    """Return the core's name, with that of the frame where it has several."""
+    return f"{row['core_id']} / {row[FRAME_COLUMN]}" if FRAME_COLUMN in row else str(row["core_id"])
 
 
 def score_text(row: dict[str, Any]) -> str:
@@ -128,18 +137,21 @@ class Predicted:
     """Scores of the images that a model was applied to: no heatmaps, but thumbnails of the first few.
 
     Attributes:
-        rows: of the scores.
-        points: of each core.
+        rows: of the scores of each picture.
+        probs: P(cancer) of its point sets, [E].
+        points: of each picture.
         thumbnails: small overlays of the first cores, uint8 [h, w, 3].
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    probs: list[np.ndarray] = field(default_factory=list)
     points: list[pd.DataFrame] = field(default_factory=list)
     thumbnails: list[np.ndarray] = field(default_factory=list)
 
     def add(self, prediction: CorePrediction, files: HeatmapFiles) -> None:
         """Keep a core."""
         self.rows.append(score_row(prediction, heatmap=files.name))
+        self.probs.append(prediction.probs)
         self.points.append(point_rows(prediction))
         if len(self.thumbnails) < SHEET_CORES:
             self.thumbnails.append(shrink(files.overlay))
@@ -172,7 +184,7 @@ def check_cores(
         "model": version_of(models.find(predict.arm, parameter="attention.predict.arm")),
         "root": str(raw.root),
         "manifest": raw.manifest_path.name,
-        "rows": len(raw.manifest),
+        "rows": len(checked) + len(quarantine),
         "scored": len(checked),
         "quarantined": len(quarantine),
         "absent_columns": list(absent),
@@ -228,7 +240,7 @@ def predict_cores(
         dict(zip(checked.columns, cells, strict=True))
         for cells in checked.itertuples(index=False, name=None)
     ]
-    names = file_names([str(row["core_id"]) for row in records])
+    names = file_names(picture_names(checked).astype(str).tolist())
     kept = Predicted()
     for number, row in enumerate(track(records, "score cores")):
         prediction = predictor.predict(
@@ -251,24 +263,28 @@ def predict_cores(
 
 
 def tabulate(
-    predicted: Predicted, reading: dict[str, Any]
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, Figure, dict[str, Any]]:
-    """Return scores per core, scores per patient, the points, a sheet of the first cores, and the report on all of it."""
+    predicted: Predicted, reading: dict[str, Any], predictor: Predictor
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame, Figure, dict[str, Any]]:
+    """Return scores per core, per frame and per patient, the points, a sheet of the first pictures, and the report on all."""
     outside = sum(row["outside"] is True for row in predicted.rows)
     rule = "get no score" if reading["abstain"] else "have a score not to rely on"
+    frames = frame_table(predicted.rows)
     told = [
-        f"{outside} of {len(predicted.rows)} images are unlike those of the training and {rule}: outside_why in scores.csv"
+        f"{outside} of {len(predicted.rows)} images are unlike those of the training and {rule}: outside_why in "
+        f"{'frames' if len(frames) else 'scores'}.csv"
     ]
     report = reading | {
         "outside": outside if reading["inputs"] else None,
         "notes": [*told * bool(outside), *reading["notes"]],
     }
-    scores = score_table(predicted.rows)
-    points = pd.concat(predicted.points, ignore_index=True)[list(POINT_COLUMNS)]
+    rules, calibration = predictor.preprocessing.aggregate, predictor.calibration
+    scores = score_table(core_scores(predicted.rows, predicted.probs, calibration, rules))
+    points = pd.concat(predicted.points, ignore_index=True)
     return (
         scores,
-        patient_table(scores),
-        points,
+        frames,
+        patient_table(scores, calibration if rules.patient == "mean" else None),
+        points[with_frame(POINT_COLUMNS, is_named=len(frames) > 0)],
         draw_sheet(predicted.rows, predicted.thumbnails),
         report,
     )
@@ -317,9 +333,14 @@ def create_prediction() -> Pipeline:
             ),
             Node(
                 tabulate,
-                inputs=["attention.predict.predicted", "attention.predict.reading"],
+                inputs=[
+                    "attention.predict.predicted",
+                    "attention.predict.reading",
+                    "attention.predict.predictor",
+                ],
                 outputs=[
                     "attention.predict.scores",
+                    "attention.predict.frames",
                     "attention.predict.patients",
                     "attention.predict.points",
                     "attention.predict.sheet",

@@ -86,7 +86,8 @@ def fold_table(table: pd.DataFrame, spec: TaskSpec, *, cluster: str) -> pd.DataF
         "center": "" if center is None else center,
         "split": found["split"],
     }
-    return pd.DataFrame(trials).reset_index(drop=True)
+    # Several rows of one example, such as the frames of a case, are divided as one.
+    return pd.DataFrame(trials).drop_duplicates("example").reset_index(drop=True)
 
 
 def train_inner_trials(

@@ -22,7 +22,7 @@ from grpo_pipeline.tasks.attention.data.grey import (
 )
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.manifest import parse_checked
-from grpo_pipeline.tasks.attention.data.params import DataParams, Preprocessing
+from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN, DataParams, Preprocessing
 from grpo_pipeline.tasks.attention.data.planes import UnreadableFileError
 from grpo_pipeline.tasks.attention.data.splits import Splits
 from grpo_pipeline.tasks.shared import Stored
@@ -159,7 +159,8 @@ def stream_examples(
     table = parse_checked(checked, params)
     split_of = {core_id: name for name, core_ids in splits.items() for core_id in core_ids}
     table = table.assign(split=table["core_id"].map(split_of))
-    table = table.sort_values("core_id", ignore_index=True)
+    order = ["core_id", FRAME_COLUMN] if FRAME_COLUMN in table else "core_id"
+    table = table.sort_values(order, ignore_index=True)
     description = describe_columns(table, params.columns.clinical)
     table = with_model_spacing(table, params.image_size)
     records = [
@@ -188,9 +189,7 @@ def read_named_core(
     try:
         return read_core(raw, row, params)
     except UnreadableFileError as error:
-        raise UnreadableFileError(
-            f"{raw.manifest_path} line {row['row']} ({row['core_id']}): {error}"
-        ) from error
+        raise UnreadableFileError(f"{raw.where(row['row'])} ({row['core_id']}): {error}") from error
 
 
 def read_core(

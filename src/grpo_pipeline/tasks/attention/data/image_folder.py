@@ -5,8 +5,8 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
@@ -46,12 +46,23 @@ class ImageFolder:
     Attributes:
         root: absolute path of the data root.
         manifest: every cell as text, "" where empty; the index is the 1-based line in the file, the header being line 1.
-        manifest_path: absolute path of the manifest file.
+        manifest_path: absolute path of the manifest file; of a data set with a folder per case that of the ``info.json`` files,
+            with ``*`` for the folders.
+        cases: of such a data set the folders below the root, line n being the n-th of them; none of one with a manifest.
+        faults: line -> reason why it cannot be read, known before it is.
     """
 
     root: Path
     manifest: pd.DataFrame
     manifest_path: Path
+    cases: tuple[str, ...] = ()
+    faults: Mapping[int, str] = field(default_factory=dict)
+
+    def where(self, line: int) -> str:
+        """Return how a message names a row: by its line of the manifest, or by its folder."""
+        if self.cases:
+            return f"{self.root / self.cases[line - 1]}"
+        return f"{self.manifest_path} line {line}"
 
     def read_image(self, relpath: str) -> np.ndarray:
         """Read the grey levels of an image [H, W]: uint8 or uint16 from a picture, the file's own type from any other format.

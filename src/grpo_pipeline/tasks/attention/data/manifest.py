@@ -16,15 +16,18 @@ import pandas as pd
 
 from grpo_pipeline.runs.lookahead import map_ahead, usable_cores
 from grpo_pipeline.runs.progress import track
+from grpo_pipeline.tasks.attention.data.cases import core_reasons, core_rows, open_rows
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder, resolve_below
 from grpo_pipeline.tasks.attention.data.image_formats import metaimage_data
 from grpo_pipeline.tasks.attention.data.params import (
     CANONICAL_COLUMNS,
+    FRAME_COLUMN,
     READER_COLUMN,
     SIZE_COLUMN,
     SPACING_COLUMN,
     DataParams,
     Preprocessing,
+    canonical_value,
 )
 from grpo_pipeline.tasks.attention.data.planes import (
     FEW_VALUES,
@@ -102,6 +105,8 @@ def read_splits_file(path: Path, *, core_ids: Collection[str]) -> dict[str, str]
 
 Row = dict[str, Any]
 
+CORE_FACTS = ("patient_id", "center", "label", "involvement", "grade_group", "split")
+"""Canonical columns that must be the same in all rows of a core."""
 QUARANTINE_COLUMNS = ("row", "core_id", "file", "reason")
 NUMBERS = ("involvement", "grade_group")
 
@@ -147,6 +152,15 @@ def check_manifest(
     """
     check_root(raw, params.root, section="attention.data", variable="attention_root")
     check_generated(raw, generated, params)
+    opened = open_rows(
+        raw,
+        params.columns,
+        params.folders,
+        params.volume,
+        may_be_empty=("lesion_mask",),
+        section="attention.data",
+    )
+    raw, params = opened.raw, params.model_copy(update={"columns": opened.columns})
     check_columns(raw.manifest, params.columns)
     name_column, split_of = (
         params.columns.core_id or params.columns.image,
@@ -156,19 +170,31 @@ def check_manifest(
     rows, refused, found = check_rows(
         raw, RowReader(params, read, name_column, params.spacing_mm, params.workers)
     )
-    reasons = duplicate_reasons(rows) | (split_reasons(rows) if params.names_splits else {})
+    several = params.columns.frame is not None
+    of_cores = (
+        core_reasons(rows, CORE_FACTS, params, section="attention.data")
+        if several
+        else duplicate_reasons(rows)
+    )
+    reasons = of_cores | (split_reasons(rows) if params.names_splits else {})
     unnamed = unnamed_masks(raw, params)
     warn_of_unnamed(unnamed)
     for name, files in unnamed.items():
         if name in found["masks"]:
             found["masks"][name]["unnamed"] = len(files)
-    refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
+    # One entry a line, which may hold several frames.
+    together = {
+        row["row"]: refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons
+    }
+    refused += together.values()
     refused.sort(key=lambda entry: entry["row"])
     rows = [row for row in rows if row["row"] not in reasons]
     if refused and (params.on_bad_row == "fail" or not rows):
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest)))
+    check_classes(raw.manifest[params.columns.label], rows, params)
     # The canonical columns in order, clinical ones after the grade group, size and spacing last if any file has one.
     names = list(CANONICAL_COLUMNS if params.names_splits else CANONICAL_COLUMNS[:-1])
+    names[1:1] = [FRAME_COLUMN] if several else []
     names += [READER_COLUMN] if params.columns.reader_score else []
     names += [SIZE_COLUMN, SPACING_COLUMN] if any(row[SPACING_COLUMN] for row in rows) else []
     after = names.index("grade_group") + 1
@@ -199,7 +225,13 @@ def check_root(raw: ImageFolder, root: str, *, section: str, variable: str) -> N
 
 
 def check_generated(raw: ImageFolder, generated: Mapping[str, object], params: DataParams) -> None:
-    """Refuse a user's folder where the phantom is asked for."""
+    """Refuse a user's folder where the phantom is asked for, and a layout that is not the one that is asked for."""
+    if bool(raw.cases) != (params.source == "case_folders"):
+        layout = "'*/info.json'" if params.source == "case_folders" else "the name of a CSV file"
+        raise ValueError(
+            f"attention_manifest must be {layout} while attention.data.source is {params.source}, got "
+            f"{str(raw.manifest_path)!r}; set it in globals.yml, or change the source"
+        )
     if params.source == "phantom" and generated.get("cores") != len(raw.manifest):
         raise ValueError(
             f"{raw.root} must hold the {generated.get('cores')} generated cores while attention.data.source is phantom, "
@@ -235,6 +267,37 @@ def read_split_row(
             file=file,
         )
     return row | {"split": split_of[core_id]}
+
+
+def check_classes(cells: pd.Series, rows: Sequence[Row], params: DataParams) -> None:
+    """Refuse labels that leave a class without a row, and say which listed values no row has: they may be misspelt.
+
+    Args:
+        cells: the label column of all rows.
+        rows: those that can be used.
+        params: with the label rule.
+
+    Raises:
+        ValueError: naming the rule and the values that are there.
+    """
+    there = sorted(set(cells) - {""})
+    shown = f"{there[: 2 * SHOWN]}" + (
+        f" and {len(there) - 2 * SHOWN} more" * (len(there) > 2 * SHOWN)
+    )
+    known = set(map(canonical_value, there))
+    for name, label in (("positive", 1), ("negative", 0)):
+        listed = getattr(params.label, name)
+        rule = f"above {params.label.above:g}" if params.label.above is not None else listed
+        if not any(row["label"] == label for row in rows):
+            raise ValueError(
+                f"attention.data.label must leave each class a row, got no usable {name} one ({rule or 'any other value'}) while "
+                f"column {params.columns.label!r} holds {shown}; correct the rule or add such rows"
+            )
+        if absent := [value for value in listed or () if canonical_value(value) not in known]:
+            logger.warning(
+                "attention.data.label.%s names %s, which no row has: column %r holds %s",
+                *(name, absent, params.columns.label, shown),
+            )
 
 
 def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row], dict[str, Any]]:
@@ -360,6 +423,8 @@ def check_row(
     number, *texts = line
     cells = dict(zip(raw.manifest.columns, texts, strict=True))
     row: Row = {"core_id": cells[reader.name_column], "row": int(number)}
+    if (fault := raw.faults.get(int(number))) is not None:
+        return refusal(row, fault), None
     try:
         row |= reader.read(cells)
         masks = check_files(raw, row, reader.preprocessing, spacing_mm=reader.spacing_mm)
@@ -383,7 +448,7 @@ def failure(
 ) -> str:
     """Return the sentence that names the first bad row, counts the others and says what to do."""
     first = refused[0]
-    where = f"{raw.manifest_path} line {first['row']} ({first['core_id']})"
+    where = f"{raw.where(first['row'])} ({first['core_id']})"
     if len(refused) == n_rows:
         return f"{where}: {first['reason']} (all {n_rows} rows are bad, there is nothing to go on with)"
     remedy = f"correct them, or set {section}.on_bad_row: quarantine to go on without them"
@@ -418,6 +483,7 @@ def data_report(
     params: DataParams,
 ) -> dict[str, object]:
     """Count what was found; all values are plain JSON."""
+    cores = core_rows(checked)
     return {
         "root": str(raw.root),
         "manifest": raw.manifest_path.name,
@@ -425,21 +491,33 @@ def data_report(
         "usable": len(checked),
         "quarantined": len(quarantine),
         "patients": int(checked["patient_id"].nunique()),
+        **({"cores": len(cores), "frames": len(checked)} if FRAME_COLUMN in checked else {}),
         "cores_by_label": {
-            str(k): int(v) for k, v in checked["label"].value_counts().sort_index().items()
+            str(k): int(v) for k, v in cores["label"].value_counts().sort_index().items()
         },
         "cores_by_center": {
-            str(k): int(v) for k, v in checked["center"].value_counts().sort_index().items()
+            str(k): int(v) for k, v in cores["center"].value_counts().sort_index().items()
         },
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
         **found,
         "unknown": {name: int(np.isnan(checked[name]).sum()) for name in number_columns(params)},
         "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
         "digests": {
-            "manifest": file_digest(raw.manifest_path),
+            "manifest": manifest_digest(raw),
             "files": files_digest(raw, checked, params),
         },
     }
+
+
+def manifest_digest(raw: ImageFolder) -> str:
+    """Return the SHA-256 of the manifest, or of the JSON files of all cases in their order, hexadecimal."""
+    if not raw.cases:
+        return file_digest(raw.manifest_path)
+    digest, name = hashlib.sha256(), raw.manifest_path.name
+    for case in raw.cases:
+        path = raw.root / case / name
+        digest.update(f"{case}\0{file_digest(path) if path.is_file() else ''}\n".encode())
+    return digest.hexdigest()
 
 
 def file_digest(path: Path) -> str:

@@ -13,6 +13,8 @@ CANONICAL_COLUMNS = (
 
 READER_COLUMN = "reader_score"
 """Score of a person who has read the image: present where a column of the manifest is mapped to it."""
+FRAME_COLUMN = "frame"
+"""Name of a picture inside its core: present where a core may have several, each a row and an example of its own."""
 SIZE_COLUMN, SPACING_COLUMN = "stored_size", "spacing_mm"
 """Rows and columns of the image as it is stored, and the distances between them: present where any spacing is known."""
 MODEL_SPACING_COLUMNS = ("row_mm", "column_mm")
@@ -43,11 +45,12 @@ class ColumnParams(BaseModel):
         grade_group: grade group 0 to 5; null = unknown.
         patient_id: the group that is never split (a patient, or near-duplicate images).
         center: hospital or scanner; null = one center.
-        core_id: unique name of the row; null = the image's file name without its ending.
+        core_id: unique name of the row; null = the image's file name without its ending, of a folder per case the folder's name.
         split: train, val or test; null = drawn by the ``attention.split`` parameters.
         clinical: numeric columns, may hold unknown values.
         reader_score: a person's score, such as PI-RADS or BI-RADS, higher for more suspicion; null = none. The model never sees
             it: it is compared with.
+        frame: name of the frame or view, unique in its core, which then may have several rows; null = one picture a core.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -65,6 +68,7 @@ class ColumnParams(BaseModel):
     split: ColumnName | None
     clinical: tuple[ColumnName, ...]
     reader_score: ColumnName | None = None
+    frame: ColumnName | None = None
 
     @model_validator(mode="after")
     def _reader_is_not_shown(self) -> Self:
@@ -82,6 +86,7 @@ class ColumnParams(BaseModel):
             & {
                 *CANONICAL_COLUMNS,
                 READER_COLUMN,
+                FRAME_COLUMN,
                 SIZE_COLUMN,
                 SPACING_COLUMN,
                 *MODEL_SPACING_COLUMNS,
@@ -179,28 +184,56 @@ class VolumeParams(BaseModel):
 
     Attributes:
         axis: axis of the slices in the canonical orientation (docs/data.md): 0 slice or frame, 1 row, 2 column.
-        take: the ``middle`` slice, a projection of all of them, or the slice ``index``.
+        take: the ``middle`` slice, a projection of all of them, the slice ``index``, or several ``frames``, each an example.
         index: which slice ``index`` takes, counted from 0; null with every other ``take``.
+        frames: which slices ``frames`` takes: ``all``, ``every 5`` (0, 5, 10, ...), or a list of them, counted from 0; null with
+            every other ``take``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     axis: Literal[0, 1, 2]
-    take: Literal["middle", "max_projection", "mean_projection", "index"]
+    take: Literal["middle", "max_projection", "mean_projection", "index", "frames"]
     index: Annotated[int, Field(ge=0)] | None = None
+    frames: (
+        Literal["all"]
+        | Annotated[str, Field(pattern=r"^every [1-9][0-9]*$")]
+        | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+        | None
+    ) = Field(default=None, exclude_if=lambda frames: frames is None)
 
     @model_validator(mode="after")
     def _index_belongs_to_take(self) -> Self:
-        if (self.take == "index") != (self.index is not None):
-            rule = (
-                "a number with take: index"
-                if self.take == "index"
-                else f"null with take: {self.take}"
-            )
+        for name, kind in (("index", "a number"), ("frames", "all, every <n> or a list")):
+            value = getattr(self, name)
+            if (self.take == name) != (value is not None):
+                rule = (
+                    f"{kind} with take: {name}"
+                    if self.take == name
+                    else f"null with take: {self.take}"
+                )
+                raise ValueError(
+                    f"attention.data.volume.{name} must be {rule}, got {value}; correct one of them"
+                )
+        if isinstance(self.frames, tuple) and len(set(self.frames)) < len(self.frames):
             raise ValueError(
-                f"attention.data.volume.index must be {rule}, got {self.index}; correct one of them"
+                f"attention.data.volume.frames must name each frame once, got {list(self.frames)}; drop the copies"
             )
         return self
+
+
+class AggregateParams(BaseModel):
+    """How the probabilities of the parts become one of the whole.
+
+    Attributes:
+        core: from the frames of a core to the core: their ``mean``, or their ``max``.
+        patient: from the cores of a patient to the patient: their ``max``, or their ``mean``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    core: Literal["mean", "max"] = "mean"
+    patient: Literal["mean", "max"] = "max"
 
 
 class MaskValues(BaseModel):
@@ -229,6 +262,8 @@ class Preprocessing(BaseModel):
         image_size: side of the square model image in pixels.
         volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
         mask_values: which values of the masks' files lie inside; a mask with several is refused until they are named.
+        aggregate: how the probabilities of frames become that of their core, and those of cores that of their patient.
+        frame_sizes: whether all frames of a core must have ``one`` size, or ``any``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -238,6 +273,13 @@ class Preprocessing(BaseModel):
     image_size: Annotated[int, Field(ge=16, le=2048)]
     volume: VolumeParams | None = None
     mask_values: MaskValues = MaskValues()
+    # What is off by default is not written either: a model of one picture a core is described as it always was.
+    aggregate: AggregateParams = Field(
+        default=AggregateParams(), exclude_if=lambda rules: rules == AggregateParams()
+    )
+    frame_sizes: Literal["one", "any"] = Field(
+        default="one", exclude_if=lambda sizes: sizes == "one"
+    )
 
 
 class ModelPreprocessing(Preprocessing):
@@ -250,7 +292,9 @@ class DataParams(Preprocessing):
     """How the manifest is read and checked (docs/data.md).
 
     Attributes:
-        source: ``phantom`` generates the data first; ``manifest`` reads a data set that is there.
+        source: ``phantom`` generates the data first; ``manifest`` reads a data set that is there, ``case_folders`` one with a
+            folder per case: the columns of images and masks are then names of files in it, with ``*`` for several, and the
+            others fields of its ``info.json``.
         root: the data root as configured; it is set through ``attention_root`` in globals.yml or on the command line.
         columns: the manifest's columns.
         folders: prefixes of the paths.
@@ -264,7 +308,7 @@ class DataParams(Preprocessing):
         workers: threads that read files; null = one per core of the machine, at most 8. No result depends on it.
     """
 
-    source: Literal["phantom", "manifest"]
+    source: Literal["phantom", "manifest", "case_folders"]
     root: str
     columns: ColumnParams
     folders: FolderParams

@@ -87,8 +87,11 @@ def split_key(path: str) -> tuple[str, str]:
 
 
 def with_address(path: str, volume: VolumeParams | None) -> str:
-    """Return the path with the plane that the parameter asks for; a picture, or a path that has its own, stays as it is."""
-    if volume is None or not may_hold_slices(path):
+    """Return the path with the plane that the parameter asks for; a picture, or a path that has its own, stays as it is.
+
+    Frames have theirs already, each in a row of its own (``cases.expand_frames``).
+    """
+    if volume is None or volume.take == "frames" or not may_hold_slices(path):
         return path
     index = f",index={volume.index}" if volume.take == "index" else ""
     return f"{path}#axis={volume.axis},take={volume.take}{index}"
@@ -178,7 +181,8 @@ def slice_axis(values: np.ndarray, relpath: str, volume: VolumeParams | None) ->
     if volume is None:
         raise UnreadableFileError(
             f"{relpath!r} must hold one slice while attention.data.volume is null, got shape {values.shape}; "
-            "say which plane is meant, for example attention.data.volume: {axis: 0, take: middle}"
+            "say which plane is meant, for example attention.data.volume: {axis: 0, take: middle}, or #axis=0,take=index,index=0 "
+            "behind the path"
         )
     return volume.axis
 

@@ -12,6 +12,7 @@ import pandas as pd
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
+    FRAME_COLUMN,
     READER_COLUMN,
     ColumnParams,
     DataParams,
@@ -119,6 +120,7 @@ def read_row(cells: Mapping[str, str], params: DataParams) -> dict[str, object]:
         **addressed(paths, params),
         "split": read_split(cells, columns.split),
         **scored,
+        **({FRAME_COLUMN: required(cells, columns.frame, "frame")} if columns.frame else {}),
     }
 
 
@@ -430,7 +432,10 @@ def duplicate_reasons(
     lines: dict[str, list[int]] = {}
     for row in rows:
         lines.setdefault(row["core_id"], []).append(row["row"])
-    remedy = f"rename them, or map {section}.columns.core_id to a column of unique names"
+    remedy = (
+        f"rename them, map {section}.columns.core_id to a column of unique names, or map {section}.columns.frame where they are "
+        "pictures of one core"
+    )
     return {
         line: f"core id {core_id!r} must be unique, got it in lines {found}; {remedy}"
         for core_id, found in lines.items()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from grpo_pipeline.core.rng import Stream, numpy_generator
+from grpo_pipeline.tasks.attention.data.cases import core_rows
 from grpo_pipeline.tasks.attention.data.params import SplitParams
 from grpo_pipeline.tasks.folds import SPLITS, deal_groups, group_strata
 
@@ -22,7 +23,7 @@ def split_cores(checked: pd.DataFrame, params: SplitParams) -> Splits:
         ValueError: if there are too few groups, a group is in two splits, or a split has a single class (in val and test
             unless ``single_class`` is ``allow``).
     """
-    is_named = "split" in checked
+    checked, is_named = core_rows(checked), "split" in checked
     groups = (
         named_groups(checked)
         if is_named

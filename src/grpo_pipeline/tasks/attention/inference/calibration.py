@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.special import expit
@@ -10,6 +11,9 @@ from scipy.special import expit
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.statistics import weighted
 from grpo_pipeline.tasks.attention.batch import AttentionData
+from grpo_pipeline.tasks.attention.data.cases import combine_logits, core_rows
+from grpo_pipeline.tasks.attention.data.params import FRAME_COLUMN
+from grpo_pipeline.tasks.attention.evaluation import PointTask
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.base import Task
 
@@ -81,11 +85,16 @@ CONSTANT = 1e-6
 
 
 def calibrate(
-    task: Task, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
+    task: PointTask, policy: AttentionModel, data: AttentionData, rows: np.ndarray, *, seed: int
 ) -> dict[str, Any]:
-    """Fit the calibration on these rows and return it as JSON values, with what it was fitted on."""
+    """Fit the calibration on these rows and return it as JSON values, with what it was fitted on; a core counts once."""
     logits = prediction_logits(task, policy, data, rows, seed=seed)
-    fitted = fit_calibration(logits, data.examples.table["label"].to_numpy()[rows] == 1)
+    table = data.examples.table.iloc[rows]
+    label = core_rows(table)["label"].to_numpy()
+    if FRAME_COLUMN in table:
+        codes = pd.factorize(table["core_id"])[0]  # in the order of the cores' first rows
+        logits = combine_logits(logits, codes, task.aggregate.core)
+    fitted = fit_calibration(logits, label == 1)
     return fitted.model_copy(update={"seed": seed}).model_dump(mode="json")
 
 

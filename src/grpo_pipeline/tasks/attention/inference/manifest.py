@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 
 from grpo_pipeline.tasks.attention.batch import region_cells
+from grpo_pipeline.tasks.attention.data.cases import core_reasons, open_rows
 from grpo_pipeline.tasks.attention.data.grey import resize_mask
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.manifest import (
@@ -21,6 +22,7 @@ from grpo_pipeline.tasks.attention.data.manifest import (
     refusal,
 )
 from grpo_pipeline.tasks.attention.data.params import (
+    FRAME_COLUMN,
     SIZE_COLUMN,
     SPACING_COLUMN,
     ModelPreprocessing,
@@ -102,8 +104,8 @@ def check_predict_manifest(
         rules: of the model.
 
     Returns:
-        checked: one row per usable core in manifest order: ``core_id, patient_id, image, region_mask, bag_mask``, the model's
-            clinical columns (NaN where unknown), ``spacing_mm, row``.
+        checked: one row per usable core, or frame of a core, in manifest order: ``core_id``, of frames ``frame``, ``patient_id,
+            image, region_mask, bag_mask``, the model's clinical columns (NaN where unknown), ``spacing_mm, row``.
         quarantine: as ``manifest.check_manifest`` returns it.
         absent: columns that the manifest does not have.
 
@@ -112,16 +114,42 @@ def check_predict_manifest(
             ``fail``, or no row is left.
     """
     check_root(raw, params.root, section=SECTION, variable="attention_predict_root")
-    columns = find_columns(raw.manifest.columns, params.columns, rules.preprocessing.clinical)
+    opened = open_rows(
+        raw,
+        params.columns,
+        params.folders,
+        rules.preprocessing.volume,
+        may_be_empty=PATHS[1:],
+        section=SECTION,
+    )
+    raw = opened.raw
+    columns = find_columns(raw.manifest.columns, opened.columns, rules.preprocessing.clinical)
+    several = columns.named.frame is not None
     reading = CoreReading(columns, params.folders, params.spacing_mm, params.workers)
     rows, refused = check_cores(raw, reading, rules)
-    reasons = duplicate_reasons(rows, section=SECTION)
-    refused += [refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons]
+    reasons = (
+        core_reasons(rows, ("patient_id",), rules.preprocessing, section=SECTION)
+        if several
+        else duplicate_reasons(rows, section=SECTION)
+    )
+    together = {
+        row["row"]: refusal(row, reasons[row["row"]]) for row in rows if row["row"] in reasons
+    }
+    refused += together.values()
     refused.sort(key=lambda entry: entry["row"])
     rows = [row for row in rows if row["row"] not in reasons]
     if refused and (params.on_bad_row == "fail" or not rows):
         raise ValueError(failure(raw, refused, n_rows=len(raw.manifest), section=SECTION))
-    names = ["core_id", "patient_id", *PATHS, *rules.preprocessing.clinical, SPACING_COLUMN, "row"]
+    frame = [FRAME_COLUMN] * several
+    names = [
+        "core_id",
+        *frame,
+        "patient_id",
+        *PATHS,
+        *rules.preprocessing.clinical,
+        SPACING_COLUMN,
+        "row",
+    ]
     return (
         pd.DataFrame(rows, columns=names),
         pd.DataFrame(refused, columns=list(QUARANTINE_COLUMNS)),
@@ -207,6 +235,7 @@ def read_core_row(
         **{name: read_number(cells[name], column=name) for name in columns.clinical},
         **addressed(paths, preprocessing),
         "lesion_mask": "",
+        **({FRAME_COLUMN: required(cells, named.frame, "frame")} if named.frame else {}),
     }
 
 

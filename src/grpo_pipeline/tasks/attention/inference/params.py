@@ -12,10 +12,11 @@ class PredictColumns(BaseModel):
 
     Attributes:
         image: path of the image.
-        core_id: unique name of the row; without it, the image's file name without its ending.
+        core_id: unique name of the row; without it, the image's file name without its ending, or the folder of the case.
         patient_id: the patient, for a score per patient.
         region_mask: path of the mask of where points may fall; without it, the whole image.
         bag_mask: path of the mask in which the involvement is estimated; without it, there is no estimate.
+        frame: name of the frame or view in its core, for a score per frame beside that of the core.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -25,6 +26,7 @@ class PredictColumns(BaseModel):
     patient_id: ColumnName | None
     region_mask: ColumnName | None
     bag_mask: ColumnName | None
+    frame: ColumnName | None = None
 
 
 class PredictFolders(BaseModel):

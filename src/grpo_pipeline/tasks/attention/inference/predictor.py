@@ -13,16 +13,23 @@ import numpy as np
 import pandas as pd
 import torch
 from pydantic import ValidationError
+from scipy.special import expit, logit
 
 from grpo_pipeline.core.rng import Stream, step_generator
 from grpo_pipeline.core.storage.weights import ModelWeights
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext, AttentionData
+from grpo_pipeline.tasks.attention.data.cases import combine_logits
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics
 from grpo_pipeline.tasks.attention.data.examples import Examples, read_core
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
-from grpo_pipeline.tasks.attention.data.params import SPACING_COLUMN, ModelPreprocessing
+from grpo_pipeline.tasks.attention.data.params import (
+    FRAME_COLUMN,
+    SPACING_COLUMN,
+    AggregateParams,
+    ModelPreprocessing,
+)
 from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, pooled_features
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.frame import Frame
@@ -53,6 +60,7 @@ class CorePrediction:
         image: grey levels as they were read, uint8 [H, W].
         judgement: how far the image is from the training images; None of a model that does not know them.
         spacing_mm: row and column spacing, None where unknown.
+        frame: name of the picture, "" of a core with one.
     """
 
     core_id: str
@@ -65,6 +73,7 @@ class CorePrediction:
     image: np.ndarray
     judgement: Judgement | None
     spacing_mm: tuple[float, float] | None
+    frame: str = ""
 
     def withheld(self) -> "CorePrediction":
         """Return the same without any probability: the points and the judgement stay."""
@@ -154,6 +163,7 @@ class Predictor:
             image=grey,
             judgement=judgement,
             spacing_mm=(values[0], values[1]) if values else None,
+            frame=str(row.get(FRAME_COLUMN, "")),
         )
         doubts = judgement is not None and judgement.is_outside
         return prediction.withheld() if abstain and doubts else prediction
@@ -285,7 +295,67 @@ def score_row(prediction: CorePrediction, *, heatmap: str) -> dict[str, Any]:
         float(prediction.probs.mean()), float(prediction.probs.std()), prediction.involvement, *doubt,
         n_points, n_sets, *prediction.image.shape, row_mm, column_mm, heatmap,
     )  # fmt: skip
-    return dict(zip(SCORE_COLUMNS, values, strict=True))
+    named = {FRAME_COLUMN: prediction.frame} if prediction.frame else {}
+    return dict(zip(SCORE_COLUMNS, values, strict=True)) | named
+
+
+def core_scores(
+    frames: Sequence[dict[str, Any]],
+    probs: Sequence[np.ndarray],
+    calibration: Calibration,
+    rules: AggregateParams,
+) -> list[dict[str, Any]]:
+    """Return the scores of cores from those of their frames, in the order of the first ones; without frames, these as they are.
+
+    Each point set's probability is combined over the frames before mean, standard deviation and calibration are taken, as the
+    calibration was fitted. Frames without a score, withheld ones, count nothing. A core is outside where any of its frames is,
+    and the farthest one says why; its size and spacing are those of its first frame, its heatmap is the one of its highest frame.
+
+    Args:
+        frames: of ``score_row``.
+        probs: P(cancer) of each point set of each frame, [E].
+        calibration: of the model.
+        rules: mean or highest.
+    """
+    if not any(FRAME_COLUMN in row for row in frames):
+        return list(frames)
+    cores: dict[str, list[int]] = {}
+    for number, row in enumerate(frames):
+        cores.setdefault(row["core_id"], []).append(number)
+    return [
+        _core_score([frames[i] for i in own], np.stack([probs[i] for i in own]), calibration, rules)
+        for own in cores.values()
+    ]
+
+
+def _core_score(
+    frames: Sequence[dict[str, Any]],
+    probs: np.ndarray,
+    calibration: Calibration,
+    rules: AggregateParams,
+) -> dict[str, Any]:
+    """Combine the rows and the probabilities [F, E] of one core's frames."""
+    table = pd.DataFrame(list(frames))
+    scored = np.flatnonzero(~np.isnan(probs[:, 0]))
+    combined, calibrated = np.full(probs.shape[1], np.nan), np.nan
+    if len(scored):
+        logits = combine_logits(logit(probs[scored]), np.zeros(len(scored), int), rules.core)[0]
+        combined, calibrated = expit(logits), float(calibration.apply(logits)[0])
+    highest = int(scored[np.argmax(probs[scored, 0])]) if len(scored) else 0
+    far = 0 if table["distance"].isna().all() else int(np.nanargmax(table["distance"]))
+    outside = table["outside"].dropna()
+    return frames[0] | {
+        "prob": float(combined[0]),
+        "prob_calibrated": calibrated,
+        "prob_mean": float(combined.mean()),
+        "prob_std": float(combined.std()),
+        "involvement": float(table["involvement"].mean()),
+        "outside": bool(outside.any()) if len(outside) else None,
+        "outside_why": frames[far]["outside_why"],
+        "distance": frames[far]["distance"],
+        "n_points": int(table["n_points"].sum()),
+        "heatmap": frames[highest]["heatmap"],
+    }
 
 
 def point_rows(prediction: CorePrediction) -> pd.DataFrame:
@@ -298,14 +368,29 @@ def point_rows(prediction: CorePrediction) -> pd.DataFrame:
         "point": np.tile(np.arange(n_points), n_sets),
     }
     places = {"x": x, "y": y, "x_mm": x * column_mm, "y_mm": y * row_mm}
+    named = {FRAME_COLUMN: prediction.frame} if prediction.frame else {}
     table = pd.DataFrame(
-        {"core_id": prediction.core_id, **numbers, **places}, columns=list(POINT_COLUMNS)
+        {"core_id": prediction.core_id, **named, **numbers, **places},
+        columns=with_frame(POINT_COLUMNS, is_named=bool(named)),
     )
     return table[table["x"].notna()].reset_index(drop=True)
 
 
-def patient_table(scores: pd.DataFrame) -> pd.DataFrame:
+def with_frame(columns: Sequence[str], *, is_named: bool) -> list[str]:
+    """Return the columns of a table, the frame behind the core where rows are frames of cores."""
+    return [columns[0], FRAME_COLUMN, *columns[1:]] if is_named else list(columns)
+
+
+def frame_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return the scores of every frame; no row where cores have one picture each."""
+    named = [row for row in rows if FRAME_COLUMN in row]
+    return pd.DataFrame(named, columns=with_frame(SCORE_COLUMNS, is_named=True))
+
+
+def patient_table(scores: pd.DataFrame, calibrate_mean: Calibration | None = None) -> pd.DataFrame:
     """Return one row per patient: the highest score of its cores, as the evaluation has it, and which core that is.
+
+    With a calibration it is the mean of the cores' probabilities instead, calibrated as theirs are; the core is the highest.
 
     Cores of an unknown patient belong to none. A core without a score counts in ``cores`` and ``outside`` alone; a patient
     without any score has none, and names no core.
@@ -321,6 +406,9 @@ def patient_table(scores: pd.DataFrame) -> pd.DataFrame:
     table["core_id"] = table["core_id"].where(table["prob"].notna(), "")
     # A count of nothing known is nothing, not 0.
     table = table.assign(cores=by_patient.size(), outside=by_patient["outside"].sum(min_count=1))
+    if calibrate_mean is not None:
+        table["prob"] = by_patient["prob"].mean()
+        table["prob_calibrated"] = calibrate_mean.apply(logit(table["prob"].to_numpy(np.float64)))
     return table[list(PATIENT_COLUMNS)].reset_index(drop=True)
 
 

@@ -7,7 +7,7 @@ import base64
 import binascii
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -47,7 +47,7 @@ REQUEST = "request-"
 class RequestFolder(ImageFolder):
     """A data root in which the names in ``inline`` are files that came with the request."""
 
-    inline: ImageFolder
+    inline: ImageFolder = field(kw_only=True)
 
     def read_plane(self, relpath: str, *, as_mask: bool) -> Plane:
         """Read an image or a mask from the request, or from the data root."""
@@ -97,7 +97,7 @@ def answer(
         # A data root with a manifest; its rows are counted from 0.
         manifest = pd.DataFrame(cells, dtype=str)
         inline = ImageFolder(Path(folder), manifest, Path(folder) / "request")
-        raw = RequestFolder(root.absolute(), manifest, root / "request", inline)
+        raw = RequestFolder(root.absolute(), manifest, root / "request", inline=inline)
         reading = CoreReading(
             find_columns(raw.manifest.columns, COLUMNS, predictor.preprocessing.clinical),
             FOLDERS,

@@ -25,7 +25,7 @@ from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells, sta
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.evaluation import PointTask
 from grpo_pipeline.tasks.attention.inference.appearance import QUANTILES, content_box
-from grpo_pipeline.tasks.attention.metrics import FACTS, REQUIRED, fact_columns
+from grpo_pipeline.tasks.attention.metrics import FACTS, REQUIRED, fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.model.baselines import lesion_coverage, lesion_share
 
 NAMES = ("picture", "texture", "cnn", "attention_cnn")
@@ -62,7 +62,7 @@ def fit_baselines(
     examples = data.examples
     train = examples.rows("train")
     facts = examples.table.iloc[rows][fact_columns(examples.table)].reset_index(drop=True)
-    frames = []
+    combined, frames = rule_columns(examples.table, task.aggregate), []
     for name in names:
         points: dict[str, np.ndarray] = {}
         if name in ("picture", "texture"):
@@ -82,8 +82,8 @@ def fit_baselines(
                     "lesion_hit": lesion_share(most[:, None], lesion),
                     "lesion_coverage": lesion_coverage(lesion, cells),
                 }
-        frames.append(facts.assign(rule=name, prob=probs, **points))
-    further = [name for name in facts if name not in FACTS]
+        frames.append(facts.assign(rule=name, prob=probs, **points, **combined))
+    further = [*(name for name in facts if name not in FACTS), *combined]
     return pd.concat(frames, ignore_index=True).reindex(columns=[*REQUIRED, *further])
 
 
