@@ -263,6 +263,9 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
             if any(name in masks.shares for _, masks in usable)
         },
     }
+    drawn = [masks.burnt_in for _, masks in usable if masks.burnt_in is not None]
+    if drawn:
+        described["burnt_in"] = describe_burnt_in(drawn)
     warn_of_masks(described["masks"])
     return rows, refused, described
 
@@ -328,6 +331,18 @@ def describe_masks(shares: Sequence[float], *, smeared: int, shared: int) -> dic
         "more_than_half": sum(share > 0.5 for share in shares),
         "smeared": smeared,
         "shared": shared,
+    }
+
+
+def describe_burnt_in(shares: Sequence[float]) -> dict[str, float | int]:
+    """Return how many images have something drawn into them, and what share of these is filled."""
+    some = [share for share in shares if share > 0]
+    middle, high = np.quantile(some, (0.5, 1)).round(5).tolist() if some else (0.0, 0.0)
+    return {
+        "images": len(shares),
+        "with_marks": len(some),
+        "median_share": middle,
+        "highest_share": high,
     }
 
 

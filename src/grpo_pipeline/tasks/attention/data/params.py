@@ -229,6 +229,8 @@ class Preprocessing(BaseModel):
         image_size: side of the square model image in pixels.
         volume: the plane of a volume or a multi-frame file; null = a file with more than one slice is refused.
         mask_values: which values of the masks' files lie inside; a mask with several is refused until they are named.
+        burnt_in: letters, callipers and scale marks that are drawn into the image: ``keep`` them, or ``mask``: fill them
+            with what lies around, and no point may fall there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -238,6 +240,7 @@ class Preprocessing(BaseModel):
     image_size: Annotated[int, Field(ge=16, le=2048)]
     volume: VolumeParams | None = None
     mask_values: MaskValues = MaskValues()
+    burnt_in: Literal["keep", "mask"] = "keep"
 
 
 class ModelPreprocessing(Preprocessing):
