@@ -121,7 +121,9 @@ def is_letter(strokes: Strokes, unit: float) -> np.ndarray:
     near &= np.minimum(width[:, None], width) <= WIDEST * unit
     stands = near & (apart(bottom) <= 1.5 * unit)
     alike = stands & (apart(top) <= 1.5 * unit)
-    found[chosen] = alike.any(1) | (stands.sum(1) >= 2)
+    stand = alike.any(1) | (stands.sum(1) >= 2)
+    # Where few of many do, as in bright speckle, they do by chance.
+    found[chosen] = stand & (stand.mean() >= 0.2 if len(stand) else False)
     return found
 
 
