@@ -447,6 +447,7 @@ def data_report(
             str(k): int(v) for k, v in checked["center"].value_counts().sort_index().items()
         },
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
+        **(describe_spacing(checked[SPACING_COLUMN]) if SPACING_COLUMN in checked else {}),
         **found,
         "unknown": {name: int(np.isnan(checked[name]).sum()) for name in number_columns(params)},
         "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
@@ -455,6 +456,16 @@ def data_report(
             "files": files_digest(raw, checked, params),
         },
     }
+
+
+def describe_spacing(spacings: pd.Series) -> dict[str, object]:
+    """Return of how many images the size of a pixel is known, and what that means for the others."""
+    unknown = int((spacings == "").sum())
+    without = (
+        "distances are unknown, and fields of attention.model.field_mm are a share of the image"
+    )
+    counts: dict[str, object] = {"known": len(spacings) - unknown, "unknown": unknown}
+    return {"spacing": counts | ({"without": without} if unknown else {})}
 
 
 def file_digest(path: Path) -> str:
