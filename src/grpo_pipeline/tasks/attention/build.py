@@ -139,7 +139,8 @@ def build_task(
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
             points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
             no policy can save, clinical prompts are asked for without a column that has known training values, a frozen
-            encoder is to see augmented images, fields are in millimetres where no spacing is known, or the device is not there or has no compiler.
+            encoder is to see augmented images, fields are in millimetres where no spacing is known, or the
+            device is not there or has no compiler.
     """
     if rewards.points_weight and model.stop is None:
         raise ValueError(

@@ -35,6 +35,7 @@ SPEC = TaskSpec(
             "texture": "a regression on co-occurrence and gradients, no points",
             "cnn": "a small network of the whole image, no points",
             "attention_cnn": "a small network with attention; its highest cells",
+            "unet": "a small network that draws the lesion; its highest cells",
         },
         clusters="patient",
     ),

@@ -188,3 +188,16 @@ def test_a_core_without_a_score_counts_and_a_patient_without_any_has_none():
     assert table["outside"].tolist() == [2, 1, 0]
     assert table["core_id"].tolist() == ["b", "", "e"]
     assert table["prob"].isna().tolist() == [False, True, False]
+
+
+def test_fields_in_millimetres_follow_the_spacing_of_the_image(data_set):
+    examples = make_examples()
+    examples = replace(examples, table=examples.table.assign(row_mm=0.2, column_mm=0.2))
+    model = {"examples": examples, "class_decoder": "statistics", "policy_reads": "statistics", "field_mm": (0.5, 1.0, 2.0)}
+    predictor, raw = make_predictor(model=model), data_set.open()
+    found = {
+        text: predictor.predict(raw, core(spacing_mm=text), seed=0, n_samples=1).probs[0] for text in ("0.2 0.2", "0.4 0.4", "")
+    }
+    assert len(set(found.values())) == 3
+    plain = make_predictor(model=model | {"field_mm": None})
+    assert found[""] == pytest.approx(plain.predict(raw, core(), seed=0, n_samples=1).probs[0], abs=1e-5)

@@ -168,7 +168,10 @@ class Predictor:
         return prediction.withheld() if abstain and doubts else prediction
 
     def _examples(
-        self, raw: ImageFolder, row: dict[str, Any], spacing: tuple[float, float]
+        self,
+        raw: ImageFolder,
+        row: dict[str, Any],
+        spacing: tuple[float, float] = (np.nan, np.nan),
     ) -> Examples:
         image, region, bag, lesion = (
             array[None] for array in read_core(raw, row, self.preprocessing)
