@@ -31,7 +31,7 @@ SPEC = TaskSpec(
             "constant": "where training outlines lie most often",
             "blobs": "in the middles of dark blobs",
             "oracle": "placed by one who knows the lesion",
-            "picture": "a regression on size, aspect and border, no points",
+            "picture": "a regression on aspect, region and border, no points",
             "texture": "a regression on co-occurrence and gradients, no points",
             "cnn": "a small network of the whole image, no points",
             "attention_cnn": "a small network with attention; its highest cells",

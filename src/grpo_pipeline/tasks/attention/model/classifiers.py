@@ -110,7 +110,10 @@ def describe_picture(image: np.ndarray, region: np.ndarray) -> np.ndarray:
 
 
 def describe_texture(image: np.ndarray, region: np.ndarray) -> np.ndarray:
-    """Return co-occurrence statistics, oriented gradients and grey-level quantiles of the part that the stored image fills."""
+    """Return co-occurrence statistics and grey-level quantiles of the part that the stored image fills, and oriented gradients.
+
+    The gradients are those of 8 x 8 blocks of the square, padding included: where the image ends is in them.
+    """
     from skimage.feature import graycomatrix, graycoprops, hog
 
     levels = (image // (256 // LEVELS)).astype(np.uint8)
