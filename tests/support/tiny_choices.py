@@ -122,9 +122,6 @@ class TinyChoices:
     def prompt_weights(self, batch: Choices) -> None:
         return None
 
-    def training_frame(self, policy: Any, data: Any, rows: np.ndarray, *, seed: int) -> dict[str, Tensor]:
-        return {}
-
     def with_reference(self, data: Any, reference: Any) -> Any:
         return data
 

@@ -90,8 +90,8 @@ def test_own_images_by_configuration_only(run_data: Run, data_project: Path, tmp
     settings.write_text(settings.read_text().replace("../shared/data/busi", "../own"))
     catalog = run_data("attention", env, {"data": {"on_bad_row": "quarantine"}})
     reason = (
-        "'images/benign_000_0.png' must be a PNG, JPEG, BMP, TIFF, GIF or NPY image, or by its ending a NIfTI (.nii, .nii.gz), DICOM "
-        "(.dcm), MetaImage (.mha, .mhd) or HDF5 (.h5, .hdf5) file, got a file of another kind; convert it"
+        "'images/benign_000_0.png' must be a PNG, JPEG, BMP, TIFF, GIF or NPY image, or by its ending a NIfTI (.nii, .nii.gz), "
+        "DICOM (.dcm), MetaImage (.mha, .mhd) or HDF5 (.h5, .hdf5) file, got a file of another kind; convert it"
     )
     refused = {"row": "2", "core_id": "benign_000_0", "file": "images/benign_000_0.png", "reason": reason}
     assert catalog.load("attention.quarantine").to_dict("records") == [refused]

@@ -79,7 +79,7 @@ def test_what_one_would_try_instead_is_compared_on_the_same_cores(arms):
     own = arms["grpo"][arms["grpo"]["rule"] == "policy"]
     rng, label = np.random.default_rng(0), own["label"].to_numpy()
     nothing = dict.fromkeys(("reward", "reward_class", "reward_heatmap", "lesion_hit", "lesion_coverage", "points_used"), np.nan)
-    perfect = own.assign(rule="perfect", prob=label * 0.8 + 0.1, **nothing)
+    perfect = own.assign(rule="perfect", prob=label * 0.8 + 0.1, **nothing, dice=np.where(label == 1, 0.8, np.nan))
     noise = own.assign(rule="noise", prob=rng.random(len(own)), **nothing).sample(frac=1.0, random_state=1)
     instead = pd.concat([noise, perfect])
     document = compare_arms(PARAMS, "x", **arms, __instead=instead)
@@ -89,6 +89,10 @@ def test_what_one_would_try_instead_is_compared_on_the_same_cores(arms):
         assert document["baselines"][name]["metrics"]["auroc"]["value"] == pytest.approx(theirs)
         assert document["baselines"][name]["metrics"]["reward"]["value"] is None
         assert gap[name]["auroc"]["value"] == pytest.approx(roc_auc_score(own["label"], own["prob"]) - theirs)
+    # What a baseline alone has, such as the mask that it draws, stands beside it; the others have none.
+    assert document["baselines"]["perfect"]["metrics"]["dice"]["value"] == pytest.approx(0.8)
+    assert document["baselines"]["noise"]["metrics"]["dice"]["value"] is None
+    assert document["arms"]["grpo"]["metrics"]["dice"]["value"] is None
     assert gap["uniform"] == document["policy_gain"]["grpo"]
     [sentence] = [text for text in document["summary"] if "what one would try instead, by AUROC" in text]
     assert document["verdicts"]["perfect"] == {"auroc": "worse", "lesion_hit": "no statement"}

@@ -124,3 +124,15 @@ def test_half_precision_is_refused_where_it_loses():
         ValueError, match="feature_dtype must be float32 with encoder: train, got float16; only the features of a"
     ):
         make_task(encoder="train", feature_dtype="float16")
+
+
+def test_refuses_millimetres_where_no_spacing_is_known():
+    model = {"class_decoder": "statistics", "field_mm": (1.0, 2.0, 3.0)}
+    with pytest.raises(
+        ValueError, match=r"attention.model.field_mm must be null where no image has a known spacing, got \[1.0, 2"
+    ):
+        make_task(**model)
+    with pytest.raises(ValueError, match=r"attention.model.field_mm must ascend, got \[2.0, 1.0, 3.0\]"):
+        make_task(**model | {"field_mm": (2.0, 1.0, 3.0)})
+    with pytest.raises(ValueError, match="attention.model.co_occurrence must be false with class_decoder: glimpse, got true"):
+        make_task(co_occurrence=True)

@@ -105,7 +105,8 @@ def compare(
         ValueError: if the control or the baseline arm is missing, or the tables do not belong together.
     """
     check_arms(arms, params)
-    suite = suite.for_names(dict.fromkeys(name for rows in arms.values() for name in rows.columns))
+    predicted = [*arms.values(), *([] if instead is None else [instead])]
+    suite = suite.for_names(dict.fromkeys(name for rows in predicted for name in rows.columns))
     tables = align_arms(arms, suite, headline=params.headline_rule, cluster=params.cluster)
     cores = tables[params.control][params.headline_rule]
     weights = cluster_weights(cores[params.cluster], resamples=params.resamples, seed=params.seed)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 
 # The arrays of a batch as they are stored, before anything is derived from them.
 
@@ -87,6 +88,8 @@ class AttentionBatch:
             without clinical prompts.
         folds: of the training patients, int64 [P], -1 for a core of another split; None where the decoder has no folds.
         levels: [P, 2], mean and standard deviation of the grey levels before they were standardised, as shares of white.
+        spacing: [P, 2], millimetres per pixel of the image, down and across, NaN where unknown; None for a model whose fields are
+            not in millimetres.
     """
 
     rows: Tensor
@@ -102,6 +105,7 @@ class AttentionBatch:
     clinical: Tensor | None
     folds: Tensor | None
     levels: Tensor
+    spacing: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -150,10 +154,12 @@ def make_batch(
     clinical: tuple[str, ...] = (),
     pixels: Pixels | None = None,
     folds: int = 1,
+    with_spacing: bool = False,
 ) -> AttentionBatch:
     """Return the batch of these rows on ``device``, with the values of the clinical columns that are named.
 
-    With ``folds`` above 1 it says which of them each training patient is in. Images and masks come from ``pixels`` in the
+    With ``folds`` above 1 it says which of them each training patient is in, and ``with_spacing`` how large a pixel is.
+    Images and masks come from ``pixels`` in the
     place of the stored ones, if given.
     """
     examples = data.examples
@@ -189,7 +195,16 @@ def make_batch(
         folds=None
         if folds == 1
         else torch.as_tensor(patient_folds(examples, rows, folds), device=device),
+        spacing=torch.as_tensor(model_spacings(examples, rows), device=device)
+        if with_spacing
+        else None,
     )
+
+
+def model_spacings(examples: Examples, rows: np.ndarray) -> np.ndarray:
+    """Return millimetres per pixel of the square images, down and across, float32 [n, 2]; NaN where unknown."""
+    known = examples.table.reindex(columns=list(MODEL_SPACING_COLUMNS)).iloc[rows]
+    return known.to_numpy(np.float32, copy=True)
 
 
 def patient_folds(examples: Examples, rows: np.ndarray, folds: int) -> np.ndarray:

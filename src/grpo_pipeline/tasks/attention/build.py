@@ -14,7 +14,7 @@ from grpo_pipeline.core.training.execution import (
     set_float32_products,
 )
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention.batch import AttentionData, region_cells
+from grpo_pipeline.tasks.attention.batch import AttentionData, model_spacings, region_cells
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
@@ -139,7 +139,8 @@ def build_task(
         ValueError: if the checkpoint cannot be read or does not fit the images, a core has fewer cells in its region than
             points are to be placed, the margin of the boundary reward is narrower than half a cell, points cost a reward that
             no policy can save, clinical prompts are asked for without a column that has known training values, a frozen
-            encoder is to see augmented images, or the device is not there or has no compiler.
+            encoder is to see augmented images, fields are in millimetres where no spacing is known, or the
+            device is not there or has no compiler.
     """
     if rewards.points_weight and model.stop is None:
         raise ValueError(
@@ -174,7 +175,17 @@ def build_task(
             "attention.augmentation must be null with attention.model.encoder = frozen, got a value; its features are stored for "
             "the images as they are: use encoder: train, or no augmentation"
         )
+    if model.field_mm is not None and not knows_spacing(examples):
+        raise ValueError(
+            f"attention.model.field_mm must be null where no image has a known spacing, got {list(model.field_mm)}; set "
+            "attention.data.spacing_mm, or use formats that tell it, and run the pipeline attention_data again"
+        )
     return task
+
+
+def knows_spacing(examples: Examples) -> bool:
+    """Say whether the spacing of any image is known."""
+    return bool(np.isfinite(model_spacings(examples, np.arange(len(examples.table)))).any())
 
 
 def keep_preprocessing(task: AttentionTask, data: DataParams) -> AttentionTask:

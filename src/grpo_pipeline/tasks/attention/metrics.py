@@ -165,7 +165,7 @@ REQUIRED = (
 )
 RULES = (
     *("policy", "greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle"),
-    *("shuffled", "picture", "texture", "cnn", "attention_cnn"),
+    *("shuffled", "picture", "texture", "cnn", "attention_cnn", "unet"),
 )
 FACTS = ("core_id", "patient_id", "center", "label", "involvement", "grade_group")
 OUTLINE = " (reads the test outline)"
@@ -500,9 +500,19 @@ def reader_metrics() -> dict[str, Metric]:
 
 
 def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
-    """Return the metrics of facts that not every data set has; ``names`` are columns of prediction rows, or metrics."""
+    """Return the metrics that not every run has: of a reader's score, of drawn masks; ``names`` are columns, or metrics."""
     found = set(names)
-    return reader_metrics() if found & {READER_COLUMN, *reader_metrics()} else {}
+    metrics = reader_metrics() if found & {READER_COLUMN, *reader_metrics()} else {}
+    return metrics | (mask_metrics() if found & set(mask_metrics()) else {})
+
+
+def mask_metrics() -> dict[str, Metric]:
+    """Return how well a drawn mask meets the outline of a held-out core; a core without an outline is left out."""
+    mean = partial(mean_metric, better="higher", reason="needs a core with a lesion outline")
+    return {
+        "dice": mean("dice", title=f"Dice of the drawn mask{OUTLINE}"),
+        "iou": mean("iou", title=f"Intersection over union of the drawn mask{OUTLINE}"),
+    }
 
 
 METRICS: dict[str, Metric] = build_metrics(MetricOptions())

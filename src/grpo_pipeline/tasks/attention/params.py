@@ -1,6 +1,6 @@
 """Parameters of the attention model, its rewards and its supervised losses."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -10,6 +10,7 @@ SampleChoice = Literal["all", "best", "one"]
 
 ValuePool = Literal["image", "region", "attention"]
 PolicyReads = Literal["image", "cell", "statistics"]
+FieldSize = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class CheckpointParams(BaseModel):
@@ -95,6 +96,10 @@ class ModelParams(BaseModel):
         glimpse_channels: of the glimpse network.
         glimpse_pool: how the evidence of k points becomes one number.
         reads_region: whether ``statistics`` reads those of the whole region beside the points'.
+        field_mm: half the sides of the three fields of ``statistics`` in millimetres, ascending, in images whose spacing is
+            known; in others, and with null, the fields are 3, 7 and 11 cells wide, a fixed share of the image.
+        co_occurrence: whether ``statistics`` has contrast, homogeneity, energy and correlation of local grey-level
+            co-occurrence matrices, too.
         decoder_folds: of the training patients, with a regression of ``statistics`` each that does not learn from its fold,
             and alone judges its points; 1 is one regression that judges what it learned from.
         policy_reads: ``image``: features of the whole image; ``cell``: texture and statistics of the cell's own fields
@@ -138,6 +143,8 @@ class ModelParams(BaseModel):
     likelihood: Literal["plackett_luce", "independent"] = "plackett_luce"
     stop: StopParams | None = None
     reads_region: bool = False
+    field_mm: tuple[FieldSize, FieldSize, FieldSize] | None = None
+    co_occurrence: bool = False
     decoder_folds: int = Field(default=1, ge=1, le=20)
     policy_reads: PolicyReads = "image"
     prior: Literal["none", "dark_blobs"] = "none"
@@ -153,6 +160,14 @@ class ModelParams(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if self.field_mm is not None and not self.field_mm[0] < self.field_mm[1] < self.field_mm[2]:
+            raise ValueError(
+                f"attention.model.field_mm must ascend, got {list(self.field_mm)}; order the three fields"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_statistics(self) -> Self:
         if self.class_decoder == "statistics":
             return self
@@ -160,6 +175,8 @@ class ModelParams(BaseModel):
             ("reads_region", "false", not self.reads_region),
             ("decoder_folds", "1", self.decoder_folds == 1),
             ("policy_reads", "image or cell", self.policy_reads != "statistics"),
+            ("field_mm", "null", self.field_mm is None),
+            ("co_occurrence", "false", not self.co_occurrence),
         ):
             if not is_met:
                 raise ValueError(

@@ -207,6 +207,7 @@ class AttentionTask(BaseTask):
             clinical=columns,
             pixels=pixels,
             folds=self.model.decoder_folds,
+            with_spacing=self.model.field_mm is not None,
         )
         if generator is not None and self.model.clinical is not None and batch.clinical is not None:
             batch = replace(
@@ -237,9 +238,9 @@ class AttentionTask(BaseTask):
             images=batch.images,
             cells=batch.cells,
             lesion_cells=batch.lesion_cells,
-            statistics=policy.describe_fields(batch.images, batch.cells),
+            statistics=policy.describe_fields(batch),
             prior=self._prior(batch),
-            region=policy.describe_region(batch.images, batch.cells, batch.levels),
+            region=policy.describe_region(batch),
             folds=batch.folds,
         )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from grpo_pipeline.tasks.attention.data.manifest import check_manifest, parse_checked
+from grpo_pipeline.tasks.attention.data.manifest import check_manifest, describe_spacing, parse_checked
 
 OWN = {"source": "manifest", "cores": 0, "complete": True}
 CANONICAL = ["core_id", "patient_id", "center", "label", "involvement", "grade_group", "age", "psa", "psa_density",
@@ -208,4 +208,9 @@ def test_checked_rows_survive_a_csv_file(data_set, data_params):
 def test_spacing_of_the_parameters_stands_in_for_that_of_the_files(data_set, data_params):
     checked, _, _ = check_manifest(data_set.open(), OWN, data_params(spacing_mm=[0.1, 0.25]))
     assert checked["spacing_mm"].tolist() == ["0.1 0.25"] * 12
+    assert describe_spacing(checked["spacing_mm"]) == {"spacing": {"known": 12, "unknown": 0}}
+    checked.loc[3:5, "spacing_mm"] = ""
+    told = describe_spacing(checked["spacing_mm"])["spacing"]
+    assert (told["known"], told["unknown"]) == (9, 3)
+    assert "attention.model.field_mm are a share of the image" in told["without"]
     assert checked["stored_size"].tolist() == ["24 32"] * 12

@@ -222,3 +222,16 @@ def test_a_core_is_combined_from_the_point_sets_of_its_frames(how):
     assert patients["core_id"][0] == "b"
     assert core_scores(rows[:0], [], calibration, AggregateParams()) == []
     assert list(point_rows(frames[0]).columns[:2]) == ["core_id", "frame"]
+
+
+def test_fields_in_millimetres_follow_the_spacing_of_the_image(data_set):
+    examples = make_examples()
+    examples = replace(examples, table=examples.table.assign(row_mm=0.2, column_mm=0.2))
+    model = {"examples": examples, "class_decoder": "statistics", "policy_reads": "statistics", "field_mm": (0.5, 1.0, 2.0)}
+    predictor, raw = make_predictor(model=model), data_set.open()
+    found = {
+        text: predictor.predict(raw, core(spacing_mm=text), seed=0, n_samples=1).probs[0] for text in ("0.2 0.2", "0.4 0.4", "")
+    }
+    assert len(set(found.values())) == 3
+    plain = make_predictor(model=model | {"field_mm": None})
+    assert found[""] == pytest.approx(plain.predict(raw, core(), seed=0, n_samples=1).probs[0], abs=1e-5)

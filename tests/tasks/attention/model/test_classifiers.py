@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import f1_score, jaccard_score, roc_auc_score
 from tiny_attention import make_data, make_task
 
 from grpo_pipeline.tasks.attention.batch import AttentionData
@@ -16,8 +16,12 @@ from grpo_pipeline.tasks.attention.model.classifiers import (
     NAMES,
     apply_network,
     describe_picture,
+    draw_outlines,
     fit_baselines,
+    overlap,
+    shown_outlines,
     train_network,
+    train_outlines,
 )
 
 SIDE, N = 64, 96
@@ -83,9 +87,10 @@ def test_networks_learn_the_label_and_attention_finds_what_tells_it() -> None:
 def test_rows_are_those_of_a_comparison_and_the_test_split_decides_nothing() -> None:
     task, data = make_task(), make_data()
     rows = data.examples.rows("test")
-    one = fit_baselines(task, data, NAMES, rows, seed=0)
+    names = [name for name in NAMES if name != "unet"]  # no outline of these cores is shown
+    one = fit_baselines(task, data, names, rows, seed=0)
     assert list(one.columns) == list(REQUIRED)
-    assert one["rule"].tolist() == [name for name in NAMES for _ in rows]
+    assert one["rule"].tolist() == [name for name in names for _ in rows]
     assert one["prob"].between(0, 1).all()
     assert one["reward"].isna().all()
     known = one["lesion_hit"].notna()
@@ -93,8 +98,78 @@ def test_rows_are_those_of_a_comparison_and_the_test_split_decides_nothing() -> 
     table = data.examples.table.copy()
     table.loc[table["split"] == "test", "label"] ^= 1
     flipped = replace(data, examples=replace(data.examples, table=table))
-    np.testing.assert_array_equal(fit_baselines(task, flipped, NAMES, rows, seed=0)["prob"], one["prob"])
+    np.testing.assert_array_equal(fit_baselines(task, flipped, names, rows, seed=0)["prob"], one["prob"])
     single = fit_baselines(task, data, ["texture"], rows[2:3], seed=0)
     np.testing.assert_allclose(single["prob"], one.loc[one["rule"] == "texture", "prob"].iloc[2:3])
     with pytest.raises(ValueError, match="attention.evaluation.baselines must be among picture, .*, got 'forest'; correct it"):
         fit_baselines(task, data, ["texture", "forest"], rows, seed=0)
+
+
+def outlined(share: float = 1.0) -> Examples:
+    """Return the dark squares with the outline of a share of the training images as bag, and eight of them in validation."""
+    examples = made("square")
+    bag = examples.region.copy()
+    shown = [row for row in range(64) if examples.lesion[row].any()]
+    shown = shown[: round(share * len(shown))]
+    bag[shown] = examples.lesion[shown]
+    split = ["train"] * 56 + ["val"] * 8 + ["test"] * 32
+    return replace(examples, bag=bag, table=examples.table.assign(split=split))
+
+
+def test_a_small_unet_learns_shown_outlines_and_draws_those_of_others() -> None:
+    examples = outlined()
+    task, test = make_task(), examples.rows("test")
+    rows = fit_baselines(task, AttentionData(examples, None), ["unet"], test, seed=1)
+    assert list(rows.columns) == [*REQUIRED, "dice", "iou"]
+    positive = rows["label"] == 1
+    assert rows["dice"].notna().equals(positive)
+    assert rows.loc[positive, "dice"].mean() > 0.75
+    # Three points of the 16 cells, of which a square covers one to four.
+    assert rows.loc[positive, "lesion_hit"].mean() > 4 * rows.loc[positive, "lesion_coverage"].mean()
+    assert roc_auc_score(rows["label"], rows["prob"]) > 0.9
+
+
+def test_the_unet_sees_no_outline_that_is_not_shown() -> None:
+    examples = outlined(0.5)
+    train = examples.rows("train")
+    shown = shown_outlines(examples, train)
+    assert 0 < shown.sum() < examples.lesion[train].any((1, 2)).sum()
+    before = torch.random.get_rng_state()
+    net = train_outlines(examples, train, shown, seed=2, epochs=2)
+    assert torch.equal(before, torch.random.get_rng_state())
+    hidden = examples.lesion.copy()
+    hidden[train[~shown]] = hidden[examples.rows("test")] = False
+    hidden[train[~shown], :5] = True
+    other = train_outlines(replace(examples, lesion=hidden), train, shown, seed=2, epochs=2)
+    assert all(torch.equal(one, other.state_dict()[name]) for name, one in net.state_dict().items())
+    with pytest.raises(
+        ValueError, match="must not hold 'unet' where no lesion outline is shown, got none among 56 training cores"
+    ):
+        train_outlines(examples, train, np.zeros(56, bool), seed=2)
+
+
+def test_the_epoch_with_the_best_dice_on_the_validation_outlines_is_kept() -> None:
+    examples = outlined()
+    train, val = examples.rows("train"), examples.rows("val")
+    val = val[examples.lesion[val].any((1, 2))]
+    shown = shown_outlines(examples, train)
+
+    def dice(epochs: int, judged: bool) -> float:
+        split = examples.table["split"].where(judged | (examples.table["split"] != "val"), "none")
+        table = examples.table.assign(split=split)
+        net = train_outlines(replace(examples, table=table), train, shown, seed=0, epochs=epochs)
+        drawn = draw_outlines(net, examples, val)[1].numpy() > 0.5
+        return float(overlap(drawn, examples.lesion[val])["dice"].mean())
+
+    assert dice(6, judged=True) >= dice(6, judged=False)
+
+
+def test_overlap_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(1)
+    drawn, lesion = rng.random((2, 4, 6, 6)) < 0.4
+    lesion[2] = False
+    found = overlap(drawn, lesion)
+    for i in (0, 1, 3):
+        flat = lesion[i].ravel(), drawn[i].ravel()
+        np.testing.assert_allclose([found["dice"][i], found["iou"][i]], [f1_score(*flat), jaccard_score(*flat)])
+    assert np.isnan([found["dice"][2], found["iou"][2]]).all()

@@ -326,6 +326,9 @@ def check_rows(raw: ImageFolder, reader: RowReader) -> tuple[list[Row], list[Row
             if any(name in masks.shares for _, masks in usable)
         },
     }
+    drawn = [masks.burnt_in for _, masks in usable if masks.burnt_in is not None]
+    if drawn:
+        described["burnt_in"] = describe_burnt_in(drawn)
     warn_of_masks(described["masks"])
     return rows, refused, described
 
@@ -391,6 +394,18 @@ def describe_masks(shares: Sequence[float], *, smeared: int, shared: int) -> dic
         "more_than_half": sum(share > 0.5 for share in shares),
         "smeared": smeared,
         "shared": shared,
+    }
+
+
+def describe_burnt_in(shares: Sequence[float]) -> dict[str, float | int]:
+    """Return how many images have something drawn into them, and what share of these is filled."""
+    some = [share for share in shares if share > 0]
+    middle, high = np.quantile(some, (0.5, 1)).round(5).tolist() if some else (0.0, 0.0)
+    return {
+        "images": len(shares),
+        "with_marks": len(some),
+        "median_share": middle,
+        "highest_share": high,
     }
 
 
@@ -499,6 +514,7 @@ def data_report(
             str(k): int(v) for k, v in cores["center"].value_counts().sort_index().items()
         },
         "lesion_masks": int(checked["has_lesion_mask"].sum()),
+        **(describe_spacing(checked[SPACING_COLUMN]) if SPACING_COLUMN in checked else {}),
         **found,
         "unknown": {name: int(np.isnan(checked[name]).sum()) for name in number_columns(params)},
         "imputation": "none: unknown clinical values stay unknown (attention.imputation describes the training split)",
@@ -518,6 +534,16 @@ def manifest_digest(raw: ImageFolder) -> str:
         path = raw.root / case / name
         digest.update(f"{case}\0{file_digest(path) if path.is_file() else ''}\n".encode())
     return digest.hexdigest()
+
+
+def describe_spacing(spacings: pd.Series) -> dict[str, object]:
+    """Return of how many images the size of a pixel is known, and what that means for the others."""
+    unknown = int((spacings == "").sum())
+    without = (
+        "distances are unknown, and fields of attention.model.field_mm are a share of the image"
+    )
+    counts: dict[str, object] = {"known": len(spacings) - unknown, "unknown": unknown}
+    return {"spacing": counts | ({"without": without} if unknown else {})}
 
 
 def file_digest(path: Path) -> str:

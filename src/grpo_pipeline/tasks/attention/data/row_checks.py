@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from grpo_pipeline.tasks.attention.data.burnt_in import find_burnt_in
 from grpo_pipeline.tasks.attention.data.grey import to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
@@ -56,7 +57,8 @@ class CheckedMasks:
     ``bag_is_lesion``: both masks hold the same pixels, not none, so that the outline is what the losses learn from.
 
     ``spacing_mm`` is the image's row and column spacing as text, "" where neither the file nor the parameters say. ``shares`` are
-    what of the image lies inside each mask, and ``smeared`` the masks whose edge had to be guessed.
+    what of the image lies inside each mask, and ``smeared`` the masks whose edge had to be guessed. ``burnt_in`` is
+    the share of the image that is drawn and gets filled, None where it is kept.
     """
 
     bag_is_empty: bool
@@ -66,6 +68,7 @@ class CheckedMasks:
     spacing_mm: str
     shares: Mapping[str, float]
     smeared: frozenset[str]
+    burnt_in: float | None = None
 
 
 def check_columns(manifest: pd.DataFrame, columns: ColumnParams) -> None:
@@ -378,6 +381,7 @@ def check_files(
         text,
         shares={name: float(mask.mean()) for name, mask in masks.items()},
         smeared=frozenset(name for name, plane in planes.items() if plane.is_smeared),
+        burnt_in=float(find_burnt_in(image).drawn.mean()) if params.burnt_in == "mask" else None,
     )
 
 

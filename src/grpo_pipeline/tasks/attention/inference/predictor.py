@@ -22,10 +22,11 @@ from grpo_pipeline.tasks.attention.batch import AttentionBatch, AttentionContext
 from grpo_pipeline.tasks.attention.data.cases import combine_logits
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics
 from grpo_pipeline.tasks.attention.data.examples import Examples, read_core
-from grpo_pipeline.tasks.attention.data.grey import to_grey8
+from grpo_pipeline.tasks.attention.data.grey import model_spacing, to_grey8
 from grpo_pipeline.tasks.attention.data.image_folder import ImageFolder
 from grpo_pipeline.tasks.attention.data.params import (
     FRAME_COLUMN,
+    MODEL_SPACING_COLUMNS,
     SPACING_COLUMN,
     AggregateParams,
     ModelPreprocessing,
@@ -134,7 +135,12 @@ class Predictor:
         """
         path = str(row["image"])
         grey = to_grey8(raw.read_image(path), name=path, intensity=self.preprocessing.intensity)
-        examples = self._examples(raw, {**row, "lesion_mask": ""})
+        spacing = model_spacing(
+            str(row[SPACING_COLUMN]),
+            f"{grey.shape[0]} {grey.shape[1]}",
+            self.preprocessing.image_size,
+        )
+        examples = self._examples(raw, {**row, "lesion_mask": ""}, spacing)
         batch = self.task.make_batch(AttentionData(examples, None), np.arange(1))
         context = self.task.encode(self.policy, batch)
         # A number made from the image and the region at model size.
@@ -168,14 +174,19 @@ class Predictor:
         doubts = judgement is not None and judgement.is_outside
         return prediction.withheld() if abstain and doubts else prediction
 
-    def _examples(self, raw: ImageFolder, row: dict[str, Any]) -> Examples:
+    def _examples(
+        self,
+        raw: ImageFolder,
+        row: dict[str, Any],
+        spacing: tuple[float, float] = (np.nan, np.nan),
+    ) -> Examples:
         image, region, bag, lesion = (
             array[None] for array in read_core(raw, row, self.preprocessing)
         )
         clinical = {name: [float(row[name])] for name in self.preprocessing.clinical}
-        table = pd.DataFrame(
-            {"core_id": [row["core_id"]], **{name: [np.nan] for name in LABELS}, **clinical}
-        )
+        millimetres = {name: [mm] for name, mm in zip(MODEL_SPACING_COLUMNS, spacing, strict=True)}
+        unknown = {name: [np.nan] for name in LABELS}
+        table = pd.DataFrame({"core_id": [row["core_id"]], **unknown, **clinical, **millimetres})
         return Examples(table, image, region, bag, lesion, digest="")
 
     def _sample(

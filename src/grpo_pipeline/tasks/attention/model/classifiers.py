@@ -1,6 +1,6 @@
 """Classify whole images without points, as a user would try instead: regressions on hand-made features, and small networks.
 
-All of them learn the label from the training split alone. What they reach says what points have to beat.
+All of them learn from the training split alone. What they reach says what points have to beat.
 
 * ``picture``: logistic regression on what is not in the picture: height / width, the region's share, brightness at the edges.
   Where it is far above 0.5, the way in which images were taken or cut tells the label.
@@ -9,6 +9,9 @@ All of them learn the label from the training split alone. What they reach says 
 * ``cnn``: a small convolutional network with average pooling.
 * ``attention_cnn``: the same network with gated attention pooling (Ilse et al. 2018, arXiv 1802.04712, equation 9); the points of
   its row are the cells that it attends to most.
+* ``unet``: a small U-Net (Ronneberger et al. 2015, arXiv 1505.04597) that draws the lesion and reads the label from what it has
+  drawn. It learns outlines from the training images whose outline is shown to the losses, and the label from all; the epoch with
+  the best Dice on the outlines of the validation split is kept. Its points are the cells of the highest probability.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +31,7 @@ from grpo_pipeline.tasks.attention.inference.appearance import QUANTILES, conten
 from grpo_pipeline.tasks.attention.metrics import FACTS, REQUIRED, fact_columns, rule_columns
 from grpo_pipeline.tasks.attention.model.baselines import lesion_coverage, lesion_share
 
-NAMES = ("picture", "texture", "cnn", "attention_cnn")
+NAMES = ("picture", "texture", "cnn", "attention_cnn", "unet")
 LEVELS, DISTANCES = 32, (1, 2, 4, 8)
 """Grey levels of a co-occurrence matrix, and the distances of its pairs in pixels of the model image."""
 PENALTIES = (0.001, 0.01, 0.1, 1.0)
@@ -42,7 +45,8 @@ def fit_baselines(
 ) -> pd.DataFrame:
     """Train each classifier on the training split and return its prediction rows for ``rows``, ``rule`` being its name.
 
-    What a classifier does not have is NaN: a reward, a heatmap, points but for ``attention_cnn``.
+    What a classifier does not have is NaN: a reward, a heatmap, points but for ``attention_cnn`` and ``unet``, of which the
+    latter has ``dice`` and ``iou`` of the mask that it draws, too.
 
     Args:
         task: says how many points a set has, and the grid of cells.
@@ -52,7 +56,7 @@ def fit_baselines(
         seed: of the networks' weights and batches, and of the folds.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: for an unknown name, or ``unet`` where no training outline is shown.
     """
     unknown = sorted(set(names) - set(NAMES))
     if unknown:
@@ -64,27 +68,35 @@ def fit_baselines(
     facts = examples.table.iloc[rows][fact_columns(examples.table)].reset_index(drop=True)
     combined, frames = rule_columns(examples.table, task.aggregate), []
     for name in names:
-        points: dict[str, np.ndarray] = {}
+        found: dict[str, np.ndarray] = {}
+        maps = None
         if name in ("picture", "texture"):
             describe = describe_picture if name == "picture" else describe_texture
             probs = _regress(describe, examples, train, rows, seed=seed)
+        elif name == "unet":
+            outlined = shown_outlines(examples, train)
+            drawing = train_outlines(examples, train, outlined, seed=seed)
+            probs, masks = draw_outlines(drawing, examples, rows)
+            found = overlap(masks.numpy() > 0.5, np.array(examples.lesion[rows]))
+            maps = F.adaptive_avg_pool2d(masks, task.grid).flatten(1)  # [n, V]
         else:
             net = train_network(examples, train, seed=seed, attends=name == "attention_cnn")
-            probs, maps = apply_network(net, examples, rows, grid=task.grid)
-            if name == "attention_cnn":
-                lesion, cells = (
-                    region_cells(torch.from_numpy(np.array(masks[rows])), task.grid)
-                    for masks in (examples.lesion, examples.region)
-                )
-                allowed = maps.masked_fill(~cells, -torch.inf)
-                most = allowed.topk(task.model.points).indices  # [n, k]
-                points = {
-                    "lesion_hit": lesion_share(most[:, None], lesion),
-                    "lesion_coverage": lesion_coverage(lesion, cells),
-                }
-        frames.append(facts.assign(rule=name, prob=probs, **points, **combined))
+            probs, attention = apply_network(net, examples, rows, grid=task.grid)
+            maps = attention if name == "attention_cnn" else None
+        if maps is not None:
+            lesion, cells = (
+                region_cells(torch.from_numpy(np.array(masks_of[rows])), task.grid)
+                for masks_of in (examples.lesion, examples.region)
+            )
+            most = maps.masked_fill(~cells, -torch.inf).topk(task.model.points).indices  # [n, k]
+            found |= {
+                "lesion_hit": lesion_share(most[:, None], lesion),
+                "lesion_coverage": lesion_coverage(lesion, cells),
+            }
+        frames.append(facts.assign(rule=name, prob=probs, **found, **combined))
     further = [*(name for name in facts if name not in FACTS), *combined]
-    return pd.concat(frames, ignore_index=True).reindex(columns=[*REQUIRED, *further])
+    drawn = ["dice", "iou"] if "unet" in names else []
+    return pd.concat(frames, ignore_index=True).reindex(columns=[*REQUIRED, *further, *drawn])
 
 
 def describe_picture(image: np.ndarray, region: np.ndarray) -> np.ndarray:
@@ -98,7 +110,10 @@ def describe_picture(image: np.ndarray, region: np.ndarray) -> np.ndarray:
 
 
 def describe_texture(image: np.ndarray, region: np.ndarray) -> np.ndarray:
-    """Return co-occurrence statistics, oriented gradients and grey-level quantiles of the part that the stored image fills."""
+    """Return co-occurrence statistics and grey-level quantiles of the part that the stored image fills, and oriented gradients.
+
+    The gradients are those of 8 x 8 blocks of the square, padding included: where the image ends is in them.
+    """
     from skimage.feature import graycomatrix, graycoprops, hog
 
     levels = (image // (256 // LEVELS)).astype(np.uint8)
@@ -247,3 +262,160 @@ def apply_network(
         spread = F.interpolate(attention[:, None], (grid, grid), mode="bilinear")
         maps.append(spread[:, 0].flatten(1))
     return np.concatenate(probs), torch.cat(maps)
+
+
+# A network that learns outlines, and the label from what it has drawn.
+
+
+class OutlineNetwork(nn.Module):
+    """Draw the lesion by a U-Net on half the pixels, and read the label from its deepest features.
+
+    How this differs from the source: three scales, GroupNorm, and sums in the place of concatenations. The label's logit reads
+    the mean of the features over the image and over what is drawn.
+
+    Args:
+        width: channels of the first scale; the next have two and four times as many.
+    """
+
+    def __init__(self, *, width: int = 16) -> None:
+        super().__init__()
+        widths = (width, 2 * width, 4 * width)
+        self.down = nn.ModuleList(
+            nn.Sequential(_convolution(before, after), _convolution(after, after))
+            for before, after in zip((1, *widths), widths, strict=False)
+        )
+        self.across = nn.ModuleList(nn.Conv2d(below, above, 1) for above, below in pairwise(widths))
+        self.up = nn.ModuleList(_convolution(above, above) for above in widths[:-1])
+        self.drawn = nn.Conv2d(width, 1, 1)
+        self.label = nn.Sequential(nn.Dropout(0.3), nn.Linear(2 * widths[-1], 1))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits of the label [P] and of each pixel [P, S, S]: images [P, 1, S, S]."""
+        x, scales = F.avg_pool2d(images, 2), []
+        for number, block in enumerate(self.down):
+            x = block(x if number == 0 else F.max_pool2d(x, 2, ceil_mode=True))
+            scales.append(x)
+        deepest = x  # [P, 4 D, S / 8, S / 8]
+        for number in reversed(range(len(self.up))):
+            above = scales[number]
+            x = F.interpolate(self.across[number](x), size=above.shape[-2:], mode="bilinear")
+            x = self.up[number](x + above)
+        pixels = F.interpolate(self.drawn(x), size=images.shape[-2:], mode="bilinear")
+        inside = F.adaptive_avg_pool2d(pixels.detach().sigmoid(), deepest.shape[-2:])
+        weight = inside / inside.sum((2, 3), keepdim=True).clamp(min=1e-6)
+        pooled = torch.cat([deepest.mean((2, 3)), (deepest * weight).sum((2, 3))], 1)
+        return self.label(pooled).squeeze(1), pixels[:, 0]
+
+
+def _convolution(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
+    )
+
+
+def shown_outlines(examples: Examples, rows: np.ndarray) -> np.ndarray:
+    """Return which of these rows have an outline that is shown to the losses, bool [n]: it is their bag."""
+    return np.array(
+        [
+            bool(examples.lesion[row].any())
+            and np.array_equal(examples.lesion[row], examples.bag[row])
+            for row in rows
+        ],
+        dtype=bool,
+    )
+
+
+def train_outlines(
+    examples: Examples,
+    train: np.ndarray,
+    outlined: np.ndarray,
+    *,
+    seed: int,
+    epochs: int = EPOCHS,
+) -> OutlineNetwork:
+    """Train on the labels of all images and the outlines of those that are ``outlined``, bool [n].
+
+    The loss is the label's cross-entropy, and that of the pixels plus 1 - Dice. Batches, mirroring and optimiser are those of the
+    other networks. Without an outline in the validation split the last epoch is kept.
+
+    Raises:
+        ValueError: if no outline is shown.
+    """
+    if not outlined.any():
+        raise ValueError(
+            "attention.evaluation.baselines must not hold 'unet' where no lesion outline is shown, got none among "
+            f"{len(train)} training cores; drop it, or show outlines as conf/busi_outlined does"
+        )
+    is_outlined = np.zeros(len(examples.table), bool)
+    is_outlined[train[outlined]] = True
+    val = examples.rows("val")
+    judged = np.array([row for row in val if examples.lesion[row].any()], dtype=np.int64)
+    label = torch.from_numpy(examples.table["label"].to_numpy(np.float32))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = OutlineNetwork()
+        optimizer = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+        batches = -(-len(train) // BATCH_SIZE)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * batches)
+        order = numpy_generator(seed, Stream.BASELINES)
+        best, kept = -1.0, net.state_dict()
+        for _ in range(epochs):
+            shuffled = order.permutation(train)
+            for start in range(0, len(train), BATCH_SIZE):
+                rows = shuffled[start : start + BATCH_SIZE]
+                images = standardise(torch.from_numpy(np.array(examples.images[rows])))
+                masks = torch.from_numpy(np.array(examples.lesion[rows]))
+                mirrored = torch.from_numpy(order.random(len(rows)) < 0.5)[:, None, None]
+                images = torch.where(mirrored[:, None], images.flip(-1), images)
+                masks = torch.where(mirrored, masks.flip(-1), masks)
+                logits, pixels = net(images)
+                known = torch.from_numpy(is_outlined[rows])
+                loss = F.binary_cross_entropy_with_logits(logits, label[torch.from_numpy(rows)])
+                if known.any():
+                    loss = loss + _outline_loss(pixels[known], masks[known].float())
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                schedule.step()
+            if len(judged):
+                drawn = draw_outlines(net.eval(), examples, judged)[1].numpy() > 0.5
+                dice = float(overlap(drawn, np.array(examples.lesion[judged]))["dice"].mean())
+                if dice > best:
+                    best = dice
+                    kept = {name: value.clone() for name, value in net.state_dict().items()}
+                net.train()
+    if len(judged):
+        net.load_state_dict(kept)
+    return net.eval()
+
+
+def _outline_loss(logits: Tensor, masks: Tensor) -> Tensor:
+    """Return the cross-entropy of the pixels plus 1 - Dice, [P, S, S] each -> []."""
+    probs = logits.sigmoid()
+    both = 2 * (probs * masks).sum((1, 2)) + 1
+    dice = both / (probs.sum((1, 2)) + masks.sum((1, 2)) + 1)
+    return F.binary_cross_entropy_with_logits(logits, masks) + (1 - dice).mean()
+
+
+@torch.no_grad()
+def draw_outlines(
+    net: OutlineNetwork, examples: Examples, rows: np.ndarray
+) -> tuple[np.ndarray, Tensor]:
+    """Return probabilities of the label, float64 [n], and of each pixel, [n, S, S]; 0 outside the region."""
+    probs, drawn = [], []
+    for start in range(0, len(rows), 64):
+        some = rows[start : start + 64]
+        logits, pixels = net(standardise(torch.from_numpy(np.array(examples.images[some]))))
+        probs.append(logits.sigmoid().double().numpy())
+        drawn.append(pixels.sigmoid() * torch.from_numpy(np.array(examples.region[some])))
+    return np.concatenate(probs), torch.cat(drawn)
+
+
+def overlap(drawn: np.ndarray, lesion: np.ndarray) -> dict[str, np.ndarray]:
+    """Return Dice and intersection over union of masks bool [n, S, S], float64 [n]; NaN where there is no outline."""
+    both, either = ((drawn & lesion).sum((1, 2)), (drawn | lesion).sum((1, 2)))
+    is_known = lesion.any((1, 2))
+    return {
+        "dice": np.where(is_known, 2 * both / np.maximum(both + either, 1), np.nan),
+        "iou": np.where(is_known, both / np.maximum(either, 1), np.nan),
+    }

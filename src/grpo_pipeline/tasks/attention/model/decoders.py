@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grpo_pipeline.core.training.execution import at_least_float32, exact_region
-from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, WIDTH
+from grpo_pipeline.tasks.attention.model.field_statistics import REGION_WIDTH, width
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 # A learned filter bank and its local energies: how texture is described here, for a patch and for every cell.
@@ -154,13 +154,13 @@ class StatisticsDecoder(PointDecoder):
     says of an image that it has learned by heart is no reward for its points. Images that none learns from get the mean.
     """
 
-    # Of the fields' statistics, so that those of the points count about twice as much as the region's.
-    scale = 2 / math.sqrt(WIDTH)
-
     def __init__(self, params: ModelParams) -> None:
         super().__init__()
         self.pool, self.folds = params.glimpse_pool, params.decoder_folds
-        self.evidence = nn.Conv2d(WIDTH, self.folds, kernel_size=1)
+        channels = width(co_occurrence=params.co_occurrence)
+        # Of the fields' statistics, so that those of the points count about twice as much as the region's.
+        self.scale = 2 / math.sqrt(channels)
+        self.evidence = nn.Conv2d(channels, self.folds, kernel_size=1)
         self.region = (
             nn.Linear(REGION_WIDTH, self.folds, bias=False) if params.reads_region else None
         )
@@ -171,7 +171,7 @@ class StatisticsDecoder(PointDecoder):
         self.involvement_prior = nn.Parameter(torch.zeros(()))
 
     def map_evidence(self, statistics: Tensor, folds: Tensor | None = None) -> Tensor:
-        """Return the evidence of every cell by the regressions that may judge the image, [P, WIDTH, h, w] -> [P, 1, h, w]."""
+        """Return the evidence of every cell by the regressions that may judge the image, [P, D, h, w] -> [P, 1, h, w]."""
         evidence = self._evidence(statistics)
         judges = judging_heads(folds, len(statistics), self.folds, evidence.device)
         return (evidence * judges[..., None, None]).sum(1, keepdim=True)
@@ -186,7 +186,7 @@ class StatisticsDecoder(PointDecoder):
         """Return the cancer logit of each regression, [P, G, F].
 
         Args:
-            statistics: [P, WIDTH, h, w].
+            statistics: [P, D, h, w].
             region: statistics of the whole region [P, REGION_WIDTH], with ``reads_region``.
             points: [P, G, k, 2], (x, y) in [0, 1]; with k = 0 the region and the learned prior answer.
             is_point: bool [P, G, k], False for padding; None: all are points.

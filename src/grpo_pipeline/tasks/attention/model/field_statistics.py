@@ -5,6 +5,9 @@ variance, of the pairs of pixels at a few distances contrast, dissimilarity, hom
 "Textural features for image classification"), and a soft histogram. Each is a mean over the pixels of a field, so that one pass
 over the image serves every point set.
 
+Fields are squares of a fixed share of the image, or of so many millimetres where the spacing is known. Beside these statistics
+there may be properties of local co-occurrence matrices, which are quantised as in the source (:func:`co_occurrences`).
+
 How this differs from the source: levels are not quantised (the co-occurrence matrix is never formed), pairs are counted where
 their first pixel lies, and each statistic is taken relative to its mean over the region: a place that looks as the whole region
 does is 0. What the whole region looks like is described beside it (:func:`describe_region`), with oriented gradients (Dalal and
@@ -56,11 +59,46 @@ OF_A_FIELD = (
     "uniformity",
 )
 WIDTH = len(FIELDS) * len(OF_A_FIELD)
+GREYS, STRETCH = 8, (-2.0, 2.0)
+"""Levels of a co-occurrence matrix, and between which standard deviations of the image they lie; what is beyond is at an end."""
+CO_LAGS = ((0, 1), (1, 0), (0, 4), (4, 0))
+CO_OCCURRENCE = ("contrast", "homogeneity", "energy", "correlation")
+CO_CENTRE, CO_SPREAD = (2.5, 0.65, 0.3, 0.7), (2.0, 0.12, 0.12, 0.25)
+"""Usual values of these properties, and their usual spread between the cells of an image."""
 REGION_WIDTH = 2 * len(OF_A_FIELD) + ORIENTATIONS * BLOCKS**2 + 2
 
 
-def describe_fields(images: Tensor, cells: Tensor, grid: int) -> Tensor:
-    """Return the statistics of every cell relative to the region, [P, WIDTH, h, w], the smallest field first.
+def width(*, co_occurrence: bool) -> int:
+    """Return the number of statistics of a cell."""
+    return WIDTH + co_occurrence * len(FIELDS) * len(CO_LAGS) * len(CO_OCCURRENCE)
+
+
+def field_radii(
+    radii_mm: tuple[float, float, float], spacing: Tensor, *, size: int, grid: int
+) -> Tensor:
+    """Return half the sides of each image's fields in cells, [P, fields, 2], down and across.
+
+    Args:
+        radii_mm: half the sides of the fields in millimetres.
+        spacing: millimetres per model pixel, down and across, [P, 2]; NaN where unknown: the fields are FIELDS there.
+        size: side of the model image in pixels.
+        grid: side h = w of the cell grid.
+    """
+    cell_mm = spacing[:, None] * (size / grid)  # [P, 1, 2]
+    in_cells = torch.tensor(radii_mm, device=spacing.device)[:, None] / cell_mm
+    default = torch.tensor(FIELDS, device=spacing.device)[:, None] / 2
+    return torch.where(cell_mm.isnan(), default, in_cells)
+
+
+def describe_fields(
+    images: Tensor,
+    cells: Tensor,
+    grid: int,
+    *,
+    radii: Tensor | None = None,
+    co_occurrence: bool = False,
+) -> Tensor:
+    """Return the statistics of every cell relative to the region, [P, D, h, w], the smallest field first.
 
     Pixels of value exactly 0, which standardised images have where there is no image, are in no mean.
 
@@ -68,14 +106,106 @@ def describe_fields(images: Tensor, cells: Tensor, grid: int) -> Tensor:
         images: standardised, [P, 1, S, S].
         cells: bool [P, V], True inside the region; at least one per row.
         grid: side h = w of the cell grid.
+        radii: half the sides of each image's fields in cells, [P, fields, 2]; None: FIELDS.
+        co_occurrence: whether the properties of co-occurrence matrices are there, too, behind the others.
     """
     with exact_region(images):
-        described, inside = _describe(images, grid), cells.reshape(-1, 1, grid, grid).float()
+        described, inside = (
+            _describe(images, grid, radii),
+            cells.reshape(-1, 1, grid, grid).float(),
+        )
+        if co_occurrence:
+            found = co_occurrences(images, grid, radii)
+            centre, spread = (
+                torch.tensor(of, device=images.device).repeat(len(FIELDS) * len(CO_LAGS))
+                for of in (CO_CENTRE, CO_SPREAD)
+            )
+            found = (found - centre[:, None, None]) / spread[:, None, None]
+            described = torch.cat([described, found], dim=1)
         # Zero in the padding: nothing was seen there.
         return (described - _mean_inside(described, inside)) * inside
 
 
-def describe_region(images: Tensor, cells: Tensor, levels: Tensor, grid: int) -> Tensor:
+def co_occurrences(images: Tensor, grid: int, radii: Tensor | None = None) -> Tensor:
+    """Return properties of the grey-level co-occurrence matrix of every field, [P, fields * lags * properties, h, w].
+
+        contrast = sum p(i, j) (i - j)^2          homogeneity = sum p(i, j) / (1 + (i - j)^2)
+        energy = sqrt(sum p(i, j)^2)              correlation = sum p(i, j) (i - m)(j - m) / s^2
+
+    p is symmetric, over the pairs whose first pixel lies in the field and whose second is seen; m and s are its mean and standard
+    deviation, and the correlation of a field of one level is 1. Haralick et al. 1973; as graycoprops of scikit-image. All
+    matrices are counted at once, and each field's is the mean over its cells. A field without a pair has p = 0.
+
+    Args:
+        images: standardised, [P, 1, S, S].
+        grid: side h = w of the cell grid.
+        radii: as in :func:`describe_fields`.
+    """
+    n, size = len(images), images.shape[-1] // grid
+    low, high = STRETCH
+    seen = images != 0
+    level = ((images.float() - low) / (high - low) * GREYS).floor().clamp(0, GREYS - 1).long()
+    row = torch.arange(images.shape[-1], device=images.device) // size
+    cell = row[:, None] * grid + row  # [S, S]
+    kinds = GREYS * GREYS
+    counts = []
+    for lag in CO_LAGS:  # one at a time, each [P, V * kinds]
+        is_pair = (seen & (_shift(seen.float(), lag) > 0)).flatten(1)
+        kind = level * GREYS + _shift(level, lag)
+        place = (cell * kinds + kind).flatten(1)
+        found = torch.zeros(n, grid * grid * kinds, device=images.device)
+        found.scatter_add_(1, place, is_pair.float())
+        counts.append(found.reshape(n, grid, grid, kinds).permute(0, 3, 1, 2))
+    fields = [
+        _properties(_over_field(count, field, radii).unflatten(1, (GREYS, GREYS)))
+        for field in range(len(FIELDS))
+        for count in counts
+    ]
+    return torch.cat(fields, dim=1)
+
+
+def _properties(counts: Tensor) -> Tensor:
+    """Return the properties of matrices [P, GREYS, GREYS, h, w] of counts, [P, properties, h, w]."""
+    both = counts + counts.transpose(1, 2)
+    p = both / both.sum((1, 2), keepdim=True).clamp(min=1e-6)
+    i = torch.arange(GREYS, device=counts.device, dtype=p.dtype)[:, None, None]  # [GREYS, 1, 1]
+    gap = (i[:, None] - i).square()  # [GREYS, GREYS, 1, 1]
+    margin = p.sum(2)  # [P, GREYS, h, w]
+    mean = (margin * i).sum(1)
+    variance = (margin * i.square()).sum(1) - mean.square()
+    product = (p * i[:, None] * i).sum((1, 2)) - mean.square()
+    flat = variance < 1e-6
+    correlation = torch.where(flat, 1.0, product / variance.clamp(min=1e-6))
+    found = [
+        (p * gap).sum((1, 2)),
+        (p / (1 + gap)).sum((1, 2)),
+        p.square().sum((1, 2)).sqrt(),
+        correlation,
+    ]
+    return torch.stack(found, dim=1)
+
+
+def _over_field(maps: Tensor, field: int, radii: Tensor | None) -> Tensor:
+    """Return the mean over each cell's field of the maps [P, D, h, w], up to a factor that all maps of a cell share.
+
+    A field in cells may end inside a cell, of which the covered share counts.
+    """
+    if radii is None:
+        return F.avg_pool2d(maps, FIELDS[field], 1, FIELDS[field] // 2)
+    down, across = (_covered(radii[:, field, axis], maps.shape[2 + axis]) for axis in range(2))
+    return down[:, None] @ maps @ across[:, None].mT
+
+
+def _covered(radius: Tensor, n: int) -> Tensor:
+    """Return the share of cell j that lies within ``radius`` cells of the middle of cell i, [P] -> [P, i, j]."""
+    place = torch.arange(n, device=radius.device, dtype=radius.dtype)
+    start, end = (place[:, None] + 0.5 + sign * radius[:, None, None] for sign in (-1, 1))
+    return (torch.minimum(end, place + 1) - torch.maximum(start, place)).clamp(min=0)
+
+
+def describe_region(
+    images: Tensor, cells: Tensor, levels: Tensor, grid: int, *, radii: Tensor | None = None
+) -> Tensor:
     """Return the statistics of the whole region, [P, REGION_WIDTH]: what it looks like wherever the points lie.
 
     Mean and spread over its cells of each statistic of the smallest field, the oriented gradients of the image's blocks,
@@ -87,9 +217,10 @@ def describe_region(images: Tensor, cells: Tensor, levels: Tensor, grid: int) ->
         cells: bool [P, V], True inside the region; at least one per row.
         levels: mean and standard deviation of the grey levels before, as shares of white, [P, 2].
         grid: side h = w of the cell grid.
+        radii: as in :func:`describe_fields`.
     """
     with exact_region(images):
-        described = _describe(images, grid)[:, : len(OF_A_FIELD)]
+        described = _describe(images, grid, radii)[:, : len(OF_A_FIELD)]
         inside = cells.reshape(-1, 1, grid, grid).float()
         mean = _mean_inside(described, inside)
         spread = _mean_inside((described - mean).square(), inside).sqrt()
@@ -121,7 +252,7 @@ def _mean_inside(described: Tensor, inside: Tensor) -> Tensor:
     return (described * inside).sum((2, 3), keepdim=True) / inside.sum((2, 3), keepdim=True)
 
 
-def _describe(images: Tensor, grid: int) -> Tensor:
+def _describe(images: Tensor, grid: int, radii: Tensor | None) -> Tensor:
     """Return the statistics of every cell about their usual values, in their usual spread, [P, WIDTH, h, w]."""
     values = images.float()
     seen = (values != 0).float()
@@ -136,7 +267,7 @@ def _describe(images: Tensor, grid: int) -> Tensor:
         pooled.append(
             (F.avg_pool2d(torch.cat(pair, 1) * is_pair, size), F.avg_pool2d(is_pair, size))
         )
-    described = torch.cat([_one_field(pooled, field) for field in FIELDS], dim=1)
+    described = torch.cat([_one_field(pooled, field, radii) for field in range(len(FIELDS))], dim=1)
     spread, centre = (
         torch.tensor([of.get(name, 0.0) for name in OF_A_FIELD], device=images.device)
         for of in (SPREAD, CENTRE)
@@ -155,11 +286,11 @@ def _shift(values: Tensor, lag: tuple[int, int]) -> Tensor:
     return padded[..., down : down + height, max(0, right) : max(0, right) + width]
 
 
-def _one_field(pooled: list[tuple[Tensor, Tensor]], field: int) -> Tensor:
-    """Return the statistics of fields of ``field`` x ``field`` cells, from means over cells: [P, len(OF_A_FIELD), h, w]."""
+def _one_field(pooled: list[tuple[Tensor, Tensor]], field: int, radii: Tensor | None) -> Tensor:
+    """Return the statistics of each cell's field of this number, from means over cells: [P, len(OF_A_FIELD), h, w]."""
 
     def around(part: tuple[Tensor, Tensor]) -> Tensor:
-        total, count = (F.avg_pool2d(one, field, 1, field // 2) for one in part)
+        total, count = (_over_field(one, field, radii) for one in part)
         return total / count.clamp(min=1e-6)
 
     single, *pairs = map(around, pooled)

@@ -35,9 +35,10 @@ from grpo_pipeline.tasks.attention.model.decoders import (
 )
 from grpo_pipeline.tasks.attention.model.encoder_tuning import tune_encoder
 from grpo_pipeline.tasks.attention.model.field_statistics import (
-    WIDTH,
     describe_fields,
     describe_region,
+    field_radii,
+    width,
 )
 from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
 from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
@@ -144,9 +145,10 @@ class AttentionModel(nn.Module):
         self.sam = Sam(params, image_size, net)
         self.texture = FilterBank(params.texture_channels)
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
-        looks = self.texture.width + (WIDTH + 1) * (params.class_decoder == "statistics")
+        described = width(co_occurrence=params.co_occurrence)
+        looks = self.texture.width + (described + 1) * (params.class_decoder == "statistics")
         if params.policy_reads == "statistics":
-            looks = WIDTH
+            looks = described
             self.texture.requires_grad_(False)  # nobody reads it
         self.policy = PolicyNetwork(
             params.feature_channels,
@@ -156,6 +158,7 @@ class AttentionModel(nn.Module):
             reads=params.policy_reads,
         )
         self.policy_reads = params.policy_reads
+        self.field_mm, self.co_occurrence = params.field_mm, params.co_occurrence
         self.class_decoder = DECODERS[params.class_decoder](params)
         tune_encoder(self.sam.net.vision_encoder, params)
         # Last, so that everything else starts as it does without them.
@@ -212,20 +215,34 @@ class AttentionModel(nn.Module):
         stops = None if self.stop is None else self.stop(context.features, looks, context.cells)
         return SetLogits(logits, stops), values
 
-    def describe_fields(self, images: Tensor, cells: Tensor) -> Tensor | None:
-        """Return the statistics [P, D, h, w] of these images where the class decoder reads them."""
+    def describe_fields(self, batch: AttentionBatch) -> Tensor | None:
+        """Return the statistics [P, D, h, w] of the batch's images where the class decoder reads them."""
         if not isinstance(self.class_decoder, StatisticsDecoder):
             return None
-        return describe_fields(images, cells, self.sam.grid)
+        return describe_fields(
+            batch.images,
+            batch.cells,
+            self.sam.grid,
+            radii=self._radii(batch),
+            co_occurrence=self.co_occurrence,
+        )
 
-    def describe_region(self, images: Tensor, cells: Tensor, levels: Tensor) -> Tensor | None:
+    def describe_region(self, batch: AttentionBatch) -> Tensor | None:
         """Return the statistics [P, R] of the whole region where the class decoder reads them."""
         if (
             not isinstance(self.class_decoder, StatisticsDecoder)
             or self.class_decoder.region is None
         ):
             return None
-        return describe_region(images, cells, levels, self.sam.grid)
+        return describe_region(
+            batch.images, batch.cells, batch.levels, self.sam.grid, radii=self._radii(batch)
+        )
+
+    def _radii(self, batch: AttentionBatch) -> Tensor | None:
+        if self.field_mm is None or batch.spacing is None:
+            return None
+        size = batch.images.shape[-1]
+        return field_radii(self.field_mm, batch.spacing, size=size, grid=self.sam.grid)
 
     def decode(
         self,
