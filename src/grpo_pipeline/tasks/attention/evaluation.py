@@ -23,12 +23,14 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
     centre_pixels,
     region_cells,
+    shown_outlines,
 )
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.metrics import fact_columns
 from grpo_pipeline.tasks.attention.model.baselines import (
     CONSTANT,
+    HEATMAP,
     ORACLE,
     RULES,
     blob_map,
@@ -41,9 +43,10 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     points_used,
     region_centroids,
 )
+from grpo_pipeline.tasks.attention.model import segmentation
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import draw_sets, likeliest_sets
-from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.attention.params import ModelParams, SupervisedParams
 from grpo_pipeline.tasks.base import Task
 
 
@@ -58,6 +61,16 @@ class PointTask(Task, Protocol):
     @property
     def grid(self) -> int:
         """Side of the cell grid."""
+        ...
+
+    @property
+    def supervised(self) -> SupervisedParams:
+        """Parameters of the supervised loss; ``mask_share`` says whose outlines are shown."""
+        ...
+
+    @property
+    def segments(self) -> bool:
+        """Whether the model draws the lesion at the points."""
         ...
 
 
@@ -133,13 +146,13 @@ def evaluate(
     """
     frames = []
     previous = None
-    outlined = outlined_share(data, task.rows(data, "train"))
+    outlined = outlined_share(data, task.rows(data, "train"), task.supervised)
     frequency = lesion_frequency(data, task.rows(data, "train"), task.grid)
     absent = {
         *([] if knows_lesions(data, rows) else [ORACLE]),
         *([] if frequency.any() else [CONSTANT]),
     }
-    rules = [rule for rule in RULES if rule not in absent]
+    rules = [rule for rule in RULES if rule not in absent] + [HEATMAP] * task.segments
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(
             seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device
@@ -152,11 +165,15 @@ def evaluate(
         first = points[-1:] if previous is None else previous
         chosen["shuffled"], previous = torch.cat([first, points[:-1]]), points[-1:]
         k, cells = task.model.points, context.cells
+        if task.segments:
+            chosen[HEATMAP] = heatmap_points(task, policy, context, batch)
         chosen["blobs"] = highest_points(blob_map(context.images, task.grid), cells, k)
         chosen[CONSTANT] = highest_points(frequency.to(cells.device).expand(cells.shape), cells, k)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:
             frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
+            if task.segments:
+                frame = frame.assign(**_masks(task, policy, data, batch, context, chosen[rule]))
             distance = mean_distance(chosen[rule], distances)
             frames.append(frame.assign(lesion_distance_mm=distance, outlined_share=outlined))
     return pd.concat(frames, ignore_index=True).sort_values(["rule", "core_id"], ignore_index=True)
@@ -172,7 +189,10 @@ def validate(
     seed: int,
     n_samples: int,
 ) -> dict[str, float]:
-    """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used."""
+    """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used.
+
+    Where the task draws masks, the Dice coefficient of the policy's, too; it reads the outlines and decides nothing.
+    """
     totals: dict[str, list[np.ndarray]] = {
         "reward/mean": [],
         "reward/gain_over_uniform": [],
@@ -181,6 +201,8 @@ def validate(
     }
     if task.model.stop is not None:
         totals["points_used"] = []
+    if task.segments:
+        totals["dice"] = []
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         rewards, hits = {}, {}
         for proposal in ("policy", "uniform"):
@@ -198,6 +220,14 @@ def validate(
                 .numpy()
             )
             hits[proposal] = lesion_share(rollouts.actions, lesion)
+            if proposal == "policy" and outcomes.segmentation_logits is not None:
+                masks = segmentation.resize_masks(
+                    outcomes.segmentation_logits, data.examples.image_size
+                )
+                outlines = data.examples.lesion[batch.rows.cpu().numpy()]
+                outline = torch.as_tensor(np.ascontiguousarray(outlines), device=masks.device)
+                dice, _ = segmentation.overlap(masks, outline)
+                totals["dice"].append(dice.mean(1).cpu().numpy())
             if proposal == "policy" and task.model.stop is not None:
                 totals["points_used"].append(points_used(rollouts.actions, lesion.shape[1]))
         totals["reward/mean"].append(rewards["policy"])
@@ -310,15 +340,20 @@ def lesion_frequency(data: AttentionData, rows: np.ndarray, grid: int) -> Tensor
     return count / max(1, len(rows))
 
 
-def outlined_share(data: AttentionData, rows: np.ndarray) -> float:
-    """Return the share of these cores whose bag is their lesion outline, so that the losses of the bag learn from it.
+def outlined_share(
+    data: AttentionData, rows: np.ndarray, supervised: SupervisedParams | None = None
+) -> float:
+    """Return the share of these cores whose lesion outline a loss learns from: it is shown (``mask_share``), or it is their bag.
 
     A core without a lesion outline cannot be one of them. NaN without a core.
     """
-    examples = data.examples
+    examples, shown = data.examples, np.zeros(len(rows), dtype=bool)
+    if supervised is not None and supervised.mask_share is not None:
+        shown = shown_outlines(examples, rows, supervised.mask_share, supervised.mask_seed)
     learned = [
-        bool(examples.lesion[row].any()) and np.array_equal(examples.lesion[row], examples.bag[row])
-        for row in rows
+        bool(examples.lesion[row].any())
+        and (is_shown or np.array_equal(examples.lesion[row], examples.bag[row]))
+        for row, is_shown in zip(rows, shown, strict=True)
     ]
     return float(np.mean(learned)) if learned else np.nan
 
@@ -440,6 +475,70 @@ def _rows(
         lesion_coverage=lesion_coverage(lesion, context.cells),
         points_used=points_used(actions, lesion.shape[1]),
     )
+
+
+def heatmap_points(
+    task: PointTask, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
+) -> Tensor:
+    """Return the k highest cells of the heatmap that is drawn without any point, int64 [P, 1, k]: where no policy is asked."""
+    nothing = torch.empty(len(context.cells), 1, 0, dtype=torch.int64, device=context.cells.device)
+    outcomes = task.decode(policy, context, as_rollouts(nothing), batch)
+    heatmap = adaptive_avg_pool2d(outcomes.mask_logits[:, 0], task.grid).flatten(1)
+    return highest_points(heatmap, context.cells, task.model.points)
+
+
+# Dice that a click count asks for: NoC@0.8 and NoC@0.9 of interactive segmentation.
+QUALITIES = (0.8, 0.9)
+
+
+def _masks(
+    task: PointTask,
+    policy: AttentionModel,
+    data: AttentionData,
+    batch: AttentionBatch,
+    context: AttentionContext,
+    actions: Tensor,
+) -> dict[str, np.ndarray]:
+    """Return how well the prompted masks of a rule meet the outlines, one number per core; NaN for a core without an outline.
+
+    Dice and intersection over union are means over all E sets; the distance of the edges and the clicks are those of the first
+    set, whose points are taken in their order.
+    """
+    examples, rows = data.examples, batch.rows.cpu().numpy()
+    outlines = np.ascontiguousarray(examples.lesion[rows])
+    outline = torch.as_tensor(outlines, device=actions.device)
+
+    def drawn(cells: Tensor) -> Tensor:
+        logits = task.decode(policy, context, as_rollouts(cells), batch).segmentation_logits
+        assert logits is not None  # the task segments
+        return segmentation.resize_masks(logits, examples.image_size)  # bool [P, E, S, S]
+
+    masks = drawn(actions)
+    dice, union = segmentation.overlap(masks, outline)
+    first, units = masks[:, 0].cpu().numpy(), np.full((len(rows), 2), np.nan)
+    if set(MODEL_SPACING_COLUMNS) <= set(examples.table.columns):
+        units = examples.table[list(MODEL_SPACING_COLUMNS)].to_numpy(np.float64)[rows]
+    pairs = [(mask, truth) for mask, truth in zip(first, outlines, strict=True)]
+    pixels = [segmentation.hausdorff95(*pair) for pair in pairs]
+    millimetres = [
+        segmentation.hausdorff95(*pair, (unit[0], unit[1])) if np.isfinite(unit).all() else np.nan
+        for pair, unit in zip(pairs, units, strict=True)
+    ]
+    found = {
+        "dice": dice.mean(1).cpu().numpy(),
+        "iou": union.mean(1).cpu().numpy(),
+        "hausdorff95_px": np.array(pixels),
+        "hausdorff95_mm": np.array(millimetres),
+    }
+    k = actions.shape[2]
+    one_by_one = [segmentation.overlap(drawn(actions[:, :1, :n]), outline)[0] for n in range(1, k)]
+    if k:
+        in_order = torch.cat([*one_by_one, dice[:, :1]], dim=1)  # [P, k], after 1 .. k points
+    for quality in QUALITIES:
+        name = f"clicks_to_{round(100 * quality)}"
+        clicks = segmentation.clicks_to(in_order, quality).cpu().numpy() if k else np.nan
+        found[name] = np.broadcast_to(clicks, len(rows))
+    return found
 
 
 def _weigh(parts: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:

@@ -103,6 +103,8 @@ class ModelParams(BaseModel):
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
             middles of dark blobs (a difference of Gaussians).
         prior_strength: nats per standard deviation of the blob map.
+        detail_channels: of a small U-Net on the image, whose pixels the prompted mask is drawn with beside SAM's, and whose
+            features of a cell the policy reads; a multiple of 8, 0 for none.
         value_pool: what the value head sees: the image, the region, or what the policy attends to.
         encoder_tuning: sizes of the addition for ``adapter`` and ``lora``; null for the others.
         clinical: clinical values as prompts; null without them.
@@ -142,6 +144,7 @@ class ModelParams(BaseModel):
     policy_reads: PolicyReads = "image"
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
+    detail_channels: int = Field(default=0, ge=0, multiple_of=8)
 
     @model_validator(mode="after")
     def _check_features_are_stored(self) -> Self:
@@ -232,6 +235,9 @@ class RewardParams(BaseModel):
         boundary_weight: of the penalty, -1 to 0, for points near the region's edge.
         boundary_margin: how near that is, as share of the image side.
         points_weight: of -(points used) / k; with ``model.stop`` only.
+        dice_weight: of the Dice coefficient of the prompted mask and a shown outline.
+        boundary_distance_weight: of minus the distance between their edges, in shares of the image side.
+        boundary_distance_cap: the largest such distance; no mask is charged more.
         cspca_weight: factor on the advantages of clinically significant cancer.
         cspca_min_grade: grade group from which a cancer counts as significant.
     """
@@ -245,6 +251,9 @@ class RewardParams(BaseModel):
     boundary_weight: float = Field(ge=0)
     boundary_margin: float = Field(gt=0, lt=0.5)
     points_weight: float = Field(ge=0)
+    dice_weight: float = Field(default=0.0, ge=0)
+    boundary_distance_weight: float = Field(default=0.0, ge=0)
+    boundary_distance_cap: float = Field(default=0.25, gt=0, le=1)
     cspca_weight: float = Field(gt=0, allow_inf_nan=False)
     cspca_min_grade: int = Field(ge=1, le=5)
 
@@ -296,8 +305,12 @@ class SupervisedParams(BaseModel):
         mil_share: share of the bag's pixels that these are.
         entropy_weight: of the binary entropy of the heatmap in the bag.
         class_penalty: of half the squared weights of the class decoder, a ridge; 1 / (C n) of a regression on n images.
-        location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown: the policy learns
-            from outlines what it otherwise finds by reward.
+        location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown, or with ``mask_share``
+            in the outline: the policy learns from outlines what it otherwise finds by reward.
+        mask_share: share of the training patients whose lesion outline is shown to losses and rewards, where they have one; of
+            all others it never is. None shows none.
+        mask_seed: of the choice of these patients; with one seed a larger share holds a smaller one.
+        outline_weight: of the loss of the prompted mask against a shown outline.
         glimpse_weight: of the loss of the glimpse decoder's mean evidence along the bag against the involvement.
         glimpse_bag_cells: cells of the bag that it looks at.
         symmetric: constants of the form ``symmetric``.
@@ -324,3 +337,15 @@ class SupervisedParams(BaseModel):
     prob_clamp: float = Field(gt=0, lt=0.5)
     class_penalty: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     location_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    mask_share: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    mask_seed: int = Field(default=0, ge=0)
+    outline_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check_shown(self) -> Self:
+        if self.outline_weight and not self.mask_share:
+            raise ValueError(
+                f"mask_share must be above 0 with outline_weight = {self.outline_weight:g}, got {self.mask_share}; say whose "
+                "outlines are shown, or set outline_weight: 0"
+            )
+        return self

@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.attention.batch import (
     Outcomes,
     make_batch,
     read_pixels,
+    shown_outlines,
 )
 from grpo_pipeline.tasks.attention.data.augmentation import augment
 from grpo_pipeline.tasks.attention.data.clinical import (
@@ -36,6 +37,7 @@ from grpo_pipeline.tasks.attention.inference.calibration import calibrate
 from grpo_pipeline.tasks.attention.losses import (
     best_samples,
     has_bag,
+    has_outline,
     last_samples,
     location_loss,
     mean_over_bags,
@@ -97,6 +99,7 @@ class AttentionTask(BaseTask):
         "mask_decoder",
         "class_decoder",
         "clinical",
+        "detail",
     )
     clinical: ClinicalStatistics | None = None
     execution: ExecutionParams | None = None
@@ -142,6 +145,7 @@ class AttentionTask(BaseTask):
             "value_head": [policy.policy.value],
             "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
             "class_decoder": [policy.class_decoder],
+            "detail": [] if policy.detail is None else [policy.detail],
             "clinical": [
                 module
                 for module in (policy.clinical, policy.clinical_read_out)
@@ -162,7 +166,12 @@ class AttentionTask(BaseTask):
         self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
     ) -> AttentionBatch:
         """Return the batch of these rows on the task's device; with a generator, one to train on: augmented, if that is on."""
-        pixels = read_pixels(data.examples, rows, device=self.device, with_lesion=data.shows_lesion)
+        shown, share = None, self.supervised.mask_share
+        if share is not None:
+            shown = shown_outlines(data.examples, rows, share, self.supervised.mask_seed)
+        pixels = read_pixels(
+            data.examples, rows, device=self.device, with_lesion=data.shows_lesion, shown=shown
+        )
         if self.augmentation is not None and generator is not None:
             pixels = augment(
                 pixels,
@@ -206,6 +215,7 @@ class AttentionTask(BaseTask):
         """Run SAM's image encoder (or take a frozen one's stored features) and the filter bank, once per core."""
         features = policy.encode(batch) if batch.features is None else batch.features
         texture = policy.texture.describe_cells(batch.images, self.grid)
+        detail, detail_cells = policy.describe_detail(batch.images)
         return AttentionContext(
             features=features,
             texture=texture,
@@ -216,6 +226,8 @@ class AttentionTask(BaseTask):
             prior=self._prior(batch),
             region=policy.describe_region(batch.images, batch.cells, batch.levels),
             folds=batch.folds,
+            detail=detail,
+            detail_cells=detail_cells,
         )
 
     def _prior(self, batch: AttentionBatch) -> Tensor | None:
@@ -226,9 +238,9 @@ class AttentionTask(BaseTask):
 
     def detach(self, context: AttentionContext) -> AttentionContext:
         """Return the context with features cut off from the encoder."""
-        return replace(
-            context, features=context.features.detach(), texture=context.texture.detach()
-        )
+        learned = ("features", "texture", "detail", "detail_cells")
+        parts = {name: getattr(context, name) for name in learned}
+        return replace(context, **{n: x.detach() for n, x in parts.items() if x is not None})
 
     @torch.no_grad()
     def sample(
@@ -263,7 +275,22 @@ class AttentionTask(BaseTask):
     ) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
         return self._decode(
-            policy, context, rollouts, batch, has_padding=self.model.stop is not None
+            policy,
+            context,
+            rollouts,
+            batch,
+            has_padding=self.model.stop is not None,
+            with_segmentation=self.segments,
+        )
+
+    @property
+    def segments(self) -> bool:
+        """Whether a loss or a reward reads the prompted mask."""
+        rewards = self.rewards
+        return bool(
+            self.supervised.outline_weight
+            or rewards.dice_weight
+            or rewards.boundary_distance_weight
         )
 
     def _decode(
@@ -275,6 +302,7 @@ class AttentionTask(BaseTask):
         *,
         has_padding: bool,
         with_heatmap: bool = True,
+        with_segmentation: bool = False,
     ) -> Outcomes:
         placed = chosen_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
@@ -290,6 +318,8 @@ class AttentionTask(BaseTask):
             region=context.region,
             folds=context.folds,
             with_heatmap=with_heatmap,
+            with_segmentation=with_segmentation,
+            detail=context.detail,
         )
         return replace(outcomes, rollouts=rollouts)
 
@@ -330,7 +360,15 @@ class AttentionTask(BaseTask):
         targets = self.replicate(targets, group_size * len(kept))
         with_heatmap = bool(self.rewards.heatmap_weight or self.rewards.activation_weight)
         outcomes = self._decode(
-            policy, context, sets, targets, has_padding=True, with_heatmap=with_heatmap
+            policy,
+            context,
+            sets,
+            targets,
+            has_padding=True,
+            with_heatmap=with_heatmap,
+            with_segmentation=bool(
+                self.rewards.dice_weight or self.rewards.boundary_distance_weight
+            ),
         )
         measured = combine_rewards(*self.reward(targets, sets, outcomes))
         return measured.total.reshape(shape[:3])
@@ -439,14 +477,18 @@ class AttentionTask(BaseTask):
             loss = loss + self.supervised.class_penalty * of_cores * ridge
         if self.supervised.location_weight:
             located = location_loss(policy.propose(context)[0].cells, batch, self.grid)
-            of_bags = 1.0 if shares is None else shares[1].to(loss.dtype)
-            loss = loss + self.supervised.location_weight * of_bags * mean_over_bags(
-                located[:, None], has_bag(batch)
+            # The outlines that are shown; without a share of them the bags.
+            members = has_bag(batch) if batch.outline is None else has_outline(batch)
+            of_members = (
+                1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
+            )
+            loss = loss + self.supervised.location_weight * of_members * mean_over_bags(
+                located[:, None], members
             )
         return loss
 
     def supervised_counts(self, batch: AttentionBatch) -> Tensor:
-        """Return the number of cores, for the class, and of cores with a bag, for the rest: float64 [2]."""
+        """Return the numbers of cores, of those with a bag, and where outlines are shown of those with one: float64 [2] or [3]."""
         return supervised_counts(batch)
 
     def _choose_samples(self, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:

@@ -174,3 +174,26 @@ def test_the_positional_basis_is_standard_normal(ours: Sam) -> None:
     basis = ours.net.shared_image_embedding.positional_embedding
     assert float(basis.detach().std()) == pytest.approx(1.0, abs=0.35)
     assert float(basis.detach().abs().max()) < 5.0  # the start of transformers: 24 times as much
+
+
+@torch.no_grad()
+def test_the_prompted_mask_is_the_first_of_sams_several(sam: Sam):
+    image, sets = features(), points()
+    theirs = sam.net(
+        image_embeddings=image,
+        input_points=sets * SIZE - 0.5,
+        input_labels=torch.ones(sets.shape[:3], dtype=torch.int64),
+        multimask_output=True,
+    )
+    ours = sam.decode(image, sets, with_segmentation=True)
+    torch.testing.assert_close(ours.segmentation_logits, theirs.pred_masks[:, :, 0], atol=1e-5, rtol=0)
+    assert torch.equal(ours.mask_logits, sam.decode(image, sets).mask_logits)
+    assert sam.decode(image, sets).segmentation_logits is None
+    # Pixels of the image are added before the mask is drawn: those of another image's change only its own.
+    detail = torch.zeros(2, sam.pixel_channels, 4 * GRID, 4 * GRID)
+    assert torch.equal(
+        sam.decode(image, sets, with_segmentation=True, detail=detail).segmentation_logits, ours.segmentation_logits
+    )
+    detail[1] = 1.0
+    moved = sam.decode(image, sets, with_segmentation=True, detail=detail).segmentation_logits != ours.segmentation_logits
+    assert moved.flatten(1).any(1).tolist() == [False, True]

@@ -10,7 +10,7 @@ from grpo_pipeline.core.types import Rollouts
 from grpo_pipeline.tasks.attention.model.point_sets import chosen_points
 from grpo_pipeline.tasks.attention.model.sam import cell_centres
 
-ORACLE, CONSTANT = "oracle", "constant"
+ORACLE, CONSTANT, HEATMAP = "oracle", "constant", "heatmap"
 RULES = (
     *("policy", "greedy", "uniform", "centre", "fixed", CONSTANT, "blobs", "none"),
     *(ORACLE, "shuffled"),

@@ -115,6 +115,7 @@ class AttentionModel(nn.Module):
     checkpoint: CheckpointParams | None
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
+    detail: nn.Module | None
 
     def __init__(
         self,
@@ -144,6 +145,7 @@ class AttentionModel(nn.Module):
         self.texture = FilterBank(params.texture_channels)
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
         looks = self.texture.width + (WIDTH + 1) * (params.class_decoder == "statistics")
+        looks += params.detail_channels
         if params.policy_reads == "statistics":
             looks = WIDTH
             self.texture.requires_grad_(False)  # nobody reads it
@@ -165,6 +167,12 @@ class AttentionModel(nn.Module):
                 self.clinical_read_out = ClinicalReadOut(
                     len(clinical.columns), params.feature_channels
                 )
+        self.detail = None
+        if params.detail_channels:
+            from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
+
+            channels = self.sam.pixel_channels
+            self.detail = PixelFeatures(params.detail_channels, channels, self.sam.grid)
         self.stop = None
         if params.stop is not None:
             inputs = params.feature_channels + looks
@@ -205,11 +213,17 @@ class AttentionModel(nn.Module):
             # The evidence is read as it is: the policy's gradient teaches the decoder nothing.
             evidence = self.class_decoder.map_evidence(context.statistics, context.folds).detach()
             looks = torch.cat([looks, context.statistics, evidence], dim=1)
+        if context.detail_cells is not None and self.policy_reads != "statistics":
+            looks = torch.cat([looks, context.detail_cells], dim=1)
         logits, values = self.policy(context.features, looks, context.cells)
         if context.prior is not None:
             logits = logits + context.prior
         stops = None if self.stop is None else self.stop(context.features, looks, context.cells)
         return SetLogits(logits, stops), values
+
+    def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return the pixels [P, C / 8, 4h, 4w] that the prompted mask is drawn with, and what the policy reads of them, [P, D, h, w]."""
+        return (None, None) if self.detail is None else self.detail(images)
 
     def describe_fields(self, images: Tensor, cells: Tensor) -> Tensor | None:
         """Return the statistics [P, D, h, w] of these images where the class decoder reads them."""
@@ -239,8 +253,10 @@ class AttentionModel(nn.Module):
         region: Tensor | None = None,
         folds: Tensor | None = None,
         with_heatmap: bool = True,
+        with_segmentation: bool = False,
+        detail: Tensor | None = None,
     ) -> Outcomes:
-        """Decode point sets [P, G, k, 2] into class logits, bag probabilities and heatmaps.
+        """Decode point sets [P, G, k, 2] into class logits, bag probabilities, heatmaps and prompted masks.
 
         Args:
             features: [P, C, h, w].
@@ -254,14 +270,25 @@ class AttentionModel(nn.Module):
             folds: int64 [P] of the patients, for one with folds.
             with_heatmap: False leaves out the mask decoder, most of the work, where the class decoder does not read it: then
                 mask_logits are [P, G, 0, 0] and bag_probs 0.
+            with_segmentation: whether the prompted mask is drawn.
+            detail: [P, C / 8, 4h, 4w], pixels of the image that it is drawn with beside SAM's.
 
         Raises:
             ValueError: if the model has clinical prompts and gets no values.
         """
         prompts = self._embed_clinical(clinical)
-        with_heatmap = with_heatmap or isinstance(self.class_decoder, GlobalDecoder)
+        with_heatmap = (
+            with_heatmap or with_segmentation or isinstance(self.class_decoder, GlobalDecoder)
+        )
         decoded = (
-            self.sam.decode(features, points, prompts, is_point=is_point)
+            self.sam.decode(
+                features,
+                points,
+                prompts,
+                is_point=is_point,
+                with_segmentation=with_segmentation,
+                detail=detail,
+            )
             if with_heatmap
             else Decoded.nothing(points)
         )
@@ -293,6 +320,7 @@ class AttentionModel(nn.Module):
             mask_logits=decoded.mask_logits,
             heads=heads,
             learners=learners,
+            segmentation_logits=decoded.segmentation_logits,
         )
 
     def _embed_clinical(self, values: Tensor | None) -> Tensor | None:

@@ -11,7 +11,7 @@ token for the class decoder.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -91,10 +91,14 @@ def _layer(
 
 @dataclass(frozen=True)
 class Decoded:
-    """Outputs of the mask decoder for N = P*G point sets: mask_logits [P, G, 4h, 4w] and token [P, G, C]."""
+    """Outputs of the mask decoder for N = P*G point sets: mask_logits [P, G, 4h, 4w] and token [P, G, C].
+
+    ``segmentation_logits`` [P, G, 4h, 4w] are those of the prompted mask, where it is asked for.
+    """
 
     mask_logits: Tensor
     token: Tensor
+    segmentation_logits: Tensor | None = None
 
     @classmethod
     def nothing(cls, points: Tensor) -> Self:
@@ -142,6 +146,11 @@ class Sam(nn.Module):
         features: Tensor = self.net.vision_encoder(images).last_hidden_state
         return features
 
+    @property
+    def pixel_channels(self) -> int:
+        """Channels of the pixels that masks are drawn with."""
+        return int(self.net.mask_decoder.upscale_conv2.out_channels)
+
     def dense_encoding(self) -> Tensor:
         """Return the positional encoding of every cell, [1, C, h, w]."""
         centres = (
@@ -164,6 +173,8 @@ class Sam(nn.Module):
         prompts: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
+        with_segmentation: bool = False,
+        detail: Tensor | None = None,
     ) -> Decoded:
         """Decode G point sets per image with one call and no copy of the image features per sample before attention.
 
@@ -172,9 +183,11 @@ class Sam(nn.Module):
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
             prompts: further tokens of each image, [P, F, C], the same for its G point sets.
             is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
+            with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
+            detail: [P, C / 8, 4h, 4w], added to the pixels that this mask is drawn with.
 
         Returns:
-            Mask logits of SAM's single-mask output and its token.
+            Mask logits of SAM's single-mask output, its token, and those of the prompted mask.
         """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
@@ -196,8 +209,12 @@ class Sam(nn.Module):
             )
             tokens, keys = two_way(decoder.transformer, tokens, image, positions, is_token)
         keys = keys.transpose(2, 3).reshape(n_prompts * group_size, -1, self.grid, self.grid)
-        token = tokens[:, :, 1]
-        return Decoded(self._mask_logits(keys, token), token)
+        pixels = self._upscale(keys).unflatten(0, (n_prompts, group_size))  # [P, G, C/8, 4h, 4w]
+        token, drawn = tokens[:, :, 1], None
+        if with_segmentation:
+            of_mask = pixels if detail is None else pixels + detail[:, None]
+            drawn = self._mask_logits(of_mask, tokens[:, :, 2], output=1)
+        return Decoded(self._mask_logits(pixels, token, output=0), token, drawn)
 
     def _tokens(self, points: Tensor, prompts: Tensor | None, is_point: Tensor | None) -> Tensor:
         """Return the decoder's tokens [P, G, T, C]: outputs, points (padding as "not a point"), and further prompts."""
@@ -215,13 +232,16 @@ class Sam(nn.Module):
             parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
         return torch.cat(parts, dim=2)
 
-    def _mask_logits(self, keys: Tensor, token: Tensor) -> Tensor:
+    def _upscale(self, keys: Tensor) -> Tensor:
         decoder = self.net.mask_decoder
         upscaled = decoder.activation(decoder.upscale_layer_norm(decoder.upscale_conv1(keys)))
         upscaled = decoder.activation(decoder.upscale_conv2(upscaled))
-        weights = decoder.output_hypernetworks_mlps[0](token)
-        upscaled = upscaled.reshape(*token.shape[:2], *upscaled.shape[1:])
-        return at_least_float32(torch.einsum("pgc,pgchw->pghw", weights, upscaled))
+        return cast(Tensor, upscaled)
+
+    def _mask_logits(self, pixels: Tensor, token: Tensor, *, output: int) -> Tensor:
+        """Draw a mask [P, G, 4h, 4w] with the weights that its token says, one for each channel of the pixels."""
+        weights = self.net.mask_decoder.output_hypernetworks_mlps[output](token)
+        return at_least_float32(torch.einsum("pgc,pgchw->pghw", weights, pixels))
 
     @property
     def _basis(self) -> Tensor:
