@@ -133,6 +133,9 @@ TASKS = {
         task=lambda: attention.make_task(stop={"min_points": 1}, policy_reads="cell", reward={"points_weight": 0.1}),
         factors=3,
     ),
+    "attention_labels": replace(
+        IMAGES, task=lambda: attention.make_task(point_labels="both", stop={"min_points": 1}), factors=3, algorithm=with_credit
+    ),
     "attention_independent": replace(IMAGES, task=lambda: attention.make_task(likelihood="independent")),
     "attention_credit": replace(
         IMAGES, task=lambda: attention.make_task(stop={"min_points": 1}), factors=3, algorithm=with_credit

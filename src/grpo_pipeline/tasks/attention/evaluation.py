@@ -35,6 +35,7 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     RULES,
     blob_map,
     highest_points,
+    label_values,
     lesion_coverage,
     lesion_share,
     nearest_cells,
@@ -245,7 +246,7 @@ def showcase(
     """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points.
 
     ``contribution`` [m, k] is what each point of the policy adds to the reward: that of its set minus that of the set without
-    it; NaN where no point was placed.
+    it; NaN where no point was placed. With ``point_labels: both`` there are ``labels_trained`` [m, k], 1 foreground, 0 background.
     """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -256,7 +257,7 @@ def showcase(
             policy, context, 1, temperature=1.0, proposal=proposal, generator=generator
         )
     outcomes = task.decode(policy, context, points["policy"], batch)
-    attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
+    attention = log_policy(policy.propose(context)[0].places(), context.cells).exp()
     placed = point_coordinates(points["policy"], task.grid)[:, 0]  # [m, k, 2]
     k, device = placed.shape[1], placed.device
     kept = torch.cat([torch.ones(1, k, device=device), 1 - torch.eye(k, device=device)]).bool()
@@ -265,7 +266,9 @@ def showcase(
     )[:, 0]  # [m, 1 + k]: the whole set, then without each of its points
     contribution = (earned[:, :1] - earned[:, 1:]).masked_fill(placed[..., 0].isnan(), torch.nan)
     examples = data.examples
+    labels = label_values(points["policy"], task.grid**2)[:, 0].cpu().numpy()
     return {
+        **({"labels_trained": labels} if task.model.point_labels == "both" else {}),
         "core_id": examples.table["core_id"].to_numpy(str)[rows],
         "label": examples.table["label"].to_numpy()[rows],
         "prob": outcomes.class_logits[:, 0].sigmoid().cpu().numpy(),
@@ -295,7 +298,7 @@ def training_frame(
 
     Returns:
         ``attention`` [m, h, w], probability of each cell as the first point; ``points`` [m, k, 2], (x, y) in [0, 1], NaN where
-        none was placed; ``prob`` [m], of cancer; and what stays: ``image`` uint8 [m, s, s], ``region`` and ``lesion``
+        none was placed; with ``point_labels: both`` their ``point_labels`` [m, k]; ``prob`` [m], of cancer; and what stays: ``image`` uint8 [m, s, s], ``region`` and ``lesion``
         bool [m, s, s], s at most FRAME_SIZE, and ``label`` [m].
     """
     batch = task.make_batch(data, rows)
@@ -305,7 +308,7 @@ def training_frame(
         policy, context, 1, temperature=1.0, proposal="policy", generator=generator
     )
     outcomes = task.decode(policy, context, points, batch)
-    attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
+    attention = log_policy(policy.propose(context)[0].places(), context.cells).exp()
     examples = data.examples
     small = min(FRAME_SIZE, examples.image_size)
     pictures, region, lesion = (
@@ -321,6 +324,8 @@ def training_frame(
         "lesion": lesion >= 0.5,
         "label": torch.from_numpy(examples.table["label"].to_numpy(np.int64)[rows]),
     }
+    if task.model.point_labels == "both":
+        shown["point_labels"] = label_values(points, task.grid**2)[:, 0]
     return {name: values.cpu() for name, values in shown.items()}
 
 

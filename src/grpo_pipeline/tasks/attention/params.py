@@ -10,6 +10,7 @@ SampleChoice = Literal["all", "best", "one"]
 
 ValuePool = Literal["image", "region", "attention"]
 PolicyReads = Literal["image", "cell", "statistics"]
+PointLabels = Literal["foreground", "both"]
 
 
 class CheckpointParams(BaseModel):
@@ -112,6 +113,8 @@ class ModelParams(BaseModel):
         feature_dtype: how the features of a frozen encoder are stored.
         likelihood: of a set of points: exact, or of independent draws, the defect of public versions, as an ablation.
         stop: lets the policy decide how many points it needs, k at most; null always takes k.
+        point_labels: ``both``: the policy says of each point whether it is of the foreground or of the background, as SAM's
+            prompts do; ``foreground``: all are.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -145,6 +148,7 @@ class ModelParams(BaseModel):
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
     detail_channels: int = Field(default=0, ge=0, multiple_of=8)
+    point_labels: PointLabels = "foreground"
 
     @model_validator(mode="after")
     def _check_features_are_stored(self) -> Self:

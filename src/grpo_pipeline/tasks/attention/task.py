@@ -46,7 +46,11 @@ from grpo_pipeline.tasks.attention.losses import (
     supervised_loss,
     take_samples,
 )
-from grpo_pipeline.tasks.attention.model.baselines import blob_prior, point_coordinates
+from grpo_pipeline.tasks.attention.model.baselines import (
+    blob_prior,
+    label_values,
+    point_coordinates,
+)
 from grpo_pipeline.tasks.attention.model.decoders import (
     PointDecoder,
     penalty,
@@ -63,6 +67,7 @@ from grpo_pipeline.tasks.attention.model.point_sets import (
     chosen_points,
     draw_sets,
     factor_logprobs,
+    placed_points,
     points_component,
     score_sets,
     set_entropy,
@@ -140,6 +145,7 @@ class AttentionTask(BaseTask):
                 policy.texture,
                 policy.policy.trunk,
                 policy.policy.attention,
+                *([policy.policy.background] if policy.policy.background else []),
                 *([policy.stop] if policy.stop else []),
             ],
             "value_head": [policy.policy.value],
@@ -304,7 +310,7 @@ class AttentionTask(BaseTask):
         with_heatmap: bool = True,
         with_segmentation: bool = False,
     ) -> Outcomes:
-        placed = chosen_points(rollouts, context.cells.shape[1])
+        placed, is_background = placed_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
         is_point = placed.is_valid if has_padding else None
         outcomes = policy.decode(
@@ -314,6 +320,7 @@ class AttentionTask(BaseTask):
             batch.bag,
             batch.clinical,
             is_point=is_point,
+            is_background=is_background if self.model.point_labels == "both" else None,
             statistics=context.statistics,
             region=context.region,
             folds=context.folds,
@@ -333,7 +340,7 @@ class AttentionTask(BaseTask):
         )
         parts |= point_reward_components(batch, placed, outcomes, self.rewards, grid=self.grid)
         if self.model.stop is not None:
-            parts["points"] = points_component(placed)
+            parts["points"] = points_component(placed_points(rollouts, batch.cells.shape[1])[0])
         return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
 
     @torch.no_grad()
@@ -446,7 +453,9 @@ class AttentionTask(BaseTask):
         if batch.reference_logits is None:
             logits = reference.propose(self.encode(reference, batch))[0]
         else:
-            logits = SetLogits.unpacked(batch.reference_logits, batch.cells.shape[1])
+            labels = 2 if self.model.point_labels == "both" else 1
+            cells = batch.cells.shape[1]
+            logits = SetLogits.unpacked(batch.reference_logits, cells, labels=labels)
         return ReferenceScores(
             logprobs=self._logprobs(logits, rollouts, batch.cells, temperature=temperature),
             log_probs_full=factor_logprobs(logits, batch.cells, temperature=temperature),
@@ -519,9 +528,13 @@ class AttentionTask(BaseTask):
     def tabulate(
         self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
     ) -> pd.DataFrame:
-        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed."""
+        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed.
+
+        With ``point_labels: both`` each point has its ``point_label`` beside it: 1 foreground, 0 background.
+        """
         n_prompts, group_size, k = rollouts.actions.shape
         points = point_coordinates(rollouts, self.grid).flatten(0, 1).cpu().numpy().round(3)
+        labels = label_values(rollouts, self.grid**2).flatten(0, 1).cpu().numpy()
         rows = batch.rows.cpu().numpy().repeat(group_size)
         table = data.examples.table.iloc[rows]
         frame = pd.DataFrame(
@@ -533,6 +546,8 @@ class AttentionTask(BaseTask):
         frame["label"] = table["label"].to_numpy()
         for point in range(k):
             frame[f"x{point}"], frame[f"y{point}"] = points[:, point, 0], points[:, point, 1]
+            if self.model.point_labels == "both":
+                frame[f"point_label{point}"] = labels[:, point]
         return frame
 
     def evaluate(

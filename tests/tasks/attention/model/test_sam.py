@@ -49,6 +49,16 @@ def test_decodes_as_transformers_does(sam: Sam):
 
 
 @torch.no_grad()
+def test_decodes_both_labels_as_transformers_does(sam: Sam):
+    image, sets = features(), points()
+    labels = torch.tensor([[[1, 0, 1], [0, 0, 0], [1, 1, 1]], [[0, 1, 1], [1, 0, 0], [0, 0, 1]]])
+    theirs = sam.net(image_embeddings=image, input_points=sets * SIZE - 0.5, input_labels=labels, multimask_output=False)
+    ours = sam.decode(image, sets, is_background=labels == 0).mask_logits
+    torch.testing.assert_close(ours, theirs.pred_masks[:, :, 0], atol=1e-5, rtol=0)
+    assert not torch.allclose(ours, sam.decode(image, sets).mask_logits, atol=0.1)
+
+
+@torch.no_grad()
 def test_decodes_without_points(sam: Sam):
     none = sam.decode(features(), points(k=0))
     assert none.mask_logits.shape == (2, 3, 4 * GRID, 4 * GRID)

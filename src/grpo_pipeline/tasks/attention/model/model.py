@@ -155,6 +155,7 @@ class AttentionModel(nn.Module):
             looks,
             params.value_pool,
             reads=params.policy_reads,
+            labels=params.point_labels,
         )
         self.policy_reads = params.policy_reads
         self.class_decoder = DECODERS[params.class_decoder](params)
@@ -215,11 +216,14 @@ class AttentionModel(nn.Module):
             looks = torch.cat([looks, context.statistics, evidence], dim=1)
         if context.detail_cells is not None and self.policy_reads != "statistics":
             looks = torch.cat([looks, context.detail_cells], dim=1)
-        logits, values = self.policy(context.features, looks, context.cells)
-        if context.prior is not None:
+        trunk = self.policy.read(context.features, looks)
+        logits, values = self.policy.judge(trunk, context.cells)
+        if (
+            context.prior is not None
+        ):  # of foreground points: background points are for what is no dark blob
             logits = logits + context.prior
         stops = None if self.stop is None else self.stop(context.features, looks, context.cells)
-        return SetLogits(logits, stops), values
+        return SetLogits(logits, stops, self.policy.judge_background(trunk)), values
 
     def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return the pixels [P, C / 8, 4h, 4w] that the prompted mask is drawn with, and what the policy reads of them, [P, D, h, w]."""
@@ -249,6 +253,7 @@ class AttentionModel(nn.Module):
         clinical: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
+        is_background: Tensor | None = None,
         statistics: Tensor | None = None,
         region: Tensor | None = None,
         folds: Tensor | None = None,
@@ -265,6 +270,8 @@ class AttentionModel(nn.Module):
             bag: [P, 4h, 4w], weights of the heatmap pixels.
             clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
             is_point: bool [P, G, k], False for padding; None: all are points.
+            is_background: bool [P, G, k], True for points that prompt the mask decoder alone: no class decoder reads them as
+                evidence; None: there are none.
             statistics: of the fields around the cells, for a class decoder that reads them.
             region: of the whole region, for one that reads them.
             folds: int64 [P] of the patients, for one with folds.
@@ -286,12 +293,15 @@ class AttentionModel(nn.Module):
                 points,
                 prompts,
                 is_point=is_point,
+                is_background=is_background,
                 with_segmentation=with_segmentation,
                 detail=detail,
             )
             if with_heatmap
             else Decoded.nothing(points)
         )
+        if is_background is not None:
+            is_point = ~is_background if is_point is None else is_point & ~is_background
         heads = learners = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
             logits = self.class_decoder.heads(statistics, region, points, is_point)  # [P, G, F]

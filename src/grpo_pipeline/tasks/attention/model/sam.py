@@ -159,10 +159,16 @@ class Sam(nn.Module):
         y, x = torch.meshgrid(centres, centres, indexing="ij")
         return self._fourier(torch.stack([x, y], dim=-1)).permute(2, 0, 1)[None]
 
-    def encode_points(self, points: Tensor) -> Tensor:
-        """Embed foreground points [..., k, 2] as tokens [..., k + 1, C]; the last token is SAM's "not a point"."""
+    def encode_points(self, points: Tensor, is_background: Tensor | None = None) -> Tensor:
+        """Embed points [..., k, 2] as tokens [..., k + 1, C]; the last token is SAM's "not a point".
+
+        They are of the foreground but where bool [..., k] ``is_background`` is True.
+        """
         prompt = self.net.prompt_encoder
-        tokens = self._fourier(points) + prompt.point_embed[1].weight[0]
+        label = prompt.point_embed[1].weight[0]
+        if is_background is not None:
+            label = torch.where(is_background[..., None], prompt.point_embed[0].weight[0], label)
+        tokens = self._fourier(points) + label
         padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
         return torch.cat([tokens, padding], dim=-2)
 
@@ -173,6 +179,7 @@ class Sam(nn.Module):
         prompts: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
+        is_background: Tensor | None = None,
         with_segmentation: bool = False,
         detail: Tensor | None = None,
     ) -> Decoded:
@@ -183,6 +190,7 @@ class Sam(nn.Module):
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
             prompts: further tokens of each image, [P, F, C], the same for its G point sets.
             is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
+            is_background: bool [P, G, k], True for background points; None: all are of the foreground.
             with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
             detail: [P, C / 8, 4h, 4w], added to the pixels that this mask is drawn with.
 
@@ -191,7 +199,7 @@ class Sam(nn.Module):
         """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
-        tokens = self._tokens(points, prompts, is_point)
+        tokens = self._tokens(points, prompts, is_point, is_background)
         image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
         positions = self.dense_encoding().expand_as(image)
         image, positions = (x.repeat_interleave(group_size, 0) for x in (image, positions))
@@ -216,12 +224,18 @@ class Sam(nn.Module):
             drawn = self._mask_logits(of_mask, tokens[:, :, 2], output=1)
         return Decoded(self._mask_logits(pixels, token, output=0), token, drawn)
 
-    def _tokens(self, points: Tensor, prompts: Tensor | None, is_point: Tensor | None) -> Tensor:
+    def _tokens(
+        self,
+        points: Tensor,
+        prompts: Tensor | None,
+        is_point: Tensor | None,
+        is_background: Tensor | None,
+    ) -> Tensor:
         """Return the decoder's tokens [P, G, T, C]: outputs, points (padding as "not a point"), and further prompts."""
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
         outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
-        encoded = self.encode_points(points)
+        encoded = self.encode_points(points, is_background)
         if is_point is not None:
             is_kept = F.pad(is_point, (0, 1), value=True).unsqueeze(-1)
             encoded = torch.where(
