@@ -128,7 +128,7 @@ class AttentionContext:
 
     ``lesion_cells`` is that of the batch: only ``proposal: oracle`` reads it. ``statistics`` [P, D, h, w] are those of fields
     around the cells, for a class decoder that reads them, and ``region`` [P, R] those of the whole region; ``prior`` [P, V] are
-    logits that the policy adds to its own; ``folds`` are those of the batch; ``detail`` [P, C / 8, 4h, 4w] are pixels of the image that
+    logits that the policy adds to its own; ``folds`` and ``clinical`` are those of the batch; ``detail`` [P, C / 8, 4h, 4w] are pixels of the image that
     the prompted mask is drawn with, and ``detail_cells`` [P, D, h, w] what the policy reads of them.
     """
 
@@ -141,6 +141,7 @@ class AttentionContext:
     prior: Tensor | None = None
     region: Tensor | None = None
     folds: Tensor | None = None
+    clinical: Tensor | None = None
     detail: Tensor | None = None
     detail_cells: Tensor | None = None
 

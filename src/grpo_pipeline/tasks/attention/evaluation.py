@@ -74,6 +74,18 @@ class PointTask(Task, Protocol):
         """Whether the model draws the lesion at the points."""
         ...
 
+    def look(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        group_size: int,
+        *,
+        temperature: float,
+        generator: Generator | None,
+    ) -> Rollouts:
+        """Draw sets of points in several looks; without a generator the likelier way is taken at each decision."""
+        ...
+
 
 # How far the points are from the lesion, in millimetres: a measure of attention that near misses improve.
 
@@ -422,7 +434,8 @@ def choose_points(
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
 
-    Only ``policy``, ``greedy`` and ``shuffled`` stop: the other rules place k points.
+    Only ``policy``, ``greedy`` and ``shuffled`` stop, and only ``policy`` and ``greedy`` look more than once: the other rules place k
+    points.
     """
     k, cells = task.model.points, context.cells
     logits, _ = policy.propose(context)
@@ -434,11 +447,19 @@ def choose_points(
         oracle_logits(lesion, cells), k, n_samples, generator=generator, is_allowed=cells
     )
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
-    return {
-        "policy": draw_sets(
+    if task.model.looks > 1:
+        sampled, greedy = (
+            task.look(policy, context, n, temperature=1.0, generator=random).actions
+            for n, random in ((n_samples, generator), (1, None))
+        )
+    else:
+        sampled = draw_sets(
             task.model, logits, cells, n_samples, temperature=1.0, generator=generator
-        ).actions,
-        "greedy": likeliest_sets(task.model, logits, cells),
+        ).actions
+        greedy = likeliest_sets(task.model, logits, cells)
+    return {
+        "policy": sampled,
+        "greedy": greedy,
         "uniform": uniform,
         "centre": nearest_cells(region_centroids(cells, task.grid), cells, task.grid, k),
         "fixed": nearest_cells(middle, cells, task.grid, k),

@@ -115,6 +115,7 @@ class ModelParams(BaseModel):
         stop: lets the policy decide how many points it needs, k at most; null always takes k.
         point_labels: ``both``: the policy says of each point whether it is of the foreground or of the background, as SAM's
             prompts do; ``foreground``: all are.
+        looks: how often the policy looks: it places points / looks points, sees the mask of all points so far, and goes on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -149,6 +150,7 @@ class ModelParams(BaseModel):
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
     detail_channels: int = Field(default=0, ge=0, multiple_of=8)
     point_labels: PointLabels = "foreground"
+    looks: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
     def _check_features_are_stored(self) -> Self:
@@ -188,6 +190,20 @@ class ModelParams(BaseModel):
             raise ValueError(
                 f"likelihood must be plackett_luce with a stop decision, got {self.likelihood}; the odds of a stop are those "
                 "against the cells that are left"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_looks(self) -> Self:
+        if self.points % self.looks:
+            raise ValueError(
+                f"attention.model.looks must divide points = {self.points}, got {self.looks}; every look places as many points: "
+                "change one of them"
+            )
+        if self.looks > 1 and self.likelihood != "plackett_luce":
+            raise ValueError(
+                f"likelihood must be plackett_luce with looks above 1, got {self.likelihood}; a later look places its points in "
+                "the cells that are left"
             )
         return self
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -65,10 +66,13 @@ from grpo_pipeline.tasks.attention.model.model import (
 from grpo_pipeline.tasks.attention.model.point_sets import (
     SetLogits,
     chosen_points,
+    LookRollouts,
     draw_sets,
     factor_logprobs,
+    look_by_look,
     placed_points,
     points_component,
+    score_looks,
     score_sets,
     set_entropy,
 )
@@ -147,6 +151,7 @@ class AttentionTask(BaseTask):
                 policy.policy.attention,
                 *([policy.policy.background] if policy.policy.background else []),
                 *([policy.stop] if policy.stop else []),
+                *([policy.mask_reader] if policy.mask_reader else []),
             ],
             "value_head": [policy.policy.value],
             "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
@@ -232,6 +237,7 @@ class AttentionTask(BaseTask):
             prior=self._prior(batch),
             region=policy.describe_region(batch.images, batch.cells, batch.levels),
             folds=batch.folds,
+            clinical=batch.clinical,
             detail=detail,
             detail_cells=detail_cells,
         )
@@ -259,15 +265,45 @@ class AttentionTask(BaseTask):
         proposal: Proposal,
         generator: Generator,
     ) -> Rollouts:
-        """Draw G sets of points without replacement from the policy's map or another proposal; ``none``: of 0 points."""
+        """Draw G sets of points without replacement from the policy's map or another proposal; ``none``: of 0 points.
+
+        With several looks those of the policy say what it saw before each: ``LookRollouts``.
+        """
         if proposal == "none":
             return empty_sets(len(context.cells), group_size, device=context.cells.device)
+        if proposal == "policy" and self.model.looks > 1:
+            return self.look(
+                policy, context, group_size, temperature=temperature, generator=generator
+            )
         logits = proposal_logits(policy, context, proposal)
         return draw_sets(
             self.model,
             logits,
             context.cells,
             group_size,
+            temperature=temperature,
+            generator=generator,
+        )
+
+    @torch.no_grad()
+    def look(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        group_size: int,
+        *,
+        temperature: float,
+        generator: Generator | None,
+    ) -> LookRollouts:
+        """Draw G sets of points in several looks; without a generator the likelier way is taken at each decision."""
+        first, _, again = policy.propose_looks(context)
+        return look_by_look(
+            self.model,
+            first,
+            again,
+            context.cells,
+            group_size,
+            see=partial(policy.see, context),
             temperature=temperature,
             generator=generator,
         )
@@ -388,7 +424,12 @@ class AttentionTask(BaseTask):
         *,
         temperature: float,
     ) -> Scores:
-        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``n_samples``)."""
+        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``n_samples``).
+
+        With several looks they are those of the first draw of each, given the masks that were seen.
+        """
+        if self.model.looks > 1:
+            return self._score_looks(policy, context, rollouts, temperature=temperature)
         logits, values = policy.propose(context)
         return Scores(
             logprobs=self._logprobs(logits, rollouts, context.cells, temperature=temperature),
@@ -396,6 +437,25 @@ class AttentionTask(BaseTask):
             log_probs_full=factor_logprobs(logits, context.cells, temperature=temperature),
             values=values,
         )
+
+    def _score_looks(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        rollouts: Rollouts,
+        *,
+        temperature: float,
+    ) -> Scores:
+        if not isinstance(rollouts, LookRollouts):
+            raise ValueError(
+                "rollouts must hold the masks that were seen with attention.model.looks above 1, got sets without; draw them "
+                "with proposal: policy"
+            )
+        first, values, again = policy.propose_looks(context)
+        scores = score_looks(
+            self.model, first, again, context.cells, rollouts, temperature=temperature
+        )
+        return replace(scores, values=values)
 
     def _logprobs(
         self, logits: SetLogits, rollouts: Rollouts, cells: Tensor, *, temperature: float
@@ -422,9 +482,10 @@ class AttentionTask(BaseTask):
     def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
         """Return the data with the reference policy's logits of every core: neither of the two changes in a run.
 
-        With augmentation the images do change, and the data is returned as it is.
+        With augmentation the images do change, and with several looks the logits depend on the masks that were seen: then the
+        data is returned as it is.
         """
-        if self.augmentation is not None:
+        if self.augmentation is not None or self.model.looks > 1:
             return data
         rows = np.arange(len(data.examples.table))
         logits = []
@@ -450,6 +511,11 @@ class AttentionTask(BaseTask):
         temperature: float,
     ) -> ReferenceScores:
         """Score these points, and the whole map, by the reference policy: from its stored logits, or by running it."""
+        if self.model.looks > 1:
+            scores = self._score_looks(
+                reference, self.encode(reference, batch), rollouts, temperature=temperature
+            )
+            return ReferenceScores(scores.logprobs, scores.log_probs_full)
         if batch.reference_logits is None:
             logits = reference.propose(self.encode(reference, batch))[0]
         else:

@@ -183,12 +183,8 @@ class Predictor:
             for number, count in enumerate((1, n_samples - 1))
             if count
         ]
-        return Rollouts(
-            *(
-                torch.cat(parts, dim=1)
-                for parts in zip(*(vars(part).values() for part in drawn), strict=True)
-            )
-        )
+        fields = ((part.actions, part.logprobs, part.is_valid) for part in drawn)
+        return Rollouts(*(torch.cat(parts, dim=1) for parts in zip(*fields, strict=True)))
 
     def _draw(
         self, context: AttentionContext, count: int, number: int, content: int, seed: int

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import SamModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -38,10 +39,10 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     describe_fields,
     describe_region,
 )
-from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
-from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
+from grpo_pipeline.tasks.attention.model.point_sets import Again, SetLogits, placed_points
+from grpo_pipeline.tasks.attention.model.policy_head import MaskReader, PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.pretrained import build_net, encoder_input, load_net
-from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam
+from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam, cell_centres
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
 # Clinical values as prompt tokens: one token per column beside the tokens of the points.
@@ -116,6 +117,7 @@ class AttentionModel(nn.Module):
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
     detail: nn.Module | None
+    mask_reader: MaskReader | None
 
     def __init__(
         self,
@@ -180,6 +182,15 @@ class AttentionModel(nn.Module):
             self.stop = StopHead(
                 inputs, params.policy_channels, params.points - params.stop.min_points
             )
+        self.mask_reader = None
+        if params.looks > 1:
+            self.mask_reader = MaskReader(
+                self.policy.attention.in_channels,
+                params.policy_channels,
+                labels=2 if params.point_labels == "both" else 1,
+                # A policy that reads a cell alone reads the mask there alone.
+                size=3 if params.policy_reads == "image" else 1,
+            )
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Self:
@@ -206,7 +217,11 @@ class AttentionModel(nn.Module):
         )
 
     def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
-        """Return what the policy says about the point sets of each core, and its values [P]."""
+        """Return what the policy says about the point sets of each core, and its values [P]; before it has seen a mask."""
+        return self.propose_looks(context)[:2]
+
+    def propose_looks(self, context: AttentionContext) -> tuple[SetLogits, Tensor, Again]:
+        """Return what ``propose`` does, and what the policy says once it has seen the masks [P, G, V] of G sets per core."""
         looks = context.texture
         if self.policy_reads == "statistics" and context.statistics is not None:
             looks = context.statistics
@@ -223,7 +238,41 @@ class AttentionModel(nn.Module):
         ):  # of foreground points: background points are for what is no dark blob
             logits = logits + context.prior
         stops = None if self.stop is None else self.stop(context.features, looks, context.cells)
-        return SetLogits(logits, stops, self.policy.judge_background(trunk)), values
+        first = SetLogits(logits, stops, self.policy.judge_background(trunk))
+
+        def again(seen: Tensor) -> SetLogits:
+            if self.mask_reader is None:
+                raise ValueError(
+                    "the model must look more than once to see a mask, got attention.model.looks = 1; build it with more"
+                )
+            change = self.mask_reader(trunk, seen)  # [P, G, labels, V]
+            n = seen.shape[1]
+            cells = (first.cells[:, None] + change[:, :, 0]).flatten(0, 1)
+            background = first.background
+            if background is not None:
+                background = (background[:, None] + change[:, :, 1]).flatten(0, 1)
+            return SetLogits(
+                cells, None if stops is None else stops.repeat_interleave(n, 0), background
+            )
+
+        return first, values, again
+
+    @torch.no_grad()
+    def see(self, context: AttentionContext, placed: Rollouts) -> Tensor:
+        """Return how sure the mask decoder is of each cell with these points, the mean of 2p - 1 over its pixels: [P, G, V].
+
+        It is 0 where the decoder does not know. Detached: the policy's gradient teaches the decoder nothing.
+        """
+        points, is_background = placed_points(placed, context.cells.shape[1])
+        decoded = self.sam.decode(
+            context.features,
+            cell_centres(points.actions, self.sam.grid),
+            self._embed_clinical(context.clinical),
+            is_point=points.is_valid if self.stop is not None else None,
+            is_background=None if self.policy.background is None else is_background,
+        )
+        sure = (decoded.mask_logits / 2).tanh()  # 2p - 1
+        return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
 
     def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return the pixels [P, C / 8, 4h, 4w] that the prompted mask is drawn with, and what the policy reads of them, [P, D, h, w]."""

@@ -16,8 +16,18 @@ With ``attention.model.point_labels: both`` a choice is a cell and a label, 2V o
 
 so that the draw is Plackett-Luce over the cells by m, and each label is drawn by itself given its cell. An action is the cell
 0..V-1 of a foreground point, V for the stop and the padding, and V + 1 + cell for a background point.
+
+With ``attention.model.looks: n`` above 1 the k decisions are n looks of k / n decisions each. Look l draws as a set would, from the
+map that the policy has after it has seen the mask o_l of all points before, in the cells that are left:
+
+    log p(trajectory) = sum over l of log p(points of look l | image, o_l, earlier points),   o_l = mask(image, earlier points)
+
+The mask decoder is deterministic and adds no term. o_l is kept with the sample: an update asks the policy what it does where it
+saw that, whatever the decoder has become (docs/points.md).
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,11 +44,12 @@ from grpo_pipeline.core.sampling.plackett_luce import (
     tempered_logits,
 )
 from grpo_pipeline.core.sampling.stopping import (
+    decisions_taken,
     greedy_with_stop,
     logprobs_with_stop,
     sample_with_stop,
 )
-from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 
@@ -84,6 +95,17 @@ class SetLogits:
         return cls(maps[:, :cells], stops if stops.shape[1] else None, background)
 
 
+@dataclass(frozen=True)
+class LookRollouts(Rollouts):
+    """Sets of points that were placed in several looks.
+
+    Attributes:
+        seen: [P, G, n - 1, V], what the policy saw before each look but the first: how sure the mask decoder was of each cell.
+    """
+
+    seen: Tensor
+
+
 def draw_sets(
     params: ModelParams,
     logits: SetLogits,
@@ -92,6 +114,7 @@ def draw_sets(
     *,
     temperature: float,
     generator: Generator,
+    k: int | None = None,
 ) -> Rollouts:
     """Draw G sets for each image, with their log-probabilities.
 
@@ -102,12 +125,13 @@ def draw_sets(
         group_size: G.
         temperature: divides the map's logits and the log odds.
         generator: the only source of randomness.
+        k: points of a set; None: those of the parameters.
 
     Returns:
         actions [P, G, k]: cells, V for the stop and what comes after it, V + 1 + cell for background points; is_valid True up to
         and including the stop.
     """
-    k, places = params.points, logits.places(temperature)
+    k, places = params.points if k is None else k, logits.places(temperature)
     if logits.stops is None:
         actions = gumbel_top_k(
             places,
@@ -176,12 +200,14 @@ def score_sets(
     return logprobs + of_labels.masked_fill(~is_point, 0.0)
 
 
-def likeliest_sets(params: ModelParams, logits: SetLogits, is_allowed: Tensor) -> Tensor:
+def likeliest_sets(
+    params: ModelParams, logits: SetLogits, is_allowed: Tensor, *, k: int | None = None
+) -> Tensor:
     """Return the set that takes the likelier way at each decision, int64 [P, 1, k]: see ``greedy_with_stop``.
 
     A point goes to the likeliest cell left, and has the label that is likelier there.
     """
-    k, places = params.points, logits.places()
+    k, places = params.points if k is None else k, logits.places()
     if logits.stops is None:
         actions = places.masked_fill(~is_allowed, -torch.inf).topk(k).indices[:, None]
     else:
@@ -191,6 +217,158 @@ def likeliest_sets(params: ModelParams, logits: SetLogits, is_allowed: Tensor) -
         )
     odds = _background_odds(logits, actions, 1.0)
     return actions if odds is None else _labelled(actions, odds > 0, places.shape[1])
+
+
+# Several looks: the same distribution, look by look.
+
+Again = Callable[[Tensor], SetLogits]
+See = Callable[[Rollouts], Tensor]
+
+
+def look_by_look(
+    params: ModelParams,
+    first: SetLogits,
+    again: Again,
+    region: Tensor,
+    group_size: int,
+    *,
+    see: See,
+    temperature: float,
+    generator: Generator | None,
+) -> LookRollouts:
+    """Draw G sets for each image in ``params.looks`` looks, with their log-probabilities.
+
+    Args:
+        params: of the model.
+        first: what the policy says before it has seen a mask, of P images.
+        again: returns what it says after it has seen the masks [P, G, V], of the P * G sets.
+        region: bool [P, V], the cells that are allowed.
+        group_size: G.
+        see: returns the masks [P, G, V] of the points that are placed so far.
+        temperature: divides all logits.
+        generator: the only source of randomness; None takes the likelier way at each decision.
+
+    Returns:
+        As ``draw_sets``, with the masks.
+    """
+    size = params.points // params.looks
+    n_prompts, cells = region.shape
+    empty = torch.zeros(n_prompts, group_size, 0, device=region.device)
+    drawn = Rollouts(empty.long(), empty, empty.bool())
+    seen: list[Tensor] = []
+    for look in range(params.looks):
+        if look:
+            seen.append(see(drawn))
+        logits, left = _at_look(params, first, again, region, drawn.actions, seen, temperature)
+        group = group_size if look == 0 else 1
+        if generator is None:
+            actions = likeliest_sets(params, logits, left, k=size)
+        else:
+            actions = draw_sets(
+                params, logits, left, group, temperature=temperature, generator=generator, k=size
+            ).actions
+        actions = actions.reshape(n_prompts, -1, size).expand(-1, group_size, -1)
+        has_stopped = (drawn.actions == cells).any(-1, keepdim=True)
+        actions = torch.cat([drawn.actions, actions.masked_fill(has_stopped, cells)], dim=2)
+        drawn = Rollouts(actions, actions.float(), decisions_taken(actions, cells))
+    trajectories = LookRollouts(drawn.actions, drawn.logprobs, drawn.is_valid, torch.stack(seen, 2))
+    logprobs = score_looks(
+        params, first, again, region, trajectories, temperature=temperature
+    ).logprobs
+    return replace(trajectories, logprobs=logprobs)
+
+
+def score_looks(
+    params: ModelParams,
+    first: SetLogits,
+    again: Again,
+    region: Tensor,
+    rollouts: LookRollouts,
+    *,
+    temperature: float,
+) -> Scores:
+    """Return the log-probabilities of these trajectories, and entropy and full distribution of the first decision of each look.
+
+        H = H(first look: ``set_entropy``) + sum over later looks of mean_g H(map given what g saw, cells left)
+
+    ``log_probs_full`` are the factors of ``factor_logprobs``, then those of the first points of the later looks, each a mean over
+    the G samples: log p - log G, so that a KL of two such rows is the sum of the looks' KLs, exact given what was seen.
+
+    Args:
+        params: of the model.
+        first: of ``look_by_look``.
+        again: of ``look_by_look``.
+        region: bool [P, V].
+        rollouts: [P, G, k] with the masks that were seen.
+        temperature: as when they were drawn.
+    """
+    size, (n_prompts, group_size, _) = params.points // params.looks, rollouts.actions.shape
+    cells = region.shape[1]
+    actions = rollouts.actions.masked_fill(~rollouts.is_valid, cells)
+    seen = list(rollouts.seen.unbind(2))
+    logprobs, entropies = [], [set_entropy(first, region, temperature=temperature)]
+    factors = [factor_logprobs(first, region, temperature=temperature)]
+    for look in range(params.looks):
+        place = slice(look * size, (look + 1) * size)
+        logits, left = _at_look(
+            params, first, again, region, actions[..., : place.start], seen[:look], temperature
+        )
+        rows = (n_prompts, -1, size) if look == 0 else (n_prompts * group_size, 1, size)
+        is_valid = rollouts.is_valid[..., place]
+        of_look = score_sets(
+            params,
+            logits,
+            actions[..., place].reshape(rows),
+            is_valid.reshape(rows),
+            temperature=temperature,
+            is_allowed=left,
+        )
+        # A set that has stopped in an earlier look takes no decision here.
+        logprobs.append(of_look.reshape(is_valid.shape).masked_fill(~is_valid, 0.0))
+        if look:
+            point = replace(logits, stops=None)
+            of_rows = set_entropy(point, left, temperature=temperature)
+            entropies.append(of_rows.reshape(n_prompts, group_size).mean(1))
+            of_samples = factor_logprobs(point, left, temperature=temperature)
+            factors.append(of_samples.reshape(n_prompts, -1) - math.log(group_size))
+    return Scores(
+        logprobs=torch.cat(logprobs, dim=2),
+        entropy=torch.stack(entropies).sum(0),
+        log_probs_full=torch.cat(factors, dim=1),
+    )
+
+
+def _at_look(
+    params: ModelParams,
+    first: SetLogits,
+    again: Again,
+    region: Tensor,
+    earlier: Tensor,
+    seen: list[Tensor],
+    temperature: float,
+) -> tuple[SetLogits, Tensor]:
+    """Return the logits of the look that follows the actions ``earlier`` [P, G, d] and the cells left: of P rows, then of P * G.
+
+    A stop is weighed against the share of the look's map that is left of the whole region, as within one look.
+    """
+    start, size, cells = earlier.shape[2], params.points // params.looks, region.shape[1]
+    if start == 0:
+        logits, left = first, region
+    else:
+        logits = again(seen[-1])
+        taken = torch.zeros(*earlier.shape[:2], cells + 1, dtype=torch.bool, device=region.device)
+        taken.scatter_(2, split_labels(earlier, cells)[0], True)
+        left = (region[:, None] & ~taken[..., :-1]).flatten(0, 1)
+    if logits.stops is None:
+        return logits, left
+    least = params.points - logits.stops.shape[1]
+    stops = logits.stops[:, max(0, start - least) : max(0, start + size - least)]
+    if start and stops.shape[1]:
+        whole = region.repeat_interleave(earlier.shape[1], 0)
+        places = tempered_logits(logits.places(temperature), temperature)
+        masses = (masked_logits(places, x).logsumexp(1, keepdim=True) for x in (whole, left))
+        stops = stops + temperature * (next(masses) - next(masses))
+    return replace(logits, stops=stops if stops.shape[1] else None), left
 
 
 def set_entropy(logits: SetLogits, is_allowed: Tensor, *, temperature: float) -> Tensor:

@@ -5,6 +5,8 @@ zero, so that an untrained policy is exactly uniform over the region. The trunk 
 them, the texture of each cell.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -129,9 +131,10 @@ class PolicyNetwork(nn.Module):
         self.background: nn.Module | None = None
         if labels == "both":
             # Without random numbers: everything else starts as it does without it.
-            self.background = nn.utils.skip_init(nn.Conv2d, hidden_channels, 1, kernel_size=1)
-            nn.init.zeros_(self.background.weight)
-            nn.init.constant_(self.background.bias, INITIAL_BACKGROUND)
+            background = nn.Conv2d(hidden_channels, 1, 1, device="meta").to_empty(device="cpu")
+            nn.init.zeros_(background.weight)
+            nn.init.constant_(cast(Tensor, background.bias), INITIAL_BACKGROUND)
+            self.background = background
 
     def forward(
         self, features: Tensor, texture: Tensor, cells: Tensor | None = None
@@ -165,6 +168,42 @@ class PolicyNetwork(nn.Module):
         with exact_region(trunk):
             logits: Tensor = self.background(trunk).flatten(1)
         return logits
+
+
+class MaskReader(nn.Module):
+    """Change the policy's maps by the mask of the points so far, for the looks after the first.
+
+        change = W relu(A trunk + B mask)   A and B convolutions, W starts at zero
+
+    Before training every look has the map of the first one. A reads what the heads of the policy read of the image, B one
+    channel: how sure the mask decoder is of each cell, -1 to 1.
+    """
+
+    def __init__(self, trunk_channels: int, hidden_channels: int, labels: int, size: int) -> None:
+        """Build it for ``labels`` maps; ``size`` is the side of the neighbourhood that a cell's change depends on, in cells."""
+        super().__init__()
+        padding = size // 2
+        self.of_image = nn.Conv2d(trunk_channels, hidden_channels, size, padding=padding)
+        self.of_mask = nn.Conv2d(1, hidden_channels, size, padding=padding, bias=False)
+        self.change = nn.Conv2d(hidden_channels, labels, kernel_size=1)
+        for parameter in self.change.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, trunk: Tensor, seen: Tensor) -> Tensor:
+        """Return what is added to the logits of each sample, [P, G, labels, V].
+
+        Args:
+            trunk: what the policy's heads read, [P, H, h, w].
+            seen: the mask in each cell, [P, G, V]; 0 where nothing is known.
+        """
+        n_prompts, group_size, _ = seen.shape
+        side = trunk.shape[-2:]
+        with exact_region(trunk):
+            image = self.of_image(trunk)[:, None]  # once per image, [P, 1, H, h, w]
+            mask = self.of_mask(seen.reshape(-1, 1, *side))
+            hidden = (image + mask.reshape(n_prompts, group_size, *mask.shape[1:])).relu()
+            change: Tensor = self.change(hidden.flatten(0, 1))
+        return change.reshape(n_prompts, group_size, -1, side[0] * side[1])
 
 
 def _conv_block(inputs: int, outputs: int) -> nn.Module:
