@@ -141,7 +141,7 @@ TASKS = {
     "attention_looks_all": replace(
         IMAGES,
         task=lambda: attention.make_task(
-            attention.make_clinical_examples(), **PROMPTED, looks=3, point_labels="both", stop={"min_points": 2}
+            attention.make_clinical_examples(), **PROMPTED, looks=3, point_labels="both", box="points", stop={"min_points": 2}
         ),
         data=lambda: attention.make_data(attention.make_clinical_examples()),
         decoder_groups=("mask_decoder", "class_decoder", "clinical"),
@@ -149,6 +149,7 @@ TASKS = {
         averaged=2,
         algorithm=with_credit,
     ),
+    "attention_box": replace(IMAGES, task=lambda: attention.make_task(box="points", class_decoder="global")),
     "attention_independent": replace(IMAGES, task=lambda: attention.make_task(likelihood="independent")),
     "attention_credit": replace(
         IMAGES, task=lambda: attention.make_task(stop={"min_points": 1}), factors=3, algorithm=with_credit

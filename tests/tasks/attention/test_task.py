@@ -383,3 +383,20 @@ def test_an_untrained_policy_places_few_points_in_the_background_and_starts_as_w
         generator=torch.Generator().manual_seed(0),
     )
     assert int(control.actions.max()) < 16
+
+
+@torch.no_grad()
+def test_the_box_is_that_of_the_cells_of_the_foreground_points():
+    task = make_task(box="points", point_labels="both", stop={"min_points": 1})
+    batch, policy = make_batch(task, (0,)), make_policy(task)
+    context, calls = task.encode(policy, batch), []
+    decode = policy.sam.decode
+    policy.sam.decode = lambda *args, **named: (calls.append(named["boxes"]), decode(*args, **named))[1]
+    actions = torch.tensor([[[1, 6, 17 + 15], [10, 16, 16], [17 + 3, 17 + 4, 16]]])  # cells (row, column): 0 1, 1 2 | 2 2 | none
+    rollouts = Rollouts(actions, torch.zeros(actions.shape), torch.ones_like(actions, dtype=torch.bool))
+    task.decode(policy, context, rollouts, batch)
+    task.decode(policy, context, Rollouts(*(x[..., :0] for x in vars(rollouts).values())), batch)
+    (box, nothing) = calls
+    assert box.corners[0, :2].tolist() == [[[0.25, 0.0], [0.75, 0.5]], [[0.5, 0.5], [0.75, 0.75]]]
+    assert box.is_there.tolist() == [[True, True, False]]
+    assert nothing is None

@@ -115,6 +115,7 @@ class ModelParams(BaseModel):
         stop: lets the policy decide how many points it needs, k at most; null always takes k.
         point_labels: ``both``: the policy says of each point whether it is of the foreground or of the background, as SAM's
             prompts do; ``foreground``: all are.
+        box: ``points``: the mask decoder is prompted with the box around the cells of a set's foreground points, too.
         looks: how often the policy looks: it places points / looks points, sees the mask of all points so far, and goes on.
     """
 
@@ -150,6 +151,7 @@ class ModelParams(BaseModel):
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
     detail_channels: int = Field(default=0, ge=0, multiple_of=8)
     point_labels: PointLabels = "foreground"
+    box: Literal["none", "points"] = "none"
     looks: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")

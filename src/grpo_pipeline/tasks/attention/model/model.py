@@ -42,7 +42,7 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
 from grpo_pipeline.tasks.attention.model.point_sets import Again, SetLogits, placed_points
 from grpo_pipeline.tasks.attention.model.policy_head import MaskReader, PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.pretrained import build_net, encoder_input, load_net
-from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam, cell_centres
+from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam, cell_centres
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
 # Clinical values as prompt tokens: one token per column beside the tokens of the points.
@@ -140,7 +140,7 @@ class AttentionModel(nn.Module):
         """
         super().__init__()
         _check_clinical(params, clinical)
-        self.checkpoint = params.checkpoint
+        self.checkpoint, self.box = params.checkpoint, params.box
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
@@ -263,13 +263,17 @@ class AttentionModel(nn.Module):
 
         It is 0 where the decoder does not know. Detached: the policy's gradient teaches the decoder nothing.
         """
-        points, is_background = placed_points(placed, context.cells.shape[1])
+        placed, is_background = placed_points(placed, context.cells.shape[1])
+        points = cell_centres(placed.actions, self.sam.grid)
+        is_point = None if self.stop is None else placed.is_valid
+        labels = None if self.policy.background is None else is_background
         decoded = self.sam.decode(
             context.features,
-            cell_centres(points.actions, self.sam.grid),
+            points,
             self._embed_clinical(context.clinical),
-            is_point=points.is_valid if self.stop is not None else None,
-            is_background=None if self.policy.background is None else is_background,
+            is_point=is_point,
+            is_background=labels,
+            boxes=self._box(points, is_point, labels),
         )
         sure = (decoded.mask_logits / 2).tanh()  # 2p - 1
         return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
@@ -343,6 +347,7 @@ class AttentionModel(nn.Module):
                 prompts,
                 is_point=is_point,
                 is_background=is_background,
+                boxes=self._box(points, is_point, is_background),
                 with_segmentation=with_segmentation,
                 detail=detail,
             )
@@ -381,6 +386,17 @@ class AttentionModel(nn.Module):
             learners=learners,
             segmentation_logits=decoded.segmentation_logits,
         )
+
+    def _box(
+        self, points: Tensor, is_point: Tensor | None, is_background: Tensor | None
+    ) -> Boxes | None:
+        """Return, with ``box: points``, the box around the cells of each set's foreground points; they are as in ``decode``."""
+        if self.box == "none" or not points.shape[2]:
+            return None
+        inside = torch.ones_like(points[..., 0], dtype=torch.bool)
+        inside = inside if is_point is None else inside & is_point
+        inside = inside if is_background is None else inside & ~is_background
+        return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
 
     def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
         if self.clinical is None:

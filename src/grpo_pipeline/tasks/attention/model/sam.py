@@ -107,6 +107,26 @@ class Decoded:
         return cls(mask_logits=points.new_zeros(*shape, 0, 0), token=points.new_zeros(*shape, 0))
 
 
+@dataclass(frozen=True)
+class Boxes:
+    """One box per point set: corners [P, G, 2, 2], upper left and lower right as (x, y), and bool [P, G] where there is one."""
+
+    corners: Tensor
+    is_there: Tensor
+
+    @classmethod
+    def around(cls, points: Tensor, is_inside: Tensor, margin: float) -> Self:
+        """Return the smallest boxes around points [P, G, k, 2] where bool [P, G, k] ``is_inside``, wider by ``margin`` each way.
+
+        A set without such a point has no box. Corners may lie outside the image by rounding alone, if the margin is half a cell.
+        """
+        is_there, outside = is_inside.any(2), ~is_inside[..., None]
+        low = points.masked_fill(outside, torch.inf).amin(2) - margin
+        high = points.masked_fill(outside, -torch.inf).amax(2) + margin
+        corners = torch.stack([low, high], dim=2)
+        return cls(corners.where(is_there[..., None, None], 0.0), is_there)
+
+
 class Sam(nn.Module):
     """SAM's three boxes (image encoder, prompt encoder, mask decoder) with a group axis in the decoder."""
 
@@ -130,7 +150,7 @@ class Sam(nn.Module):
                 "change attention.data.image_size or the patch size"
             )
         self.net = fresh_net(_sam_config(params, image_size)) if net is None else net
-        # SAM's box, mask and IoU branches are never used here: frozen, so that no optimiser or norm counts them.
+        # SAM's mask and IoU branches are never used here: frozen, so that no optimiser or norm counts them.
         for module in (
             self.net.prompt_encoder.mask_embed,
             self.net.mask_decoder.iou_prediction_head,
@@ -172,6 +192,12 @@ class Sam(nn.Module):
         padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
         return torch.cat([tokens, padding], dim=-2)
 
+    def encode_boxes(self, boxes: Boxes) -> Tensor:
+        """Embed boxes as one token for each of their two corners, [P, G, 2, C]."""
+        prompt = self.net.prompt_encoder
+        corners = torch.cat([prompt.point_embed[2].weight, prompt.point_embed[3].weight])
+        return self._fourier(boxes.corners) + corners
+
     def decode(
         self,
         features: Tensor,
@@ -180,6 +206,7 @@ class Sam(nn.Module):
         *,
         is_point: Tensor | None = None,
         is_background: Tensor | None = None,
+        boxes: Boxes | None = None,
         with_segmentation: bool = False,
         detail: Tensor | None = None,
     ) -> Decoded:
@@ -191,6 +218,7 @@ class Sam(nn.Module):
             prompts: further tokens of each image, [P, F, C], the same for its G point sets.
             is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
             is_background: bool [P, G, k], True for background points; None: all are of the foreground.
+            boxes: of the point sets; None: there are none.
             with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
             detail: [P, C / 8, 4h, 4w], added to the pixels that this mask is drawn with.
 
@@ -199,11 +227,11 @@ class Sam(nn.Module):
         """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
-        tokens = self._tokens(points, prompts, is_point, is_background)
+        tokens, is_token = self._tokens(points, prompts, is_point, is_background, boxes)
         image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
         positions = self.dense_encoding().expand_as(image)
         image, positions = (x.repeat_interleave(group_size, 0) for x in (image, positions))
-        if is_point is None:
+        if is_token is None:
             tokens, keys = decoder.transformer(
                 point_embeddings=tokens,
                 image_embeddings=image,
@@ -211,10 +239,6 @@ class Sam(nn.Module):
                 attention_similarity=None,
             )
         else:
-            before = len(decoder.iou_token.weight) + len(decoder.mask_tokens.weight)
-            is_token = F.pad(
-                is_point, (before, tokens.shape[2] - before - is_point.shape[2]), value=True
-            )
             tokens, keys = two_way(decoder.transformer, tokens, image, positions, is_token)
         keys = keys.transpose(2, 3).reshape(n_prompts * group_size, -1, self.grid, self.grid)
         pixels = self._upscale(keys).unflatten(0, (n_prompts, group_size))  # [P, G, C/8, 4h, 4w]
@@ -230,8 +254,13 @@ class Sam(nn.Module):
         prompts: Tensor | None,
         is_point: Tensor | None,
         is_background: Tensor | None,
-    ) -> Tensor:
-        """Return the decoder's tokens [P, G, T, C]: outputs, points (padding as "not a point"), and further prompts."""
+        boxes: Boxes | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the decoder's tokens [P, G, T, C], and which of them are there, bool [P, G, T]; None: all.
+
+        They are the outputs, the points (padding as "not a point"), then SAM's own "not a point" or, in its place, the corners of
+        the box, and further prompts.
+        """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
         outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
@@ -241,10 +270,21 @@ class Sam(nn.Module):
             encoded = torch.where(
                 is_kept, encoded, self.net.prompt_encoder.not_a_point_embed.weight[0]
             )
+        if boxes is not None:
+            encoded = torch.cat([encoded[:, :, :-1], self.encode_boxes(boxes)], dim=2)
         parts = [outputs.expand(n_prompts, group_size, -1, -1), encoded]
         if prompts is not None:
             parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
-        return torch.cat(parts, dim=2)
+        tokens = torch.cat(parts, dim=2)
+        if is_point is None and (boxes is None or is_background is None):
+            return tokens, None  # every point is there, and so is every box around some of them
+        is_token = torch.ones(tokens.shape[:3], dtype=torch.bool, device=tokens.device)
+        first, k = len(outputs), points.shape[2]
+        if is_point is not None:
+            is_token[:, :, first : first + k] = is_point
+        if boxes is not None:
+            is_token[:, :, first + k : first + k + 2] = boxes.is_there[..., None]
+        return tokens, is_token
 
     def _upscale(self, keys: Tensor) -> Tensor:
         decoder = self.net.mask_decoder
