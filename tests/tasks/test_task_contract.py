@@ -141,7 +141,13 @@ TASKS = {
     "attention_looks_all": replace(
         IMAGES,
         task=lambda: attention.make_task(
-            attention.make_clinical_examples(), **PROMPTED, looks=3, point_labels="both", box="points", stop={"min_points": 2}
+            attention.make_clinical_examples(),
+            **PROMPTED,
+            looks=3,
+            point_labels="both",
+            box="points",
+            mask_prompt=True,
+            stop={"min_points": 2},
         ),
         data=lambda: attention.make_data(attention.make_clinical_examples()),
         decoder_groups=("mask_decoder", "class_decoder", "clinical"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tiny_attention import algorithm_params, constant, make_batch, make_data, make_state, make_task, shake, training_params
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from grpo_pipeline.core.storage.checkpoint import NoCheckpoint
 from grpo_pipeline.core.types import Rollouts
@@ -18,6 +19,7 @@ from grpo_pipeline.tasks.attention.batch import AttentionContext
 from grpo_pipeline.tasks.attention.inference.predictor import Predictor
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import LookRollouts
+from grpo_pipeline.tasks.attention.model.sam import cell_centres
 from grpo_pipeline.tasks.attention.task import AttentionTask
 
 V = 4
@@ -108,6 +110,7 @@ CASES = {
     "labels": {"points": 2, "looks": 2, "point_labels": "both"},
     "stops": {"points": 3, "looks": 3, "stop": {"min_points": 1}},
     "two points a look and stops": {"points": 4, "looks": 2, "stop": {"min_points": 1}},
+    "a mask prompt": {"points": 4, "looks": 4, "mask_prompt": True},
     "a cell's policy": {"points": 2, "looks": 2, "policy_reads": "cell"},
 }
 
@@ -134,9 +137,7 @@ def test_every_trajectory_agrees_with_a_plain_loop_and_all_sum_to_one(model: dic
 def test_drawn_trajectories_follow_the_enumerated_distribution_and_keep_what_they_saw():
     task, policy, context = looking(points=3, looks=3, stop={"min_points": 1}, point_labels="both")
     n, rows = 6000, every_trajectory(task)
-    drawn = task.sample(
-        policy, context, n, temperature=0.7, proposal="policy", generator=torch.Generator().manual_seed(2)
-    )
+    drawn = task.sample(policy, context, n, temperature=0.7, proposal="policy", generator=torch.Generator().manual_seed(2))
     base = (2 * V + 1) ** torch.arange(3)
     where = {int(code): i for i, code in enumerate((rows * base).sum(-1))}
     exact = observed(task, policy, context, rows)
@@ -187,6 +188,43 @@ def test_the_mean_estimate_is_the_gradient_of_the_expected_reward():
     assert float(estimates.mean()) == pytest.approx(slope, abs=4 * error)
 
 
+@torch.no_grad()
+def test_with_a_mask_prompt_each_look_refines_the_mask_of_the_one_before():
+    task, policy, context = looking(points=3, looks=3, mask_prompt=True)
+    batch, row = make_batch(task, (0, 3)), [2, 0, 3]
+    actions = torch.tensor(row).expand(2, 1, -1)
+    rollouts = Rollouts(actions, torch.zeros(actions.shape), torch.ones_like(actions, dtype=torch.bool))
+    mask = None
+    for d in (1, 2, 3):
+        mask = policy.sam.decode(context.features, cell_centres(actions[..., :d], 2), earlier=mask).mask_logits
+        sure = adaptive_avg_pool2d((mask / 2).tanh(), 2).flatten(2)[:, 0]
+        torch.testing.assert_close(see_one(policy, context, row[:d]), sure, atol=1e-6, rtol=0)
+    torch.testing.assert_close(task.decode(policy, context, rollouts, batch).mask_logits, mask, atol=1e-5, rtol=0)
+    blank = policy.sam.decode(context.features, cell_centres(actions, 2), earlier=torch.zeros_like(mask)).mask_logits
+    assert not torch.allclose(blank, mask, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_look_is_at_the_prompted_mask_where_a_loss_teaches_it():
+    shown = {"mask_share": 1.0, "outline_weight": 1.0}
+    assert make_task(looks=3).model.looks_at == "heatmap"
+    assert make_task(looks=3, looks_at="heatmap", supervised=shown).model.looks_at == "heatmap"
+    task = make_task(looks=3, supervised=shown)
+    policy = task.build_policy(0)
+    shake(policy)
+    again = AttentionModel.from_description(task.describe(policy))  # as a prediction builds it: without losses
+    again.load_state_dict(policy.state_dict())
+    context = task.encode(policy, make_batch(task))
+    actions = torch.tensor([[[5]]]).expand(4, 1, 1)
+    placed = Rollouts(actions, torch.zeros(actions.shape), torch.ones_like(actions, dtype=torch.bool))
+    drawn = policy.sam.decode(context.features, cell_centres(actions, 4), with_segmentation=True)
+    for logits, model in ((drawn.segmentation_logits, policy), (drawn.segmentation_logits, again)):
+        wanted = adaptive_avg_pool2d((logits / 2).tanh(), 4).flatten(2)
+        torch.testing.assert_close(model.see(context, placed), wanted, atol=1e-6, rtol=0)
+    other = adaptive_avg_pool2d((drawn.mask_logits / 2).tanh(), 4).flatten(2)
+    assert not torch.allclose(policy.see(context, placed), other, atol=1e-3)
+
+
 def test_an_untrained_policy_looks_as_one_that_looks_once():
     once, often = make_task(points=2).build_policy(0), make_task(points=2, looks=2).build_policy(0)
     mine, theirs = once.state_dict(), often.state_dict()
@@ -222,6 +260,8 @@ def test_sets_without_what_was_seen_are_refused():
         task.score(policy, context, uniform, temperature=1.0)
     for wrong, message in (
         ({"points": 3, "looks": 2}, r"attention.model.looks must divide points = 3, got 2"),
+        ({"mask_prompt": True}, r"attention.model.looks must be above 1 with mask_prompt, got 1"),
+        ({"looks": 3, "looks_at": "mask"}, r"attention.model.looks_at must be heatmap with .*outline_weight = 0, got mask"),
         ({"points": 2, "looks": 2, "likelihood": "independent"}, r"likelihood must be plackett_luce with looks above 1"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -146,6 +146,14 @@ def build_task(
             f"attention.reward.points_weight must be 0 with attention.model.stop = null, got {rewards.points_weight}; every set "
             "has the same number of points: give stop a min_points"
         )
+    if model.looks_at == "mask" and not supervised.outline_weight:
+        raise ValueError(
+            "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing teaches "
+            "the prompted mask: leave it out, or show outlines"
+        )
+    if model.looks > 1 and model.looks_at is None:
+        seen = "mask" if supervised.outline_weight else "heatmap"
+        model = model.model_copy(update={"looks_at": seen})
     model = adopt_checkpoint(model, examples.image_size)
     device = choose_device("auto" if execution is None else execution.device)
     if execution is not None:

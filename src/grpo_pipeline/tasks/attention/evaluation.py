@@ -28,6 +28,7 @@ from grpo_pipeline.tasks.attention.batch import (
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 from grpo_pipeline.tasks.attention.metrics import fact_columns
+from grpo_pipeline.tasks.attention.model import segmentation
 from grpo_pipeline.tasks.attention.model.baselines import (
     CONSTANT,
     HEATMAP,
@@ -44,7 +45,6 @@ from grpo_pipeline.tasks.attention.model.baselines import (
     points_used,
     region_centroids,
 )
-from grpo_pipeline.tasks.attention.model import segmentation
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import draw_sets, likeliest_sets
 from grpo_pipeline.tasks.attention.params import ModelParams, SupervisedParams

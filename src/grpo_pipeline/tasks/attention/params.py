@@ -117,6 +117,8 @@ class ModelParams(BaseModel):
             prompts do; ``foreground``: all are.
         box: ``points``: the mask decoder is prompted with the box around the cells of a set's foreground points, too.
         looks: how often the policy looks: it places points / looks points, sees the mask of all points so far, and goes on.
+        looks_at: the mask that it sees; null: the prompted mask where a loss teaches it (``outline_weight``), else the heatmap.
+        mask_prompt: whether SAM's mask decoder is shown the mask of the earlier looks, too, as its dense prompt.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -153,6 +155,8 @@ class ModelParams(BaseModel):
     point_labels: PointLabels = "foreground"
     box: Literal["none", "points"] = "none"
     looks: int = Field(default=1, ge=1)
+    looks_at: Literal["heatmap", "mask"] | None = None
+    mask_prompt: bool = False
 
     @model_validator(mode="after")
     def _check_features_are_stored(self) -> Self:
@@ -201,6 +205,12 @@ class ModelParams(BaseModel):
             raise ValueError(
                 f"attention.model.looks must divide points = {self.points}, got {self.looks}; every look places as many points: "
                 "change one of them"
+            )
+        if self.looks == 1 and (self.mask_prompt or self.looks_at is not None):
+            name = "mask_prompt" if self.mask_prompt else "looks_at"
+            raise ValueError(
+                f"attention.model.looks must be above 1 with {name}, got 1; there is no mask before the first look: raise it, or "
+                f"leave {name} out"
             )
         if self.looks > 1 and self.likelihood != "plackett_luce":
             raise ValueError(

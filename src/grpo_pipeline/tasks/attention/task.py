@@ -64,9 +64,9 @@ from grpo_pipeline.tasks.attention.model.model import (
     show_lesion,
 )
 from grpo_pipeline.tasks.attention.model.point_sets import (
+    LookRollouts,
     SetLogits,
     chosen_points,
-    LookRollouts,
     draw_sets,
     factor_logprobs,
     look_by_look,

@@ -141,6 +141,8 @@ class AttentionModel(nn.Module):
         super().__init__()
         _check_clinical(params, clinical)
         self.checkpoint, self.box = params.checkpoint, params.box
+        self.looks_at, self.mask_prompt = params.looks_at, params.mask_prompt
+        self.points_per_look = params.points // params.looks
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
@@ -265,17 +267,16 @@ class AttentionModel(nn.Module):
         """
         placed, is_background = placed_points(placed, context.cells.shape[1])
         points = cell_centres(placed.actions, self.sam.grid)
-        is_point = None if self.stop is None else placed.is_valid
-        labels = None if self.policy.background is None else is_background
-        decoded = self.sam.decode(
+        decoded = self._decode_mask(
             context.features,
             points,
             self._embed_clinical(context.clinical),
-            is_point=is_point,
-            is_background=labels,
-            boxes=self._box(points, is_point, labels),
+            is_point=None if self.stop is None else placed.is_valid,
+            is_background=None if self.policy.background is None else is_background,
+            with_segmentation=self.looks_at == "mask",
+            detail=context.detail,
         )
-        sure = (decoded.mask_logits / 2).tanh()  # 2p - 1
+        sure = (self._seen(decoded) / 2).tanh()  # 2p - 1
         return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
 
     def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -341,13 +342,12 @@ class AttentionModel(nn.Module):
             with_heatmap or with_segmentation or isinstance(self.class_decoder, GlobalDecoder)
         )
         decoded = (
-            self.sam.decode(
+            self._decode_mask(
                 features,
                 points,
                 prompts,
                 is_point=is_point,
                 is_background=is_background,
-                boxes=self._box(points, is_point, is_background),
                 with_segmentation=with_segmentation,
                 detail=detail,
             )
@@ -386,6 +386,51 @@ class AttentionModel(nn.Module):
             learners=learners,
             segmentation_logits=decoded.segmentation_logits,
         )
+
+    def _decode_mask(
+        self,
+        features: Tensor,
+        points: Tensor,
+        prompts: Tensor | None,
+        *,
+        is_point: Tensor | None,
+        is_background: Tensor | None,
+        with_segmentation: bool,
+        detail: Tensor | None,
+    ) -> Decoded:
+        """Decode the point sets by SAM; with ``mask_prompt`` look by look, each shown the mask of the one before, without gradient.
+
+        A look in which a set has no point, because it has stopped or the point is left out, refines the mask all the same.
+        """
+
+        def decode(end: int, earlier: Tensor | None, *, draws: bool) -> Decoded:
+            placed = points[:, :, :end]
+            is_there, is_behind = (
+                x if x is None else x[..., :end] for x in (is_point, is_background)
+            )
+            return self.sam.decode(
+                features,
+                placed,
+                prompts,
+                is_point=is_there,
+                is_background=is_behind,
+                boxes=self._box(placed, is_there, is_behind),
+                earlier=earlier,
+                with_segmentation=draws,
+                detail=detail,
+            )
+
+        k, earlier = points.shape[2], None
+        if self.mask_prompt:
+            with torch.no_grad():
+                for end in range(self.points_per_look, k, self.points_per_look):
+                    earlier = self._seen(decode(end, earlier, draws=self.looks_at == "mask"))
+        return decode(k, earlier, draws=with_segmentation)
+
+    def _seen(self, decoded: Decoded) -> Tensor:
+        """Return the logits of the mask that a later look is shown."""
+        drawn = decoded.segmentation_logits
+        return decoded.mask_logits if self.looks_at != "mask" or drawn is None else drawn
 
     def _box(
         self, points: Tensor, is_point: Tensor | None, is_background: Tensor | None
