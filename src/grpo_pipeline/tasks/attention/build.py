@@ -148,8 +148,8 @@ def build_task(
         )
     if model.looks_at == "mask" and not supervised.outline_weight:
         raise ValueError(
-            "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing teaches "
-            "the prompted mask: leave it out, or show outlines"
+            "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing "
+            "teaches the prompted mask: leave it out, or show outlines"
         )
     if model.looks > 1 and model.looks_at is None:
         seen = "mask" if supervised.outline_weight else "heatmap"

@@ -258,7 +258,8 @@ def showcase(
     """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points.
 
     ``contribution`` [m, k] is what each point of the policy adds to the reward: that of its set minus that of the set without
-    it; NaN where no point was placed. With ``point_labels: both`` there are ``labels_trained`` [m, k], 1 foreground, 0 background.
+    it; NaN where no point was placed. With ``point_labels: both`` there are ``labels_trained`` [m, k]: 1 foreground, 0
+    background.
     """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -310,8 +311,8 @@ def training_frame(
 
     Returns:
         ``attention`` [m, h, w], probability of each cell as the first point; ``points`` [m, k, 2], (x, y) in [0, 1], NaN where
-        none was placed; with ``point_labels: both`` their ``point_labels`` [m, k]; ``prob`` [m], of cancer; and what stays: ``image`` uint8 [m, s, s], ``region`` and ``lesion``
-        bool [m, s, s], s at most FRAME_SIZE, and ``label`` [m].
+        none was placed; with ``point_labels: both`` their ``point_labels`` [m, k]; ``prob`` [m], of cancer; and what stays:
+        ``image`` uint8 [m, s, s], ``region`` and ``lesion`` bool [m, s, s], s at most FRAME_SIZE, and ``label`` [m].
     """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -434,8 +435,8 @@ def choose_points(
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
 
-    Only ``policy``, ``greedy`` and ``shuffled`` stop, and only ``policy`` and ``greedy`` look more than once: the other rules place k
-    points.
+    Only ``policy``, ``greedy`` and ``shuffled`` stop, and only ``policy`` and ``greedy`` look more than once: the other rules
+    place k points.
     """
     k, cells = task.model.points, context.cells
     logits, _ = policy.propose(context)

@@ -53,8 +53,8 @@ class CorePrediction:
         image: grey levels as they were read, uint8 [H, W].
         judgement: how far the image is from the training images; None of a model that does not know them.
         spacing_mm: row and column spacing, None where unknown.
-        labels: of the points of each set, float64 [E, k]: 1 foreground, 0 background, NaN where there is no point; None of a model
-            whose points are all of the foreground.
+        labels: of the points of each set, float64 [E, k]: 1 foreground, 0 background, NaN where there is no point; None of a
+            model whose points are all of the foreground.
     """
 
     core_id: str

@@ -398,7 +398,7 @@ class AttentionModel(nn.Module):
         with_segmentation: bool,
         detail: Tensor | None,
     ) -> Decoded:
-        """Decode the point sets by SAM; with ``mask_prompt`` look by look, each shown the mask of the one before, without gradient.
+        """Decode the point sets by SAM; with ``mask_prompt`` look by look, each shown the mask of the one before (no gradient).
 
         A look in which a set has no point, because it has stopped or the point is left out, refines the mask all the same.
         """

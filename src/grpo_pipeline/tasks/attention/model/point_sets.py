@@ -17,8 +17,8 @@ With ``attention.model.point_labels: both`` a choice is a cell and a label, 2V o
 so that the draw is Plackett-Luce over the cells by m, and each label is drawn by itself given its cell. An action is the cell
 0..V-1 of a foreground point, V for the stop and the padding, and V + 1 + cell for a background point.
 
-With ``attention.model.looks: n`` above 1 the k decisions are n looks of k / n decisions each. Look l draws as a set would, from the
-map that the policy has after it has seen the mask o_l of all points before, in the cells that are left:
+With ``attention.model.looks: n`` above 1 the k decisions are n looks of k / n decisions each. Look l draws as a set would, from
+the map that the policy has after it has seen the mask o_l of all points before, in the cells that are left:
 
     log p(trajectory) = sum over l of log p(points of look l | image, o_l, earlier points),   o_l = mask(image, earlier points)
 
@@ -377,8 +377,8 @@ def set_entropy(logits: SetLogits, is_allowed: Tensor, *, temperature: float) ->
         H = H(map) + sum_i H(Bernoulli(sigmoid(h_i / temperature)))
 
     Exact for the first point and the answers "would you stop after i points, with the whole map left", which are independent.
-    With background points the map is that of the 2V choices. It is not the entropy of the whole set: that would have to be averaged
-    over the points already taken.
+    With background points the map is that of the 2V choices. It is not the entropy of the whole set: that would have to be
+    averaged over the points already taken.
     """
     allowed = _allowed_choices(logits, is_allowed)
     entropy = categorical_entropy(logits.choices(), allowed, temperature=temperature)

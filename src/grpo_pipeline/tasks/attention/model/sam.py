@@ -150,7 +150,8 @@ class Sam(nn.Module):
                 "change attention.data.image_size or the patch size"
             )
         self.net = fresh_net(_sam_config(params, image_size)) if net is None else net
-        # SAM's IoU branch, and its mask branch but for ``mask_prompt``, are never used here: frozen, so that no optimiser or norm counts them.
+        # SAM's IoU branch is never used here, its mask branch with ``mask_prompt`` alone: frozen, so that no optimiser or norm
+        # counts them.
         self.net.mask_decoder.iou_prediction_head.requires_grad_(False)
         if not params.mask_prompt:
             self.net.prompt_encoder.mask_embed.requires_grad_(False)

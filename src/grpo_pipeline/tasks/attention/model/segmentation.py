@@ -59,7 +59,7 @@ class PixelFeatures(nn.Module):
             above = scales[number]
             x = F.interpolate(self.across[number](x), size=above.shape[-2:], mode="bilinear")
             x = self.up[number](x + above)
-            if number == 2:
+            if number == 2:  # noqa: PLR2004 - the scale of the cells
                 cells = self.cells(x)
         return self.pixels(x), cells
 
