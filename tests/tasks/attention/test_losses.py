@@ -18,11 +18,14 @@ from grpo_pipeline.tasks.attention.losses import (
     heatmap_entropy,
     label_loss,
     last_samples,
+    location_loss,
     mean_in_bag,
     multiple_instance_loss,
     needle_cross_entropy,
+    outline_loss,
     proportion_bce,
     reward_components,
+    supervised_counts,
     supervised_loss,
     symmetric_cross_entropy,
     take_samples,
@@ -442,3 +445,40 @@ def test_best_needs_to_know_the_points():
     policy, batch, context, _, outcomes = decoded(task)
     with pytest.raises(ValueError, match="outcomes must hold their rollouts for samples = best"):
         task.supervised_loss(policy, context, batch, replace(outcomes, rollouts=None))
+
+
+def test_outline_loss_golden():
+    # Two pixels, p = 3/4 and 1/2 against 1 and 0: BCE (-log 3/4 - log 1/2) / 2; Dice 2 * 3/4 / (5/4 + 1).
+    z, outline = torch.tensor([[[[LOGIT_3, 0.0]]]]), torch.tensor([[[1.0, 0.0]]])
+    expected = -(math.log(3 / 4) + math.log(1 / 2)) / 2 + 1 - 1.5 / 2.25
+    torch.testing.assert_close(outline_loss(z, outline), torch.tensor([[expected]]))
+    right = outline_loss(60 * (2 * outline[:, None] - 1), outline)
+    torch.testing.assert_close(right, torch.zeros(1, 1), atol=1e-6, rtol=0)
+    assert bool(torch.isfinite(outline_loss(-60 * torch.ones(1, 1, 2, 2), torch.zeros(1, 2, 2))).all())
+
+
+def test_outlines_that_are_not_shown_are_no_members_of_the_mean():
+    generator = torch.Generator().manual_seed(5)
+    drawn = torch.randn(4, 3, 6, 6, generator=generator).requires_grad_()
+    outline = (torch.rand(4, 6, 6, generator=generator) < 0.3).float()
+    outline[[0, 2]] = 0.0
+    targets = replace(bag_batch(), outline=outline)
+    made = replace(bag_outcomes(targets), segmentation_logits=drawn)
+    chosen = params(class_weight=0.0, heatmap_weight=0.0, outline_weight=2.0, mask_share=1.0)
+    loss = supervised_loss(targets, made, chosen, glimpse_involvement=None)
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), 2 * outline_loss(drawn, outline)[[1, 3]].mean().detach())
+    assert not bool(drawn.grad[[0, 2]].any())
+    assert supervised_counts(targets).tolist() == [4, 4, 2]
+    assert supervised_counts(bag_batch()).tolist() == [4, 4]
+
+
+def test_the_policy_is_told_the_outline_where_outlines_are_shown():
+    task = make_task(patch_size=4)
+    found = make_batch(task)
+    place = torch.zeros_like(found.outline if found.outline is not None else found.bag)
+    place[:, 8:12, 8:12] = 1.0  # the cell (2, 2) of the grid of 8
+    logits = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
+    expected = -logits.masked_fill(~found.cells, -torch.inf).log_softmax(1)[:, 18]
+    torch.testing.assert_close(location_loss(logits, replace(found, outline=place), 8), expected)
+    assert not torch.allclose(location_loss(logits, found, 8), expected)

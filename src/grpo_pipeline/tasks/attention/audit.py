@@ -43,7 +43,10 @@ ROLES: dict[str, Role] = {
     "fixed": "trivial",
     "oracle": "ceiling",
 }
-PARTS = ("class", "heatmap", "diversity", "activation", "boundary", "points")
+PARTS = (
+    *("class", "heatmap", "diversity", "activation", "boundary", "points"),
+    *("dice", "boundary_distance"),
+)
 
 
 @dataclass(frozen=True)

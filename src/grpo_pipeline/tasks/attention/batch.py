@@ -1,6 +1,8 @@
 """Data of the training loop: a batch of biopsy cores, their encoding, and the outcomes of the sampled point sets."""
 
+import math
 from dataclasses import dataclass
+from hashlib import sha256
 from zlib import crc32
 
 import numpy as np
@@ -19,24 +21,37 @@ from grpo_pipeline.tasks.attention.data.params import MODEL_SPACING_COLUMNS
 class Pixels:
     """Images and masks of P cores: images uint8, region, bag and lesion bool, [P, S, S] each.
 
-    ``lesion`` is None but for an arm whose points are drawn in it.
+    ``lesion`` is None but for an arm whose points are drawn in it; ``outline`` is the same mask of the cores whose outline is
+    shown to the losses, and empty for the others; None where none is shown.
     """
 
     images: Tensor
     region: Tensor
     bag: Tensor
     lesion: Tensor | None
+    outline: Tensor | None = None
 
 
 def read_pixels(
-    examples: Examples, rows: np.ndarray, *, device: torch.device, with_lesion: bool
+    examples: Examples,
+    rows: np.ndarray,
+    *,
+    device: torch.device,
+    with_lesion: bool,
+    shown: np.ndarray | None = None,
 ) -> Pixels:
-    """Read the arrays of these rows and bring them to ``device``."""
+    """Read the arrays of these rows and bring them to ``device``; of the lesion's outline those rows where ``shown``, bool [P]."""
+    outline = None
+    if shown is not None:  # an outline that is not shown is not even read
+        masks = np.zeros((len(rows), *examples.lesion.shape[1:]), dtype=bool)
+        masks[shown] = examples.lesion[rows[shown]]
+        outline = to_tensor(masks, np.arange(len(rows)), device)
     return Pixels(
         images=to_tensor(examples.images, rows, device),
         region=to_tensor(examples.region, rows, device),
         bag=to_tensor(examples.bag, rows, device),
         lesion=to_tensor(examples.lesion, rows, device) if with_lesion else None,
+        outline=outline,
     )
 
 
@@ -90,6 +105,8 @@ class AttentionBatch:
         levels: [P, 2], mean and standard deviation of the grey levels before they were standardised, as shares of white.
         spacing: [P, 2], millimetres per pixel of the image, down and across, NaN where unknown; None for a model whose fields are
             not in millimetres.
+        outline: [P, 4h, 4w] in [0, 1], coverage of each heatmap pixel by a lesion whose outline is shown, all 0 for the other
+            cores; None where none is shown.
     """
 
     rows: Tensor
@@ -106,6 +123,7 @@ class AttentionBatch:
     folds: Tensor | None
     levels: Tensor
     spacing: Tensor | None
+    outline: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +132,8 @@ class AttentionContext:
 
     ``lesion_cells`` is that of the batch: only ``proposal: oracle`` reads it. ``statistics`` [P, D, h, w] are those of fields
     around the cells, for a class decoder that reads them, and ``region`` [P, R] those of the whole region; ``prior`` [P, V] are
-    logits that the policy adds to its own; ``folds`` are those of the batch.
+    logits that the policy adds to its own; ``folds`` and ``clinical`` are those of the batch; ``detail`` [P, C / 8, 4h, 4w] are pixels of the image that
+    the prompted mask is drawn with, and ``detail_cells`` [P, D, h, w] what the policy reads of them.
     """
 
     features: Tensor
@@ -126,6 +145,9 @@ class AttentionContext:
     prior: Tensor | None = None
     region: Tensor | None = None
     folds: Tensor | None = None
+    clinical: Tensor | None = None
+    detail: Tensor | None = None
+    detail_cells: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -134,7 +156,8 @@ class Outcomes:
 
     ``bag_probs`` is the mean heatmap probability over the bag, the model's estimate of the involvement. ``rollouts`` are the
     point sets themselves, where ``AttentionTask.decode`` made the outcomes. ``heads`` are the logits of a decoder with folds and
-    ``learners`` their weights in the loss, [P, G, F] each.
+    ``learners`` their weights in the loss, [P, G, F] each. ``segmentation_logits`` [P, G, 4h, 4w] are those of the prompted mask,
+    the lesion at the points, where somebody reads it.
     """
 
     class_logits: Tensor
@@ -143,6 +166,7 @@ class Outcomes:
     rollouts: Rollouts | None = None
     heads: Tensor | None = None
     learners: Tensor | None = None
+    segmentation_logits: Tensor | None = None
 
 
 def make_batch(
@@ -198,6 +222,9 @@ def make_batch(
         spacing=torch.as_tensor(model_spacings(examples, rows), device=device)
         if with_spacing
         else None,
+        outline=None
+        if pixels.outline is None
+        else F.adaptive_avg_pool2d(pixels.outline.float(), 4 * grid),
     )
 
 
@@ -205,6 +232,22 @@ def model_spacings(examples: Examples, rows: np.ndarray) -> np.ndarray:
     """Return millimetres per pixel of the square images, down and across, float32 [n, 2]; NaN where unknown."""
     known = examples.table.reindex(columns=list(MODEL_SPACING_COLUMNS)).iloc[rows]
     return known.to_numpy(np.float32, copy=True)
+
+
+def shown_outlines(examples: Examples, rows: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Return which of these rows belong to the training patients whose outline is shown, bool [n].
+
+    The patients stand in the order of a hash of seed and name, and the first ``ceil(share * patients)`` are shown: the choice
+    depends on no mask and on no patient of another split.
+    """
+    table = examples.table
+    patients = table.loc[table["split"] == "train", "patient_id"].astype(str).unique()
+    # Not crc32, which is linear: with another seed the order of names as alike as p1 and p2 would hardly change.
+    places = sorted(patients, key=lambda name: sha256(f"{seed} {name}".encode()).digest())
+    chosen = set(places[: math.ceil(share * len(places) - 1e-9)])
+    of_rows = table.iloc[rows]
+    is_chosen = of_rows["patient_id"].astype(str).isin(chosen)
+    return np.asarray(is_chosen & (of_rows["split"] == "train"), dtype=bool)
 
 
 def patient_folds(examples: Examples, rows: np.ndarray, folds: int) -> np.ndarray:

@@ -14,7 +14,12 @@ from grpo_pipeline.core.training.execution import (
     set_float32_products,
 )
 from grpo_pipeline.runs.progress import track
-from grpo_pipeline.tasks.attention.batch import AttentionData, model_spacings, region_cells
+from grpo_pipeline.tasks.attention.batch import (
+    AttentionData,
+    model_spacings,
+    region_cells,
+    shown_outlines,
+)
 from grpo_pipeline.tasks.attention.data.clinical import ClinicalStatistics, fit_statistics
 from grpo_pipeline.tasks.attention.data.examples import Examples
 from grpo_pipeline.tasks.attention.data.params import AugmentationParams, DataParams
@@ -147,6 +152,14 @@ def build_task(
             f"attention.reward.points_weight must be 0 with attention.model.stop = null, got {rewards.points_weight}; every set "
             "has the same number of points: give stop a min_points"
         )
+    if model.looks_at == "mask" and not supervised.outline_weight:
+        raise ValueError(
+            "attention.model.looks_at must be heatmap with attention.supervised_loss.outline_weight = 0, got mask; nothing "
+            "teaches the prompted mask: leave it out, or show outlines"
+        )
+    if model.looks > 1 and model.looks_at is None:
+        seen = "mask" if supervised.outline_weight else "heatmap"
+        model = model.model_copy(update={"looks_at": seen})
     model = adopt_checkpoint(model, examples.image_size)
     device = choose_device("auto" if execution is None else execution.device)
     if execution is not None:
@@ -165,6 +178,7 @@ def build_task(
         augmentation=augmentation,
     )
     _check_cells(examples, task.grid, model.points)
+    _check_outlines(task, examples)
     if rewards.boundary_weight and rewards.boundary_margin <= 0.5 / task.grid:
         raise ValueError(
             f"attention.reward.boundary_margin must be more than half a cell = {0.5 / task.grid}, got {rewards.boundary_margin}; "
@@ -208,6 +222,32 @@ def _fit_clinical(model: ModelParams, examples: Examples) -> ClinicalStatistics 
             "pipeline attention_data again, or set attention.model.clinical: null"
         )
     return fit_statistics(examples.table, examples.clinical)
+
+
+def _check_outlines(task: AttentionTask, examples: Examples) -> None:
+    supervised, path = task.supervised, "attention.supervised_loss.mask_share"
+    if supervised.mask_share is None:
+        if task.segments:
+            raise ValueError(
+                f"{path} must be given with attention.reward.dice_weight or boundary_distance_weight, got null; say whose "
+                "outlines are shown, or set these weights to 0"
+            )
+        return
+    train = examples.rows("train")
+    shown = train[shown_outlines(examples, train, supervised.mask_share, supervised.mask_seed)]
+    if task.segments and not any(examples.lesion[row].any() for row in shown):
+        raise ValueError(
+            f"{path} must show an outline of at least one training core, got {supervised.mask_share:g}, with {len(shown)} cores of "
+            "which none has one; name the outlines in attention.data.columns.lesion_mask, or show more of them"
+        )
+    for row in train:
+        lesion = examples.lesion[row]
+        if lesion.any() and np.array_equal(lesion, examples.bag[row]):
+            raise ValueError(
+                f"{path} must be null where the outline is the bag mask, got {supervised.mask_share:g}, and the outline of core "
+                f"'{examples.table['core_id'].iloc[row]}' as its bag; the losses of the bag are shown all bags: set "
+                "attention.data.columns.bag_mask: null"
+            )
 
 
 def _check_cells(examples: Examples, grid: int, points: int) -> None:

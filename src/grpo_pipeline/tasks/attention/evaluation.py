@@ -23,6 +23,7 @@ from grpo_pipeline.tasks.attention.batch import (
     AttentionData,
     centre_pixels,
     region_cells,
+    shown_outlines,
 )
 from grpo_pipeline.tasks.attention.data.cases import picture_names
 from grpo_pipeline.tasks.attention.data.examples import Examples
@@ -32,12 +33,15 @@ from grpo_pipeline.tasks.attention.data.params import (
     AggregateParams,
 )
 from grpo_pipeline.tasks.attention.metrics import fact_columns, rule_columns
+from grpo_pipeline.tasks.attention.model import segmentation
 from grpo_pipeline.tasks.attention.model.baselines import (
     CONSTANT,
+    HEATMAP,
     ORACLE,
     RULES,
     blob_map,
     highest_points,
+    label_values,
     lesion_coverage,
     lesion_share,
     nearest_cells,
@@ -48,7 +52,7 @@ from grpo_pipeline.tasks.attention.model.baselines import (
 )
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.model.point_sets import draw_sets, likeliest_sets
-from grpo_pipeline.tasks.attention.params import ModelParams
+from grpo_pipeline.tasks.attention.params import ModelParams, SupervisedParams
 from grpo_pipeline.tasks.base import Task
 
 
@@ -68,6 +72,28 @@ class PointTask(Task, Protocol):
     @property
     def aggregate(self) -> AggregateParams:
         """How probabilities of frames become that of their core, and those of cores that of their patient."""
+        ...
+
+    @property
+    def supervised(self) -> SupervisedParams:
+        """Parameters of the supervised loss; ``mask_share`` says whose outlines are shown."""
+        ...
+
+    @property
+    def segments(self) -> bool:
+        """Whether the model draws the lesion at the points."""
+        ...
+
+    def look(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        group_size: int,
+        *,
+        temperature: float,
+        generator: Generator | None,
+    ) -> Rollouts:
+        """Draw sets of points in several looks; without a generator the likelier way is taken at each decision."""
         ...
 
 
@@ -144,13 +170,13 @@ def evaluate(
     frames = []
     earlier: EarlierPoints | None = None
     rows, cores = turn_about(data, rows), data.examples.table["core_id"].astype("category")
-    outlined = outlined_share(data, task.rows(data, "train"))
+    outlined = outlined_share(data, task.rows(data, "train"), task.supervised)
     frequency = lesion_frequency(data, task.rows(data, "train"), task.grid)
     absent = {
         *([] if knows_lesions(data, rows) else [ORACLE]),
         *([] if frequency.any() else [CONSTANT]),
     }
-    rules = [rule for rule in RULES if rule not in absent]
+    rules = [rule for rule in RULES if rule not in absent] + [HEATMAP] * task.segments
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         generator = step_generator(
             seed, int(batch.rows[0]), stream=Stream.EVALUATION, device=task.device
@@ -161,11 +187,15 @@ def evaluate(
         codes = cores.cat.codes.to_numpy(np.int64)[batch.rows.cpu().numpy()]
         chosen["shuffled"], earlier = points_of_others(chosen["policy"][:, :1], codes, earlier)
         k, cells = task.model.points, context.cells
+        if task.segments:
+            chosen[HEATMAP] = heatmap_points(task, policy, context, batch)
         chosen["blobs"] = highest_points(blob_map(context.images, task.grid), cells, k)
         chosen[CONSTANT] = highest_points(frequency.to(cells.device).expand(cells.shape), cells, k)
         distances = lesion_distances(data.examples, batch.rows.cpu().numpy(), task.grid)
         for rule in rules:
             frame = _rows(task, policy, data, batch, context, lesion, rule, chosen[rule])
+            if task.segments:
+                frame = frame.assign(**_masks(task, policy, data, batch, context, chosen[rule]))
             distance = mean_distance(chosen[rule], distances)
             frames.append(frame.assign(lesion_distance_mm=distance, outlined_share=outlined))
     told = pd.concat(frames, ignore_index=True).assign(
@@ -232,7 +262,10 @@ def validate(
     seed: int,
     n_samples: int,
 ) -> dict[str, float]:
-    """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used."""
+    """Return the mean reward, its gain over uniform points and the hit rate, on held-out cores; with stops the points used.
+
+    Where the task draws masks, the Dice coefficient of the policy's, too; it reads the outlines and decides nothing.
+    """
     totals: dict[str, list[np.ndarray]] = {
         "reward/mean": [],
         "reward/gain_over_uniform": [],
@@ -241,6 +274,8 @@ def validate(
     }
     if task.model.stop is not None:
         totals["points_used"] = []
+    if task.segments:
+        totals["dice"] = []
     for batch, context, lesion in evaluation_batches(task, policy, data, rows):
         rewards, hits = {}, {}
         for proposal in ("policy", "uniform"):
@@ -258,6 +293,14 @@ def validate(
                 .numpy()
             )
             hits[proposal] = lesion_share(rollouts.actions, lesion)
+            if proposal == "policy" and outcomes.segmentation_logits is not None:
+                masks = segmentation.resize_masks(
+                    outcomes.segmentation_logits, data.examples.image_size
+                )
+                outlines = data.examples.lesion[batch.rows.cpu().numpy()]
+                outline = torch.as_tensor(np.ascontiguousarray(outlines), device=masks.device)
+                dice, _ = segmentation.overlap(masks, outline)
+                totals["dice"].append(dice.mean(1).cpu().numpy())
             if proposal == "policy" and task.model.stop is not None:
                 totals["points_used"].append(points_used(rollouts.actions, lesion.shape[1]))
         totals["reward/mean"].append(rewards["policy"])
@@ -275,7 +318,8 @@ def showcase(
     """Return arrays for the image sheet: masks, heatmap of the policy's points, attention map, both kinds of points.
 
     ``contribution`` [m, k] is what each point of the policy adds to the reward: that of its set minus that of the set without
-    it; NaN where no point was placed.
+    it; NaN where no point was placed. With ``point_labels: both`` there are ``labels_trained`` [m, k]: 1 foreground, 0
+    background.
     """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -286,7 +330,7 @@ def showcase(
             policy, context, 1, temperature=1.0, proposal=proposal, generator=generator
         )
     outcomes = task.decode(policy, context, points["policy"], batch)
-    attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
+    attention = log_policy(policy.propose(context)[0].places(), context.cells).exp()
     placed = point_coordinates(points["policy"], task.grid)[:, 0]  # [m, k, 2]
     k, device = placed.shape[1], placed.device
     kept = torch.cat([torch.ones(1, k, device=device), 1 - torch.eye(k, device=device)]).bool()
@@ -295,7 +339,9 @@ def showcase(
     )[:, 0]  # [m, 1 + k]: the whole set, then without each of its points
     contribution = (earned[:, :1] - earned[:, 1:]).masked_fill(placed[..., 0].isnan(), torch.nan)
     examples = data.examples
+    labels = label_values(points["policy"], task.grid**2)[:, 0].cpu().numpy()
     return {
+        **({"labels_trained": labels} if task.model.point_labels == "both" else {}),
         "core_id": picture_names(examples.table).to_numpy(str)[rows],
         "label": examples.table["label"].to_numpy()[rows],
         "prob": outcomes.class_logits[:, 0].sigmoid().cpu().numpy(),
@@ -325,8 +371,8 @@ def training_frame(
 
     Returns:
         ``attention`` [m, h, w], probability of each cell as the first point; ``points`` [m, k, 2], (x, y) in [0, 1], NaN where
-        none was placed; ``prob`` [m], of cancer; and what stays: ``image`` uint8 [m, s, s], ``region`` and ``lesion``
-        bool [m, s, s], s at most FRAME_SIZE, and ``label`` [m].
+        none was placed; with ``point_labels: both`` their ``point_labels`` [m, k]; ``prob`` [m], of cancer; and what stays:
+        ``image`` uint8 [m, s, s], ``region`` and ``lesion`` bool [m, s, s], s at most FRAME_SIZE, and ``label`` [m].
     """
     batch = task.make_batch(data, rows)
     context = task.encode(policy, batch)
@@ -335,7 +381,7 @@ def training_frame(
         policy, context, 1, temperature=1.0, proposal="policy", generator=generator
     )
     outcomes = task.decode(policy, context, points, batch)
-    attention = log_policy(policy.propose(context)[0].cells, context.cells).exp()
+    attention = log_policy(policy.propose(context)[0].places(), context.cells).exp()
     examples = data.examples
     small = min(FRAME_SIZE, examples.image_size)
     pictures, region, lesion = (
@@ -351,6 +397,8 @@ def training_frame(
         "lesion": lesion >= 0.5,
         "label": torch.from_numpy(examples.table["label"].to_numpy(np.int64)[rows]),
     }
+    if task.model.point_labels == "both":
+        shown["point_labels"] = label_values(points, task.grid**2)[:, 0]
     return {name: values.cpu() for name, values in shown.items()}
 
 
@@ -370,15 +418,20 @@ def lesion_frequency(data: AttentionData, rows: np.ndarray, grid: int) -> Tensor
     return count / max(1, len(rows))
 
 
-def outlined_share(data: AttentionData, rows: np.ndarray) -> float:
-    """Return the share of these cores whose bag is their lesion outline, so that the losses of the bag learn from it.
+def outlined_share(
+    data: AttentionData, rows: np.ndarray, supervised: SupervisedParams | None = None
+) -> float:
+    """Return the share of these cores whose lesion outline a loss learns from: it is shown (``mask_share``), or it is their bag.
 
     A core without a lesion outline cannot be one of them. NaN without a core.
     """
-    examples = data.examples
+    examples, shown = data.examples, np.zeros(len(rows), dtype=bool)
+    if supervised is not None and supervised.mask_share is not None:
+        shown = shown_outlines(examples, rows, supervised.mask_share, supervised.mask_seed)
     learned = [
-        bool(examples.lesion[row].any()) and np.array_equal(examples.lesion[row], examples.bag[row])
-        for row in rows
+        bool(examples.lesion[row].any())
+        and (is_shown or np.array_equal(examples.lesion[row], examples.bag[row]))
+        for row, is_shown in zip(rows, shown, strict=True)
     ]
     return float(np.mean(learned)) if learned else np.nan
 
@@ -442,7 +495,8 @@ def choose_points(
 ) -> dict[str, Tensor]:
     """Return the cells [P, E, k] that each rule chooses, V where it stops; the order of the draws is part of the seed's meaning.
 
-    Only ``policy``, ``greedy`` and ``shuffled`` stop: the other rules place k points.
+    Only ``policy``, ``greedy`` and ``shuffled`` stop, and only ``policy`` and ``greedy`` look more than once: the other rules
+    place k points.
     """
     k, cells = task.model.points, context.cells
     logits, _ = policy.propose(context)
@@ -454,11 +508,19 @@ def choose_points(
         oracle_logits(lesion, cells), k, n_samples, generator=generator, is_allowed=cells
     )
     middle = torch.tensor(FIXED_TARGET, device=cells.device).expand(len(cells), 2)
-    return {
-        "policy": draw_sets(
+    if task.model.looks > 1:
+        sampled, greedy = (
+            task.look(policy, context, n, temperature=1.0, generator=random).actions
+            for n, random in ((n_samples, generator), (1, None))
+        )
+    else:
+        sampled = draw_sets(
             task.model, logits, cells, n_samples, temperature=1.0, generator=generator
-        ).actions,
-        "greedy": likeliest_sets(task.model, logits, cells),
+        ).actions
+        greedy = likeliest_sets(task.model, logits, cells)
+    return {
+        "policy": sampled,
+        "greedy": greedy,
         "uniform": uniform,
         "centre": nearest_cells(region_centroids(cells, task.grid), cells, task.grid, k),
         "fixed": nearest_cells(middle, cells, task.grid, k),
@@ -500,6 +562,70 @@ def _rows(
         lesion_coverage=lesion_coverage(lesion, context.cells),
         points_used=points_used(actions, lesion.shape[1]),
     )
+
+
+def heatmap_points(
+    task: PointTask, policy: AttentionModel, context: AttentionContext, batch: AttentionBatch
+) -> Tensor:
+    """Return the k highest cells of the heatmap that is drawn without any point, int64 [P, 1, k]: where no policy is asked."""
+    nothing = torch.empty(len(context.cells), 1, 0, dtype=torch.int64, device=context.cells.device)
+    outcomes = task.decode(policy, context, as_rollouts(nothing), batch)
+    heatmap = adaptive_avg_pool2d(outcomes.mask_logits[:, 0], task.grid).flatten(1)
+    return highest_points(heatmap, context.cells, task.model.points)
+
+
+# Dice that a click count asks for: NoC@0.8 and NoC@0.9 of interactive segmentation.
+QUALITIES = (0.8, 0.9)
+
+
+def _masks(
+    task: PointTask,
+    policy: AttentionModel,
+    data: AttentionData,
+    batch: AttentionBatch,
+    context: AttentionContext,
+    actions: Tensor,
+) -> dict[str, np.ndarray]:
+    """Return how well the prompted masks of a rule meet the outlines, one number per core; NaN for a core without an outline.
+
+    Dice and intersection over union are means over all E sets; the distance of the edges and the clicks are those of the first
+    set, whose points are taken in their order.
+    """
+    examples, rows = data.examples, batch.rows.cpu().numpy()
+    outlines = np.ascontiguousarray(examples.lesion[rows])
+    outline = torch.as_tensor(outlines, device=actions.device)
+
+    def drawn(cells: Tensor) -> Tensor:
+        logits = task.decode(policy, context, as_rollouts(cells), batch).segmentation_logits
+        assert logits is not None  # the task segments
+        return segmentation.resize_masks(logits, examples.image_size)  # bool [P, E, S, S]
+
+    masks = drawn(actions)
+    dice, union = segmentation.overlap(masks, outline)
+    first, units = masks[:, 0].cpu().numpy(), np.full((len(rows), 2), np.nan)
+    if set(MODEL_SPACING_COLUMNS) <= set(examples.table.columns):
+        units = examples.table[list(MODEL_SPACING_COLUMNS)].to_numpy(np.float64)[rows]
+    pairs = [(mask, truth) for mask, truth in zip(first, outlines, strict=True)]
+    pixels = [segmentation.hausdorff95(*pair) for pair in pairs]
+    millimetres = [
+        segmentation.hausdorff95(*pair, (unit[0], unit[1])) if np.isfinite(unit).all() else np.nan
+        for pair, unit in zip(pairs, units, strict=True)
+    ]
+    found = {
+        "dice": dice.mean(1).cpu().numpy(),
+        "iou": union.mean(1).cpu().numpy(),
+        "hausdorff95_px": np.array(pixels),
+        "hausdorff95_mm": np.array(millimetres),
+    }
+    k = actions.shape[2]
+    one_by_one = [segmentation.overlap(drawn(actions[:, :1, :n]), outline)[0] for n in range(1, k)]
+    if k:
+        in_order = torch.cat([*one_by_one, dice[:, :1]], dim=1)  # [P, k], after 1 .. k points
+    for quality in QUALITIES:
+        name = f"clicks_to_{round(100 * quality)}"
+        clicks = segmentation.clicks_to(in_order, quality).cpu().numpy() if k else np.nan
+        found[name] = np.broadcast_to(clicks, len(rows))
+    return found
 
 
 def _weigh(parts: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:

@@ -197,7 +197,8 @@ def supervised_loss(
         params: weights, forms and clamps.
         glimpse_involvement: [P], or None with a decoder that does not read patches.
 
-        shares: [2], of a micro-batch: its share of the step's cores, and of its cores with a bag; None for a whole batch.
+        shares: [2] or [3], of a micro-batch: its share of the step's cores, of its cores with a bag, and of those whose outline
+            is shown; None for a whole batch.
 
     Returns:
         A scalar. A term with weight 0 is not computed, apart from those of class and involvement.
@@ -219,6 +220,11 @@ def supervised_loss(
     loss = params.class_weight * class_loss * of_cores
     for weight, term in bag_terms(batch, outcomes, params):
         loss = loss + weight * mean_over_bags(term, is_member) * of_bags
+    if params.outline_weight and outcomes.segmentation_logits is not None:
+        assert batch.outline is not None  # params refuse the weight without outlines
+        of_outlines = 1.0 if shares is None else shares[2].to(class_loss.dtype)
+        term = outline_loss(outcomes.segmentation_logits, batch.outline)
+        loss = loss + params.outline_weight * mean_over_bags(term, has_outline(batch)) * of_outlines
     if glimpse_involvement is not None:
         target = _clamped_involvement(batch, params)[:, :1]
         term = proportion_bce(glimpse_involvement[:, None], target, clamp=params.prob_clamp)
@@ -227,11 +233,12 @@ def supervised_loss(
 
 
 def supervised_counts(batch: AttentionBatch) -> Tensor:
-    """Return how many cores the class loss, and how many the losses of the bag are a mean over, float64 [2]."""
+    """Return how many cores the class loss, the losses of the bag and those of shown outlines are a mean over, float64 [2] or [3]."""
     is_member = has_bag(batch)
-    return torch.stack(
-        [is_member.new_tensor(len(is_member), dtype=torch.float64), is_member.sum().double()]
-    )
+    counts = [is_member.new_tensor(len(is_member), dtype=torch.float64), is_member.sum().double()]
+    if batch.outline is not None:
+        counts.append(has_outline(batch).sum().double())
+    return torch.stack(counts)
 
 
 def bag_terms(
@@ -252,15 +259,44 @@ def bag_terms(
     return terms
 
 
+def outline_loss(segmentation_logits: Tensor, outline: Tensor) -> Tensor:
+    """Return cross-entropy plus soft Dice loss of the prompted mask against the outline, [P, G].
+
+        mean over pixels of BCE(z, y) + 1 - 2 sum(p y) / (sum(p) + sum(y)),   p = sigmoid(z)
+
+    Dice asks for overlap whatever the size of a lesion, cross-entropy has a gradient where a mask misses it. Source: Milletari
+    et al. 2016, "V-Net", section 3; how this differs: no squares in the denominator, and cross-entropy beside it.
+
+    Args:
+        segmentation_logits: z, [P, G, H, W].
+        outline: y, share of each pixel in the lesion, [P, H, W]; an empty one has the loss of an empty mask.
+    """
+    target = outline[:, None].expand_as(segmentation_logits)
+    pixel_loss = F.binary_cross_entropy_with_logits(segmentation_logits, target, reduction="none")
+    probs = segmentation_logits.sigmoid()
+    both, sizes = (probs * target).sum((2, 3)), (probs + target).sum((2, 3))
+    return pixel_loss.mean((2, 3)) + 1 - 2 * both / sizes.clamp(min=1e-6)
+
+
+def has_outline(batch: AttentionBatch) -> Tensor:
+    """Say of which cores an outline is shown, bool [P]; an image without a lesion has none."""
+    if batch.outline is None:
+        return torch.zeros(len(batch.cells), dtype=torch.bool, device=batch.cells.device)
+    return (batch.outline > 0).flatten(1).any(1)
+
+
 def location_loss(logits: Tensor, batch: AttentionBatch, grid: int) -> Tensor:
-    """Return -log P(the first point lies in the bag) of each core, [P]; 0 where the bag has no cell of the region, or all.
+    """Return -log P(the first point lies in the place) of each core, [P]; 0 where the place has no cell of the region, or all.
+
+    The place is the outline where the batch shows outlines, else the bag.
 
     Args:
         logits: of the policy's map, [P, V].
-        batch: cells of the region, and the bag [P, 4h, 4w].
+        batch: cells of the region, and the bag or the outline [P, 4h, 4w].
         grid: side of the cell grid.
     """
-    covered = F.adaptive_avg_pool2d(batch.bag, grid).flatten(1)
+    place = batch.bag if batch.outline is None else batch.outline
+    covered = F.adaptive_avg_pool2d(place, grid).flatten(1)
     most = covered.amax(1, keepdim=True)
     # Cells that lie at least half in the bag; of a bag smaller than that, those that it covers most.
     inside = batch.cells & (covered >= most.clamp(max=0.5)) & (covered > 0)

@@ -143,6 +143,11 @@ def outline_sentences(comparison: Mapping[str, Any]) -> list[str]:
         return [
             "No lesion outline supervised the heatmap; titles say which metrics read the outlines of held-out cores."
         ]
+    if "dice" in metrics:
+        return [
+            f"The lesion outline of {share:.0%} of the training cores was shown to losses and rewards: this is no learning from "
+            "labels alone. No outline of a held-out core was; titles say which metrics read those."
+        ]
     return [
         f"The lesion outline of {share:.0%} of the training cores supervised the heatmap: this is no learning from labels alone. "
         "Figures of the heatmap in the bag average over the outline of the held-out core, and detect nothing."
@@ -165,7 +170,7 @@ REQUIRED = (
 )
 RULES = (
     *("policy", "greedy", "uniform", "centre", "fixed", "constant", "blobs", "none", "oracle"),
-    *("shuffled", "picture", "texture", "cnn", "attention_cnn", "unet"),
+    *("shuffled", "heatmap", "picture", "texture", "cnn", "attention_cnn", "unet"),
 )
 FACTS = ("core_id", "patient_id", "center", "label", "involvement", "grade_group")
 OUTLINE = " (reads the test outline)"
@@ -423,7 +428,7 @@ def _attention_metrics() -> dict[str, Metric]:
         ),
         "outlined_share": mean_metric(
             "outlined_share",
-            title="Training cores whose lesion outline supervised the heatmap",
+            title="Training cores whose lesion outline was shown to the losses",
             better="none",
             reason="needs a training core",
         ),
@@ -500,18 +505,34 @@ def reader_metrics() -> dict[str, Metric]:
 
 
 def further_metrics(names: Iterable[str]) -> Mapping[str, Metric]:
-    """Return the metrics that not every run has: of a reader's score, of drawn masks; ``names`` are columns, or metrics."""
+    """Return the metrics that not every run has: of a reader's score, of prompted masks; ``names`` are columns, or metrics."""
     found = set(names)
     metrics = reader_metrics() if found & {READER_COLUMN, *reader_metrics()} else {}
     return metrics | (mask_metrics() if found & set(mask_metrics()) else {})
 
 
 def mask_metrics() -> dict[str, Metric]:
-    """Return how well a drawn mask meets the outline of a held-out core; a core without an outline is left out."""
-    mean = partial(mean_metric, better="higher", reason="needs a core with a lesion outline")
+    """Return how well the prompted mask meets the outline of a held-out core; a core without an outline is left out."""
+    mean = partial(mean_metric, reason="needs a core with a lesion outline")
+    clicks = "Points until the mask has a Dice of {}, one more than there are if never" + OUTLINE
     return {
-        "dice": mean("dice", title=f"Dice of the drawn mask{OUTLINE}"),
-        "iou": mean("iou", title=f"Intersection over union of the drawn mask{OUTLINE}"),
+        "dice": mean("dice", title=f"Dice of the prompted mask{OUTLINE}", better="higher"),
+        "iou": mean(
+            "iou", title=f"Intersection over union of the prompted mask{OUTLINE}", better="higher"
+        ),
+        "hausdorff95_px": mean(
+            "hausdorff95_px",
+            title=f"Hausdorff distance of the prompted mask, 95 %, pixels of the model image{OUTLINE}",
+            better="lower",
+        ),
+        "hausdorff95_mm": mean_metric(
+            "hausdorff95_mm",
+            title=f"Hausdorff distance of the prompted mask, 95 %, mm{OUTLINE}",
+            better="lower",
+            reason="needs a core with a lesion outline and a known pixel spacing",
+        ),
+        "clicks_to_80": mean("clicks_to_80", title=clicks.format(0.8), better="lower"),
+        "clicks_to_90": mean("clicks_to_90", title=clicks.format(0.9), better="lower"),
     }
 
 

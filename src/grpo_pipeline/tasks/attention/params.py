@@ -11,6 +11,7 @@ SampleChoice = Literal["all", "best", "one"]
 ValuePool = Literal["image", "region", "attention"]
 PolicyReads = Literal["image", "cell", "statistics"]
 FieldSize = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PointLabels = Literal["foreground", "both"]
 
 
 class CheckpointParams(BaseModel):
@@ -108,6 +109,8 @@ class ModelParams(BaseModel):
         prior: logits that the policy adds to its own, so that it does not start uniform: ``dark_blobs`` prefers the
             middles of dark blobs (a difference of Gaussians).
         prior_strength: nats per standard deviation of the blob map.
+        detail_channels: of a small U-Net on the image, whose pixels the prompted mask is drawn with beside SAM's, and whose
+            features of a cell the policy reads; a multiple of 8, 0 for none.
         value_pool: what the value head sees: the image, the region, or what the policy attends to.
         encoder_tuning: sizes of the addition for ``adapter`` and ``lora``; null for the others.
         clinical: clinical values as prompts; null without them.
@@ -115,6 +118,12 @@ class ModelParams(BaseModel):
         feature_dtype: how the features of a frozen encoder are stored.
         likelihood: of a set of points: exact, or of independent draws, the defect of public versions, as an ablation.
         stop: lets the policy decide how many points it needs, k at most; null always takes k.
+        point_labels: ``both``: the policy says of each point whether it is of the foreground or of the background, as SAM's
+            prompts do; ``foreground``: all are.
+        box: ``points``: the mask decoder is prompted with the box around the cells of a set's foreground points, too.
+        looks: how often the policy looks: it places points / looks points, sees the mask of all points so far, and goes on.
+        looks_at: the mask that it sees; null: the prompted mask where a loss teaches it (``outline_weight``), else the heatmap.
+        mask_prompt: whether SAM's mask decoder is shown the mask of the earlier looks, too, as its dense prompt.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -149,6 +158,12 @@ class ModelParams(BaseModel):
     policy_reads: PolicyReads = "image"
     prior: Literal["none", "dark_blobs"] = "none"
     prior_strength: float = Field(default=3.0, gt=0, allow_inf_nan=False)
+    detail_channels: int = Field(default=0, ge=0, multiple_of=8)
+    point_labels: PointLabels = "foreground"
+    box: Literal["none", "points"] = "none"
+    looks: int = Field(default=1, ge=1)
+    looks_at: Literal["heatmap", "mask"] | None = None
+    mask_prompt: bool = False
 
     @model_validator(mode="after")
     def _check_features_are_stored(self) -> Self:
@@ -198,6 +213,26 @@ class ModelParams(BaseModel):
             raise ValueError(
                 f"likelihood must be plackett_luce with a stop decision, got {self.likelihood}; the odds of a stop are those "
                 "against the cells that are left"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_looks(self) -> Self:
+        if self.points % self.looks:
+            raise ValueError(
+                f"attention.model.looks must divide points = {self.points}, got {self.looks}; every look places as many points: "
+                "change one of them"
+            )
+        if self.looks == 1 and (self.mask_prompt or self.looks_at is not None):
+            name = "mask_prompt" if self.mask_prompt else "looks_at"
+            raise ValueError(
+                f"attention.model.looks must be above 1 with {name}, got 1; there is no mask before the first look: raise it, or "
+                f"leave {name} out"
+            )
+        if self.looks > 1 and self.likelihood != "plackett_luce":
+            raise ValueError(
+                f"likelihood must be plackett_luce with looks above 1, got {self.likelihood}; a later look places its points in "
+                "the cells that are left"
             )
         return self
 
@@ -263,6 +298,9 @@ class RewardParams(BaseModel):
         boundary_weight: of the penalty, -1 to 0, for points near the region's edge.
         boundary_margin: how near that is, as share of the image side.
         points_weight: of -(points used) / k; with ``model.stop`` only.
+        dice_weight: of the Dice coefficient of the prompted mask and a shown outline.
+        boundary_distance_weight: of minus the distance between their edges, in shares of the image side.
+        boundary_distance_cap: the largest such distance; no mask is charged more.
         cspca_weight: factor on the advantages of clinically significant cancer.
         cspca_min_grade: grade group from which a cancer counts as significant.
     """
@@ -276,6 +314,9 @@ class RewardParams(BaseModel):
     boundary_weight: float = Field(ge=0)
     boundary_margin: float = Field(gt=0, lt=0.5)
     points_weight: float = Field(ge=0)
+    dice_weight: float = Field(default=0.0, ge=0)
+    boundary_distance_weight: float = Field(default=0.0, ge=0)
+    boundary_distance_cap: float = Field(default=0.25, gt=0, le=1)
     cspca_weight: float = Field(gt=0, allow_inf_nan=False)
     cspca_min_grade: int = Field(ge=1, le=5)
 
@@ -327,8 +368,12 @@ class SupervisedParams(BaseModel):
         mil_share: share of the bag's pixels that these are.
         entropy_weight: of the binary entropy of the heatmap in the bag.
         class_penalty: of half the squared weights of the class decoder, a ridge; 1 / (C n) of a regression on n images.
-        location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown: the policy learns
-            from outlines what it otherwise finds by reward.
+        location_weight: of -log P(the policy's first point lies in the bag), where a bag mask is shown, or with ``mask_share``
+            in the outline: the policy learns from outlines what it otherwise finds by reward.
+        mask_share: share of the training patients whose lesion outline is shown to losses and rewards, where they have one; of
+            all others it never is. None shows none.
+        mask_seed: of the choice of these patients; with one seed a larger share holds a smaller one.
+        outline_weight: of the loss of the prompted mask against a shown outline.
         glimpse_weight: of the loss of the glimpse decoder's mean evidence along the bag against the involvement.
         glimpse_bag_cells: cells of the bag that it looks at.
         symmetric: constants of the form ``symmetric``.
@@ -355,3 +400,15 @@ class SupervisedParams(BaseModel):
     prob_clamp: float = Field(gt=0, lt=0.5)
     class_penalty: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     location_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    mask_share: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    mask_seed: int = Field(default=0, ge=0)
+    outline_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check_shown(self) -> Self:
+        if self.outline_weight and not self.mask_share:
+            raise ValueError(
+                f"mask_share must be above 0 with outline_weight = {self.outline_weight:g}, got {self.mask_share}; say whose "
+                "outlines are shown, or set outline_weight: 0"
+            )
+        return self

@@ -36,6 +36,7 @@ SPEC = TaskSpec(
             "fixed": "in the middle of the image",
             "constant": "where training outlines lie most often",
             "blobs": "in the middles of dark blobs",
+            "heatmap": "at the highest cells of the heatmap of no points",
             "oracle": "placed by one who knows the lesion",
             "picture": "a regression on aspect, region and border, no points",
             "texture": "a regression on co-occurrence and gradients, no points",

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from grpo_pipeline.tasks.attention.batch import (
     Outcomes,
     make_batch,
     read_pixels,
+    shown_outlines,
 )
 from grpo_pipeline.tasks.attention.data.augmentation import augment
 from grpo_pipeline.tasks.attention.data.cases import picture_names
@@ -42,6 +44,7 @@ from grpo_pipeline.tasks.attention.inference.calibration import calibrate
 from grpo_pipeline.tasks.attention.losses import (
     best_samples,
     has_bag,
+    has_outline,
     last_samples,
     location_loss,
     mean_over_bags,
@@ -50,7 +53,11 @@ from grpo_pipeline.tasks.attention.losses import (
     supervised_loss,
     take_samples,
 )
-from grpo_pipeline.tasks.attention.model.baselines import blob_prior, point_coordinates
+from grpo_pipeline.tasks.attention.model.baselines import (
+    blob_prior,
+    label_values,
+    point_coordinates,
+)
 from grpo_pipeline.tasks.attention.model.decoders import (
     PointDecoder,
     penalty,
@@ -64,11 +71,15 @@ from grpo_pipeline.tasks.attention.model.model import (
     show_lesion,
 )
 from grpo_pipeline.tasks.attention.model.point_sets import (
+    LookRollouts,
     SetLogits,
     chosen_points,
     draw_sets,
     factor_logprobs,
+    look_by_look,
+    placed_points,
     points_component,
+    score_looks,
     score_sets,
     set_entropy,
 )
@@ -105,6 +116,7 @@ class AttentionTask(BaseTask):
         "mask_decoder",
         "class_decoder",
         "clinical",
+        "detail",
     )
     clinical: ClinicalStatistics | None = None
     execution: ExecutionParams | None = None
@@ -162,11 +174,14 @@ class AttentionTask(BaseTask):
                 policy.texture,
                 policy.policy.trunk,
                 policy.policy.attention,
+                *([policy.policy.background] if policy.policy.background else []),
                 *([policy.stop] if policy.stop else []),
+                *([policy.mask_reader] if policy.mask_reader else []),
             ],
             "value_head": [policy.policy.value],
             "mask_decoder": [policy.sam.net.prompt_encoder, policy.sam.net.mask_decoder],
             "class_decoder": [policy.class_decoder],
+            "detail": [] if policy.detail is None else [policy.detail],
             "clinical": [
                 module
                 for module in (policy.clinical, policy.clinical_read_out)
@@ -187,7 +202,12 @@ class AttentionTask(BaseTask):
         self, data: AttentionData, rows: np.ndarray, *, generator: Generator | None = None
     ) -> AttentionBatch:
         """Return the batch of these rows on the task's device; with a generator, one to train on: augmented, if that is on."""
-        pixels = read_pixels(data.examples, rows, device=self.device, with_lesion=data.shows_lesion)
+        shown, share = None, self.supervised.mask_share
+        if share is not None:
+            shown = shown_outlines(data.examples, rows, share, self.supervised.mask_seed)
+        pixels = read_pixels(
+            data.examples, rows, device=self.device, with_lesion=data.shows_lesion, shown=shown
+        )
         if self.augmentation is not None and generator is not None:
             pixels = augment(
                 pixels,
@@ -232,6 +252,7 @@ class AttentionTask(BaseTask):
         """Run SAM's image encoder (or take a frozen one's stored features) and the filter bank, once per core."""
         features = policy.encode(batch) if batch.features is None else batch.features
         texture = policy.texture.describe_cells(batch.images, self.grid)
+        detail, detail_cells = policy.describe_detail(batch.images)
         return AttentionContext(
             features=features,
             texture=texture,
@@ -242,6 +263,9 @@ class AttentionTask(BaseTask):
             prior=self._prior(batch),
             region=policy.describe_region(batch),
             folds=batch.folds,
+            clinical=batch.clinical,
+            detail=detail,
+            detail_cells=detail_cells,
         )
 
     def _prior(self, batch: AttentionBatch) -> Tensor | None:
@@ -252,9 +276,9 @@ class AttentionTask(BaseTask):
 
     def detach(self, context: AttentionContext) -> AttentionContext:
         """Return the context with features cut off from the encoder."""
-        return replace(
-            context, features=context.features.detach(), texture=context.texture.detach()
-        )
+        learned = ("features", "texture", "detail", "detail_cells")
+        parts = {name: getattr(context, name) for name in learned}
+        return replace(context, **{n: x.detach() for n, x in parts.items() if x is not None})
 
     @torch.no_grad()
     def sample(
@@ -267,15 +291,45 @@ class AttentionTask(BaseTask):
         proposal: Proposal,
         generator: Generator,
     ) -> Rollouts:
-        """Draw G sets of points without replacement from the policy's map or another proposal; ``none``: of 0 points."""
+        """Draw G sets of points without replacement from the policy's map or another proposal; ``none``: of 0 points.
+
+        With several looks those of the policy say what it saw before each: ``LookRollouts``.
+        """
         if proposal == "none":
             return empty_sets(len(context.cells), group_size, device=context.cells.device)
+        if proposal == "policy" and self.model.looks > 1:
+            return self.look(
+                policy, context, group_size, temperature=temperature, generator=generator
+            )
         logits = proposal_logits(policy, context, proposal)
         return draw_sets(
             self.model,
             logits,
             context.cells,
             group_size,
+            temperature=temperature,
+            generator=generator,
+        )
+
+    @torch.no_grad()
+    def look(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        group_size: int,
+        *,
+        temperature: float,
+        generator: Generator | None,
+    ) -> LookRollouts:
+        """Draw G sets of points in several looks; without a generator the likelier way is taken at each decision."""
+        first, _, again = policy.propose_looks(context)
+        return look_by_look(
+            self.model,
+            first,
+            again,
+            context.cells,
+            group_size,
+            see=partial(policy.see, context),
             temperature=temperature,
             generator=generator,
         )
@@ -289,7 +343,22 @@ class AttentionTask(BaseTask):
     ) -> Outcomes:
         """Decode the sampled points with the image features shared by the group."""
         return self._decode(
-            policy, context, rollouts, batch, has_padding=self.model.stop is not None
+            policy,
+            context,
+            rollouts,
+            batch,
+            has_padding=self.model.stop is not None,
+            with_segmentation=self.segments,
+        )
+
+    @property
+    def segments(self) -> bool:
+        """Whether a loss or a reward reads the prompted mask."""
+        rewards = self.rewards
+        return bool(
+            self.supervised.outline_weight
+            or rewards.dice_weight
+            or rewards.boundary_distance_weight
         )
 
     def _decode(
@@ -301,8 +370,9 @@ class AttentionTask(BaseTask):
         *,
         has_padding: bool,
         with_heatmap: bool = True,
+        with_segmentation: bool = False,
     ) -> Outcomes:
-        placed = chosen_points(rollouts, context.cells.shape[1])
+        placed, is_background = placed_points(rollouts, context.cells.shape[1])
         points = cell_centres(placed.actions, self.grid)
         is_point = placed.is_valid if has_padding else None
         outcomes = policy.decode(
@@ -312,10 +382,13 @@ class AttentionTask(BaseTask):
             batch.bag,
             batch.clinical,
             is_point=is_point,
+            is_background=is_background if self.model.point_labels == "both" else None,
             statistics=context.statistics,
             region=context.region,
             folds=context.folds,
             with_heatmap=with_heatmap,
+            with_segmentation=with_segmentation,
+            detail=context.detail,
         )
         return replace(outcomes, rollouts=rollouts)
 
@@ -329,7 +402,7 @@ class AttentionTask(BaseTask):
         )
         parts |= point_reward_components(batch, placed, outcomes, self.rewards, grid=self.grid)
         if self.model.stop is not None:
-            parts["points"] = points_component(placed)
+            parts["points"] = points_component(placed_points(rollouts, batch.cells.shape[1])[0])
         return parts, {name: getattr(self.rewards, f"{name}_weight") for name in parts}
 
     @torch.no_grad()
@@ -356,7 +429,15 @@ class AttentionTask(BaseTask):
         targets = self.replicate(targets, group_size * len(kept))
         with_heatmap = bool(self.rewards.heatmap_weight or self.rewards.activation_weight)
         outcomes = self._decode(
-            policy, context, sets, targets, has_padding=True, with_heatmap=with_heatmap
+            policy,
+            context,
+            sets,
+            targets,
+            has_padding=True,
+            with_heatmap=with_heatmap,
+            with_segmentation=bool(
+                self.rewards.dice_weight or self.rewards.boundary_distance_weight
+            ),
         )
         measured = combine_rewards(*self.reward(targets, sets, outcomes))
         return measured.total.reshape(shape[:3])
@@ -369,7 +450,12 @@ class AttentionTask(BaseTask):
         *,
         temperature: float,
     ) -> Scores:
-        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``n_samples``)."""
+        """Score exactly these sets; entropy and full distribution are those of the first draw and the stops (``n_samples``).
+
+        With several looks they are those of the first draw of each, given the masks that were seen.
+        """
+        if self.model.looks > 1:
+            return self._score_looks(policy, context, rollouts, temperature=temperature)
         logits, values = policy.propose(context)
         return Scores(
             logprobs=self._logprobs(logits, rollouts, context.cells, temperature=temperature),
@@ -377,6 +463,25 @@ class AttentionTask(BaseTask):
             log_probs_full=factor_logprobs(logits, context.cells, temperature=temperature),
             values=values,
         )
+
+    def _score_looks(
+        self,
+        policy: AttentionModel,
+        context: AttentionContext,
+        rollouts: Rollouts,
+        *,
+        temperature: float,
+    ) -> Scores:
+        if not isinstance(rollouts, LookRollouts):
+            raise ValueError(
+                "rollouts must hold the masks that were seen with attention.model.looks above 1, got sets without; draw them "
+                "with proposal: policy"
+            )
+        first, values, again = policy.propose_looks(context)
+        scores = score_looks(
+            self.model, first, again, context.cells, rollouts, temperature=temperature
+        )
+        return replace(scores, values=values)
 
     def _logprobs(
         self, logits: SetLogits, rollouts: Rollouts, cells: Tensor, *, temperature: float
@@ -403,9 +508,10 @@ class AttentionTask(BaseTask):
     def with_reference(self, data: AttentionData, reference: AttentionModel) -> AttentionData:
         """Return the data with the reference policy's logits of every core: neither of the two changes in a run.
 
-        With augmentation the images do change, and the data is returned as it is.
+        With augmentation the images do change, and with several looks the logits depend on the masks that were seen: then the
+        data is returned as it is.
         """
-        if self.augmentation is not None:
+        if self.augmentation is not None or self.model.looks > 1:
             return data
         rows = np.arange(len(data.examples.table))
         logits = []
@@ -431,10 +537,17 @@ class AttentionTask(BaseTask):
         temperature: float,
     ) -> ReferenceScores:
         """Score these points, and the whole map, by the reference policy: from its stored logits, or by running it."""
+        if self.model.looks > 1:
+            scores = self._score_looks(
+                reference, self.encode(reference, batch), rollouts, temperature=temperature
+            )
+            return ReferenceScores(scores.logprobs, scores.log_probs_full)
         if batch.reference_logits is None:
             logits = reference.propose(self.encode(reference, batch))[0]
         else:
-            logits = SetLogits.unpacked(batch.reference_logits, batch.cells.shape[1])
+            labels = 2 if self.model.point_labels == "both" else 1
+            cells = batch.cells.shape[1]
+            logits = SetLogits.unpacked(batch.reference_logits, cells, labels=labels)
         return ReferenceScores(
             logprobs=self._logprobs(logits, rollouts, batch.cells, temperature=temperature),
             log_probs_full=factor_logprobs(logits, batch.cells, temperature=temperature),
@@ -465,14 +578,18 @@ class AttentionTask(BaseTask):
             loss = loss + self.supervised.class_penalty * of_cores * ridge
         if self.supervised.location_weight:
             located = location_loss(policy.propose(context)[0].cells, batch, self.grid)
-            of_bags = 1.0 if shares is None else shares[1].to(loss.dtype)
-            loss = loss + self.supervised.location_weight * of_bags * mean_over_bags(
-                located[:, None], has_bag(batch)
+            # The outlines that are shown; without a share of them the bags.
+            members = has_bag(batch) if batch.outline is None else has_outline(batch)
+            of_members = (
+                1.0 if shares is None else shares[2 - (batch.outline is None)].to(loss.dtype)
+            )
+            loss = loss + self.supervised.location_weight * of_members * mean_over_bags(
+                located[:, None], members
             )
         return loss
 
     def supervised_counts(self, batch: AttentionBatch) -> Tensor:
-        """Return the number of cores, for the class, and of cores with a bag, for the rest: float64 [2]."""
+        """Return the numbers of cores, of those with a bag, and where outlines are shown of those with one: float64 [2] or [3]."""
         return supervised_counts(batch)
 
     def _choose_samples(self, batch: AttentionBatch, outcomes: Outcomes) -> Tensor:
@@ -503,9 +620,13 @@ class AttentionTask(BaseTask):
     def tabulate(
         self, data: AttentionData, batch: AttentionBatch, rollouts: Rollouts
     ) -> pd.DataFrame:
-        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed."""
+        """Return one row per sample: core, label and the points as "(x, y)" in [0, 1]; NaN for a point that was not placed.
+
+        With ``point_labels: both`` each point has its ``point_label`` beside it: 1 foreground, 0 background.
+        """
         n_prompts, group_size, k = rollouts.actions.shape
         points = point_coordinates(rollouts, self.grid).flatten(0, 1).cpu().numpy().round(3)
+        labels = label_values(rollouts, self.grid**2).flatten(0, 1).cpu().numpy()
         rows = batch.rows.cpu().numpy().repeat(group_size)
         table = data.examples.table.iloc[rows]
         frame = pd.DataFrame(
@@ -517,6 +638,8 @@ class AttentionTask(BaseTask):
         frame["label"] = table["label"].to_numpy()
         for point in range(k):
             frame[f"x{point}"], frame[f"y{point}"] = points[:, point, 0], points[:, point, 1]
+            if self.model.point_labels == "both":
+                frame[f"point_label{point}"] = labels[:, point]
         return frame
 
     def evaluate(

@@ -44,7 +44,8 @@ def task_with(**given: Any) -> AttentionTask:
 
 
 def pixels(*, with_lesion: bool = True, rows: np.ndarray = ROWS) -> Pixels:
-    return read_pixels(make_examples(), rows, device=torch.device("cpu"), with_lesion=with_lesion)
+    shown = np.ones(len(rows), dtype=bool) if with_lesion else None
+    return read_pixels(make_examples(), rows, device=torch.device("cpu"), with_lesion=with_lesion, shown=shown)
 
 
 def generator(step: int = 0, seed: int = 0) -> Generator:

@@ -6,7 +6,7 @@ from sam_oracle import import_original
 from tiny_attention import GRID, SIZE, model_params, shake
 from torch import Tensor, nn
 
-from grpo_pipeline.tasks.attention.model.sam import Sam, cell_centres, two_way
+from grpo_pipeline.tasks.attention.model.sam import Boxes, Sam, cell_centres, two_way
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 
@@ -46,6 +46,73 @@ def test_decodes_as_transformers_does(sam: Sam):
         multimask_output=False,
     )
     torch.testing.assert_close(sam.decode(image, sets).mask_logits, theirs.pred_masks[:, :, 0], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_decodes_both_labels_as_transformers_does(sam: Sam):
+    image, sets = features(), points()
+    labels = torch.tensor([[[1, 0, 1], [0, 0, 0], [1, 1, 1]], [[0, 1, 1], [1, 0, 0], [0, 0, 1]]])
+    theirs = sam.net(image_embeddings=image, input_points=sets * SIZE - 0.5, input_labels=labels, multimask_output=False)
+    ours = sam.decode(image, sets, is_background=labels == 0).mask_logits
+    torch.testing.assert_close(ours, theirs.pred_masks[:, :, 0], atol=1e-5, rtol=0)
+    assert not torch.allclose(ours, sam.decode(image, sets).mask_logits, atol=0.1)
+
+
+@torch.no_grad()
+def test_decodes_boxes_as_transformers_does(sam: Sam):
+    image, sets = features(), points()
+    labels = torch.tensor([[[1, 0, 1], [0, 1, 0], [1, 1, 1]], [[0, 1, 1], [1, 0, 0], [0, 0, 1]]])
+    inside = labels == 1
+    boxes = Boxes.around(sets, inside, margin=0.1)
+    for p in range(2):
+        for g in range(3):
+            low, high = (sets[p, g, inside[p, g]].aminmax(dim=0)[i] for i in (0, 1))
+            torch.testing.assert_close(boxes.corners[p, g], torch.stack([low - 0.1, high + 0.1]), atol=1e-6, rtol=0)
+    theirs = sam.net(
+        image_embeddings=image,
+        input_points=sets * SIZE - 0.5,
+        input_labels=labels,
+        input_boxes=boxes.corners.flatten(2) * SIZE - 0.5,
+        multimask_output=False,
+    ).pred_masks[:, :, 0]
+    ours = sam.decode(image, sets, is_background=labels == 0, boxes=boxes).mask_logits
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    assert not torch.allclose(ours, sam.decode(image, sets, is_background=labels == 0).mask_logits, atol=0.1)
+
+
+@torch.no_grad()
+def test_decodes_with_an_earlier_mask_as_transformers_does():
+    torch.manual_seed(0)
+    sam = Sam(model_params(looks=3, mask_prompt=True), SIZE).eval()
+    shake(sam, scale=0.3)
+    image, sets = features(), points(group=1)
+    earlier = torch.randn(2, 1, 4 * GRID, 4 * GRID, generator=torch.Generator().manual_seed(3))
+    theirs = sam.net(
+        image_embeddings=image,
+        input_points=sets * SIZE - 0.5,
+        input_labels=torch.ones(sets.shape[:3], dtype=torch.int64),
+        input_masks=earlier,
+        multimask_output=False,
+    ).pred_masks[:, :, 0]
+    torch.testing.assert_close(sam.decode(image, sets, earlier=earlier).mask_logits, theirs, atol=1e-5, rtol=0)
+    pair = sam.decode(image, sets.repeat(1, 2, 1, 1), earlier=torch.cat([earlier, earlier + 1], 1)).mask_logits
+    torch.testing.assert_close(pair[:, :1], theirs, atol=1e-5, rtol=0)
+    assert not torch.allclose(pair[:, 0], pair[:, 1], atol=0.01)
+
+
+@torch.no_grad()
+def test_a_set_without_foreground_points_has_no_box(sam: Sam):
+    image, sets = features(), points()
+    is_background = torch.tensor([[[True, False, True], [True, True, True], [False] * 3]]).expand(2, -1, -1)
+    is_point = torch.tensor([[[True, True, False], [True, True, True], [False] * 3]]).expand(2, -1, -1)
+    boxes = Boxes.around(sets, is_point & ~is_background, margin=0.1)
+    assert boxes.is_there.tolist() == [[True, False, False]] * 2
+    other = Boxes(torch.where(boxes.is_there[..., None, None], boxes.corners, 0.7), boxes.is_there)
+    a, b = (sam.decode(image, sets, is_point=is_point, is_background=is_background, boxes=x).mask_logits for x in (boxes, other))
+    assert torch.equal(a, b)  # where there is no box its corners are not read
+    moved = Boxes(boxes.corners + 0.2, boxes.is_there)
+    c = sam.decode(image, sets, is_point=is_point, is_background=is_background, boxes=moved).mask_logits
+    assert (a - c).abs().amax((0, 2, 3)).gt(1e-3).tolist() == [True, False, False]
 
 
 @torch.no_grad()
@@ -174,3 +241,26 @@ def test_the_positional_basis_is_standard_normal(ours: Sam) -> None:
     basis = ours.net.shared_image_embedding.positional_embedding
     assert float(basis.detach().std()) == pytest.approx(1.0, abs=0.35)
     assert float(basis.detach().abs().max()) < 5.0  # the start of transformers: 24 times as much
+
+
+@torch.no_grad()
+def test_the_prompted_mask_is_the_first_of_sams_several(sam: Sam):
+    image, sets = features(), points()
+    theirs = sam.net(
+        image_embeddings=image,
+        input_points=sets * SIZE - 0.5,
+        input_labels=torch.ones(sets.shape[:3], dtype=torch.int64),
+        multimask_output=True,
+    )
+    ours = sam.decode(image, sets, with_segmentation=True)
+    torch.testing.assert_close(ours.segmentation_logits, theirs.pred_masks[:, :, 0], atol=1e-5, rtol=0)
+    assert torch.equal(ours.mask_logits, sam.decode(image, sets).mask_logits)
+    assert sam.decode(image, sets).segmentation_logits is None
+    # Pixels of the image are added before the mask is drawn: those of another image's change only its own.
+    detail = torch.zeros(2, sam.pixel_channels, 4 * GRID, 4 * GRID)
+    assert torch.equal(
+        sam.decode(image, sets, with_segmentation=True, detail=detail).segmentation_logits, ours.segmentation_logits
+    )
+    detail[1] = 1.0
+    moved = sam.decode(image, sets, with_segmentation=True, detail=detail).segmentation_logits != ours.segmentation_logits
+    assert moved.flatten(1).any(1).tolist() == [False, True]

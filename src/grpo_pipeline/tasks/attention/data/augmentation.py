@@ -75,16 +75,15 @@ def move(pixels: Pixels, moves: Moves) -> Pixels:
     grey = F.grid_sample(
         pixels.images[:, None].float(), places, mode="bilinear", align_corners=False
     )
-    masks = [pixels.region, pixels.bag] + ([] if pixels.lesion is None else [pixels.lesion])
-    moved = (
-        F.grid_sample(torch.stack(masks, 1).float(), places, mode="nearest", align_corners=False)
-        > 0.5
-    )
-    return Pixels(
+    masks = {
+        name: mask for name, mask in vars(pixels).items() if name != "images" and mask is not None
+    }
+    stacked = torch.stack(list(masks.values()), 1).float()
+    moved = F.grid_sample(stacked, places, mode="nearest", align_corners=False) > 0.5
+    return replace(
+        pixels,
         images=grey[:, 0].round().clamp(0, 255).to(torch.uint8),
-        region=moved[:, 0],
-        bag=moved[:, 1],
-        lesion=None if pixels.lesion is None else moved[:, 2],
+        **{name: moved[:, place] for place, name in enumerate(masks)},
     )
 
 

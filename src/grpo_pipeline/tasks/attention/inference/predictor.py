@@ -35,7 +35,7 @@ from grpo_pipeline.tasks.attention.inference.appearance import FEATURES, look, p
 from grpo_pipeline.tasks.attention.inference.calibration import Calibration
 from grpo_pipeline.tasks.attention.inference.frame import Frame
 from grpo_pipeline.tasks.attention.inference.manifest import CoreRules
-from grpo_pipeline.tasks.attention.model.baselines import point_coordinates
+from grpo_pipeline.tasks.attention.model.baselines import label_values, point_coordinates
 from grpo_pipeline.tasks.attention.model.model import AttentionModel
 from grpo_pipeline.tasks.attention.params import ModelParams, RewardParams, SupervisedParams
 from grpo_pipeline.tasks.attention.task import AttentionTask
@@ -62,6 +62,8 @@ class CorePrediction:
         judgement: how far the image is from the training images; None of a model that does not know them.
         spacing_mm: row and column spacing, None where unknown.
         frame: name of the picture, "" of a core with one.
+        labels: of the points of each set, float64 [E, k]: 1 foreground, 0 background, NaN where there is no point; None of a
+            model whose points are all of the foreground.
     """
 
     core_id: str
@@ -75,6 +77,7 @@ class CorePrediction:
     judgement: Judgement | None
     spacing_mm: tuple[float, float] | None
     frame: str = ""
+    labels: np.ndarray | None = None
 
     def withheld(self) -> "CorePrediction":
         """Return the same without any probability: the points and the judgement stay."""
@@ -170,6 +173,9 @@ class Predictor:
             judgement=judgement,
             spacing_mm=(values[0], values[1]) if values else None,
             frame=str(row.get(FRAME_COLUMN, "")),
+            labels=label_values(rollouts, self.task.grid**2)[0].double().cpu().numpy()
+            if self.task.model.point_labels == "both"
+            else None,
         )
         doubts = judgement is not None and judgement.is_outside
         return prediction.withheld() if abstain and doubts else prediction
@@ -198,12 +204,8 @@ class Predictor:
             for number, count in enumerate((1, n_samples - 1))
             if count
         ]
-        return Rollouts(
-            *(
-                torch.cat(parts, dim=1)
-                for parts in zip(*(vars(part).values() for part in drawn), strict=True)
-            )
-        )
+        fields = ((part.actions, part.logprobs, part.is_valid) for part in drawn)
+        return Rollouts(*(torch.cat(parts, dim=1) for parts in zip(*fields, strict=True)))
 
     def _draw(
         self, context: AttentionContext, count: int, number: int, content: int, seed: int
@@ -370,7 +372,10 @@ def _core_score(
 
 
 def point_rows(prediction: CorePrediction) -> pd.DataFrame:
-    """Return one row per point: x and y in pixels, and in millimetres from the image's top left corner where they are known."""
+    """Return one row per point: x and y in pixels, and in millimetres from the image's top left corner where they are known.
+
+    Of a model that places background points, too, there is ``point_label``: 1 foreground, 0 background.
+    """
     n_sets, n_points = prediction.points.shape[:2]
     row_mm, column_mm = prediction.spacing_mm or (np.nan, np.nan)
     x, y = prediction.points.reshape(-1, 2).T
@@ -384,6 +389,9 @@ def point_rows(prediction: CorePrediction) -> pd.DataFrame:
         {"core_id": prediction.core_id, **named, **numbers, **places},
         columns=with_frame(POINT_COLUMNS, is_named=bool(named)),
     )
+    if prediction.labels is not None:
+        table["point_label"] = prediction.labels.reshape(-1)
+        table = table[table["x"].notna()].astype({"point_label": np.int64})
     return table[table["x"].notna()].reset_index(drop=True)
 
 

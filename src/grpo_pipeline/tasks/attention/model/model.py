@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import SamModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -40,10 +41,10 @@ from grpo_pipeline.tasks.attention.model.field_statistics import (
     field_radii,
     width,
 )
-from grpo_pipeline.tasks.attention.model.point_sets import SetLogits
-from grpo_pipeline.tasks.attention.model.policy_head import PolicyNetwork, StopHead
+from grpo_pipeline.tasks.attention.model.point_sets import Again, SetLogits, placed_points
+from grpo_pipeline.tasks.attention.model.policy_head import MaskReader, PolicyNetwork, StopHead
 from grpo_pipeline.tasks.attention.model.pretrained import build_net, encoder_input, load_net
-from grpo_pipeline.tasks.attention.model.sam import Decoded, Sam
+from grpo_pipeline.tasks.attention.model.sam import Boxes, Decoded, Sam, cell_centres
 from grpo_pipeline.tasks.attention.params import CheckpointParams, ModelParams
 
 # Clinical values as prompt tokens: one token per column beside the tokens of the points.
@@ -117,6 +118,8 @@ class AttentionModel(nn.Module):
     checkpoint: CheckpointParams | None
     clinical: ClinicalPrompt | None
     clinical_read_out: ClinicalReadOut | None
+    detail: nn.Module | None
+    mask_reader: MaskReader | None
 
     def __init__(
         self,
@@ -139,7 +142,9 @@ class AttentionModel(nn.Module):
         """
         super().__init__()
         _check_clinical(params, clinical)
-        self.checkpoint = params.checkpoint
+        self.checkpoint, self.box = params.checkpoint, params.box
+        self.looks_at, self.mask_prompt = params.looks_at, params.mask_prompt
+        self.points_per_look = params.points // params.looks
         if params.checkpoint is not None and net is None:
             net = load_net(params, image_size)
         self.sam = Sam(params, image_size, net)
@@ -147,6 +152,7 @@ class AttentionModel(nn.Module):
         # With statistics the policy reads them too, and the evidence that the decoder sees in each cell.
         described = width(co_occurrence=params.co_occurrence)
         looks = self.texture.width + (described + 1) * (params.class_decoder == "statistics")
+        looks += params.detail_channels
         if params.policy_reads == "statistics":
             looks = described
             self.texture.requires_grad_(False)  # nobody reads it
@@ -156,6 +162,7 @@ class AttentionModel(nn.Module):
             looks,
             params.value_pool,
             reads=params.policy_reads,
+            labels=params.point_labels,
         )
         self.policy_reads = params.policy_reads
         self.field_mm, self.co_occurrence = params.field_mm, params.co_occurrence
@@ -169,11 +176,26 @@ class AttentionModel(nn.Module):
                 self.clinical_read_out = ClinicalReadOut(
                     len(clinical.columns), params.feature_channels
                 )
+        self.detail = None
+        if params.detail_channels:
+            from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures
+
+            channels = self.sam.pixel_channels
+            self.detail = PixelFeatures(params.detail_channels, channels, self.sam.grid)
         self.stop = None
         if params.stop is not None:
             inputs = params.feature_channels + looks
             self.stop = StopHead(
                 inputs, params.policy_channels, params.points - params.stop.min_points
+            )
+        self.mask_reader = None
+        if params.looks > 1:
+            self.mask_reader = MaskReader(
+                self.policy.attention.in_channels,
+                params.policy_channels,
+                labels=2 if params.point_labels == "both" else 1,
+                # A policy that reads a cell alone reads the mask there alone.
+                size=3 if params.policy_reads == "image" else 1,
             )
 
     @classmethod
@@ -201,7 +223,11 @@ class AttentionModel(nn.Module):
         )
 
     def propose(self, context: AttentionContext) -> tuple[SetLogits, Tensor]:
-        """Return what the policy says about the point sets of each core, and its values [P]."""
+        """Return what the policy says about the point sets of each core, and its values [P]; before it has seen a mask."""
+        return self.propose_looks(context)[:2]
+
+    def propose_looks(self, context: AttentionContext) -> tuple[SetLogits, Tensor, Again]:
+        """Return what ``propose`` does, and what the policy says once it has seen the masks [P, G, V] of G sets per core."""
         looks = context.texture
         if self.policy_reads == "statistics" and context.statistics is not None:
             looks = context.statistics
@@ -209,11 +235,57 @@ class AttentionModel(nn.Module):
             # The evidence is read as it is: the policy's gradient teaches the decoder nothing.
             evidence = self.class_decoder.map_evidence(context.statistics, context.folds).detach()
             looks = torch.cat([looks, context.statistics, evidence], dim=1)
-        logits, values = self.policy(context.features, looks, context.cells)
-        if context.prior is not None:
+        if context.detail_cells is not None and self.policy_reads != "statistics":
+            looks = torch.cat([looks, context.detail_cells], dim=1)
+        trunk = self.policy.read(context.features, looks)
+        logits, values = self.policy.judge(trunk, context.cells)
+        if (
+            context.prior is not None
+        ):  # of foreground points: background points are for what is no dark blob
             logits = logits + context.prior
         stops = None if self.stop is None else self.stop(context.features, looks, context.cells)
-        return SetLogits(logits, stops), values
+        first = SetLogits(logits, stops, self.policy.judge_background(trunk))
+
+        def again(seen: Tensor) -> SetLogits:
+            if self.mask_reader is None:
+                raise ValueError(
+                    "the model must look more than once to see a mask, got attention.model.looks = 1; build it with more"
+                )
+            change = self.mask_reader(trunk, seen)  # [P, G, labels, V]
+            n = seen.shape[1]
+            cells = (first.cells[:, None] + change[:, :, 0]).flatten(0, 1)
+            background = first.background
+            if background is not None:
+                background = (background[:, None] + change[:, :, 1]).flatten(0, 1)
+            return SetLogits(
+                cells, None if stops is None else stops.repeat_interleave(n, 0), background
+            )
+
+        return first, values, again
+
+    @torch.no_grad()
+    def see(self, context: AttentionContext, placed: Rollouts) -> Tensor:
+        """Return how sure the mask decoder is of each cell with these points, the mean of 2p - 1 over its pixels: [P, G, V].
+
+        It is 0 where the decoder does not know. Detached: the policy's gradient teaches the decoder nothing.
+        """
+        placed, is_background = placed_points(placed, context.cells.shape[1])
+        points = cell_centres(placed.actions, self.sam.grid)
+        decoded = self._decode_mask(
+            context.features,
+            points,
+            self._embed_clinical(context.clinical),
+            is_point=None if self.stop is None else placed.is_valid,
+            is_background=None if self.policy.background is None else is_background,
+            with_segmentation=self.looks_at == "mask",
+            detail=context.detail,
+        )
+        sure = (self._seen(decoded) / 2).tanh()  # 2p - 1
+        return F.adaptive_avg_pool2d(sure, self.sam.grid).flatten(2)
+
+    def describe_detail(self, images: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return the pixels [P, C / 8, 4h, 4w] that the prompted mask is drawn with, and what the policy reads of them, [P, D, h, w]."""
+        return (None, None) if self.detail is None else self.detail(images)
 
     def describe_fields(self, batch: AttentionBatch) -> Tensor | None:
         """Return the statistics [P, D, h, w] of the batch's images where the class decoder reads them."""
@@ -253,12 +325,15 @@ class AttentionModel(nn.Module):
         clinical: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
+        is_background: Tensor | None = None,
         statistics: Tensor | None = None,
         region: Tensor | None = None,
         folds: Tensor | None = None,
         with_heatmap: bool = True,
+        with_segmentation: bool = False,
+        detail: Tensor | None = None,
     ) -> Outcomes:
-        """Decode point sets [P, G, k, 2] into class logits, bag probabilities and heatmaps.
+        """Decode point sets [P, G, k, 2] into class logits, bag probabilities, heatmaps and prompted masks.
 
         Args:
             features: [P, C, h, w].
@@ -267,22 +342,38 @@ class AttentionModel(nn.Module):
             bag: [P, 4h, 4w], weights of the heatmap pixels.
             clinical: values [P, F], NaN where unknown; None for a model without clinical prompts.
             is_point: bool [P, G, k], False for padding; None: all are points.
+            is_background: bool [P, G, k], True for points that prompt the mask decoder alone: no class decoder reads them as
+                evidence; None: there are none.
             statistics: of the fields around the cells, for a class decoder that reads them.
             region: of the whole region, for one that reads them.
             folds: int64 [P] of the patients, for one with folds.
             with_heatmap: False leaves out the mask decoder, most of the work, where the class decoder does not read it: then
                 mask_logits are [P, G, 0, 0] and bag_probs 0.
+            with_segmentation: whether the prompted mask is drawn.
+            detail: [P, C / 8, 4h, 4w], pixels of the image that it is drawn with beside SAM's.
 
         Raises:
             ValueError: if the model has clinical prompts and gets no values.
         """
         prompts = self._embed_clinical(clinical)
-        with_heatmap = with_heatmap or isinstance(self.class_decoder, GlobalDecoder)
+        with_heatmap = (
+            with_heatmap or with_segmentation or isinstance(self.class_decoder, GlobalDecoder)
+        )
         decoded = (
-            self.sam.decode(features, points, prompts, is_point=is_point)
+            self._decode_mask(
+                features,
+                points,
+                prompts,
+                is_point=is_point,
+                is_background=is_background,
+                with_segmentation=with_segmentation,
+                detail=detail,
+            )
             if with_heatmap
             else Decoded.nothing(points)
         )
+        if is_background is not None:
+            is_point = ~is_background if is_point is None else is_point & ~is_background
         heads = learners = None
         if isinstance(self.class_decoder, StatisticsDecoder) and statistics is not None:
             logits = self.class_decoder.heads(statistics, region, points, is_point)  # [P, G, F]
@@ -311,7 +402,64 @@ class AttentionModel(nn.Module):
             mask_logits=decoded.mask_logits,
             heads=heads,
             learners=learners,
+            segmentation_logits=decoded.segmentation_logits,
         )
+
+    def _decode_mask(
+        self,
+        features: Tensor,
+        points: Tensor,
+        prompts: Tensor | None,
+        *,
+        is_point: Tensor | None,
+        is_background: Tensor | None,
+        with_segmentation: bool,
+        detail: Tensor | None,
+    ) -> Decoded:
+        """Decode the point sets by SAM; with ``mask_prompt`` look by look, each shown the mask of the one before (no gradient).
+
+        A look in which a set has no point, because it has stopped or the point is left out, refines the mask all the same.
+        """
+
+        def decode(end: int, earlier: Tensor | None, *, draws: bool) -> Decoded:
+            placed = points[:, :, :end]
+            is_there, is_behind = (
+                x if x is None else x[..., :end] for x in (is_point, is_background)
+            )
+            return self.sam.decode(
+                features,
+                placed,
+                prompts,
+                is_point=is_there,
+                is_background=is_behind,
+                boxes=self._box(placed, is_there, is_behind),
+                earlier=earlier,
+                with_segmentation=draws,
+                detail=detail,
+            )
+
+        k, earlier = points.shape[2], None
+        if self.mask_prompt:
+            with torch.no_grad():
+                for end in range(self.points_per_look, k, self.points_per_look):
+                    earlier = self._seen(decode(end, earlier, draws=self.looks_at == "mask"))
+        return decode(k, earlier, draws=with_segmentation)
+
+    def _seen(self, decoded: Decoded) -> Tensor:
+        """Return the logits of the mask that a later look is shown."""
+        drawn = decoded.segmentation_logits
+        return decoded.mask_logits if self.looks_at != "mask" or drawn is None else drawn
+
+    def _box(
+        self, points: Tensor, is_point: Tensor | None, is_background: Tensor | None
+    ) -> Boxes | None:
+        """Return, with ``box: points``, the box around the cells of each set's foreground points; they are as in ``decode``."""
+        if self.box == "none" or not points.shape[2]:
+            return None
+        inside = torch.ones_like(points[..., 0], dtype=torch.bool)
+        inside = inside if is_point is None else inside & is_point
+        inside = inside if is_background is None else inside & ~is_background
+        return Boxes.around(points, inside, margin=0.5 / self.sam.grid)
 
     def _embed_clinical(self, values: Tensor | None) -> Tensor | None:
         if self.clinical is None:

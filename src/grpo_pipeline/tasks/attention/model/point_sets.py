@@ -8,8 +8,26 @@ from ``min_points`` on it stops with the odds
 
 and otherwise takes a cell a left with its probability among the cells left. Dividing by the mass left makes h_i mean the same
 on every grid, and a policy that has placed its points where the map is sure stops sooner (docs/points.md).
+
+With ``attention.model.point_labels: both`` a choice is a cell and a label, 2V of them, and a cell that is taken is out with both:
+
+    P(cell a, label y | cells left) = exp(z_ay) / sum over cells left, both labels of exp(z)
+                                    = exp(m_a) / (sum over cells left of exp(m)) * P(y | a),   m_a = log sum_y exp(z_ay)
+
+so that the draw is Plackett-Luce over the cells by m, and each label is drawn by itself given its cell. An action is the cell
+0..V-1 of a foreground point, V for the stop and the padding, and V + 1 + cell for a background point.
+
+With ``attention.model.looks: n`` above 1 the k decisions are n looks of k / n decisions each. Look l draws as a set would, from
+the map that the policy has after it has seen the mask o_l of all points before, in the cells that are left:
+
+    log p(trajectory) = sum over l of log p(points of look l | image, o_l, earlier points),   o_l = mask(image, earlier points)
+
+The mask decoder is deterministic and adds no term. o_l is kept with the sample: an update asks the policy what it does where it
+saw that, whatever the decoder has become (docs/points.md).
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,11 +44,12 @@ from grpo_pipeline.core.sampling.plackett_luce import (
     tempered_logits,
 )
 from grpo_pipeline.core.sampling.stopping import (
+    decisions_taken,
     greedy_with_stop,
     logprobs_with_stop,
     sample_with_stop,
 )
-from grpo_pipeline.core.types import Rollouts
+from grpo_pipeline.core.types import Rollouts, Scores
 from grpo_pipeline.tasks.attention.params import ModelParams
 
 
@@ -39,21 +58,52 @@ class SetLogits:
     """Logits of a policy over one image's points.
 
     Attributes:
-        cells: [P, V], the attention map before the softmax.
+        cells: [P, V], the map of foreground points before the softmax.
         stops: [P, S], log odds h_i of stopping at decisions min_points..k-1; None where every set has k points.
+        background: [P, V], the same of background points; None where every point is of the foreground.
     """
 
     cells: Tensor
     stops: Tensor | None = None
+    background: Tensor | None = None
+
+    def choices(self) -> Tensor:
+        """Return the logits of all choices of the first decision, [P, V] or [P, 2V]."""
+        return (
+            self.cells if self.background is None else torch.cat([self.cells, self.background], 1)
+        )
+
+    def places(self, temperature: float = 1.0) -> Tensor:
+        """Return the attention map before the softmax, [P, V]: of a point in a cell, whatever its label.
+
+        T * log sum_y exp(z_y / T): divided by the temperature T, as everything that reads it does, it is exact.
+        """
+        if self.background is None:
+            return self.cells
+        z = (tempered_logits(x, temperature) for x in (self.cells, self.background))
+        return temperature * torch.logaddexp(*z)
 
     def packed(self) -> Tensor:
-        """Return map and log odds side by side, [P, V] or [P, V + S]."""
-        return self.cells if self.stops is None else torch.cat([self.cells, self.stops], dim=1)
+        """Return maps and log odds side by side, [P, V (+ V) (+ S)]."""
+        return self.choices() if self.stops is None else torch.cat([self.choices(), self.stops], 1)
 
     @classmethod
-    def unpacked(cls, packed: Tensor, choices: int) -> "SetLogits":
-        """Return what ``packed`` was made from; choices is V."""
-        return cls(packed[:, :choices], packed[:, choices:] if packed.shape[1] > choices else None)
+    def unpacked(cls, packed: Tensor, cells: int, *, labels: int = 1) -> "SetLogits":
+        """Return what ``packed`` was made from; cells is V, labels 2 with background points."""
+        maps, stops = packed[:, : labels * cells], packed[:, labels * cells :]
+        background = maps[:, cells:] if labels == 2 else None
+        return cls(maps[:, :cells], stops if stops.shape[1] else None, background)
+
+
+@dataclass(frozen=True)
+class LookRollouts(Rollouts):
+    """Sets of points that were placed in several looks.
+
+    Attributes:
+        seen: [P, G, n - 1, V], what the policy saw before each look but the first: how sure the mask decoder was of each cell.
+    """
+
+    seen: Tensor
 
 
 def draw_sets(
@@ -64,6 +114,7 @@ def draw_sets(
     *,
     temperature: float,
     generator: Generator,
+    k: int | None = None,
 ) -> Rollouts:
     """Draw G sets for each image, with their log-probabilities.
 
@@ -74,14 +125,16 @@ def draw_sets(
         group_size: G.
         temperature: divides the map's logits and the log odds.
         generator: the only source of randomness.
+        k: points of a set; None: those of the parameters.
 
     Returns:
-        actions [P, G, k]: cells, and V for the stop and what comes after it; is_valid True up to and including the stop.
+        actions [P, G, k]: cells, V for the stop and what comes after it, V + 1 + cell for background points; is_valid True up to
+        and including the stop.
     """
-    k = params.points
+    k, places = params.points if k is None else k, logits.places(temperature)
     if logits.stops is None:
         actions = gumbel_top_k(
-            logits.cells,
+            places,
             k,
             group_size,
             generator=generator,
@@ -91,7 +144,7 @@ def draw_sets(
         is_valid = torch.ones_like(actions, dtype=torch.bool)
     else:
         actions, is_valid = sample_with_stop(
-            logits.cells,
+            places,
             _stop_logits(logits, is_allowed, k, temperature),
             k,
             group_size,
@@ -100,6 +153,10 @@ def draw_sets(
             temperature=temperature,
             is_allowed=is_allowed,
         )
+    odds = _background_odds(logits, actions, temperature)
+    if odds is not None:
+        chance = torch.rand(odds.shape, generator=generator, dtype=odds.dtype, device=odds.device)
+        actions = _labelled(actions, chance < odds.sigmoid(), places.shape[1])
     logprobs = score_sets(
         params, logits, actions, is_valid, temperature=temperature, is_allowed=is_allowed
     )
@@ -119,31 +176,199 @@ def score_sets(
 
     Whatever stands in ``actions`` after a stop is not read.
     """
+    places, k = logits.places(temperature), actions.shape[-1]
+    cells, is_background = split_labels(actions, places.shape[1])
     if logits.stops is None:
         score = (
             independent_logprobs if params.likelihood == "independent" else plackett_luce_logprobs
         )
-        return score(logits.cells, actions, temperature=temperature, is_allowed=is_allowed)
-    k = actions.shape[-1]
-    return logprobs_with_stop(
-        logits.cells,
-        _stop_logits(logits, is_allowed, k, temperature),
-        actions.masked_fill(~is_valid, is_allowed.shape[1]),
-        k_min=k - logits.stops.shape[1],
-        temperature=temperature,
-        is_allowed=is_allowed,
+        logprobs = score(places, cells, temperature=temperature, is_allowed=is_allowed)
+    else:
+        logprobs = logprobs_with_stop(
+            places,
+            _stop_logits(logits, is_allowed, k, temperature),
+            cells.masked_fill(~is_valid, is_allowed.shape[1]),
+            k_min=k - logits.stops.shape[1],
+            temperature=temperature,
+            is_allowed=is_allowed,
+        )
+    odds = _background_odds(logits, cells, temperature)
+    if odds is None:
+        return logprobs
+    is_point = is_valid & (cells < places.shape[1])
+    of_labels = F.logsigmoid(torch.where(is_background, odds, -odds))
+    return logprobs + of_labels.masked_fill(~is_point, 0.0)
+
+
+def likeliest_sets(
+    params: ModelParams, logits: SetLogits, is_allowed: Tensor, *, k: int | None = None
+) -> Tensor:
+    """Return the set that takes the likelier way at each decision, int64 [P, 1, k]: see ``greedy_with_stop``.
+
+    A point goes to the likeliest cell left, and has the label that is likelier there.
+    """
+    k, places = params.points if k is None else k, logits.places()
+    if logits.stops is None:
+        actions = places.masked_fill(~is_allowed, -torch.inf).topk(k).indices[:, None]
+    else:
+        stop_logits = _stop_logits(logits, is_allowed, k, 1.0)
+        actions, _ = greedy_with_stop(
+            places, stop_logits, k, k_min=k - logits.stops.shape[1], is_allowed=is_allowed
+        )
+    odds = _background_odds(logits, actions, 1.0)
+    return actions if odds is None else _labelled(actions, odds > 0, places.shape[1])
+
+
+# Several looks: the same distribution, look by look.
+
+Again = Callable[[Tensor], SetLogits]
+See = Callable[[Rollouts], Tensor]
+
+
+def look_by_look(
+    params: ModelParams,
+    first: SetLogits,
+    again: Again,
+    region: Tensor,
+    group_size: int,
+    *,
+    see: See,
+    temperature: float,
+    generator: Generator | None,
+) -> LookRollouts:
+    """Draw G sets for each image in ``params.looks`` looks, with their log-probabilities.
+
+    Args:
+        params: of the model.
+        first: what the policy says before it has seen a mask, of P images.
+        again: returns what it says after it has seen the masks [P, G, V], of the P * G sets.
+        region: bool [P, V], the cells that are allowed.
+        group_size: G.
+        see: returns the masks [P, G, V] of the points that are placed so far.
+        temperature: divides all logits.
+        generator: the only source of randomness; None takes the likelier way at each decision.
+
+    Returns:
+        As ``draw_sets``, with the masks.
+    """
+    size = params.points // params.looks
+    n_prompts, cells = region.shape
+    empty = torch.zeros(n_prompts, group_size, 0, device=region.device)
+    drawn = Rollouts(empty.long(), empty, empty.bool())
+    seen: list[Tensor] = []
+    for look in range(params.looks):
+        if look:
+            seen.append(see(drawn))
+        logits, left = _at_look(params, first, again, region, drawn.actions, seen, temperature)
+        group = group_size if look == 0 else 1
+        if generator is None:
+            actions = likeliest_sets(params, logits, left, k=size)
+        else:
+            actions = draw_sets(
+                params, logits, left, group, temperature=temperature, generator=generator, k=size
+            ).actions
+        actions = actions.reshape(n_prompts, -1, size).expand(-1, group_size, -1)
+        has_stopped = (drawn.actions == cells).any(-1, keepdim=True)
+        actions = torch.cat([drawn.actions, actions.masked_fill(has_stopped, cells)], dim=2)
+        drawn = Rollouts(actions, actions.float(), decisions_taken(actions, cells))
+    trajectories = LookRollouts(drawn.actions, drawn.logprobs, drawn.is_valid, torch.stack(seen, 2))
+    logprobs = score_looks(
+        params, first, again, region, trajectories, temperature=temperature
+    ).logprobs
+    return replace(trajectories, logprobs=logprobs)
+
+
+def score_looks(
+    params: ModelParams,
+    first: SetLogits,
+    again: Again,
+    region: Tensor,
+    rollouts: LookRollouts,
+    *,
+    temperature: float,
+) -> Scores:
+    """Return the log-probabilities of these trajectories, and entropy and full distribution of the first decision of each look.
+
+        H = H(first look: ``set_entropy``) + sum over later looks of mean_g H(map given what g saw, cells left)
+
+    ``log_probs_full`` are the factors of ``factor_logprobs``, then those of the first points of the later looks, each a mean over
+    the G samples: log p - log G, so that a KL of two such rows is the sum of the looks' KLs, exact given what was seen.
+
+    Args:
+        params: of the model.
+        first: of ``look_by_look``.
+        again: of ``look_by_look``.
+        region: bool [P, V].
+        rollouts: [P, G, k] with the masks that were seen.
+        temperature: as when they were drawn.
+    """
+    size, (n_prompts, group_size, _) = params.points // params.looks, rollouts.actions.shape
+    cells = region.shape[1]
+    actions = rollouts.actions.masked_fill(~rollouts.is_valid, cells)
+    seen = list(rollouts.seen.unbind(2))
+    logprobs, entropies = [], [set_entropy(first, region, temperature=temperature)]
+    factors = [factor_logprobs(first, region, temperature=temperature)]
+    for look in range(params.looks):
+        place = slice(look * size, (look + 1) * size)
+        logits, left = _at_look(
+            params, first, again, region, actions[..., : place.start], seen[:look], temperature
+        )
+        rows = (n_prompts, -1, size) if look == 0 else (n_prompts * group_size, 1, size)
+        is_valid = rollouts.is_valid[..., place]
+        of_look = score_sets(
+            params,
+            logits,
+            actions[..., place].reshape(rows),
+            is_valid.reshape(rows),
+            temperature=temperature,
+            is_allowed=left,
+        )
+        # A set that has stopped in an earlier look takes no decision here.
+        logprobs.append(of_look.reshape(is_valid.shape).masked_fill(~is_valid, 0.0))
+        if look:
+            point = replace(logits, stops=None)
+            of_rows = set_entropy(point, left, temperature=temperature)
+            entropies.append(of_rows.reshape(n_prompts, group_size).mean(1))
+            of_samples = factor_logprobs(point, left, temperature=temperature)
+            factors.append(of_samples.reshape(n_prompts, -1) - math.log(group_size))
+    return Scores(
+        logprobs=torch.cat(logprobs, dim=2),
+        entropy=torch.stack(entropies).sum(0),
+        log_probs_full=torch.cat(factors, dim=1),
     )
 
 
-def likeliest_sets(params: ModelParams, logits: SetLogits, is_allowed: Tensor) -> Tensor:
-    """Return the set that takes the likelier way at each decision, int64 [P, 1, k]: see ``greedy_with_stop``."""
-    k = params.points
+def _at_look(
+    params: ModelParams,
+    first: SetLogits,
+    again: Again,
+    region: Tensor,
+    earlier: Tensor,
+    seen: list[Tensor],
+    temperature: float,
+) -> tuple[SetLogits, Tensor]:
+    """Return the logits of the look that follows the actions ``earlier`` [P, G, d] and the cells left: of P rows, then of P * G.
+
+    A stop is weighed against the share of the look's map that is left of the whole region, as within one look.
+    """
+    start, size, cells = earlier.shape[2], params.points // params.looks, region.shape[1]
+    if start == 0:
+        logits, left = first, region
+    else:
+        logits = again(seen[-1])
+        taken = torch.zeros(*earlier.shape[:2], cells + 1, dtype=torch.bool, device=region.device)
+        taken.scatter_(2, split_labels(earlier, cells)[0], True)
+        left = (region[:, None] & ~taken[..., :-1]).flatten(0, 1)
     if logits.stops is None:
-        return logits.cells.masked_fill(~is_allowed, -torch.inf).topk(k).indices[:, None]
-    stop_logits = _stop_logits(logits, is_allowed, k, 1.0)
-    return greedy_with_stop(
-        logits.cells, stop_logits, k, k_min=k - logits.stops.shape[1], is_allowed=is_allowed
-    )[0]
+        return logits, left
+    least = params.points - logits.stops.shape[1]
+    stops = logits.stops[:, max(0, start - least) : max(0, start + size - least)]
+    if start and stops.shape[1]:
+        whole = region.repeat_interleave(earlier.shape[1], 0)
+        places = tempered_logits(logits.places(temperature), temperature)
+        masses = (masked_logits(places, x).logsumexp(1, keepdim=True) for x in (whole, left))
+        stops = stops + temperature * (next(masses) - next(masses))
+    return replace(logits, stops=stops if stops.shape[1] else None), left
 
 
 def set_entropy(logits: SetLogits, is_allowed: Tensor, *, temperature: float) -> Tensor:
@@ -152,9 +377,11 @@ def set_entropy(logits: SetLogits, is_allowed: Tensor, *, temperature: float) ->
         H = H(map) + sum_i H(Bernoulli(sigmoid(h_i / temperature)))
 
     Exact for the first point and the answers "would you stop after i points, with the whole map left", which are independent.
-    It is not the entropy of the whole set: that would have to be averaged over the points already taken.
+    With background points the map is that of the 2V choices. It is not the entropy of the whole set: that would have to be
+    averaged over the points already taken.
     """
-    entropy = categorical_entropy(logits.cells, is_allowed, temperature=temperature)
+    allowed = _allowed_choices(logits, is_allowed)
+    entropy = categorical_entropy(logits.choices(), allowed, temperature=temperature)
     if logits.stops is None:
         return entropy
     h = logits.stops / temperature
@@ -162,29 +389,62 @@ def set_entropy(logits: SetLogits, is_allowed: Tensor, *, temperature: float) ->
 
 
 def factor_logprobs(logits: SetLogits, is_allowed: Tensor, *, temperature: float) -> Tensor:
-    """Return the independent factors of the first decisions side by side: the map [P, V], then P(stop) and P(go on), S each.
+    """Return the independent factors of the first decisions side by side: the map, then P(stop) and P(go on), S each.
 
     Entropy and KL of a product are the sums over its factors, so ``categorical_kl`` of two such rows is exact for the first
-    point and the stops of ``set_entropy``. Every factor sums to 1, the row to 1 + S.
+    point and the stops of ``set_entropy``. The map has V choices, or 2V. Every factor sums to 1, the row to 1 + S.
     """
-    first = log_policy(logits.cells, is_allowed, temperature=temperature)
+    allowed = _allowed_choices(logits, is_allowed)
+    first = log_policy(logits.choices(), allowed, temperature=temperature)
     if logits.stops is None:
         return first
     h = logits.stops / temperature
     return torch.cat([first, F.logsigmoid(h), F.logsigmoid(-h)], dim=1)
 
 
-def chosen_points(rollouts: Rollouts, choices: int) -> Rollouts:
-    """Return the sets as points alone: ``is_valid`` is False for the stop, too, and the cell there is 0 of 0..choices-1."""
-    is_point = rollouts.is_valid & (rollouts.actions < choices)
+def chosen_points(rollouts: Rollouts, cells: int) -> Rollouts:
+    """Return the sets as foreground points alone: ``is_valid`` is False for all else, and the cell there is 0 of 0..cells-1."""
+    is_point = rollouts.is_valid & (rollouts.actions < cells)
     return replace(rollouts, actions=rollouts.actions.masked_fill(~is_point, 0), is_valid=is_point)
+
+
+def placed_points(rollouts: Rollouts, cells: int) -> tuple[Rollouts, Tensor]:
+    """Return the points of both labels as ``chosen_points`` does, and which are of the background, bool [P, G, k]."""
+    actions, is_background = split_labels(rollouts.actions, cells)
+    return chosen_points(
+        replace(rollouts, actions=actions), cells
+    ), is_background & rollouts.is_valid
+
+
+def split_labels(actions: Tensor, cells: int) -> tuple[Tensor, Tensor]:
+    """Return the cell of each action, V for the stop and the padding, and which are of the background, bool: same shape."""
+    is_background = actions > cells
+    return torch.where(is_background, actions - (cells + 1), actions), is_background
+
+
+def _labelled(actions: Tensor, is_background: Tensor, cells: int) -> Tensor:
+    """Return the actions with those points that are of the background as such; the stop V has no label."""
+    return torch.where(is_background & (actions < cells), actions + (cells + 1), actions)
+
+
+def _background_odds(logits: SetLogits, cells: Tensor, temperature: float) -> Tensor | None:
+    """Return the log odds that the point in each of these cells [P, G, k] is of the background; None without such points."""
+    if logits.background is None:
+        return None
+    odds = tempered_logits(logits.background - logits.cells, temperature)
+    place = cells.clamp(max=odds.shape[1] - 1)  # a stop has no cell, and its odds are not read
+    return odds.gather(1, place.flatten(1)).reshape(cells.shape)
+
+
+def _allowed_choices(logits: SetLogits, is_allowed: Tensor) -> Tensor:
+    return is_allowed if logits.background is None else torch.cat([is_allowed, is_allowed], 1)
 
 
 def points_component(placed: Rollouts) -> Tensor:
     """Return the reward component ``points``, -(number of points) / k of each sample, float [P, G]; 0 for sets of k = 0.
 
     Args:
-        placed: of ``chosen_points``.
+        placed: of ``placed_points``: a background point costs as much.
     """
     return -placed.is_valid.float().sum(dim=-1) / max(1, placed.is_valid.shape[-1])
 
@@ -199,7 +459,6 @@ def _stop_logits(logits: SetLogits, is_allowed: Tensor, k: int, temperature: flo
         raise ValueError(
             "stops must be given for a policy that may stop, got None; build the model with attention.model.stop"
         )
-    mass = masked_logits(tempered_logits(logits.cells, temperature), is_allowed).logsumexp(
-        dim=-1, keepdim=True
-    )
+    places = tempered_logits(logits.places(temperature), temperature)
+    mass = masked_logits(places, is_allowed).logsumexp(dim=-1, keepdim=True)
     return F.pad(stops + temperature * mass, (k - stops.shape[1], 0))

@@ -242,7 +242,7 @@ SAM_MEAN = (123.675, 116.28, 103.53)
 SAM_STD = (58.395, 57.12, 57.375)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GreyBatch(AttentionBatch):
     """A batch that keeps the grey levels as stored, 0 to 255: uint8 [P, S, S]."""
 

@@ -11,7 +11,7 @@ token for the class decoder.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -91,16 +91,40 @@ def _layer(
 
 @dataclass(frozen=True)
 class Decoded:
-    """Outputs of the mask decoder for N = P*G point sets: mask_logits [P, G, 4h, 4w] and token [P, G, C]."""
+    """Outputs of the mask decoder for N = P*G point sets: mask_logits [P, G, 4h, 4w] and token [P, G, C].
+
+    ``segmentation_logits`` [P, G, 4h, 4w] are those of the prompted mask, where it is asked for.
+    """
 
     mask_logits: Tensor
     token: Tensor
+    segmentation_logits: Tensor | None = None
 
     @classmethod
     def nothing(cls, points: Tensor) -> Self:
         """Return outputs without pixels and channels for points [P, G, k, 2]."""
         shape = points.shape[:2]
         return cls(mask_logits=points.new_zeros(*shape, 0, 0), token=points.new_zeros(*shape, 0))
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """One box per point set: corners [P, G, 2, 2], upper left and lower right as (x, y), and bool [P, G] where there is one."""
+
+    corners: Tensor
+    is_there: Tensor
+
+    @classmethod
+    def around(cls, points: Tensor, is_inside: Tensor, margin: float) -> Self:
+        """Return the smallest boxes around points [P, G, k, 2] where bool [P, G, k] ``is_inside``, wider by ``margin`` each way.
+
+        A set without such a point has no box. Corners may lie outside the image by rounding alone, if the margin is half a cell.
+        """
+        is_there, outside = is_inside.any(2), ~is_inside[..., None]
+        low = points.masked_fill(outside, torch.inf).amin(2) - margin
+        high = points.masked_fill(outside, -torch.inf).amax(2) + margin
+        corners = torch.stack([low, high], dim=2)
+        return cls(corners.where(is_there[..., None, None], 0.0), is_there)
 
 
 class Sam(nn.Module):
@@ -126,12 +150,11 @@ class Sam(nn.Module):
                 "change attention.data.image_size or the patch size"
             )
         self.net = fresh_net(_sam_config(params, image_size)) if net is None else net
-        # SAM's box, mask and IoU branches are never used here: frozen, so that no optimiser or norm counts them.
-        for module in (
-            self.net.prompt_encoder.mask_embed,
-            self.net.mask_decoder.iou_prediction_head,
-        ):
-            module.requires_grad_(False)
+        # SAM's IoU branch is never used here, its mask branch with ``mask_prompt`` alone: frozen, so that no optimiser or norm
+        # counts them.
+        self.net.mask_decoder.iou_prediction_head.requires_grad_(False)
+        if not params.mask_prompt:
+            self.net.prompt_encoder.mask_embed.requires_grad_(False)
         self.grid = image_size // params.patch_size
 
     def encode(self, images: Tensor) -> Tensor:
@@ -142,6 +165,11 @@ class Sam(nn.Module):
         features: Tensor = self.net.vision_encoder(images).last_hidden_state
         return features
 
+    @property
+    def pixel_channels(self) -> int:
+        """Channels of the pixels that masks are drawn with."""
+        return int(self.net.mask_decoder.upscale_conv2.out_channels)
+
     def dense_encoding(self) -> Tensor:
         """Return the positional encoding of every cell, [1, C, h, w]."""
         centres = (
@@ -150,12 +178,24 @@ class Sam(nn.Module):
         y, x = torch.meshgrid(centres, centres, indexing="ij")
         return self._fourier(torch.stack([x, y], dim=-1)).permute(2, 0, 1)[None]
 
-    def encode_points(self, points: Tensor) -> Tensor:
-        """Embed foreground points [..., k, 2] as tokens [..., k + 1, C]; the last token is SAM's "not a point"."""
+    def encode_points(self, points: Tensor, is_background: Tensor | None = None) -> Tensor:
+        """Embed points [..., k, 2] as tokens [..., k + 1, C]; the last token is SAM's "not a point".
+
+        They are of the foreground but where bool [..., k] ``is_background`` is True.
+        """
         prompt = self.net.prompt_encoder
-        tokens = self._fourier(points) + prompt.point_embed[1].weight[0]
+        label = prompt.point_embed[1].weight[0]
+        if is_background is not None:
+            label = torch.where(is_background[..., None], prompt.point_embed[0].weight[0], label)
+        tokens = self._fourier(points) + label
         padding = prompt.not_a_point_embed.weight[0].expand(*tokens.shape[:-2], 1, -1)
         return torch.cat([tokens, padding], dim=-2)
+
+    def encode_boxes(self, boxes: Boxes) -> Tensor:
+        """Embed boxes as one token for each of their two corners, [P, G, 2, C]."""
+        prompt = self.net.prompt_encoder
+        corners = torch.cat([prompt.point_embed[2].weight, prompt.point_embed[3].weight])
+        return self._fourier(boxes.corners) + corners
 
     def decode(
         self,
@@ -164,6 +204,11 @@ class Sam(nn.Module):
         prompts: Tensor | None = None,
         *,
         is_point: Tensor | None = None,
+        is_background: Tensor | None = None,
+        boxes: Boxes | None = None,
+        earlier: Tensor | None = None,
+        with_segmentation: bool = False,
+        detail: Tensor | None = None,
     ) -> Decoded:
         """Decode G point sets per image with one call and no copy of the image features per sample before attention.
 
@@ -172,17 +217,28 @@ class Sam(nn.Module):
             points: [P, G, k, 2], (x, y) in [0, 1]; k may be 0 (no prompt).
             prompts: further tokens of each image, [P, F, C], the same for its G point sets.
             is_point: bool [P, G, k], False for padding, which has no influence on any output; None: all are points.
+            is_background: bool [P, G, k], True for background points; None: all are of the foreground.
+            boxes: of the point sets; None: there are none.
+            earlier: logits of an earlier mask of each set, [P, G, 4h, 4w], the dense prompt; None: SAM's "no mask".
+            with_segmentation: whether the prompted mask is drawn, too: by the first of the tokens that SAM has for several masks.
+            detail: [P, C / 8, 4h, 4w], added to the pixels that this mask is drawn with.
 
         Returns:
-            Mask logits of SAM's single-mask output and its token.
+            Mask logits of SAM's single-mask output, its token, and those of the prompted mask.
         """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
-        tokens = self._tokens(points, prompts, is_point)
-        image = features + self.net.prompt_encoder.no_mask_embed.weight.reshape(1, -1, 1, 1)
-        positions = self.dense_encoding().expand_as(image)
-        image, positions = (x.repeat_interleave(group_size, 0) for x in (image, positions))
-        if is_point is None:
+        tokens, is_token = self._tokens(points, prompts, is_point, is_background, boxes)
+        prompt = self.net.prompt_encoder
+        positions = self.dense_encoding().expand_as(features)
+        positions = positions.repeat_interleave(group_size, 0)
+        if earlier is None:
+            image = features + prompt.no_mask_embed.weight.reshape(1, -1, 1, 1)
+            image = image.repeat_interleave(group_size, 0)
+        else:
+            dense = prompt.mask_embed(earlier.flatten(0, 1)[:, None])  # [P * G, C, h, w]
+            image = features.repeat_interleave(group_size, 0) + dense
+        if is_token is None:
             tokens, keys = decoder.transformer(
                 point_embeddings=tokens,
                 image_embeddings=image,
@@ -190,38 +246,63 @@ class Sam(nn.Module):
                 attention_similarity=None,
             )
         else:
-            before = len(decoder.iou_token.weight) + len(decoder.mask_tokens.weight)
-            is_token = F.pad(
-                is_point, (before, tokens.shape[2] - before - is_point.shape[2]), value=True
-            )
             tokens, keys = two_way(decoder.transformer, tokens, image, positions, is_token)
         keys = keys.transpose(2, 3).reshape(n_prompts * group_size, -1, self.grid, self.grid)
-        token = tokens[:, :, 1]
-        return Decoded(self._mask_logits(keys, token), token)
+        pixels = self._upscale(keys).unflatten(0, (n_prompts, group_size))  # [P, G, C/8, 4h, 4w]
+        token, drawn = tokens[:, :, 1], None
+        if with_segmentation:
+            of_mask = pixels if detail is None else pixels + detail[:, None]
+            drawn = self._mask_logits(of_mask, tokens[:, :, 2], output=1)
+        return Decoded(self._mask_logits(pixels, token, output=0), token, drawn)
 
-    def _tokens(self, points: Tensor, prompts: Tensor | None, is_point: Tensor | None) -> Tensor:
-        """Return the decoder's tokens [P, G, T, C]: outputs, points (padding as "not a point"), and further prompts."""
+    def _tokens(
+        self,
+        points: Tensor,
+        prompts: Tensor | None,
+        is_point: Tensor | None,
+        is_background: Tensor | None,
+        boxes: Boxes | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the decoder's tokens [P, G, T, C], and which of them are there, bool [P, G, T]; None: all.
+
+        They are the outputs, the points (padding as "not a point"), then SAM's own "not a point" or, in its place, the corners of
+        the box, and further prompts.
+        """
         decoder = self.net.mask_decoder
         n_prompts, group_size = points.shape[:2]
         outputs = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
-        encoded = self.encode_points(points)
+        encoded = self.encode_points(points, is_background)
         if is_point is not None:
             is_kept = F.pad(is_point, (0, 1), value=True).unsqueeze(-1)
             encoded = torch.where(
                 is_kept, encoded, self.net.prompt_encoder.not_a_point_embed.weight[0]
             )
+        if boxes is not None:
+            encoded = torch.cat([encoded[:, :, :-1], self.encode_boxes(boxes)], dim=2)
         parts = [outputs.expand(n_prompts, group_size, -1, -1), encoded]
         if prompts is not None:
             parts.append(prompts.unsqueeze(1).expand(-1, group_size, -1, -1))
-        return torch.cat(parts, dim=2)
+        tokens = torch.cat(parts, dim=2)
+        if is_point is None and (boxes is None or is_background is None):
+            return tokens, None  # every point is there, and so is every box around some of them
+        is_token = torch.ones(tokens.shape[:3], dtype=torch.bool, device=tokens.device)
+        first, k = len(outputs), points.shape[2]
+        if is_point is not None:
+            is_token[:, :, first : first + k] = is_point
+        if boxes is not None:
+            is_token[:, :, first + k : first + k + 2] = boxes.is_there[..., None]
+        return tokens, is_token
 
-    def _mask_logits(self, keys: Tensor, token: Tensor) -> Tensor:
+    def _upscale(self, keys: Tensor) -> Tensor:
         decoder = self.net.mask_decoder
         upscaled = decoder.activation(decoder.upscale_layer_norm(decoder.upscale_conv1(keys)))
         upscaled = decoder.activation(decoder.upscale_conv2(upscaled))
-        weights = decoder.output_hypernetworks_mlps[0](token)
-        upscaled = upscaled.reshape(*token.shape[:2], *upscaled.shape[1:])
-        return at_least_float32(torch.einsum("pgc,pgchw->pghw", weights, upscaled))
+        return cast(Tensor, upscaled)
+
+    def _mask_logits(self, pixels: Tensor, token: Tensor, *, output: int) -> Tensor:
+        """Draw a mask [P, G, 4h, 4w] with the weights that its token says, one for each channel of the pixels."""
+        weights = self.net.mask_decoder.output_hypernetworks_mlps[output](token)
+        return at_least_float32(torch.einsum("pgc,pgchw->pghw", weights, pixels))
 
     @property
     def _basis(self) -> Tensor:
@@ -275,7 +356,8 @@ def _sam_config(params: ModelParams, image_size: int) -> SamConfig:
         hidden_size=params.feature_channels,
         image_size=image_size,
         patch_size=params.patch_size,
-        mask_input_channels=4,
+        # SAM's 16: of 4, a quarter is one channel, which the LayerNorm makes the same whatever the mask.
+        mask_input_channels=16 if params.mask_prompt else 4,
     )
     decoder = SamMaskDecoderConfig(
         hidden_size=params.feature_channels,

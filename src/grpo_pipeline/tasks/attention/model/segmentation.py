@@ -1,0 +1,133 @@
+"""The prompted mask beside the heatmap: the pixels of the image that it is drawn with, and how well it meets an outline.
+
+SAM draws its masks from a grid of cells alone, four pixels of the mask to a cell. A model that begins without published weights
+learns edges from some hundred outlines only where it sees the image itself: a small U-Net adds pixels to SAM's. It is run once
+per image, and all point sets share it; which of its channels a mask is drawn with is said by the token that has seen the points.
+After "HQ-SAM" (Ke et al. 2023, "Segment anything in high quality", section 3.2), which adds early features of the encoder there;
+how this differs: they come from a network of its own.
+"""
+
+import numpy as np
+import torch
+from scipy.ndimage import binary_erosion, distance_transform_edt
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class PixelFeatures(nn.Module):
+    """Turn images [P, 1, S, S] into pixels [P, C, 4h, 4w] and features of the cells [P, D, h, w] by a U-Net.
+
+    Source: Ronneberger et al. 2015, "U-Net" (arXiv 1505.04597). How this differs: four scales from 4h down to h / 2, sums in the
+    place of concatenations, GroupNorm, and a first convolution of stride 2 on 8h pixels. The last layer of the pixels starts at
+    0, so that the mask starts as SAM's own.
+    """
+
+    def __init__(self, width: int, channels: int, grid: int) -> None:
+        """Build the network.
+
+        Args:
+            width: D, channels of the finest scale; 2 D, 4 D and 4 D follow.
+            channels: C, of the pixels.
+            grid: side h of the cell grid.
+        """
+        super().__init__()
+        self.grid = grid
+        widths = (width, 2 * width, 4 * width, 4 * width)
+        self.stem = nn.Conv2d(1, width, 5, stride=2, padding=2)
+        self.down = nn.ModuleList(
+            nn.Sequential(_block(before, after), _block(after, after))
+            for before, after in zip((width, *widths), widths, strict=False)
+        )
+        self.across = nn.ModuleList(
+            nn.Conv2d(below, above, 1) for above, below in zip(widths, widths[1:], strict=False)
+        )
+        self.up = nn.ModuleList(_block(above, above) for above in widths[:-1])
+        self.cells = nn.Conv2d(widths[2], width, 1)
+        self.pixels = nn.Conv2d(width, channels, 1)
+        for parameter in self.pixels.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return pixels [P, C, 4h, 4w] and features of the cells [P, D, h, w]."""
+        x = self.stem(F.adaptive_avg_pool2d(images, 8 * self.grid))  # [P, D, 4h, 4w]
+        scales = []
+        for number, block in enumerate(self.down):
+            x = block(x if number == 0 else F.max_pool2d(x, 2, ceil_mode=True))
+            scales.append(x)
+        cells = x
+        for number in reversed(range(len(self.up))):
+            above = scales[number]
+            x = F.interpolate(self.across[number](x), size=above.shape[-2:], mode="bilinear")
+            x = self.up[number](x + above)
+            if number == 2:
+                cells = self.cells(x)
+        return self.pixels(x), cells
+
+
+def _block(inputs: int, outputs: int) -> nn.Module:
+    # GroupNorm, not BatchNorm: the same numbers in rollout and update, in train and eval mode.
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
+    )
+
+
+# How well a mask meets an outline, both bool and at the size of the model image; NaN where there is no outline.
+
+
+def resize_masks(segmentation_logits: Tensor, size: int) -> Tensor:
+    """Return masks at the size of the model image, logits [P, G, H, W] -> bool [P, G, S, S]: where the logit is above 0."""
+    return F.interpolate(segmentation_logits, size=(size, size), mode="bilinear") > 0
+
+
+def overlap(mask: Tensor, outline: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Dice coefficient and intersection over union of masks and an outline, float64 [P, G] each.
+
+        2 |A and B| / (|A| + |B|),   |A and B| / |A or B|;   0 for an empty mask, NaN where there is no outline
+
+    Args:
+        mask: bool [P, G, S, S].
+        outline: bool [P, S, S].
+    """
+    both = (mask & outline[:, None]).sum((2, 3)).double()
+    of_outline = outline.sum((1, 2)).double()[:, None]
+    sizes = mask.sum((2, 3)).double() + of_outline
+    unknown = (of_outline == 0).expand_as(both)
+    dice, union = 2 * both / sizes.clamp(min=1), both / (sizes - both).clamp(min=1)
+    return dice.masked_fill(unknown, torch.nan), union.masked_fill(unknown, torch.nan)
+
+
+def hausdorff95(
+    mask: np.ndarray, outline: np.ndarray, spacing: tuple[float, float] = (1.0, 1.0)
+) -> float:
+    """Return the larger of the two directed distances between the edges that 95 % of their pixels do not exceed.
+
+    The edge of a mask are its pixels with a 4-neighbour outside; outside the image is outside. A quantile in the place of the
+    maximum, which a single pixel decides (Huttenlocher et al. 1993, section 3). An empty mask is as far away as the image
+    is long, its diagonal: leaving it out would reward it.
+
+    Args:
+        mask: bool [H, W].
+        outline: bool [H, W]; without a pixel the result is NaN.
+        spacing: of rows and of columns, in the unit of the result.
+    """
+    if not outline.any():
+        return float("nan")
+    if not mask.any():
+        return float(np.hypot(mask.shape[0] * spacing[0], mask.shape[1] * spacing[1]))
+    edges = [shape & ~binary_erosion(shape) for shape in (mask, outline)]
+    to_edge = [distance_transform_edt(~edge, sampling=spacing) for edge in edges]
+    return float(
+        max(np.quantile(to_edge[1][edges[0]], 0.95), np.quantile(to_edge[0][edges[1]], 0.95))
+    )
+
+
+def clicks_to(dice: Tensor, quality: float) -> Tensor:
+    """Return the number of points after which the mask first has this Dice, k + 1 if it never has; NaN where Dice is unknown.
+
+    Args:
+        dice: after 1 .. k points, [..., k].
+        quality: in (0, 1].
+    """
+    reached = dice >= quality
+    first = torch.where(reached.any(-1), reached.double().argmax(-1) + 1, dice.shape[-1] + 1)
+    return first.double().masked_fill(dice.isnan().any(-1), torch.nan)

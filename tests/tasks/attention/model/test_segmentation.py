@@ -1,0 +1,266 @@
+"""The prompted mask: what it is drawn with, who is shown an outline, and how well a mask meets one."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_attention import (
+    GRID,
+    N_TRAIN,
+    SIZE,
+    algorithm_params,
+    differing,
+    gather,
+    make_data,
+    make_examples,
+    make_state,
+    make_task,
+    section,
+    shake,
+    training_params,
+    weights,
+)
+from torch import Tensor
+
+from grpo_pipeline.core.params import TrainingParams
+from grpo_pipeline.pipelines.training.loader import make_training_batch
+from grpo_pipeline.pipelines.training.loop import StepRunner
+from grpo_pipeline.tasks.attention.batch import shown_outlines
+from grpo_pipeline.tasks.attention.data.examples import Examples
+from grpo_pipeline.tasks.attention.evaluation import outlined_share
+from grpo_pipeline.tasks.attention.model.segmentation import PixelFeatures, clicks_to, hausdorff95, overlap, resize_masks
+from grpo_pipeline.tasks.attention.task import AttentionTask
+
+ROWS = np.arange(N_TRAIN)
+REWARD = {"dice_weight": 0.5, "boundary_distance_weight": 1.0}
+SUPERVISED = {"outline_weight": 1.0, "location_weight": 0.7}
+
+
+def segmenting(share: float = 0.5, examples: Examples | None = None, **model: Any) -> AttentionTask:
+    model = {"detail_channels": 8, "patch_size": 4} | model
+    return make_task(examples, reward=REWARD, supervised=SUPERVISED | {"mask_share": share}, **model)
+
+
+def with_detail() -> TrainingParams:
+    rates = section("training")["optimizer"]["learning_rates"]
+    return training_params(optimizer={"learning_rates": rates | {"detail": 0.003}})
+
+
+def trained(task: AttentionTask, examples: Examples, steps: int = 3) -> dict[str, Tensor]:
+    """Return the weights after a few steps of GRPO with losses and rewards of outlines."""
+    algorithm, training, data = algorithm_params(), with_detail(), make_data(examples)
+    state, run = make_state(task, data, algorithm, training), StepRunner(task, algorithm, training)
+    for step in range(steps):
+        state, _ = run(state, make_training_batch(task, data, ROWS, seed=0, step=step))
+    return weights(state.policy)
+
+
+def poisoned(examples: Examples, rows: np.ndarray) -> Examples:
+    lesion = examples.lesion.copy()
+    lesion[rows] = ~lesion[rows]
+    return replace(examples, lesion=lesion)
+
+
+def test_outlines_that_are_not_shown_reach_no_weight():
+    examples = make_examples()
+    task = segmenting(0.5, examples)
+    shown = shown_outlines(examples, np.arange(len(examples.table)), 0.5, 0)
+    clean = trained(task, examples)
+    assert 0 < shown[ROWS].sum() < N_TRAIN
+    assert not shown[N_TRAIN:].any()  # no held-out core, whatever the share
+    assert differing(clean, trained(task, poisoned(examples, np.flatnonzero(~shown)))) == []
+    lesions = np.flatnonzero(shown & examples.lesion.any((1, 2)))
+    assert differing(clean, trained(task, poisoned(examples, lesions)))
+
+
+def test_whole_patients_are_shown_and_a_larger_share_holds_a_smaller_one():
+    examples, rows = make_examples(), np.arange(15)
+    before = np.zeros(15, dtype=bool)
+    for share, patients in [(0.0, 0), (0.1, 1), (0.5, 2), (0.75, 3), (1.0, 4)]:  # of four training patients
+        shown = shown_outlines(examples, rows, share, 0)
+        assert examples.table["patient_id"][shown].nunique() == patients
+        assert shown.sum() == 2 * patients  # both cores of each
+        assert (shown >= before).all()
+        before = shown
+    choices = {tuple(shown_outlines(examples, rows, 0.5, seed)) for seed in range(20)}
+    assert len(choices) > 3
+    np.testing.assert_array_equal(shown_outlines(examples, rows[::-1], 0.5, 0), shown_outlines(examples, rows, 0.5, 0)[::-1])
+
+
+def test_the_share_that_was_shown_is_said():
+    examples = make_examples()
+    known = examples.lesion[ROWS].any((1, 2)).sum()
+    assert outlined_share(make_data(examples), ROWS, segmenting(1.0).supervised) == known / N_TRAIN
+    assert outlined_share(make_data(examples), ROWS, make_task().supervised) == 0
+
+
+def test_a_core_without_a_shown_outline_has_no_advantage():
+    task = segmenting(0.5)
+    algorithm, training, data = algorithm_params(), with_detail(), make_data()
+    state = make_state(task, data, algorithm, training)
+    shake(state.policy)
+    found = gather(algorithm, training, task, state, task.make_batch(data, ROWS)).rewards
+    is_shown = shown_outlines(make_examples(), ROWS, 0.5, 0) & make_examples().lesion[ROWS].any((1, 2))
+    for name in ("dice", "boundary_distance"):
+        assert torch.equal(found.components[name][~is_shown], torch.zeros(int((~is_shown).sum()), training.group_size))
+        assert bool((found.components[name][is_shown] != 0).any())
+    assert found.weights["dice"] == REWARD["dice_weight"]
+
+
+@pytest.mark.parametrize("grid", [3, 4, 8])
+def test_pixels_and_cells_have_their_shapes_and_start_as_nothing(grid: int):
+    net = PixelFeatures(8, 4, grid)
+    pixels, cells = net(torch.randn(2, 1, 8 * grid, 8 * grid))
+    assert pixels.shape == (2, 4, 4 * grid, 4 * grid)
+    assert cells.shape == (2, 8, grid, grid)
+    assert torch.equal(pixels, torch.zeros_like(pixels))
+    shake(net)
+    assert bool((net(torch.randn(2, 1, 8 * grid, 8 * grid))[0] != 0).all())
+
+
+def test_every_loss_of_an_outline_reaches_the_pixels():
+    task = segmenting(1.0)
+    policy = task.build_policy(0)
+    shake(policy, scale=0.05)
+    batch = task.replicate(task.make_batch(make_data(), ROWS), 2)
+    context = task.encode(policy, batch)
+    rollouts = task.sample(policy, context, 2, temperature=1.0, proposal="policy", generator=torch.Generator().manual_seed(0))
+    outcomes = task.decode(policy, context, rollouts, batch)
+    assert outcomes.segmentation_logits is not None
+    assert outcomes.segmentation_logits.shape == outcomes.mask_logits.shape
+    task.supervised_loss(policy, context, batch, outcomes).backward()
+    assert all(p.grad is not None and bool((p.grad != 0).any()) for p in policy.detail.parameters())
+    kept = task.detach(context)
+    assert not kept.detail.requires_grad
+    assert not kept.detail_cells.requires_grad
+
+
+def test_without_a_reader_no_prompted_mask_is_drawn():
+    task = make_task()
+    policy = task.build_policy(0)
+    batch = task.make_batch(make_data(), ROWS)
+    context = task.encode(policy, batch)
+    generator = torch.Generator().manual_seed(0)
+    rollouts = task.sample(policy, context, 2, temperature=1.0, proposal="uniform", generator=generator)
+    assert task.decode(policy, context, rollouts, batch).segmentation_logits is None
+    assert batch.outline is None
+    assert "dice" not in task.evaluate(policy, make_data(), np.arange(10, 15), seed=0, n_samples=2)
+
+
+@pytest.mark.parametrize(
+    ("reward", "supervised", "message"),
+    [
+        ({"dice_weight": 1.0}, {}, r"mask_share must be given with attention.reward.dice_weight"),
+        ({}, {"outline_weight": 1.0}, r"mask_share must be above 0 with outline_weight = 1, got None; say whose"),
+        ({}, {"mask_share": 1.5}, "mask_share"),
+    ],
+)
+def test_masks_that_nobody_is_shown_are_refused(reward: dict[str, float], supervised: dict[str, float], message: str):
+    with pytest.raises(ValueError, match=message):
+        make_task(reward=reward, supervised=supervised)
+
+
+def test_an_outline_that_is_the_bag_and_a_share_without_outlines_are_refused():
+    examples = make_examples()
+    bag = examples.bag.copy()
+    bag[3] = examples.lesion[3]
+    with pytest.raises(
+        ValueError, match=r"mask_share must be null where the outline is the bag mask, got 0.5, and .* core 'c03'"
+    ):
+        segmenting(0.5, replace(examples, bag=bag))
+    none = replace(examples, lesion=np.zeros_like(examples.lesion))
+    with pytest.raises(ValueError, match=r"mask_share must show an outline of at least one training core, got 1, with 8 cores"):
+        segmenting(1.0, none)
+
+
+# What the figures of masks are, against loops over pixels.
+
+
+def edge_of(mask: np.ndarray) -> list[tuple[int, int]]:
+    found = []
+    for i, j in np.argwhere(mask):
+        around = [(i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)]
+        if any(not (0 <= a < mask.shape[0] and 0 <= b < mask.shape[1] and mask[a, b]) for a, b in around):
+            found.append((int(i), int(j)))
+    return found
+
+
+def naive_hausdorff95(mask: np.ndarray, outline: np.ndarray, spacing: tuple[float, float]) -> float:
+    edges = edge_of(mask), edge_of(outline)
+
+    def directed(own: list[tuple[int, int]], other: list[tuple[int, int]]) -> list[float]:
+        return [min(math.hypot((i - a) * spacing[0], (j - b) * spacing[1]) for a, b in other) for i, j in own]
+
+    return max(float(np.percentile(directed(*edges), 95)), float(np.percentile(directed(*edges[::-1]), 95)))
+
+
+def blobs(seed: int, size: int = 24) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:size, :size]
+    made = []
+    for _ in range(2):
+        (cy, cx), (ry, rx) = rng.uniform(6, 18, 2), rng.uniform(2, 7, 2)
+        made.append(((y - cy) / ry) ** 2 + ((x - cx) / rx) ** 2 < 1)
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_distance_of_the_edges_equals_a_naive_loop(seed: int):
+    mask, outline = blobs(seed)
+    for spacing in ((1.0, 1.0), (0.5, 0.2)):
+        assert hausdorff95(mask, outline, spacing) == pytest.approx(naive_hausdorff95(mask, outline, spacing), abs=1e-9)
+    assert hausdorff95(outline, outline) == 0
+    assert math.isnan(hausdorff95(mask, np.zeros_like(mask)))
+    assert hausdorff95(np.zeros_like(mask), outline, (3.0, 4.0)) == pytest.approx(24 * 5)
+
+
+def test_overlap_equals_counting_pixels():
+    for seed in range(4):
+        mask, outline = blobs(seed)
+        dice, union = overlap(torch.from_numpy(mask)[None, None], torch.from_numpy(outline)[None])
+        both, either = int((mask & outline).sum()), int((mask | outline).sum())
+        assert float(union) == pytest.approx(both / either)
+        assert float(dice) == pytest.approx(2 * both / (both + either))
+    empty = torch.zeros(1, 2, 4, 4, dtype=torch.bool)
+    assert overlap(empty, ~empty[:, 0])[0].tolist() == [[0.0, 0.0]]
+    assert bool(overlap(~empty, empty[:, 0])[0].isnan().all())  # no outline: nothing is known
+
+
+def test_clicks_are_counted_until_the_first_good_mask():
+    nan = math.nan
+    dice = torch.tensor([[0.2, 0.85, 0.7], [0.9, 0.1, 0.1], [0.1, 0.2, 0.3], [nan, nan, nan]])
+    assert clicks_to(dice, 0.8).tolist()[:3] == [2, 1, 4]
+    assert bool(clicks_to(dice, 0.8)[3].isnan())
+
+
+def test_a_mask_is_where_the_enlarged_logits_are_positive():
+    logits = torch.tensor([[[[-1.0, 1.0], [-1.0, 1.0]]]])
+    assert resize_masks(logits, 4)[0, 0].tolist() == [[False, False, True, True]] * 4
+
+
+def test_masks_of_held_out_cores_are_measured_for_every_rule():
+    task = segmenting(1.0)
+    policy = task.build_policy(0)
+    shake(policy)
+    rows = task.evaluate(policy, make_data(), np.arange(10, 15), seed=0, n_samples=3)
+    is_known = rows["lesion_coverage"].notna()
+    masks = ["dice", "iou", "hausdorff95_px", "clicks_to_80", "clicks_to_90"]
+    assert rows.loc[is_known & (rows["rule"] != "none"), masks].notna().all(axis=None)
+    assert rows.loc[~is_known, masks].isna().all(axis=None)
+    assert rows["hausdorff95_mm"].isna().all()  # no spacing is known
+    assert "heatmap" in set(rows["rule"])
+    assert set(rows.loc[is_known & (rows["rule"] == "policy"), "clicks_to_80"]) <= {1.0, 2.0, 3.0, 4.0}
+    # One of the numbers, again by hand: the first set of the greedy rule is its only one.
+    one = rows[(rows["rule"] == "greedy") & (rows["core_id"] == "c11")].iloc[0]
+    batch = task.make_batch(make_data(), np.array([11]))
+    context = task.encode(policy, batch)
+    points = policy.propose(context)[0].cells.masked_fill(~context.cells, -torch.inf).topk(3).indices[:, None]
+    from grpo_pipeline.tasks.attention.evaluation import as_rollouts
+
+    drawn = resize_masks(task.decode(policy, context, as_rollouts(points), batch).segmentation_logits, SIZE)[0, 0].numpy()
+    outline = make_examples().lesion[11]
+    assert one["dice"] == pytest.approx(2 * (drawn & outline).sum() / (drawn.sum() + outline.sum()))
+    assert GRID * 8 == SIZE
